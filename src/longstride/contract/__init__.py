@@ -1,0 +1,53 @@
+"""The few shapes everyone agrees on. Imports only torch; every other room may import it."""
+
+from longstride.contract.decoding import Decoded, Decoder, Finished, Hypothesis, Limits, Session, Source, Step
+from longstride.contract.errors import (
+    InputError,
+    LongstrideError,
+    ModelFolderError,
+    OptionError,
+    UsageError,
+    WorkError,
+)
+from longstride.contract.options import option
+from longstride.contract.running import DTYPES, Precision, Program, Runner
+from longstride.contract.symbols import EOS, MASK, NEVER_GENERATED, PAD, RESERVED, START, UNK
+from longstride.contract.trace import Event, Trace, TraceBuilder
+from longstride.contract.training import Batch, BatchSource, Loss, Objective, Prepared
+
+__all__ = [
+    "DTYPES",
+    "EOS",
+    "MASK",
+    "NEVER_GENERATED",
+    "PAD",
+    "RESERVED",
+    "START",
+    "UNK",
+    "Batch",
+    "BatchSource",
+    "Decoded",
+    "Decoder",
+    "Event",
+    "Finished",
+    "Hypothesis",
+    "InputError",
+    "Limits",
+    "LongstrideError",
+    "Loss",
+    "ModelFolderError",
+    "Objective",
+    "OptionError",
+    "Precision",
+    "Prepared",
+    "Program",
+    "Runner",
+    "Session",
+    "Source",
+    "Step",
+    "Trace",
+    "TraceBuilder",
+    "UsageError",
+    "WorkError",
+    "option",
+]

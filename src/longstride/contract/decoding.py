@@ -1,0 +1,219 @@
+"""What every way of generating agrees on: source in, a table of slots that advances, hypotheses out.
+
+A decoder sees token ids only; text is wrapped around it from outside. A decoder is immutable; what changes lives in the
+session it starts. A session is a table with a fixed number of slots: sentences are admitted into free slots, all live
+slots advance together, finished sentences are taken out and their slots given to the next ones.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from longstride.contract.errors import OptionError
+from longstride.contract.options import option
+from longstride.contract.symbols import EOS, PAD
+from longstride.contract.trace import Trace, TraceBuilder
+
+
+@dataclass(frozen=True)
+class Source:
+    """Source sentences as ids, padded on the right. Every sentence ends in EOS, which its length counts."""
+
+    ids: Tensor
+    """[rows, longest] int64"""
+    lengths: Tensor
+    """[rows] int64"""
+
+    @staticmethod
+    def of(sentences: Sequence[Sequence[int]], longest: int | None = None) -> Source:
+        """Pad sentences (each ending in EOS) to a rectangle, `longest` wide if given."""
+        lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.int64)
+        widest = max(int(lengths.max()) if len(sentences) else 0, longest or 0)
+        ids = torch.full((len(sentences), widest), PAD, dtype=torch.int64)
+        for row, sentence in enumerate(sentences):
+            ids[row, : len(sentence)] = torch.tensor(sentence, dtype=torch.int64)
+        return Source(ids, lengths)
+
+    @property
+    def rows(self) -> int:
+        """How many sentences there are."""
+        return self.ids.shape[0]
+
+    @property
+    def longest(self) -> int:
+        """Width of the rectangle."""
+        return self.ids.shape[1]
+
+    def slice(self, first: int, last: int) -> Source:
+        """The sentences `first` to `last` (exclusive)."""
+        return Source(self.ids[first:last], self.lengths[first:last])
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long outputs may be and what may never stand in them; the same for every decoder."""
+
+    max_length: int = option(256, "No output is longer than this many tokens, EOS not counted.")
+    max_ratio: float = option(2.0, "An output is at most this many times as long as its source, plus max_extra.")
+    max_extra: int = option(20, "See max_ratio.")
+    min_length: int = option(0, "Every output has at least this many tokens, EOS not counted.")
+    banned: tuple[int, ...] = option((), "Token ids that may never be generated.")
+
+    def __post_init__(self) -> None:
+        if self.max_length < 1:
+            raise OptionError(f"max_length expects 1 or more, found {self.max_length}.")
+        if self.max_ratio < 0 or self.max_extra < 0:
+            raise OptionError(f"max_ratio and max_extra expect 0 or more, found {self.max_ratio} and {self.max_extra}.")
+        if not 0 <= self.min_length <= self.max_length:
+            raise OptionError(f"min_length expects 0 to max_length ({self.max_length}), found {self.min_length}.")
+        if EOS in self.banned:
+            raise OptionError(f"banned may not hold the end-of-sentence id {EOS}: no output could end.")
+
+    def longest_outputs(self, source_lengths: Tensor) -> Tensor:
+        """Per row, the most tokens (EOS not counted) its output may have, given source lengths that count EOS."""
+        by_source = ((source_lengths - 1) * self.max_ratio).long() + self.max_extra
+        return by_source.clamp(min=max(1, self.min_length), max=self.max_length)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One output: ids without EOS, the score it was ranked by and the log-probability of all its tokens and EOS."""
+
+    tokens: list[int]
+    score: float
+    log_probability: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """One iteration over all slots, as tensors: nothing is read back unless a trace or a stream asks.
+
+    Replaying the final writes of a sentence's steps gives its output in every system.
+    """
+
+    ticket: Tensor
+    """[slots] the sentence each slot holds; meaningless where not active"""
+    active: Tensor
+    """[slots] bool: the slot took part in this iteration"""
+    position: Tensor
+    """[slots, width] output positions written, from 0"""
+    ids: Tensor
+    """[slots, width] what was written there"""
+    written: Tensor
+    """[slots, width] bool: which of these columns count"""
+    drafted: Tensor
+    """[slots] tokens that were proposed for this iteration"""
+    accepted: Tensor
+    """[slots] how many of them stood"""
+    final: bool = True
+    """False: a later step may overwrite these positions"""
+    calls: int = 1
+    """Model calls this iteration made for the whole table"""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A sentence taken out of a session: its ticket and its hypotheses, best first."""
+
+    ticket: int
+    hypotheses: list[Hypothesis]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The outputs of :meth:`Decoder.decode`, in the order of the source rows."""
+
+    hypotheses: list[list[Hypothesis]]
+    """per row, best first"""
+    traces: list[Trace] | None = None
+    """per row, when asked for; every statistic is derived from these"""
+    calls: int = 0
+    """model calls over the whole decode, encoders included"""
+    iterations: int = 0
+    """times the table advanced"""
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        """The best output of each row."""
+        return [row[0].tokens for row in self.hypotheses]
+
+    @property
+    def scores(self) -> list[float]:
+        """The score of the best output of each row."""
+        return [row[0].score for row in self.hypotheses]
+
+
+class Session(ABC):
+    """A table of slots in which sentences are decoded side by side."""
+
+    capacity: int
+    """How many sentences fit at once"""
+    calls: int
+    """Model calls so far"""
+
+    @property
+    @abstractmethod
+    def free(self) -> int:
+        """How many slots are empty."""
+
+    @abstractmethod
+    def admit(self, source: Source) -> list[int]:
+        """Put up to `free` sentences into empty slots; the tickets name them from then on."""
+
+    @abstractmethod
+    def advance(self) -> Step:
+        """One iteration for all live slots."""
+
+    @abstractmethod
+    def take_finished(self) -> list[Finished]:
+        """Take the finished sentences out, freeing their slots. Reads a few integers per slot back."""
+
+
+class Decoder(ABC):
+    """A way of generating, with its options fixed. Immutable: sessions hold all that changes."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def signature(self) -> str:
+        """Names the decoder and all that could change its output, e.g. ``beam|width:5|fp16|v0.1.0``."""
+
+    @abstractmethod
+    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """An empty table of `capacity` slots for sources of at most `longest_source` tokens (EOS counted)."""
+
+    def decode(
+        self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+    ) -> Decoded:
+        """Decode all rows: admit, advance, collect. At most `capacity` sentences (default: all) stand side by side."""
+        limits = limits or Limits()
+        if source.rows == 0:
+            return Decoded([], [] if trace else None)
+        session = self.start(min(capacity or source.rows, source.rows), limits, source.longest)
+        found: dict[int, list[Hypothesis]] = {}
+        order: list[int] = []
+        builder = TraceBuilder() if trace else None
+        iterations = 0
+        while len(found) < source.rows:
+            waiting = source.rows - len(order)
+            # Encoding a handful of sentences at a time would cost more than a few idle slots do.
+            if waiting and session.free >= min(waiting, max(1, session.capacity // 4)):
+                taken = min(waiting, session.free)
+                order += session.admit(source.slice(len(order), len(order) + taken))
+            step = session.advance()
+            iterations += 1
+            if builder is not None:
+                builder.add(step)
+            for finished in session.take_finished():
+                found[finished.ticket] = finished.hypotheses
+        traces = [builder.trace(ticket) for ticket in order] if builder is not None else None
+        return Decoded([found[ticket] for ticket in order], traces, session.calls, iterations)
+
+
+__all__ = ["Decoded", "Decoder", "Finished", "Hypothesis", "Limits", "Session", "Source", "Step"]

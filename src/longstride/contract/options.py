@@ -1,0 +1,254 @@
+"""One parser of options: YAML files, ``--set name=value``, Python keywords and signatures all end in a frozen dataclass.
+
+A class of options declares each field with :func:`option`, whose sentence is the command line's help. Values may come
+typed (YAML, Python) or as text (``--set``); both are checked against the field's annotation. An unknown name is an
+error that lists the names there are. Nested dataclasses take nested mappings or dotted names (``model.width=256``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from longstride.contract.errors import OptionError
+
+T = TypeVar("T")
+
+_TRUE = {"true", "yes", "on", "1"}
+_FALSE = {"false", "no", "off", "0"}
+
+
+def option(default: Any = MISSING, help: str = "", *, factory: Any = MISSING) -> Any:
+    """Declare a field of an options dataclass with its one-sentence help; without a default it is required."""
+    metadata = {"help": help}
+    if factory is not MISSING:
+        return dataclasses.field(default_factory=factory, metadata=metadata)
+    if default is MISSING:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def parse(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """Build `cls` from typed or textual values; `where` says in errors whose options these are."""
+    return typing.cast(T, _build(cls, _nested(values, where), prefix="", where=where))
+
+
+def assignments(texts: Sequence[str]) -> dict[str, str]:
+    """Turn ``["width=5", "model.heads=4"]`` into a mapping, refusing what is not an assignment."""
+    result: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise OptionError(f"--set expects name=value, found {text!r}.")
+        result[name.strip()] = value.strip()
+    return result
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay `changes` (dotted names allowed) over `base`, nested mapping by nested mapping."""
+    result: dict[str, Any] = {key: dict(value) if isinstance(value, Mapping) else value for key, value in base.items()}
+    for name, value in changes.items():
+        head, dot, rest = name.partition(".")
+        if dot:
+            inner = result.get(head)
+            result[head] = merged(inner if isinstance(inner, Mapping) else {}, {rest: value})
+        elif isinstance(value, Mapping) and isinstance(result.get(head), Mapping):
+            result[head] = merged(result[head], value)
+        else:
+            result[head] = value
+    return result
+
+
+def fields(cls: type) -> Iterator[tuple[str, str, str, str]]:
+    """For help pages: name, type, default and sentence of each option, nested ones with dotted names."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        kind = hints[field.name]
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type) and not hasattr(kind, "from_text"):
+            for name, inner, default, sentence in fields(kind):
+                yield f"{field.name}.{name}", inner, default, sentence
+        else:
+            yield field.name, type_name(kind), _default_text(field), field.metadata.get("help", "")
+
+
+def as_dict(options: Any) -> dict[str, Any]:
+    """The options as plain data (for config files and records), in field order; what has a text form is that text."""
+    result: dict[str, Any] = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if hasattr(value, "from_text"):
+            value = str(value)
+        elif dataclasses.is_dataclass(value):
+            value = as_dict(value)
+        elif isinstance(value, tuple):
+            value = [as_dict(item) if dataclasses.is_dataclass(item) else item for item in value]
+        result[field.name] = value
+    return result
+
+
+def changed(options: Any) -> dict[str, str]:
+    """The options that differ from their defaults, as text: what a signature shows."""
+    result: dict[str, str] = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        default = field.default if field.default is not MISSING else None
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
+        if value == default:
+            continue
+        if dataclasses.is_dataclass(value) and not hasattr(value, "from_text"):
+            result.update({f"{field.name}.{name}": text for name, text in changed(value).items()})
+        else:
+            result[field.name] = _text(value)
+    return result
+
+
+def type_name(kind: Any) -> str:
+    """A type as a person writes it: ``int``, ``post|pre``, ``a list of int``."""
+    origin = get_origin(kind)
+    if origin is Literal:
+        return "|".join(str(choice) for choice in get_args(kind))
+    if origin in (Union, types.UnionType):
+        return " or ".join("none" if arg is type(None) else type_name(arg) for arg in get_args(kind))
+    if origin in (tuple, list):
+        return f"a list of {type_name(get_args(kind)[0])}"
+    if kind is str:
+        return "text"
+    return str(getattr(kind, "form", None) or getattr(kind, "__name__", str(kind)))
+
+
+def _nested(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    for name in values:
+        if not isinstance(name, str):
+            raise OptionError(f"{_said(where)}expected a name for an option, found {name!r}.")
+    return merged({}, values)
+
+
+def _build(cls: type, values: Mapping[str, Any], prefix: str, where: str) -> Any:
+    hints = typing.get_type_hints(cls)
+    known = {field.name: field for field in dataclasses.fields(cls)}
+    for name in values:
+        if name not in known:
+            raise OptionError(
+                f"{_said(where)}there is no option {prefix + name!r}; the options are {', '.join(known) or 'none'}."
+            )
+    arguments: dict[str, Any] = {}
+    for name, field in known.items():
+        if name in values:
+            arguments[name] = _convert(hints[name], values[name], prefix + name, where)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise OptionError(f"{_said(where)}the option {prefix + name!r} ({type_name(hints[name])}) is required.")
+    try:
+        return cls(**arguments)
+    except OptionError as error:  # a dataclass checks its own values in __post_init__
+        raise OptionError(f"{_said(where)}{error}") from None
+
+
+def _convert(kind: Any, value: Any, name: str, where: str) -> Any:
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _convert_union(kind, value, name, where)
+    if origin is Literal:
+        for choice in get_args(kind):
+            if value == choice or (isinstance(value, str) and value == str(choice)):
+                return choice
+        raise _wrong(kind, value, name, where)
+    if origin in (tuple, list):
+        return _convert_sequence(kind, value, name, where)
+    if hasattr(kind, "from_text"):
+        if isinstance(value, kind):
+            return value
+        try:
+            return kind.from_text(str(value))
+        except OptionError as error:
+            raise OptionError(f"{_said(where)}{name}: {error}") from None
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if isinstance(value, kind):
+            return value
+        if isinstance(value, Mapping):
+            return _build(kind, value, name + ".", where)
+        raise OptionError(f"{_said(where)}{name!r} expects options of its own, found {value!r}.")
+    if origin is dict or kind is dict:
+        if isinstance(value, Mapping):
+            return dict(value)
+        raise _wrong(kind, value, name, where)
+    return _convert_scalar(kind, value, name, where)
+
+
+def _convert_union(kind: Any, value: Any, name: str, where: str) -> Any:
+    arms = get_args(kind)
+    if type(None) in arms and (value is None or (isinstance(value, str) and value.lower() in ("none", "null", ""))):
+        return None
+    for arm in arms:
+        if arm is type(None):
+            continue
+        try:
+            return _convert(arm, value, name, where)
+        except OptionError:
+            continue
+    raise _wrong(kind, value, name, where)
+
+
+def _convert_sequence(kind: Any, value: Any, name: str, where: str) -> tuple[Any, ...]:
+    inner = get_args(kind)[0]
+    if isinstance(value, str):
+        value = [part for part in value.strip("[]()").split(",") if part.strip()]
+    if not isinstance(value, Sequence):
+        value = [value]
+    return tuple(_convert(inner, item.strip() if isinstance(item, str) else item, name, where) for item in value)
+
+
+def _convert_scalar(kind: Any, value: Any, name: str, where: str) -> Any:
+    if kind is Any:
+        return value
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
+            return value.lower() in _TRUE
+        raise _wrong(kind, value, name, where)
+    if isinstance(value, bool):
+        raise _wrong(kind, value, name, where)
+    if kind is str:
+        if isinstance(value, str | int | float):
+            return str(value)
+        raise _wrong(kind, value, name, where)
+    if isinstance(value, str | int | float):
+        try:
+            converted = kind(value)
+        except (TypeError, ValueError):
+            raise _wrong(kind, value, name, where) from None
+        if kind is int and isinstance(value, float) and value != converted:
+            raise _wrong(kind, value, name, where)
+        return converted
+    raise _wrong(kind, value, name, where)
+
+
+def _wrong(kind: Any, value: Any, name: str, where: str) -> OptionError:
+    return OptionError(f"{_said(where)}{name!r} expects {type_name(kind)}, found {value!r}.")
+
+
+def _said(where: str) -> str:
+    return f"{where}: " if where else ""
+
+
+def _default_text(field: Field[Any]) -> str:
+    if field.default is not MISSING:
+        return _text(field.default)
+    if field.default_factory is not MISSING:
+        return _text(field.default_factory())
+    return "required"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple | list):
+        return ",".join(_text(item) for item in value)
+    return str(value)

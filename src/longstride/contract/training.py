@@ -1,0 +1,80 @@
+"""What the training loop and an objective agree on. The loop knows no system; an objective knows no loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentence pairs as ids, padded on the right with PAD; every sentence ends in EOS, which its length counts."""
+
+    source: Tensor
+    """[rows, longest source] int64"""
+    target: Tensor
+    """[rows, longest target] int64"""
+    source_lengths: Tensor
+    """[rows] int64"""
+    target_lengths: Tensor
+    """[rows] int64"""
+    index: Tensor
+    """[rows] int64: which pairs of the corpus these are"""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch made ready for the loss: tensors only, so that it can be sent to a device and compiled over."""
+
+    tensors: dict[str, Tensor]
+    tokens: int
+    """how many target tokens carry loss; the loop divides the summed loss by the tokens of the whole update"""
+    source_padded: bool = True
+    """False where all sources are equally long: attention then needs no padding mask, which is faster"""
+
+    def to(self, device: torch.device) -> Prepared:
+        """The same on another device, copied asynchronously where the memory is pinned."""
+        moved = {name: tensor.to(device, non_blocking=True) for name, tensor in self.tensors.items()}
+        return Prepared(moved, self.tokens, self.source_padded)
+
+    def pinned(self) -> Prepared:
+        """The same in page-locked memory."""
+        return Prepared(
+            {name: tensor.pin_memory() for name, tensor in self.tensors.items()}, self.tokens, self.source_padded
+        )
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Sums over the batch's tokens: what is minimised, and figures to report (each divided by tokens when shown)."""
+
+    total: Tensor
+    figures: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Objective(ABC):
+    """How a system is trained. `prepare` is the random, data-side part, seeded and resumable; `loss` is compilable."""
+
+    @abstractmethod
+    def prepare(self, batch: Batch, rng: torch.Generator) -> Prepared:
+        """Everything that can be done on the host, all randomness included."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
+        """The summed loss: a function of tensors and weights alone."""
+
+
+class BatchSource(ABC):
+    """Training data in an order fixed by seed and epoch, so that training can stop and go on anywhere."""
+
+    @abstractmethod
+    def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, leaving out the first `skip` without reading them."""
+
+    @abstractmethod
+    def batches_in(self, number: int) -> int:
+        """How many batches that epoch has."""
