@@ -1,0 +1,1 @@
+"""Workload, measurement, records, and the tables and plots rendered from them."""

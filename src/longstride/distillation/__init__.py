@@ -1,0 +1,1 @@
+"""A teacher decodes a corpus into a new one, shard by shard, with a manifest."""

@@ -1,0 +1,1 @@
+"""Carries out programs; knows no system."""

@@ -1,0 +1,1 @@
+"""One folder per way of generating; systems never import each other."""

@@ -1,0 +1,1 @@
+"""Text to ids and back: tokenizers, corpus files, token-budget batches. Knows no model."""

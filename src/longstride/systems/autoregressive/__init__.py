@@ -1,0 +1,1 @@
+"""One token after another: the ordinary Transformer, its objective, greedy and beam search."""
