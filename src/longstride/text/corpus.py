@@ -1,0 +1,102 @@
+"""Text files, one segment per line: plain, .gz or .xz, strict UTF-8. Knows no tokenizer.
+
+A line ends at "\\n" and nowhere else: U+2028, U+0085, vertical tabs and form feeds are text. One "\\r" before the "\\n"
+is taken off, so that files from Windows read the same; every other character comes through as it is.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from longstride.contract import InputError
+from longstride.text.files import written_whole
+
+_Path = str | os.PathLike[str]
+
+
+def read_lines(path: _Path) -> Iterator[str]:
+    """The lines of a file, without their ends. Errors name the file and the line, counted from 1."""
+    number = 0
+    try:
+        with _reading(Path(path)) as file:
+            for number, raw in enumerate(file, start=1):
+                try:
+                    line = raw.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    found = raw[error.start]
+                    raise InputError(
+                        f"{path}, line {number}: expected UTF-8, found byte 0x{found:02x} at byte {error.start + 1}."
+                    ) from error
+                yield line.removesuffix("\n").removesuffix("\r")
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: expected a text file, found none.") from error
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: expected a complete compressed file, found a damaged one ({error}).") from error
+    except OSError as error:
+        raise InputError(f"{path}: could not be read after line {number} ({error.strerror or error}).") from error
+
+
+def read_parallel(source: _Path, target: _Path) -> Iterator[tuple[str, str]]:
+    """The lines of two files side by side; files of different line counts are an error that names both counts."""
+    sources, targets = read_lines(source), read_lines(target)
+    pairs = 0
+    while True:
+        left, right = next(sources, None), next(targets, None)
+        if left is None or right is None:
+            break
+        pairs += 1
+        yield left, right
+    more_left, more_right = (int(line is not None) for line in (left, right))
+    if more_left or more_right:
+        left_lines = pairs + more_left + sum(1 for _ in sources)
+        right_lines = pairs + more_right + sum(1 for _ in targets)
+        raise InputError(
+            f"Expected as many target lines as source lines, found {left_lines} in {source} and {right_lines} in "
+            f"{target}."
+        )
+
+
+def write_lines(path: _Path, lines: Iterable[str]) -> int:
+    """Write lines, compressed if the name ends in .gz or .xz, whole or not at all; returns how many there were."""
+    count = 0
+    with written_whole(path) as temporary, _writing(temporary) as file:
+        for count, line in enumerate(lines, start=1):
+            if "\n" in line:
+                raise InputError(f"{path}, line {count}: expected one line of text, found a line break inside it.")
+            try:
+                file.write(line.encode("utf-8") + b"\n")
+            except UnicodeEncodeError as error:
+                raise InputError(
+                    f"{path}, line {count}: expected text, found a lone surrogate at character {error.start + 1}."
+                ) from error
+    return count
+
+
+def _reading(path: Path) -> IO[bytes]:
+    if path.suffix == ".gz":
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    if path.suffix == ".xz":
+        return cast(IO[bytes], lzma.open(path, "rb"))
+    return open(path, "rb")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[IO[bytes]]:
+    if path.suffix == ".xz":
+        with lzma.open(path, "wb") as compressed:
+            yield cast(IO[bytes], compressed)
+        return
+    with open(path, "wb") as plain:
+        if path.suffix == ".gz":
+            # A name and time stamp inside would make equal contents unequal files.
+            with gzip.GzipFile(filename="", mode="wb", fileobj=plain, mtime=0) as zipped:
+                yield cast(IO[bytes], zipped)
+        else:
+            yield plain

@@ -1,0 +1,315 @@
+"""Text to ids and back: SentencePiece models, and words for text that is already split. Knows no model and no batch.
+
+Every vocabulary begins with the five reserved symbols (pad, unk, start, eos, mask). No text can name one: a literal
+``<s>`` or ``<mask>`` in a line is encoded as the characters it consists of, or as unknown. Ids come and go WITHOUT the
+end-of-sentence id; whoever makes batches appends it.
+
+What does not survive a SentencePiece round trip: U+2581 (the sign SentencePiece writes spaces with) comes back as a
+space, and lone surrogates, which are not text, are refused. All else comes back exactly: runs of spaces, leading and
+trailing ones, and characters never seen in training included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, final
+
+import sentencepiece
+
+from longstride.contract import EOS, MASK, PAD, RESERVED, START, UNK, InputError, ModelFolderError, OptionError
+from longstride.text.corpus import read_lines
+from longstride.text.files import written_whole
+
+_WORDS_HEADER = "longstride-words 1"
+_TRAINING_THREADS = 16
+"""Not the machine's count: sums over threads would otherwise make unigram models differ from machine to machine."""
+
+Join = Literal["@@", "none"]
+
+
+class Tokenizer(ABC):
+    """Text to ids and back, the end-of-sentence id neither produced nor expected."""
+
+    kind: str
+    """How the file is to be read: "sentencepiece" or "words"."""
+    size: int
+    """How many ids there are, the reserved ones included."""
+
+    @property
+    @abstractmethod
+    def serialized(self) -> bytes:
+        """The bytes of the tokenizer's file."""
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """The ids of one line."""
+
+    @abstractmethod
+    def encode_many(self, texts: Sequence[str], threads: int | None = None) -> list[list[int]]:
+        """The ids of many lines, on `threads` threads (default: all cores)."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; reserved ids other than unk leave no trace in it."""
+
+    @abstractmethod
+    def decode_many(self, rows: Sequence[Sequence[int]], threads: int | None = None) -> list[str]:
+        """The texts of many rows of ids, on `threads` threads (default: all cores)."""
+
+    @abstractmethod
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What each id stands for, for people who read traces."""
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the tokenizer's file."""
+        return hashlib.sha256(self.serialized).hexdigest()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tokenizer's file, whole or not at all."""
+        with written_whole(path) as temporary:
+            temporary.write_bytes(self.serialized)
+
+
+@final
+class SentencePieceTokenizer(Tokenizer):
+    """A SentencePiece model whose first five pieces are the reserved ones."""
+
+    kind = "sentencepiece"
+
+    def __init__(self, serialized: bytes, name: str = "tokenizer") -> None:
+        """Load from the bytes of a model file; `name` stands in errors."""
+        self._serialized = serialized
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            loaded = bool(serialized) and self._processor.LoadFromSerializedProto(serialized)
+        except (RuntimeError, TypeError) as error:
+            raise ModelFolderError(f"{name}: expected a SentencePiece model, found something else.") from error
+        if not loaded:
+            raise ModelFolderError(f"{name}: expected a SentencePiece model, found {len(serialized)} bytes of none.")
+        self.size = int(self._processor.get_piece_size())
+        _check_reserved([self._processor.id_to_piece(id) for id in range(min(len(RESERVED), self.size))], name)
+        if self._processor.unk_id() != UNK:
+            raise ModelFolderError(f"{name}: expected unk at id {UNK}, found it at {self._processor.unk_id()}.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SentencePieceTokenizer, (self._serialized,)
+
+    @property
+    def serialized(self) -> bytes:
+        """The model file."""
+        return self._serialized
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of one line."""
+        return self.encode_many([text], threads=1)[0]
+
+    def encode_many(self, texts: Sequence[str], threads: int | None = None) -> list[list[int]]:
+        """The ids of many lines."""
+        try:
+            rows: list[list[int]] = self._processor.encode(list(texts), num_threads=threads or -1)
+        except UnicodeEncodeError as error:
+            raise InputError(f"Expected text, found a lone surrogate at character {error.start + 1}.") from error
+        return rows
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids."""
+        return self.decode_many([ids], threads=1)[0]
+
+    def decode_many(self, rows: Sequence[Sequence[int]], threads: int | None = None) -> list[str]:
+        """The texts of many rows of ids."""
+        texts: list[str] = self._processor.decode([_visible(row) for row in rows], num_threads=threads or -1)
+        return texts
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The pieces, with SentencePiece's sign for spaces."""
+        return [self._processor.id_to_piece(int(id)) for id in ids]
+
+
+@final
+class WordsTokenizer(Tokenizer):
+    """Words between spaces or tabs, each with an id; unknown words become unk.
+
+    With join "@@", text is taken to be split by byte-pair encoding with that continuation sign, and decoding undoes it.
+    """
+
+    kind = "words"
+
+    def __init__(self, words: Sequence[str], join: Join = "@@", name: str = "vocabulary") -> None:
+        """`words` in the order of their ids, the five reserved ones first; `name` stands in errors."""
+        if join not in ("@@", "none"):
+            raise OptionError(f"join expects @@ or none, found {join}.")
+        _check_reserved(words[: len(RESERVED)], name)
+        self._words = list(words)
+        # Reserved words are left out, so that text cannot name them.
+        self._ids = {word: id for id, word in enumerate(self._words) if id >= len(RESERVED)}
+        for id, word in enumerate(self._words[len(RESERVED) :], start=len(RESERVED)):
+            if not word or any(space in word for space in " \t\n\r"):
+                raise ModelFolderError(f"{name}, word {id + 1}: expected one word without spaces, found {word!r}.")
+            if word in RESERVED or self._ids[word] != id:
+                raise ModelFolderError(f"{name}, word {id + 1}: expected every word once, found {word!r} again.")
+        self.join: Join = join
+        self.size = len(self._words)
+
+    @property
+    def serialized(self) -> bytes:
+        """A header with the join, then one word per line."""
+        return "\n".join([f"{_WORDS_HEADER} join={self.join}", *self._words, ""]).encode("utf-8")
+
+    @staticmethod
+    def from_bytes(serialized: bytes, name: str = "vocabulary") -> WordsTokenizer:
+        """Read what `serialized` wrote; `name` stands in errors."""
+        try:
+            header, *words = serialized.decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise ModelFolderError(f"{name}: expected UTF-8, found byte {error.start + 1} to be none.") from error
+        if header not in (f"{_WORDS_HEADER} join={join}" for join in ("@@", "none")):
+            raise ModelFolderError(
+                f'{name}, line 1: expected "{_WORDS_HEADER} join=@@" (or join=none), found {header[:80]!r}.'
+            )
+        if not words or words.pop() != "":
+            raise ModelFolderError(f"{name}: expected a last line that ends in a line break, found a cut one.")
+        return WordsTokenizer(words, "@@" if header.endswith("@@") else "none", name)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of one line."""
+        return [self._ids.get(word, UNK) for word in _split_words(text)]
+
+    def encode_many(self, texts: Sequence[str], threads: int | None = None) -> list[list[int]]:
+        """The ids of many lines; looking words up gains nothing from threads."""
+        return [self.encode(text) for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The words with spaces between, continuations joined if so asked."""
+        text = " ".join(self._words[id] for id in _visible(ids))
+        return (text + " ").replace("@@ ", "").removesuffix(" ") if self.join == "@@" else text
+
+    def decode_many(self, rows: Sequence[Sequence[int]], threads: int | None = None) -> list[str]:
+        """The texts of many rows of ids."""
+        return [self.decode(row) for row in rows]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The words as they stand in the vocabulary."""
+        return [self._words[id] for id in ids]
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """Load a tokenizer of either kind, told apart by how the file begins."""
+    try:
+        serialized = Path(path).read_bytes()
+    except FileNotFoundError as error:
+        raise ModelFolderError(f"{path}: expected a tokenizer, found no file.") from error
+    except OSError as error:
+        raise ModelFolderError(f"{path}: expected a tokenizer, could not read it ({error.strerror}).") from error
+    if serialized.startswith((_WORDS_HEADER.split()[0].encode(), RESERVED[PAD].encode())):
+        return WordsTokenizer.from_bytes(serialized, str(path))
+    return SentencePieceTokenizer(serialized, str(path))
+
+
+def train_sentencepiece(
+    data: Iterable[str | os.PathLike[str]] | Iterable[str],
+    size: int,
+    model_path: str | os.PathLike[str],
+    kind: Literal["bpe", "unigram"] = "bpe",
+    *,
+    lines: bool = False,
+    character_coverage: float = 0.9999,
+    max_line_bytes: int = 8192,
+) -> SentencePieceTokenizer:
+    """Train a joint SentencePiece model on text files (plain, .gz, .xz) or, with `lines`, on lines of text.
+
+    The same data give the same model on every machine. Lines longer than `max_line_bytes` are left out of training.
+    """
+    if kind not in ("bpe", "unigram"):
+        raise OptionError(f"kind expects bpe or unigram, found {kind}.")
+    if size <= len(RESERVED) + 256:
+        raise OptionError(f"size expects more than {len(RESERVED) + 256} (reserved symbols and bytes), found {size}.")
+    feed = _Feed(data if lines else (line for path in data for line in read_lines(path)))
+    serialized = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(feed),
+            model_writer=serialized,
+            vocab_size=size,
+            model_type=kind,
+            character_coverage=character_coverage,
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=START,
+            eos_id=EOS,
+            pad_piece=RESERVED[PAD],
+            unk_piece=RESERVED[UNK],
+            bos_piece=RESERVED[START],
+            eos_piece=RESERVED[EOS],
+            control_symbols=[RESERVED[MASK]],
+            max_sentence_length=max_line_bytes,
+            num_threads=_TRAINING_THREADS,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        if feed.error is None:
+            reason = " ".join(str(error).split())
+            raise OptionError(f"size {size} expects more or more varied text than was given ({reason}).") from error
+    if feed.error is not None:
+        raise feed.error
+    tokenizer = SentencePieceTokenizer(serialized.getvalue(), str(model_path))
+    tokenizer.save(model_path)
+    return tokenizer
+
+
+def build_words(
+    lines: Iterable[str], path: str | os.PathLike[str], size: int | None = None, minimum: int = 1, join: Join = "@@"
+) -> WordsTokenizer:
+    """Build a vocabulary of words that occur at least `minimum` times: the `size` most frequent, reserved included."""
+    if size is not None and size <= len(RESERVED):
+        raise OptionError(f"size expects more than the {len(RESERVED)} reserved symbols, found {size}.")
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(_split_words(line))
+    for reserved in RESERVED:
+        counts.pop(reserved, None)
+    # Ties are broken by the word, so that the order of lines does not matter.
+    ranked = sorted((word for word in counts if counts[word] >= minimum), key=lambda word: (-counts[word], word))
+    kept = ranked if size is None else ranked[: size - len(RESERVED)]
+    tokenizer = WordsTokenizer([*RESERVED, *kept], join, str(path))
+    tokenizer.save(path)
+    return tokenizer
+
+
+class _Feed:
+    """Lines for the trainer, which swallows what its iterator raises: the error is kept to be raised afterwards."""
+
+    def __init__(self, lines: Iterable[Any]) -> None:
+        self._lines = lines
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            yield from self._lines
+        except Exception as error:
+            self.error = error
+
+
+def _check_reserved(found: Sequence[str], name: str) -> None:
+    if tuple(found) != RESERVED:
+        raise ModelFolderError(
+            f"{name}: expected the first five symbols to be {' '.join(RESERVED)}, found {' '.join(found) or 'none'}."
+        )
+
+
+def _split_words(text: str) -> list[str]:
+    # Only these: a no-break space, for one, is part of a word in text that was split by other tools.
+    return [word for word in text.replace("\t", " ").split(" ") if word]
+
+
+def _visible(ids: Sequence[int]) -> list[int]:
+    return [int(id) for id in ids if id == UNK or id >= len(RESERVED)]
