@@ -1,0 +1,68 @@
+"""How translations are scored: corpus BLEU and chrF of sacreBLEU on detokenized text, each with its signature.
+
+The two classes are the only place that knows sacreBLEU; its statistics per sentence, which its own significance tests
+use, are what :mod:`longstride.tasks.bootstrap` resamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from longstride.tasks.score import Figures, Metric, Score, check_pairs
+
+
+class _Sacrebleu(Metric):
+    def __init__(self, scorer: Any) -> None:
+        self._scorer = scorer
+        self._scorer.num_refs = 1  # as the signature says even before anything was scored
+
+    @property
+    def signature(self) -> str:
+        """SacreBLEU's own, its version included."""
+        return str(self._scorer.get_signature().format())
+
+    def statistics(self, outputs: Sequence[str], references: Sequence[str]) -> Figures:
+        """SacreBLEU's counts of n-grams and lengths: [sentences, figures]."""
+        check_pairs(outputs, references)
+        counts = self._scorer._extract_corpus_statistics(list(outputs), [list(references)])
+        return np.asarray(counts, dtype=np.float64)
+
+    def value(self, summed: NDArray[Any]) -> float:
+        """From 0 to 100."""
+        # Counts are whole numbers: handing over ints keeps every rounding as it is in sacreBLEU itself.
+        return float(self._scorer._compute_score_from_stats([int(count) for count in summed]).score)
+
+
+class Bleu(_Sacrebleu):
+    """Corpus BLEU over the 13a tokenization, exponential smoothing, mixed case: sacreBLEU's default."""
+
+    name = "BLEU"
+
+    def __init__(self) -> None:
+        # force: outputs that end in " ." are the system's own doing; the signature already says what was scored.
+        super().__init__(BLEU(tokenize="13a", force=True))
+
+
+class Chrf(_Sacrebleu):
+    """Corpus chrF2: character 6-grams, no word n-grams; sacreBLEU's default."""
+
+    name = "chrF"
+
+    def __init__(self) -> None:
+        super().__init__(CHRF())
+
+
+def translation_metrics() -> tuple[Metric, ...]:
+    """BLEU and chrF, BLEU first: the one that tables lead with."""
+    return (Bleu(), Chrf())
+
+
+def score_translations(outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
+    """BLEU and chrF of detokenized outputs; another count of references is an InputError."""
+    return [metric.score(outputs, references) for metric in translation_metrics()]

@@ -1,0 +1,36 @@
+import pytest
+import sacrebleu
+
+from longstride.contract import InputError
+from longstride.tasks import Bleu, Chrf, score_translations
+
+OUTPUTS = ["The cat sat on the mat.", "Hello, big world!", "", "One two three four five six"]
+REFERENCES = ["The cat sat on a mat.", "Hello, world!", "Nothing was said.", "One two three four six five"]
+
+
+def test_scores_are_sacrebleus_own() -> None:
+    bleu, chrf = score_translations(OUTPUTS, REFERENCES)
+    assert bleu.value == pytest.approx(sacrebleu.corpus_bleu(OUTPUTS, [REFERENCES]).score, abs=1e-9)
+    assert chrf.value == pytest.approx(sacrebleu.corpus_chrf(OUTPUTS, [REFERENCES]).score, abs=1e-9)
+
+
+def test_signatures_say_what_was_done() -> None:
+    bleu, chrf = score_translations(OUTPUTS, REFERENCES)
+    assert bleu.signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
+    assert chrf.signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+    assert Bleu().signature == bleu.signature
+    assert Chrf().signature == chrf.signature
+
+
+def test_perfect_output_scores_a_hundred() -> None:
+    assert [score.value for score in score_translations(REFERENCES, REFERENCES)] == pytest.approx([100.0, 100.0])
+
+
+@pytest.mark.parametrize(("outputs", "references"), [(["a"], ["a", "b"]), ([], [])])
+def test_counts_must_match(outputs: list[str], references: list[str]) -> None:
+    with pytest.raises(InputError, match=r"^Expected .* found .*\.$"):
+        score_translations(outputs, references)
+
+
+def test_a_hundred_tokenized_periods_raise_no_warning() -> None:
+    score_translations(["a b c d ."] * 120, ["a b c d."] * 120)
