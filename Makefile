@@ -1,0 +1,50 @@
+# Each command does all its own set-up, in .venv/ (scripts/setup.py); Python 3.11 or newer and make are enough.
+PYTHON ?= python3
+WORKERS ?= 2
+RECORDS := $(sort $(wildcard benchmarks/results/*.jsonl))
+
+BIN := .venv/bin
+READY := .venv/ready
+# One thread per worker: test models are tiny and threads would only get in each other's way.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: help demo test check report format clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo     translate with the bundled model, by every decoder it has"
+	@echo "make test     run the tests"
+	@echo "make check    lint, format, types, import contracts, generated pages"
+	@echo "make report   render every table and plot from benchmarks/results/"
+	@echo "make format   reformat the code"
+	@echo "make clean    remove caches and build products (.venv/ stays)"
+
+$(READY): pyproject.toml constraints.txt scripts/setup.py
+	@GOAL="$(MAKECMDGOALS)" $(PYTHON) scripts/setup.py
+
+demo: $(READY)
+	@$(BIN)/longstride demo
+
+test: $(READY)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+ifneq ($(RECORDS),)
+	$(BIN)/longstride report --check $(RECORDS) -o docs
+endif
+
+report: $(READY)
+	$(BIN)/longstride report $(RECORDS) -o docs
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf src/*.egg-info

@@ -1,0 +1,155 @@
+"""Make `.venv/` ready to work in: pinned packages, the package itself (editable), a PyTorch that is no surprise.
+
+Run by `make`; needs nothing but Python. A build of PyTorch that brings the CUDA packages with it weighs several
+gigabytes: it is taken only when asked for (TORCH=cuda). A PyTorch that is already in `.venv/` is always kept. The stamp
+is written last, so an interrupted set-up is simply taken up again; when nothing changed, nothing is done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+NEEDED = (3, 11)
+TORCH_AT_LEAST = (2, 11)
+CUDA_PACKAGE = re.compile(r"(nvidia|cuda|triton|pytorch[-_]triton)([-_.]|$)", re.IGNORECASE)
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+CONSTRAINTS = ROOT / "constraints.txt"
+STAMP = VENV / "ready"
+
+WOULD_BRING_CUDA = """\
+The PyTorch that pip finds here, {torch}, brings {count} CUDA packages ({examples}, ...): several gigabytes.
+Longstride does not take them unasked. Either
+  - accept them:                        TORCH=cuda make {goal}
+  - or bring a CPU build of PyTorch, whichever way is easier:
+      install one into the environment: .venv/bin/python -m pip install <wheel or index of a CPU build>
+      or name a folder that holds one:  PIP_FIND_LINKS=<folder> make {goal}"""
+
+
+def main() -> None:
+    """Bring the environment up to date, or stop with one message that says what is needed."""
+    if sys.version_info < NEEDED:
+        found = ".".join(map(str, sys.version_info[:3]))
+        stop(f"Python {NEEDED[0]}.{NEEDED[1]} or newer is needed, found {found}; name one: make PYTHON=python3.12 ...")
+    fingerprint = wanted()
+    if STAMP.is_file() and STAMP.read_text() == fingerprint and PYTHON.exists():
+        STAMP.touch()
+        return
+    STAMP.unlink(missing_ok=True)
+    make_environment()
+    # Also the build backend, so that installing the package itself later needs no network.
+    pip("install", "--constraint", str(CONSTRAINTS), "setuptools")
+    if not torch_in_environment():
+        install_torch()
+    torch = torch_in_environment()
+    if not torch:
+        stop("PyTorch was installed into .venv/ and cannot be imported; remove .venv/ and run make again.")
+    say("installing longstride and the pinned packages")
+    pip("install", "--constraint", str(constraints_keeping(torch)), "--no-build-isolation", "-e", ".[dev]")
+    STAMP.write_text(fingerprint)
+    say(f"ready: .venv/ with torch {torch}")
+
+
+def wanted() -> str:
+    """What the environment is made from; another value means that it has to be looked over again."""
+    digest = hashlib.sha256()
+    for path in (ROOT / "pyproject.toml", CONSTRAINTS, Path(__file__).resolve()):
+        digest.update(path.read_bytes())
+    digest.update(str(ROOT).encode())
+    return digest.hexdigest() + "\n"
+
+
+def make_environment() -> None:
+    """A virtual environment with a working pip; one that was left half-made is completed or made anew."""
+    if works("-m", "pip", "--version"):
+        return
+    say("making the virtual environment .venv/")
+    for clear in ([], ["--clear"]):
+        made = subprocess.run([sys.executable, "-m", "venv", *clear, str(VENV)], check=False).returncode == 0
+        if made and works("-m", "pip", "--version"):
+            return
+    stop(
+        f"{sys.executable} could not make a virtual environment with pip in it; "
+        "on Debian and Ubuntu the package python3-venv is needed."
+    )
+
+
+def torch_in_environment() -> str:
+    """The version of an importable PyTorch that is new enough, or nothing."""
+    found = subprocess.run(
+        [str(PYTHON), "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=False
+    )
+    version = found.stdout.strip()
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    return version if found.returncode == 0 and numbers >= TORCH_AT_LEAST else ""
+
+
+def install_torch() -> None:
+    """Install the pinned PyTorch, but look first at what would come with it."""
+    pin = next(line.strip() for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
+    arguments = ["--constraint", str(CONSTRAINTS), pin]
+    cuda = os.environ.get("TORCH", "cpu")
+    if cuda not in ("cpu", "cuda"):
+        stop(f"TORCH expects cpu or cuda, found {cuda!r}.")
+    if cuda == "cpu":
+        say(f"looking which build of {pin} is at hand")
+        resolved = pip("install", "--dry-run", "--report", "-", *arguments, capture=True)
+        packages = [item["metadata"] for item in json.loads(resolved)["install"]]
+        heavy = sorted(item["name"] for item in packages if CUDA_PACKAGE.match(item["name"]))
+        if heavy:
+            torch = next((f"torch {item['version']}" for item in packages if item["name"] == "torch"), pin)
+            goal = os.environ.get("GOAL", "test")
+            stop(WOULD_BRING_CUDA.format(torch=torch, count=len(heavy), examples=", ".join(heavy[:3]), goal=goal))
+    say(f"installing {pin} (once; a minute or two)")
+    pip("install", *arguments)
+
+
+def constraints_keeping(torch: str) -> Path:
+    """The constraints with the PyTorch that is already there in place of the pinned one."""
+    lines = [line for line in CONSTRAINTS.read_text().splitlines() if not line.startswith("torch==")]
+    path = VENV / "constraints.txt"
+    path.write_text("\n".join([*lines, f"torch=={torch}", ""]))
+    return path
+
+
+def works(*arguments: str) -> bool:
+    """Whether the environment's Python carries these arguments out."""
+    return (
+        PYTHON.exists() and subprocess.run([str(PYTHON), *arguments], capture_output=True, check=False).returncode == 0
+    )
+
+
+def pip(*arguments: str, capture: bool = False) -> str:
+    """Run the environment's pip; its own message is the explanation when it fails."""
+    # Errors only: warnings about a person's own pip configuration are not ours to show.
+    command = [str(PYTHON), "-m", "pip", "-qq", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE if capture else None, text=True, check=False)
+    if done.returncode != 0:
+        stop(f"pip {arguments[0]} failed; mend what it says above and run make again, it goes on from here.")
+    return done.stdout or ""
+
+
+def say(message: str) -> None:
+    """One line of progress."""
+    print(f"set-up: {message}", flush=True)
+
+
+def stop(message: str) -> NoReturn:
+    """End with a message and no traceback."""
+    sys.exit(f"set-up: {message}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        stop("interrupted; run make again to go on.")
