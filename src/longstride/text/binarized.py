@@ -1,0 +1,250 @@
+"""Sentence pairs as ids, in memory or mapped from one file that says what it was made from. Knows no batch.
+
+The file is a safetensors file: int64 offsets and line numbers, and the ids of both sides (uint16 where the vocabulary
+fits, else uint32), with a manifest in its metadata that names the text and the tokenizer, so that a stale file is
+refused. The end-of-sentence id IS stored at the end of every sentence and lengths count it: what is read here can be
+put into a batch as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from longstride.contract import InputError, OptionError
+from longstride.text.arrayfile import read_arrays, write_arrays
+from longstride.text.corpus import read_parallel
+from longstride.text.files import file_sha256, written_whole
+from longstride.text.filtering import FilterReport, LengthFilter
+from longstride.text.side import Side, offsets_of
+from longstride.text.tokenizer import Tokenizer
+
+VERSION = 1
+_NOTE = "longstride"
+_CHUNK = 20_000
+"""Pairs tokenized at a time: enough to keep every core busy, little enough to stay in a hundred megabytes."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a binarized corpus was made from."""
+
+    version: int
+    source_file: str
+    target_file: str
+    source_sha256: str
+    target_sha256: str
+    source_tokenizer_sha256: str
+    target_tokenizer_sha256: str
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    filter: LengthFilter
+    report: FilterReport
+
+    def as_json(self) -> str:
+        """For the metadata of the file."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    def from_dict(found: dict[str, Any]) -> Manifest:
+        """Read what `as_json` wrote; anything else raises KeyError, TypeError or OptionError."""
+        return Manifest(
+            **found | {"filter": LengthFilter(**found["filter"]), "report": FilterReport(**found["report"])}
+        )
+
+
+class BinarizedCorpus:
+    """Pairs of sentences as ids, every one ending in EOS."""
+
+    def __init__(
+        self,
+        source: Side,
+        target: Side,
+        lines: npt.NDArray[np.int64] | None = None,
+        manifest: Manifest | None = None,
+    ) -> None:
+        """Two sides of equally many sentences; `lines` [pairs]: where each pair stood in its files, from 0."""
+        if len(source.offsets) != len(target.offsets):
+            raise InputError(
+                f"Expected as many target as source sentences, found {len(source.offsets) - 1} source and "
+                f"{len(target.offsets) - 1} target sentences."
+            )
+        self.source = source
+        self.target = target
+        self.lines = np.arange(len(self), dtype=np.int64) if lines is None else lines
+        self.manifest = manifest
+
+    def __len__(self) -> int:
+        return len(self.source.offsets) - 1
+
+    @property
+    def report(self) -> FilterReport:
+        """What the length filter kept when the corpus was made."""
+        return self.manifest.report if self.manifest else FilterReport(len(self), len(self))
+
+    def take(self, indices: npt.NDArray[np.int64]) -> BinarizedCorpus:
+        """The chosen pairs, in memory, in the order given; it has no manifest, being no longer what a file holds."""
+        return BinarizedCorpus(self.source.take(indices), self.target.take(indices), self.lines[indices])
+
+    @staticmethod
+    def from_pairs(pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> BinarizedCorpus:
+        """A corpus in memory; the end-of-sentence id is appended to sentences that do not end in it."""
+        listed = list(pairs)
+        return BinarizedCorpus(Side.of([source for source, _ in listed]), Side.of([target for _, target in listed]))
+
+    @staticmethod
+    def load(
+        path: str | os.PathLike[str],
+        expected_tokenizer_sha256: str | None = None,
+        expected_target_tokenizer_sha256: str | None = None,
+        *,
+        mapped: bool = True,
+    ) -> BinarizedCorpus:
+        """Open a file that `binarize` made, mapped into memory or (`mapped` false) read whole.
+
+        Given a tokenizer's hash (the target's is the same unless given), a corpus made with another is refused.
+        """
+        manifest, arrays = _open(Path(path), mapped)
+        expected_target = expected_target_tokenizer_sha256 or expected_tokenizer_sha256
+        for side, expected, found in (
+            ("source", expected_tokenizer_sha256, manifest.source_tokenizer_sha256),
+            ("target", expected_target, manifest.target_tokenizer_sha256),
+        ):
+            if expected is not None and expected != found:
+                raise InputError(
+                    f"{path} is stale: expected it to be made with the {side} tokenizer {expected[:12]}, found "
+                    f"{found[:12]}; binarize the text again."
+                )
+        source, target = (Side(arrays[f"{side}_ids"], arrays[f"{side}_offsets"]) for side in ("source", "target"))
+        return BinarizedCorpus(source, target, arrays["lines"], manifest)
+
+    def check_files(self, source_file: str | os.PathLike[str], target_file: str | os.PathLike[str]) -> None:
+        """Refuse a corpus that was made from other text than these files now hold."""
+        if self.manifest is None:
+            return
+        for path, expected in ((source_file, self.manifest.source_sha256), (target_file, self.manifest.target_sha256)):
+            if not Path(path).is_file():
+                raise InputError(f"{path}: expected a text file, found none.")
+            if (found := file_sha256(path)) != expected:
+                raise InputError(
+                    f"The binarized corpus is stale: expected {path} with SHA-256 {expected[:12]}, found "
+                    f"{found[:12]}; binarize the text again."
+                )
+
+
+def binarize(
+    source_file: str | os.PathLike[str],
+    target_file: str | os.PathLike[str],
+    tokenizer: Tokenizer,
+    out_path: str | os.PathLike[str],
+    filter: LengthFilter | None = None,
+    *,
+    target_tokenizer: Tokenizer | None = None,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> BinarizedCorpus:
+    """Tokenize two text files line by line, filter, write one file (whole or not at all) and open it.
+
+    Memory stays bounded: ids go to temporary files chunk by chunk. `progress` is told the number of pairs read so far.
+    """
+    filter = filter or LengthFilter()
+    tokenizers = (tokenizer, target_tokenizer or tokenizer)
+    dtypes = [np.uint16 if each.size <= 1 << 16 else np.uint32 for each in tokenizers]
+    lengths: tuple[list[Any], list[Any]] = ([], [])
+    lines: list[npt.NDArray[np.int64]] = []
+    report = FilterReport()
+    pairs = read_parallel(source_file, target_file)
+    with (
+        written_whole(out_path) as temporary,
+        tempfile.TemporaryFile(dir=temporary.parent) as source_ids,
+        tempfile.TemporaryFile(dir=temporary.parent) as target_ids,
+    ):
+        while chunk := list(islice(pairs, _CHUNK)):
+            sides = [
+                Side.of(each.encode_many(list(texts), threads))
+                for each, texts in zip(tokenizers, zip(*chunk, strict=True), strict=True)
+            ]
+            kept, found = filter.apply(sides[0].lengths, sides[1].lengths)
+            lines.append(kept + report.seen)
+            report += found
+            for side, dtype, spill, known in zip(sides, dtypes, (source_ids, target_ids), lengths, strict=True):
+                chosen = side.take(kept)
+                spill.write(chosen.ids.astype(dtype).tobytes())
+                known.append(chosen.lengths)
+            if progress is not None:
+                progress(report.seen)
+        if report.kept == 0:
+            raise InputError(
+                f"{source_file} and {target_file}: expected at least one pair to keep, found none: {report.sentence}."
+            )
+        offsets = [offsets_of(np.concatenate(known)) for known in lengths]
+        manifest = Manifest(
+            VERSION,
+            Path(source_file).name,
+            Path(target_file).name,
+            file_sha256(source_file),
+            file_sha256(target_file),
+            tokenizers[0].sha256,
+            tokenizers[1].sha256,
+            report.kept,
+            int(offsets[0][-1]),
+            int(offsets[1][-1]),
+            filter,
+            report,
+        )
+        write_arrays(
+            temporary,
+            {_NOTE: manifest.as_json()},
+            {
+                "source_offsets": (np.int64, len(offsets[0]), offsets[0]),
+                "target_offsets": (np.int64, len(offsets[1]), offsets[1]),
+                "lines": (np.int64, report.kept, np.concatenate(lines)),
+                "source_ids": (dtypes[0], manifest.source_tokens, source_ids),
+                "target_ids": (dtypes[1], manifest.target_tokens, target_ids),
+            },
+        )
+    return BinarizedCorpus.load(out_path)
+
+
+def _open(path: Path, mapped: bool) -> tuple[Manifest, dict[str, Any]]:
+    """The manifest and the arrays, after checking that the file is whole, of our making and of this version."""
+    if not path.is_file():
+        raise InputError(f"{path}: expected a binarized corpus, found no file.")
+    try:
+        note, arrays = read_arrays(path, mapped)
+        written = json.loads(note[_NOTE])
+        version = written["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: expected a binarized corpus, found something else or a damaged one: {error}."
+        ) from error
+    if version != VERSION:
+        raise InputError(
+            f"{path} is stale: expected format version {VERSION}, found {version}; binarize the text again."
+        )
+    try:
+        manifest = Manifest.from_dict(written)
+        expected = {
+            "source_ids": manifest.source_tokens,
+            "target_ids": manifest.target_tokens,
+            "source_offsets": manifest.pairs + 1,
+            "target_offsets": manifest.pairs + 1,
+            "lines": manifest.pairs,
+        }
+    except (KeyError, TypeError, OptionError) as error:
+        raise InputError(f"{path}: expected a manifest of version {VERSION}, found another: {error}.") from error
+    found = {name: len(array) for name, array in arrays.items()}
+    ends = [int(arrays[name][-1]) for name in ("source_offsets", "target_offsets") if found.get(name)]
+    if found != expected or ends != [manifest.source_tokens, manifest.target_tokens]:
+        raise InputError(f"{path} is damaged: expected arrays of {expected}, found {found} that end at {ends}.")
+    return manifest, arrays

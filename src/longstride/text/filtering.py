@@ -1,0 +1,75 @@
+"""Which sentence pairs are kept for training, by length alone, and a count of what was left out and why.
+
+Lengths count the end-of-sentence id, as everywhere in corpora and batches. Knows neither text nor files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from longstride.contract import OptionError, option
+
+
+@dataclass(frozen=True)
+class FilterReport:
+    """How many pairs were seen, kept, and left out for which reason; a pair counts under the first that applies."""
+
+    seen: int = 0
+    kept: int = 0
+    too_short: int = 0
+    too_long: int = 0
+    out_of_ratio: int = 0
+
+    def __add__(self, other: FilterReport) -> FilterReport:
+        return FilterReport(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+    @property
+    def sentence(self) -> str:
+        """The report in words, e.g. ``kept 98 of 100 pairs (98.0 %); left out 2: 2 too long``."""
+        share = 100 * self.kept / self.seen if self.seen else 100.0
+        kept = f"kept {self.kept:,} of {self.seen:,} pairs ({share:.1f} %)"
+        reasons = {"too short": self.too_short, "too long": self.too_long, "out of ratio": self.out_of_ratio}
+        named = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
+        return f"{kept}; left out {self.seen - self.kept:,}: {named}" if named else kept
+
+    def as_dict(self) -> dict[str, int]:
+        """For manifests."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class LengthFilter:
+    """Pairs to keep, by their lengths in tokens (the end-of-sentence id counted)."""
+
+    min_tokens: int = option(2, "Pairs with fewer tokens on a side are left out; 2 leaves out empty lines.")
+    max_tokens: int = option(256, "Pairs with more tokens on a side are left out; 0 leaves out none.")
+    max_ratio: float = option(0.0, "Pairs with one side this many times longer are left out; 0 leaves out none.")
+
+    def __post_init__(self) -> None:
+        if self.min_tokens < 1:
+            raise OptionError(f"min_tokens expects 1 or more, found {self.min_tokens}.")
+        if self.max_tokens and self.max_tokens < self.min_tokens:
+            raise OptionError(
+                f"max_tokens expects 0 or at least {self.min_tokens} (min_tokens), found {self.max_tokens}."
+            )
+        if self.max_ratio and self.max_ratio < 1:
+            raise OptionError(f"max_ratio expects 0 or at least 1, found {self.max_ratio}.")
+
+    def apply(
+        self, source_lengths: npt.NDArray[np.int64], target_lengths: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], FilterReport]:
+        """Indices of the pairs to keep, in order, and the report. Lengths: [pairs]."""
+        shorter = np.minimum(source_lengths, target_lengths)
+        longer = np.maximum(source_lengths, target_lengths)
+        too_short = shorter < self.min_tokens
+        too_long = ~too_short & (longer > self.max_tokens if self.max_tokens else np.zeros_like(too_short))
+        lopsided = longer > shorter * self.max_ratio if self.max_ratio else np.zeros_like(too_short)
+        out_of_ratio = ~too_short & ~too_long & lopsided
+        kept = np.flatnonzero(~(too_short | too_long | out_of_ratio)).astype(np.int64)
+        report = FilterReport(
+            len(longer), len(kept), int(too_short.sum()), int(too_long.sum()), int(out_of_ratio.sum())
+        )
+        return kept, report
