@@ -173,6 +173,9 @@ class Session(ABC):
     def take_finished(self) -> list[Finished]:
         """Take the finished sentences out, freeing their slots. Reads a few integers per slot back."""
 
+    def settle(self) -> None:  # noqa: B027 (a hint: most sessions keep their shape)
+        """Told that no more sentences will come; a session whose results may vary with shapes may drop empty slots."""
+
 
 class Decoder(ABC):
     """A way of generating, with its options fixed. Immutable: sessions hold all that changes."""
@@ -212,6 +215,8 @@ class Decoder(ABC):
                 builder.add(step)
             for finished in session.take_finished():
                 found[finished.ticket] = finished.hypotheses
+            if len(order) == source.rows:
+                session.settle()
         traces = [builder.trace(ticket) for ticket in order] if builder is not None else None
         return Decoded([found[ticket] for ticket in order], traces, session.calls, iterations)
 

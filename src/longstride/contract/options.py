@@ -1,4 +1,4 @@
-"""One parser of options: YAML files, ``--set name=value``, Python keywords and signatures all end in a frozen dataclass.
+"""One parser of options: YAML, ``--set name=value``, Python keywords and signatures all end in a frozen dataclass.
 
 A class of options declares each field with :func:`option`, whose sentence is the command line's help. Values may come
 typed (YAML, Python) or as text (``--set``); both are checked against the field's annotation. An unknown name is an

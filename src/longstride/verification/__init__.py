@@ -1,1 +1,1 @@
-"""The draft-verify-commit loop: its ragged session and acceptance as pure functions of tensors. Greedy is this loop with no draft."""
+"""The draft-verify-commit loop: a ragged session, acceptance as pure functions. Greedy is this loop with no draft."""

@@ -1,0 +1,21 @@
+"""Signatures: one line that names a decoder and all that could change its output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from longstride.contract.options import as_dict
+from longstride.contract.running import Runner
+from longstride.version import __version__
+
+
+def signature(name: str, options: Any, runner: Runner) -> str:
+    """``beam|width:5|length_penalty:gnmt|strength:0.6|n_best:1|eager|fp16|v0.1.0``: every option, defaults included."""
+    settings = [f"{key}:{_text(value)}" for key, value in as_dict(options).items()]
+    return "|".join([name, *settings, runner.name, runner.precision, f"v{__version__}"])
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(_text(item) for item in value)
+    return str(value).lower() if isinstance(value, bool | type(None)) else str(value)

@@ -1,0 +1,88 @@
+"""Multi-head attention, over what is given at once (training) and over a cache that grows (decoding)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def split_heads(flat: Tensor, heads: int) -> Tensor:
+    """[rows, length, width] -> [rows, heads, length, head]"""
+    rows, length, width = flat.shape
+    return flat.view(rows, length, heads, width // heads).transpose(1, 2)
+
+
+def join_heads(split: Tensor) -> Tensor:
+    """[rows, heads, length, head] -> [rows, length, width]"""
+    rows, heads, length, head = split.shape
+    return split.transpose(1, 2).reshape(rows, length, heads * head)
+
+
+def _projection(inputs: int, outputs: int, blocks: int = 1) -> nn.Linear:
+    """A linear layer of `blocks` stacked projections, each drawn as the papers' code does (Xavier, gain 1/√2)."""
+    linear = nn.Linear(inputs, outputs * blocks)
+    with torch.no_grad():
+        for block in linear.weight.view(blocks, outputs, inputs):
+            nn.init.xavier_uniform_(block, gain=2**-0.5)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+class SelfAttention(nn.Module):
+    """Attention of a sequence over itself; one product makes queries, keys and values."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.qkv = _projection(width, width, blocks=3)
+        self.out = nn.Linear(width, width)
+        nn.init.xavier_uniform_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[rows, length, width] -> queries, keys, values [rows, heads, length, head]"""
+        queries, keys, values = self.qkv(x).chunk(3, dim=-1)
+        return split_heads(queries, self.heads), split_heads(keys, self.heads), split_heads(values, self.heads)
+
+    def forward(self, x: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """`mask` is boolean and broadcasts to [rows, heads, length, length]; with `causal` it must be None."""
+        queries, keys, values = self.project(x)
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal
+        )
+        return self.out(join_heads(mixed))  # type: ignore[no-any-return]
+
+
+class CrossAttention(nn.Module):
+    """Attention of target slots over an encoded source.
+
+    Several rows may read one source (the hypotheses of a beam): rows of one source lie side by side and are read as one
+    longer row, so that keys and values are neither computed nor stored more than once.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.q = _projection(width, width)
+        self.kv = _projection(width, width, blocks=2)
+        self.out = nn.Linear(width, width)
+        nn.init.xavier_uniform_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """[sources, source, width] -> keys, values [sources, heads, source, head]"""
+        keys, values = self.kv(memory).chunk(2, dim=-1)
+        return split_heads(keys, self.heads), split_heads(values, self.heads)
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """x [rows, length, width]; rows is a multiple of the sources; mask [sources, 1, 1, source]."""
+        rows, length, width = x.shape
+        sources = keys.shape[0]
+        queries = split_heads(self.q(x).reshape(sources, rows // sources * length, width), self.heads)
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout)
+        return self.out(join_heads(mixed).view(rows, length, width))  # type: ignore[no-any-return]

@@ -1,0 +1,32 @@
+"""The token loss: cross-entropy with label smoothing, from hidden states to a sum."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longstride.contract import PAD
+
+
+class TokenLoss(nn.Module):
+    """Output projection and label-smoothed cross-entropy in one compilable unit; holds no weights.
+
+    With smoothing ε spread evenly over the vocabulary, −Σ q log p = lse(z) − (1−ε)·z_target − ε·mean(z): no
+    log-softmax of the whole vocabulary needs to exist.
+    """
+
+    compile_unit = True
+
+    def forward(self, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        """hidden [rows, length, width], weight [vocabulary, width], target [rows, length] -> summed loss and summed
+        negative log-likelihood over all targets that are not PAD."""
+        logits = F.linear(hidden, weight)
+        logits = logits.float() if logits.dtype.itemsize < 4 else logits
+        normaliser = logits.logsumexp(dim=-1)
+        chosen = logits.gather(-1, target[..., None]).squeeze(-1)
+        counted = (target != PAD).to(logits.dtype)
+        nll = ((normaliser - chosen) * counted).sum()
+        if smoothing == 0:
+            return nll, nll.detach()
+        smoothed = ((normaliser - (1 - smoothing) * chosen - smoothing * logits.mean(dim=-1)) * counted).sum()
+        return smoothed, nll.detach()

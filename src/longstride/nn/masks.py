@@ -1,0 +1,26 @@
+"""Who may look at whom, as boolean masks: True is visible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Rule = Callable[[Tensor, Tensor], Tensor]
+"""(query slots [rows, width], key slots [span]) -> visible [rows, width, span]; fixed when a program is built."""
+
+
+def causal(query_slots: Tensor, key_slots: Tensor) -> Tensor:
+    """A slot sees itself and everything before it."""
+    return key_slots <= query_slots[..., None]
+
+
+def real(lengths: Tensor, longest: int) -> Tensor:
+    """[rows] lengths -> [rows, longest]: True on real tokens.
+
+    The first column is always visible: a softmax over nothing is not a number, and an empty slot of a table must not
+    produce one.
+    """
+    columns = torch.arange(longest, device=lengths.device)
+    return columns < lengths[:, None].clamp(min=1)

@@ -1,0 +1,151 @@
+"""The encoder-decoder Transformer that all systems share: tokens, positions and masks, but no way of generating."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longstride.nn import masks
+from longstride.nn.cache import Cache, Memory
+from longstride.nn.layers import DecoderLayer, EncoderLayer
+from longstride.nn.losses import TokenLoss
+from longstride.nn.options import TransformerOptions
+from longstride.nn.positions import make_positions
+
+
+class Stack(nn.Module):
+    """Layers one above the other, with a closing norm where norms come first."""
+
+    def __init__(self, layers: list[nn.Module], options: TransformerOptions) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.norm = nn.LayerNorm(options.width) if options.norm == "pre" else nn.Identity()
+
+
+class Transformer(nn.Module):
+    """Encoder, decoder and embeddings.
+
+    A decoder's input slot s holds the token before the one it predicts; slot 0 holds START. Right-padded targets need
+    no mask of their own: a causal slot never sees what comes after it.
+    """
+
+    def __init__(self, options: TransformerOptions) -> None:
+        super().__init__()
+        self.options = options
+        source_vocabulary = options.source_vocabulary or options.vocabulary
+        self.target_embedding = _embedding(options.vocabulary, options.width)
+        self.source_embedding = (
+            self.target_embedding if options.tie == "all" else _embedding(source_vocabulary, options.width)
+        )
+        self.output_embedding = (
+            _embedding(options.vocabulary, options.width) if options.tie == "none" else self.target_embedding
+        )
+        self.source_positions = make_positions(options.positions, options.width, options.longest)
+        self.target_positions = make_positions(options.positions, options.width, options.longest)
+        self.encoder = Stack([EncoderLayer(options) for _ in range(options.encoder_layers)], options)
+        self.decoder = Stack([DecoderLayer(options) for _ in range(options.decoder_layers)], options)
+        self.dropout = nn.Dropout(options.dropout)
+        self.token_loss = TokenLoss()
+        self.scale = math.sqrt(options.width) if options.scale_embeddings else 1.0
+
+    # --- all at once -------------------------------------------------------------------------------------------------
+
+    def embed_source(self, ids: Tensor) -> Tensor:
+        """[rows, source] -> [rows, source, width]"""
+        positions = torch.arange(ids.shape[1], device=ids.device)
+        return self.dropout(self.source_embedding(ids) * self.scale + self.source_positions(positions))  # type: ignore[no-any-return]
+
+    def embed_target(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """[rows, target] ids and positions (broadcastable) -> [rows, target, width]"""
+        return self.dropout(self.target_embedding(ids) * self.scale + self.target_positions(positions))  # type: ignore[no-any-return]
+
+    def encode(self, ids: Tensor, visible: Tensor | None) -> Tensor:
+        """[rows, source] ids, [rows, source] bool (None: nothing is padded) -> memory [rows, source, width]"""
+        mask = None if visible is None else visible[:, None, None, :]
+        x = self.embed_source(ids)
+        for layer in self.encoder.layers:
+            x = layer(x, mask)
+        return self.encoder.norm(x)  # type: ignore[no-any-return]
+
+    def decode(
+        self,
+        ids: Tensor,
+        memory: Tensor,
+        visible: Tensor | None,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Hidden states of all target slots, [rows, target, width].
+
+        `mask` (boolean, broadcasting to [rows, heads, target, target]) replaces the causal one; `positions` (integers,
+        broadcasting to [rows, target]) replace 0, 1, 2, ...
+        """
+        if positions is None:
+            positions = torch.arange(ids.shape[1], device=ids.device)
+        memory_mask = None if visible is None else visible[:, None, None, :]
+        x = self.embed_target(ids, positions)
+        for layer in self.decoder.layers:
+            x = layer(x, memory, mask, memory_mask, mask is None)
+        return self.decoder.norm(x)  # type: ignore[no-any-return]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., width] -> [..., vocabulary]"""
+        return F.linear(hidden, self.output_embedding.weight)
+
+    def decoder_layers(self) -> list[DecoderLayer]:
+        """The decoder's layers, with their type known."""
+        return [layer for layer in self.decoder.layers if isinstance(layer, DecoderLayer)]
+
+    # --- step by step ------------------------------------------------------------------------------------------------
+
+    def new_cache(self, rows: int, longest: int) -> Cache:
+        """An empty self-attention cache for `rows` rows of `longest` slots."""
+        o = self.options
+        return Cache.empty(o.decoder_layers, rows, o.heads, longest, o.head_width, self.target_embedding.weight)
+
+    def new_memory(self, rows: int, source: int) -> Memory:
+        """Room for the memory of `rows` sources of at most `source` tokens."""
+        o = self.options
+        return Memory.empty(o.decoder_layers, rows, o.heads, source, o.head_width, self.target_embedding.weight)
+
+    def remember(self, ids: Tensor, lengths: Tensor) -> Memory:
+        """Encode sources and project them once for every decoder layer."""
+        visible = masks.real(lengths, ids.shape[1])
+        memory = self.encode(ids, visible)
+        projected = [layer.cross.project_memory(memory) for layer in self.decoder_layers()]
+        keys = torch.stack([keys for keys, _ in projected])
+        values = torch.stack([values for _, values in projected])
+        return Memory(keys, values, visible)
+
+    def extend(
+        self,
+        ids: Tensor,
+        start: Tensor,
+        cache: Cache,
+        memory: Memory,
+        rule: masks.Rule = masks.causal,
+        positions: Tensor | None = None,
+        span: int | None = None,
+    ) -> Tensor:
+        """Run new slots of every row, each from its own start, and keep their keys and values.
+
+        ids [rows, step] go to slots start, start+1, ... ([rows]); slots before a row's start must have been written.
+        Only the first `span` slots of the cache are looked at (default: all). -> hidden [rows, step, width]
+        """
+        slots = start[:, None] + torch.arange(ids.shape[1], device=ids.device)
+        seen = torch.arange(cache.longest if span is None else span, device=ids.device)
+        mask = rule(slots, seen)[:, None]
+        memory_mask = memory.visible[:, None, None, :]
+        x = self.embed_target(ids, slots if positions is None else positions)
+        for number, layer in enumerate(self.decoder_layers()):
+            x = layer.extend(x, number, cache, slots, mask, memory.keys[number], memory.values[number], memory_mask)
+        return self.decoder.norm(x)  # type: ignore[no-any-return]
+
+
+def _embedding(vocabulary: int, width: int) -> nn.Embedding:
+    embedding = nn.Embedding(vocabulary, width)
+    nn.init.normal_(embedding.weight, std=width**-0.5)
+    return embedding

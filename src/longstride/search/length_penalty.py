@@ -1,0 +1,41 @@
+"""Length penalties: how a hypothesis's log-probability becomes a score comparable across lengths.
+
+A score is log-probability / penalty(length), the length counting EOS.
+
+- gnmt:    ((5 + length) / 6) ** strength   (Wu et al. 2016, Eq. 14, without coverage)
+- average: length ** strength               (strength 1 is the mean log-probability per token)
+- none:    1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LengthPenalty:
+    """A kind of penalty with its strength."""
+
+    kind: Literal["gnmt", "average", "none"]
+    strength: float
+
+    def __call__(self, length: Tensor) -> Tensor:
+        """[...] lengths counting EOS -> [...] float64 divisors"""
+        length = length.to(torch.float64)
+        if self.kind == "gnmt":
+            return ((5 + length) / 6) ** self.strength
+        if self.kind == "average":
+            return length**self.strength
+        return torch.ones_like(length)
+
+    def best(self, length: Tensor, longest: Tensor) -> Tensor:
+        """The largest divisor any length from `length` to `longest` can have.
+
+        Log-probabilities are never positive and never rise as a hypothesis grows, so logp / best is a bound on every
+        score a live hypothesis can still reach. Both kinds are monotone in length: one of the two ends is largest.
+        """
+        return torch.maximum(self(length), self(longest))

@@ -1,0 +1,84 @@
+"""Greedy and beam search with the ordinary Transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
+from longstride.contract.signatures import signature
+from longstride.nn.transformer import Transformer
+from longstride.search.length_penalty import LengthPenalty
+from longstride.systems.autoregressive.beam_session import BeamSession
+from longstride.verification.drafting import NoDraft
+from longstride.verification.session import VerificationSession
+
+
+@dataclass(frozen=True)
+class GreedyOptions:
+    """Greedy search has no options of its own."""
+
+
+class Greedy(Decoder):
+    """The most likely token, one after another: the verification loop with no draft."""
+
+    name = "greedy"
+
+    def __init__(self, model: Transformer, runner: Runner, options: GreedyOptions | None = None) -> None:
+        self.options = options or GreedyOptions()
+        self._model = model
+        self._runner = runner
+
+    @property
+    def signature(self) -> str:
+        """``greedy|eager|fp32|v0.1.0``"""
+        return signature(self.name, self.options, self._runner)
+
+    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """An empty table."""
+        return VerificationSession(self._model, self._runner, NoDraft(), capacity, limits, longest_source)
+
+
+@dataclass(frozen=True)
+class BeamOptions:
+    """Options of beam search."""
+
+    width: int = option(5, "Hypotheses kept per sentence.")
+    length_penalty: Literal["gnmt", "average", "none"] = option(
+        "gnmt", "Score = log-probability / ((5 + length) / 6)^strength (gnmt) or / length^strength (average)."
+    )
+    strength: float = option(0.6, "Strength of the length penalty.")
+    n_best: int = option(1, "How many hypotheses to return, at most width.")
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise OptionError(f"width expects 1 or more, found {self.width}.")
+        if not 1 <= self.n_best <= self.width:
+            raise OptionError(f"n_best expects 1 to width ({self.width}), found {self.n_best}.")
+
+
+class Beam(Decoder):
+    """Beam search with exact early stopping; several models are averaged as an ensemble."""
+
+    name = "beam"
+
+    def __init__(self, models: Sequence[Transformer], runner: Runner, options: BeamOptions | None = None) -> None:
+        if len({model.options.vocabulary for model in models}) != 1:
+            sizes = ", ".join(str(model.options.vocabulary) for model in models)
+            raise OptionError(f"An ensemble expects models of one vocabulary, found sizes {sizes}.")
+        self.options = options or BeamOptions()
+        self._models = tuple(models)
+        self._runner = runner
+
+    @property
+    def signature(self) -> str:
+        """``beam|width:5|length_penalty:gnmt|strength:0.6|n_best:1|eager|fp32|v0.1.0``"""
+        name = self.name if len(self._models) == 1 else f"{self.name}|ensemble:{len(self._models)}"
+        return signature(name, self.options, self._runner)
+
+    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """An empty table."""
+        o = self.options
+        penalty = LengthPenalty(o.length_penalty, o.strength)
+        return BeamSession(self._models, self._runner, o.width, penalty, o.n_best, capacity, limits, longest_source)

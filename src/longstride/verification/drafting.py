@@ -1,0 +1,85 @@
+"""The drafters' seam: propose tokens for every row, then observe what became of them.
+
+A drafter is immutable. What it needs to remember between iterations it keeps in a state of its own that the session
+holds for it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longstride.contract import Source
+
+
+@dataclass(frozen=True)
+class View:
+    """What a drafter may look at: the committed outputs so far."""
+
+    tokens: Tensor
+    """[rows, longest] committed ids; beyond a row's length, left-overs"""
+    length: Tensor
+    """[rows] how many are committed"""
+    active: Tensor
+    """[rows] bool: rows that will take part in this iteration"""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Tokens proposed to follow each row's committed output."""
+
+    ids: Tensor
+    """[rows, block]"""
+    count: Tensor
+    """[rows] how many of them are meant (the first ones); the rest are padding"""
+
+
+class Drafter(ABC):
+    """Proposes; the verifier decides."""
+
+    block: int
+    """How many tokens a proposal holds at most. The step's width is one more: the verifier's own token."""
+
+    @abstractmethod
+    def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Any:
+        """An empty state for a table of rows."""
+
+    @abstractmethod
+    def admit(self, state: Any, rows: Tensor, source: Source) -> None:
+        """New sentences were put into these rows."""
+
+    @abstractmethod
+    def propose(self, state: Any, view: View) -> Proposal:
+        """Tokens for every row."""
+
+    @abstractmethod
+    def observe(self, state: Any, accepted: Tensor, view: View) -> None:
+        """How many of the proposed tokens stood, and the outputs they led to."""
+
+
+class NoDraft(Drafter):
+    """Proposes nothing: the loop is greedy search."""
+
+    block = 0
+
+    def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Proposal:
+        """The one empty proposal there is."""
+        return Proposal(
+            torch.zeros(rows, 0, dtype=torch.int64, device=device),
+            torch.zeros(rows, dtype=torch.int64, device=device),
+        )
+
+    def admit(self, state: Any, rows: Tensor, source: Source) -> None:
+        """Nothing to remember."""
+
+    def propose(self, state: Any, view: View) -> Proposal:
+        """Nothing."""
+        assert isinstance(state, Proposal)
+        return state
+
+    def observe(self, state: Any, accepted: Tensor, view: View) -> None:
+        """Nothing to learn."""

@@ -1,0 +1,33 @@
+"""From logits to what rules may look at, with the limits on outputs applied: one place for all that verify."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from longstride.contract import EOS, NEVER_GENERATED, Limits
+from longstride.verification.acceptance import Reading
+
+
+def forbidden_ids(limits: Limits, device: torch.device) -> Tensor:
+    """[n] ids that may never be chosen."""
+    return torch.tensor(sorted({*NEVER_GENERATED, *limits.banned}), dtype=torch.int64, device=device)
+
+
+def read(logits: Tensor, positions: Tensor, longest: Tensor, forbidden: Tensor, min_length: int) -> Reading:
+    """The verifier's choice per slot and its log-probability under the whole vocabulary.
+
+    logits [rows, step, vocabulary]; positions [rows, step] the output position each slot predicts; longest [rows]. At
+    position `longest` only EOS may stand, before `min_length` it may not.
+    """
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    normaliser = wide.logsumexp(dim=-1)
+    allowed = wide.index_fill(-1, forbidden, float("-inf"))
+    if min_length:
+        early = (positions < min_length)[..., None] & (torch.arange(wide.shape[-1], device=wide.device) == EOS)
+        allowed = allowed.masked_fill(early, float("-inf"))
+    value, top = allowed.max(dim=-1)
+    must_end = positions >= longest[:, None]
+    top = torch.where(must_end, EOS, top)
+    value = torch.where(must_end, wide[..., EOS], value)
+    return Reading(top, value - normaliser)

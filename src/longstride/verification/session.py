@@ -1,0 +1,143 @@
+"""The ragged session: draft, verify, commit, for a table of rows that each go their own way.
+
+The table keeps, per row, the committed ids and their number; the cache holds keys and values of the input slots, where
+slot s holds the token before output position s (START at 0). After an iteration that commits n tokens, the cache is
+right up to the new length and left-over beyond it: rewinding is not moving the length further. Between two model calls
+there is only tensor code over all rows; the host reads one flag per row.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from longstride.contract import START, Finished, Hypothesis, Limits, Runner, Session, Source, Step
+from longstride.nn import programs
+from longstride.nn.transformer import Transformer
+from longstride.verification import acceptance
+from longstride.verification.drafting import Drafter, View
+from longstride.verification.reading import forbidden_ids, read
+
+
+class VerificationSession(Session):
+    """One verifier, one drafter, `capacity` rows."""
+
+    @torch.inference_mode()
+    def __init__(
+        self, model: Transformer, runner: Runner, drafter: Drafter, capacity: int, limits: Limits, longest_source: int
+    ) -> None:
+        self.capacity = capacity
+        self.calls = 0
+        self._runner = runner
+        self._drafter = drafter
+        self._limits = limits
+        self._longest_source = longest_source
+        self._remember = programs.remember(model)
+        self._extend = programs.extend(model)
+        # Encoding in equal portions keeps a sentence's bits independent of who is admitted beside it.
+        self._portion = max(1, capacity // 4)
+
+        device = runner.device
+        longest = int(limits.longest_outputs(torch.tensor(longest_source)))
+        self._columns = longest + 1 + drafter.block  # EOS, and a draft that starts at the last position
+        self._memory = model.new_memory(capacity, longest_source)
+        self._cache = model.new_cache(capacity, self._columns)
+        self._state = drafter.begin(capacity, longest_source, self._columns, device)
+        self._forbidden = forbidden_ids(limits, device)
+        self._tokens = torch.zeros(capacity, self._columns, dtype=torch.int64, device=device)
+        self._length = torch.zeros(capacity, dtype=torch.int64, device=device)
+        self._longest = torch.zeros(capacity, dtype=torch.int64, device=device)
+        self._done = torch.ones(capacity, dtype=torch.bool, device=device)
+        self._log_probability = torch.zeros(capacity, dtype=torch.float64, device=device)
+        self._ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
+        self._held: list[int | None] = [None] * capacity  # the host's own copy: which ticket is where
+        self._next_ticket = 0
+
+    @property
+    def free(self) -> int:
+        """How many rows are empty."""
+        return self._held.count(None)
+
+    @torch.inference_mode()
+    def admit(self, source: Source) -> list[int]:
+        """Encode new sentences and open a row for each."""
+        empty = [row for row, held in enumerate(self._held) if held is None][: source.rows]
+        tickets = list(range(self._next_ticket, self._next_ticket + source.rows))
+        self._next_ticket += source.rows
+        for row, ticket in zip(empty, tickets, strict=True):
+            self._held[row] = ticket
+        for first in range(0, source.rows, self._portion):
+            self._admit(source.slice(first, first + self._portion), empty[first : first + self._portion])
+        device = self._runner.device
+        rows = torch.tensor(empty, device=device)
+        self._tokens[rows] = 0
+        self._length[rows] = 0
+        self._longest[rows] = self._limits.longest_outputs(source.lengths).to(device)
+        self._done[rows] = False
+        self._log_probability[rows] = 0.0
+        self._ticket[rows] = torch.tensor(tickets, device=device)
+        return tickets
+
+    def _admit(self, source: Source, rows: list[int]) -> None:
+        device = self._runner.device
+        ids = torch.zeros(self._portion, self._longest_source, dtype=torch.int64)
+        lengths = torch.ones(self._portion, dtype=torch.int64)
+        ids[: source.rows, : source.longest] = source.ids
+        lengths[: source.rows] = source.lengths
+        memory = self._runner.call(self._remember, ids.to(device), lengths.to(device))
+        self.calls += 1
+        index = torch.tensor(rows, device=device)
+        self._memory.put(index, memory.first(source.rows))
+        self._drafter.admit(
+            self._state, index, Source(ids[: source.rows].to(device), lengths[: source.rows].to(device))
+        )
+
+    @torch.inference_mode()
+    def advance(self) -> Step:
+        """Draft, verify, commit."""
+        active = ~self._done
+        before = torch.where(active, self._length, 0)  # idle rows idle at the front, where there is room
+        view = View(self._tokens, before, active)
+        proposal = self._drafter.propose(self._state, view)
+
+        last = self._tokens.gather(1, (before - 1).clamp(min=0)[:, None])
+        last = torch.where(before[:, None] == 0, START, last)
+        ids = torch.cat([last, proposal.ids], dim=1)
+        logits = self._runner.call(self._extend, ids, before, self._cache, self._memory)
+        self.calls += 1
+
+        positions = before[:, None] + torch.arange(ids.shape[1], device=ids.device)
+        reading = read(logits, positions, self._longest, self._forbidden, self._limits.min_length)
+        verdict = acceptance.commit(proposal, reading, acceptance.exact(proposal, reading))
+        written = (torch.arange(ids.shape[1], device=ids.device) < verdict.committed[:, None]) & active[:, None]
+        self._commit(positions, verdict.ids, written, reading.top_log_probability)
+        self._done = self._done | (active & verdict.ended)
+        accepted = torch.where(active, verdict.accepted, 0)
+        self._drafter.observe(self._state, accepted, View(self._tokens, self._length, ~self._done))
+        drafted = torch.where(active, proposal.count, 0)
+        return Step(self._ticket, active, positions, verdict.ids, written, drafted, accepted)
+
+    def _commit(self, positions: Tensor, ids: Tensor, written: Tensor, log_probability: Tensor) -> None:
+        kept = self._tokens.gather(1, positions)
+        self._tokens = self._tokens.scatter(1, positions, torch.where(written, ids, kept))
+        self._length = self._length + written.sum(dim=1)
+        self._log_probability = self._log_probability + (log_probability * written).sum(dim=1)
+
+    @torch.inference_mode()
+    def take_finished(self) -> list[Finished]:
+        """Read the flags of all rows, and the outputs of those that are done."""
+        done = self._done.tolist()
+        rows = [row for row, held in enumerate(self._held) if held is not None and done[row]]
+        if not rows:
+            return []
+        index = torch.tensor(rows, device=self._runner.device)
+        tokens = self._tokens[index].tolist()
+        lengths = self._length[index].tolist()
+        scores = self._log_probability[index].tolist()
+        taken = []
+        for row, ids, length, score in zip(rows, tokens, lengths, scores, strict=True):
+            ticket = self._held[row]
+            assert ticket is not None
+            self._held[row] = None
+            taken.append(Finished(ticket, [Hypothesis(ids[: length - 1], score, score)]))
+        return taken

@@ -1,0 +1,87 @@
+"""Slow twins: decoders without a cache, a batch or a table, one sentence at a time, by the definition."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from longstride.contract import EOS, NEVER_GENERATED, START, Limits
+from longstride.nn.transformer import Transformer
+from longstride.search.length_penalty import LengthPenalty
+
+
+def log_probabilities(models: list[Transformer], source: list[int], prefix: list[int]) -> torch.Tensor:
+    """[vocabulary] after a prefix, by a whole forward pass of every model; probabilities averaged."""
+    every = []
+    for model in models:
+        memory = model.encode(torch.tensor([source]), None)
+        hidden = model.decode(torch.tensor([[START, *prefix]]), memory, None)
+        every.append(model.logits(hidden)[0, -1].log_softmax(-1))
+    return torch.stack(every).logsumexp(0) - torch.tensor(float(len(every))).double().log()
+
+
+def allowed(position: int, longest: int, limits: Limits, vocabulary: int) -> list[int]:
+    if position >= longest:
+        return [EOS]
+    never = {*NEVER_GENERATED, *limits.banned} | ({EOS} if position < limits.min_length else set())
+    return [token for token in range(vocabulary) if token not in never]
+
+
+def longest_output(source: list[int], limits: Limits) -> int:
+    return int(limits.longest_outputs(torch.tensor(len(source))))
+
+
+def greedy(model: Transformer, source: list[int], limits: Limits) -> tuple[list[int], float]:
+    tokens: list[int] = []
+    total = 0.0
+    while True:
+        scores = log_probabilities([model], source, tokens)
+        choices = allowed(len(tokens), longest_output(source, limits), limits, len(scores))
+        best = max(choices, key=lambda token: float(scores[token]))
+        total += float(scores[best])
+        if best == EOS:
+            return tokens, total
+        tokens.append(best)
+
+
+def beam(
+    models: list[Transformer], source: list[int], limits: Limits, width: int, penalty: LengthPenalty, n_best: int
+) -> list[tuple[list[int], float]]:
+    """Places are shared by live and finished hypotheses; no early stop at all, so the table's must be exact."""
+    live: list[tuple[float, list[int]]] = [(0.0, [])]
+    finished: list[tuple[float, list[int]]] = []
+    longest = longest_output(source, limits)
+    while live:
+        grown = []
+        for total, tokens in live:
+            scores = log_probabilities(models, source, tokens)
+            for token in allowed(len(tokens), longest, limits, len(scores)):
+                grown.append((total + float(scores[token]), [*tokens, token]))
+        grown.sort(key=lambda item: -item[0])
+        grown = grown[: 2 * width]
+        places = width - len(finished)
+        finished += [(total, tokens[:-1]) for total, tokens in grown[:places] if tokens[-1] == EOS]
+        going_on = [item for item in grown if item[1][-1] != EOS]
+        live = going_on[: width - len(finished)]
+    ranked = [(tokens, total / float(penalty(torch.tensor(len(tokens) + 1)))) for total, tokens in finished]
+    ranked.sort(key=lambda item: -item[1])
+    return ranked[:n_best]
+
+
+def enumerate_all(
+    model: Transformer, source: list[int], limits: Limits, penalty: LengthPenalty
+) -> list[tuple[list[int], float]]:
+    """Every output there is, best first."""
+    longest = longest_output(source, limits)
+    words = [
+        token for token in allowed(limits.min_length, longest + 1, limits, model.options.vocabulary) if token != EOS
+    ]
+    found = []
+    for length in range(limits.min_length, longest + 1):
+        for tokens in itertools.product(words, repeat=length):
+            total = 0.0
+            for position, token in enumerate([*tokens, EOS]):
+                total += float(log_probabilities([model], source, list(tokens[:position]))[token])
+            found.append((list(tokens), total / float(penalty(torch.tensor(length + 1)))))
+    return sorted(found, key=lambda item: -item[1])

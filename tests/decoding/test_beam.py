@@ -1,0 +1,115 @@
+"""Beam search against its slow twin and against all outputs there are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longstride.contract import Limits, OptionError, Source
+from longstride.runtime.eager import EagerRunner
+from longstride.search.length_penalty import LengthPenalty
+from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
+from tests.decoding import oracles
+from tests.decoding.test_greedy import LIMITS
+from tests.models import random_source, tiny_model
+
+RUNNER = EagerRunner(precision="fp64")
+PENALTIES = st.tuples(st.sampled_from(["gnmt", "average", "none"]), st.sampled_from([-0.5, 0.0, 0.6, 1.0, 1.5]))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 4),
+    capacity=st.integers(1, 4),
+    width=st.integers(1, 4),
+    penalty=PENALTIES,
+    limits=LIMITS,
+    sharpness=st.sampled_from([0.5, 1.5, 3.0]),
+    models=st.integers(1, 2),
+    data=st.data(),
+)
+def test_equals_the_slow_twin(seed, rows, capacity, width, penalty, limits, sharpness, models, data):
+    n_best = data.draw(st.integers(1, width))
+    ensemble = [tiny_model(seed + number, sharpness=sharpness) for number in range(models)]
+    options = BeamOptions(width, penalty[0], penalty[1], n_best)
+    source = random_source(rows, 5, seed=seed)
+    decoded = Beam(ensemble, RUNNER, options).decode(source, limits, capacity=capacity, trace=True)
+    for row in range(rows):
+        ids = source.ids[row, : source.lengths[row]].tolist()
+        expected = oracles.beam(ensemble, ids, limits, width, LengthPenalty(*penalty), n_best)
+        found = decoded.hypotheses[row]
+        assert [h.tokens for h in found] == [tokens for tokens, _ in expected]
+        assert [h.score for h in found] == pytest.approx([score for _, score in expected], abs=1e-9)
+        assert decoded.traces[row].replay() == expected[0][0]
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), limits=LIMITS, penalty=PENALTIES, sharpness=st.sampled_from([0.5, 3.0]))
+def test_width_one_is_greedy(seed, limits, penalty, sharpness):
+    model = tiny_model(seed, sharpness=sharpness)
+    source = random_source(4, 6, seed=seed)
+    beam = Beam([model], RUNNER, BeamOptions(1, *penalty)).decode(source, limits)
+    greedy = Greedy(model, RUNNER).decode(source, limits)
+    assert beam.tokens == greedy.tokens
+    found = [row[0].log_probability for row in beam.hypotheses]
+    assert found == pytest.approx([row[0].log_probability for row in greedy.hypotheses], abs=1e-9)
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 10_000), penalty=PENALTIES, min_length=st.integers(0, 1))
+def test_a_wide_beam_equals_enumeration(seed, penalty, min_length):
+    """Two words and unk, at most three tokens: 3 + 9 + 27 + 1 outputs, all of which fit into the beam."""
+    model = tiny_model(seed, vocabulary=7, sharpness=1.0)
+    limits = Limits(max_length=3, min_length=min_length)
+    source = random_source(2, 4, vocabulary=7, seed=seed)
+    width = 3 + 9 + 27 + 1 + 27
+    decoded = Beam([model], RUNNER, BeamOptions(width, *penalty, n_best=5)).decode(source, limits)
+    for row in range(2):
+        ids = source.ids[row, : source.lengths[row]].tolist()
+        expected = oracles.enumerate_all(model, ids, limits, LengthPenalty(*penalty))[:5]
+        assert [h.tokens for h in decoded.hypotheses[row]] == [tokens for tokens, _ in expected]
+        scores = [score for _, score in expected]
+        assert [h.score for h in decoded.hypotheses[row]] == pytest.approx(scores, abs=1e-9)
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 1000), rows=st.integers(2, 7), capacity=st.integers(1, 7))
+def test_a_batch_equals_its_rows_one_by_one(seed, rows, capacity):
+    decoder = Beam([tiny_model(seed, sharpness=1.5)], RUNNER, BeamOptions(3))
+    source = random_source(rows, 8, seed=seed)
+    together = decoder.decode(source, capacity=capacity).tokens
+    alone = [
+        decoder.decode(Source.of([source.ids[row, : source.lengths[row]].tolist()])).tokens[0] for row in range(rows)
+    ]
+    assert together == alone
+
+
+def test_an_ensemble_of_one_model_twice_is_that_model():
+    model = tiny_model(1, sharpness=1.0)
+    source = random_source(5, 6, seed=1)
+    once = Beam([model], RUNNER).decode(source)
+    twice = Beam([model, model], RUNNER).decode(source)
+    assert once.tokens == twice.tokens
+    assert once.scores == pytest.approx(twice.scores)
+
+
+@pytest.mark.parametrize(("options", "words"), [({"width": 0}, "width"), ({"width": 3, "n_best": 4}, "n_best")])
+def test_bad_options_are_refused(options, words):
+    with pytest.raises(OptionError, match=words):
+        BeamOptions(**options)
+
+
+def test_models_of_different_vocabularies_are_refused():
+    with pytest.raises(OptionError, match="one vocabulary"):
+        Beam([tiny_model(0), tiny_model(0, vocabulary=12)], RUNNER)
+
+
+@settings(max_examples=30, deadline=None)
+@given(PENALTIES, st.integers(1, 20), st.integers(0, 20))
+def test_the_bound_is_the_largest_divisor(penalty, length, more):
+    rule = LengthPenalty(*penalty)
+    lengths = torch.arange(length, length + more + 1)
+    assert rule.best(lengths[0], lengths[-1]) == rule(lengths).max()
