@@ -1,0 +1,203 @@
+"""One untimed, traced pass of a candidate: its outputs, what the traces add up to, its quality, its memory.
+
+`assess` makes quality records of such passes alone, where no clock is wanted: sweeps and ablations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from longstride.bench.candidate import Candidate, check_candidates
+from longstride.bench.memory import MemoryProbe, host_probe
+from longstride.bench.records import Against, Counts, Equality, MemoryUse, Origin, Quality, WorkloadTag
+from longstride.bench.workload import Workload
+from longstride.contract import Source, Trace
+from longstride.tasks.bootstrap import compare_statistics
+from longstride.tasks.repetition import word_repetition
+from longstride.tasks.score import Figures, Score
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is, and how much there is."""
+
+NAMED_DIFFERENCES = 20
+
+
+def no_progress(stage: str, done: int, total: int) -> None:
+    """Tells nobody."""
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """What one traced pass of one candidate found. Sentences are places in the workload, outputs in their order."""
+
+    sentences: tuple[int, ...]
+    outputs: tuple[tuple[int, ...], ...]
+    iterations: tuple[int, ...]
+    counts: Counts | None
+    scores: tuple[Score, ...]
+    statistics: Figures
+    """of the workload's first metric: [sentences, figures]"""
+    memory: MemoryUse
+
+
+def measured_sentences(candidate: Candidate, workload: Workload, seed: int) -> tuple[int, ...]:
+    """The places in the workload of the sentences this candidate decodes."""
+    return tuple(range(workload.size)) if candidate.sample is None else workload.sample(candidate.sample, seed)
+
+
+def batches_of(workload: Workload, sentences: Sequence[int], batch_size: int) -> list[list[int]]:
+    """Sentences in order for batch size 1; for larger ones sorted by source length, so that little is padding."""
+    if batch_size == 1:
+        return [[sentence] for sentence in sentences]
+    by_length = sorted(sentences, key=lambda sentence: (len(workload.sources[sentence]), sentence))
+    return [by_length[first : first + batch_size] for first in range(0, len(by_length), batch_size)]
+
+
+def traced_pass(
+    candidate: Candidate,
+    workload: Workload,
+    sentences: Sequence[int],
+    batch_size: int,
+    progress: Progress = no_progress,
+    host: MemoryProbe | None = None,
+) -> Assessed:
+    """Decode the sentences once with traces."""
+    host = host or host_probe()
+    probes = [probe for probe in (host, candidate.memory) if probe is not None]
+    candidate.synchronize()
+    for probe in probes:
+        probe.reset()
+    host_held = host.held()
+    device_held = candidate.memory.held() if candidate.memory else None
+    outputs: dict[int, tuple[int, ...]] = {}
+    traces: dict[int, Trace] = {}
+    calls = done = 0
+    for batch in batches_of(workload, sentences, batch_size):
+        progress(f"tracing {candidate.name}", done, len(sentences))
+        source = Source.of([workload.sources[sentence] for sentence in batch])
+        decoded = candidate.decoder.decode(source, candidate.limits, trace=True)
+        outputs.update(zip(batch, map(tuple, decoded.tokens), strict=True))
+        if decoded.traces is not None:
+            traces.update(zip(batch, decoded.traces, strict=True))
+        calls += decoded.calls
+        done += len(batch)
+    candidate.synchronize()
+    progress(f"tracing {candidate.name}", done, len(sentences))
+    memory = MemoryUse(device_held, candidate.memory.peak() if candidate.memory else None, host_held, host.peak())
+    in_order = tuple(outputs[sentence] for sentence in sentences)
+    complete = len(traces) == len(sentences)
+    scores, statistics = _score(workload, sentences, in_order)
+    return Assessed(
+        tuple(sentences),
+        in_order,
+        tuple(traces[sentence].iterations for sentence in sentences) if complete else (),
+        count(list(traces.values()), in_order, calls) if complete else None,
+        scores,
+        statistics,
+        memory,
+    )
+
+
+def count(traces: Sequence[Trace], outputs: Sequence[Sequence[int]], calls: int) -> Counts:
+    """Add up traces of one sentence each."""
+    events = [event for trace in traces for event in trace.events]
+    committed = [number for trace in traces for number in trace.committed_per_step]
+    return Counts(
+        iterations=len(events),
+        calls=calls,
+        tokens=sum(len(output) for output in outputs),
+        tokens_with_eos=sum(committed),
+        drafted=sum(event.drafted for event in events),
+        accepted=sum(event.accepted for event in events),
+        drafted_at=_at_least([event.drafted for event in events]),
+        accepted_at=_at_least([event.accepted for event in events]),
+        committed=tuple(committed.count(number) for number in range(max(committed, default=-1) + 1)),
+    )
+
+
+def _at_least(numbers: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sum(number >= place for number in numbers) for place in range(1, max(numbers, default=0) + 1))
+
+
+def _score(
+    workload: Workload, sentences: Sequence[int], outputs: Sequence[Sequence[int]]
+) -> tuple[tuple[Score, ...], Figures]:
+    texts = [workload.detokenize(list(output)) for output in outputs]
+    references = [workload.references[sentence] for sentence in sentences]
+    leading, *others = workload.metrics
+    statistics = leading.statistics(texts, references)
+    scores = [Score(leading.name, leading.value(statistics.sum(axis=0)), leading.signature)]
+    scores += [metric.score(texts, references) for metric in others]
+    return (*scores, word_repetition(texts)), statistics
+
+
+def equality(assessed: Assessed, reference: Assessed, name: str) -> Equality:
+    """Compare ids with those of the candidate `name`, over the sentences both decoded."""
+    expected = dict(zip(reference.sentences, reference.outputs, strict=True))
+    both = [
+        (place, output) for place, output in zip(assessed.sentences, assessed.outputs, strict=True) if place in expected
+    ]
+    differing = [place for place, output in both if output != expected[place]]
+    return Equality(name, len(both), len(differing), tuple(differing[:NAMED_DIFFERENCES]))
+
+
+def against(assessed: Assessed, baseline: Assessed, name: str, workload: Workload) -> Against | None:
+    """Compare quality with that of the baseline `name`, over the sentences both decoded, if there are any."""
+    rows = {place: row for row, place in enumerate(baseline.sentences)}
+    both = [(row, rows[place]) for row, place in enumerate(assessed.sentences) if place in rows]
+    if not both:
+        return None
+    ours, theirs = [row for row, _ in both], [row for _, row in both]
+    comparison = compare_statistics(workload.metrics[0], baseline.statistics[theirs], assessed.statistics[ours])
+    return Against(name, len(both), comparison)
+
+
+def comparisons(
+    candidate: Candidate, line_up: Sequence[Candidate], found: dict[str, Assessed], workload: Workload
+) -> tuple[Against, ...]:
+    """The candidate's quality against every baseline but itself."""
+    pairs = [
+        against(found[candidate.name], found[other.name], other.name, workload)
+        for other in line_up
+        if other.role == "baseline" and other.name != candidate.name and other.name in found
+    ]
+    return tuple(pair for pair in pairs if pair is not None)
+
+
+def assess(
+    workload: Workload,
+    candidates: Sequence[Candidate],
+    origin: Origin,
+    batch_size: int = 32,
+    reference: str | None = None,
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> Iterator[Quality]:
+    """A quality record per candidate, without timing; those named first can be compared with, so baselines go first."""
+    check_candidates(candidates, reference)
+    tag = WorkloadTag(workload.name, workload.data_hash, workload.size)
+    found: dict[str, Assessed] = {}
+    for order, candidate in enumerate(candidates):
+        sentences = measured_sentences(candidate, workload, seed)
+        mine = found[candidate.name] = traced_pass(candidate, workload, sentences, batch_size, progress)
+        yield Quality(
+            origin=origin,
+            candidate=candidate.name,
+            decoder=candidate.decoder.signature,
+            model=candidate.model,
+            workload=tag,
+            scores=mine.scores,
+            role=candidate.role,
+            order=order,
+            limits=candidate.limits,
+            precision=candidate.precision,
+            runtime=candidate.runtime,
+            sentences=None if candidate.sample is None else sentences,
+            counts=mine.counts,
+            equality=equality(mine, found[reference], reference) if reference in found and reference else None,
+            against=comparisons(candidate, candidates, found, workload),
+            options=dict(candidate.options),
+            notes=dict(candidate.notes),
+            paper=candidate.paper,
+        )

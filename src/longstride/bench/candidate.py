@@ -1,0 +1,62 @@
+"""What is measured: a decoder with its limits, and all that a record must say about it. Sees only the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from longstride.bench.memory import MemoryProbe
+from longstride.bench.records import ModelTag, Role
+from longstride.contract import Decoder, Limits, OptionError
+
+
+def _nothing() -> None:
+    """What a device without a queue of its own needs in order to be synchronised."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One decoder in a run, beside others. Names are unique within a run."""
+
+    name: str
+    decoder: Decoder
+    limits: Limits = field(default_factory=Limits)
+    role: Role = "candidate"
+    model: ModelTag = field(default_factory=lambda: ModelTag(""))
+    device: str = "cpu"
+    precision: str = "fp32"
+    runtime: str = "eager"
+    synchronize: Callable[[], None] = _nothing
+    """waits until the device is done; called before every reading of the clock"""
+    memory: MemoryProbe | None = None
+    """of the device; host memory is always probed"""
+    sample: int | None = None
+    """a slow one may decode only a fixed sample of this many sentences; its record says so"""
+    passes: int | None = None
+    """a slow one may be timed in fewer passes"""
+    batch_sizes: tuple[int, ...] | None = None
+    """a slow one may leave out batch sizes; none: all of the run's"""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """what a fair reader wants to know: versions, threads, compilation time"""
+    paper: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise OptionError("A candidate expects a name, found an empty one.")
+        for name, value in (("sample", self.sample), ("passes", self.passes)):
+            if value is not None and value < 1:
+                raise OptionError(f"Candidate {self.name!r}: {name} expects 1 or more, found {value}.")
+
+
+def check_candidates(candidates: Sequence[Candidate], reference: str | None) -> None:
+    """Refuse a line-up whose records could not be told apart or compared."""
+    names = [candidate.name for candidate in candidates]
+    if not names:
+        raise OptionError("A run expects at least one candidate, found none.")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise OptionError(f"A run expects candidates with different names, found {twice[0]!r} twice.")
+    if reference is not None and reference not in names:
+        raise OptionError(f"reference expects one of {', '.join(names)}, found {reference!r}.")

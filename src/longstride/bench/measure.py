@@ -1,0 +1,222 @@
+"""The protocol of measurement: who decodes what when, and which clock is read where.
+
+All candidates stand side by side in one process and take turns sentence by sentence, so that machine noise falls on all
+alike; who goes first rotates, and the direction of the round turns, so that nobody always runs in the same wake. The
+clock runs from ids on the host to ids on the host, the device synchronised before each reading: encoders, drafting,
+verification and search count, tokenization does not. Quality, counts and memory come from one more pass, which is
+traced and not timed. Nothing is handed out before a batch size is wholly measured: interrupting leaves no half records.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from longstride.bench.assessment import (
+    Assessed,
+    Progress,
+    batches_of,
+    comparisons,
+    equality,
+    measured_sentences,
+    no_progress,
+    traced_pass,
+)
+from longstride.bench.candidate import Candidate, check_candidates
+from longstride.bench.records import Latency, Origin, WorkloadTag
+from longstride.bench.workload import Workload
+from longstride.contract import OptionError, Source, option
+
+Clock = Callable[[], int]
+"""Nanoseconds that only ever grow."""
+
+WARMUP_BATCHES = 8
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How a run measures."""
+
+    passes: int = option(3, "How often the whole workload is timed.")
+    batch_sizes: tuple[int, ...] = option((1,), "Sentences decoded together; 1 is latency, more is throughput.")
+    reference: str | None = option(None, "Candidate whose ids the others' are compared with.")
+    sample_seed: int = option(0, "Chooses the sentences of candidates that decode only a sample.")
+
+    def __post_init__(self) -> None:
+        if self.passes < 1:
+            raise OptionError(f"passes expects 1 or more, found {self.passes}.")
+        if not self.batch_sizes or min(self.batch_sizes) < 1:
+            raise OptionError(f"batch_sizes expects numbers of 1 or more, found {list(self.batch_sizes)}.")
+
+
+@dataclass
+class _Timed:
+    """One candidate while a batch size is measured."""
+
+    candidate: Candidate
+    sentences: tuple[int, ...]
+    batches: list[list[int]]
+    sources: list[Source]
+    passes: int
+    readings: list[list[int]]
+    outputs: dict[int, list[int]]
+    unstable: set[int]
+
+
+def measure(
+    workload: Workload,
+    candidates: Sequence[Candidate],
+    protocol: Protocol,
+    origin: Origin,
+    progress: Progress = no_progress,
+    clock: Clock = time.perf_counter_ns,
+) -> Iterator[list[Latency]]:
+    """Per batch size, when it is wholly measured, one record per candidate."""
+    check_candidates(candidates, protocol.reference)
+    for batch_size in protocol.batch_sizes:
+        taking_part = [one for one in candidates if one.batch_sizes is None or batch_size in one.batch_sizes]
+        if taking_part:
+            yield _measure_batch_size(workload, taking_part, protocol, origin, batch_size, progress, clock)
+
+
+def _measure_batch_size(
+    workload: Workload,
+    candidates: Sequence[Candidate],
+    protocol: Protocol,
+    origin: Origin,
+    batch_size: int,
+    progress: Progress,
+    clock: Clock,
+) -> list[Latency]:
+    line_up = [_prepare(candidate, workload, protocol, batch_size) for candidate in candidates]
+    warmup = warmup_batches(workload, batch_size)
+    for one in candidates:
+        for done, source in enumerate(warmup):
+            progress(f"warming up {one.name}", done, len(warmup))
+            one.decoder.decode(source, one.limits)
+        progress(f"warming up {one.name}", len(warmup), len(warmup))
+    _time(line_up, batch_size, progress, clock)
+    found = {
+        one.candidate.name: traced_pass(one.candidate, workload, one.sentences, batch_size, progress) for one in line_up
+    }
+    decoded = sum(source.rows for source in warmup)
+    return [
+        _record(order, one, line_up, found, workload, protocol, origin, batch_size, decoded)
+        for order, one in enumerate(line_up)
+    ]
+
+
+def _prepare(candidate: Candidate, workload: Workload, protocol: Protocol, batch_size: int) -> _Timed:
+    sentences = measured_sentences(candidate, workload, protocol.sample_seed)
+    batches = batches_of(workload, sentences, batch_size)
+    sources = [Source.of([workload.sources[sentence] for sentence in batch]) for batch in batches]
+    passes = min(candidate.passes or protocol.passes, protocol.passes)
+    return _Timed(candidate, sentences, batches, sources, passes, [], {}, set())
+
+
+def warmup_batches(workload: Workload, batch_size: int) -> list[Source]:
+    """The warm-up sentences by length, each repeated as often as it takes to fill batches of every length."""
+    by_length = sorted(workload.warmup, key=len)
+    if not by_length:
+        return []
+    wanted = min(WARMUP_BATCHES, len(by_length)) * batch_size
+    repeats = max(1, -(-wanted // len(by_length)))
+    filled = [sentence for sentence in by_length for _ in range(repeats)]
+    return [Source.of(filled[first : first + batch_size]) for first in range(0, len(filled), batch_size)]
+
+
+def _time(line_up: Sequence[_Timed], batch_size: int, progress: Progress, clock: Clock) -> None:
+    """Fill in every candidate's readings and outputs."""
+    # A candidate with a sample sits out the others' batches: turns go by the batch's place in the workload.
+    turns = _turns(line_up, batch_size)
+    passes = max(one.passes for one in line_up)
+    for number in range(passes):
+        for one in line_up:
+            if number < one.passes:
+                one.readings.append([])
+        for place, turn in enumerate(turns):
+            progress(f"pass {number + 1} of {passes}, batch size {batch_size}", place, len(turns))
+            taking_part = [(one, batch) for one, batch in turn if number < one.passes]
+            for member in order_of_turn(len(taking_part), number + place):
+                one, batch = taking_part[member]
+                _read(one, batch, clock)
+        progress(f"pass {number + 1} of {passes}, batch size {batch_size}", len(turns), len(turns))
+
+
+def _turns(line_up: Sequence[_Timed], batch_size: int) -> list[list[tuple[_Timed, int]]]:
+    """Who decodes which of its batches at each turn, in an order that keeps every candidate's batches in order."""
+    turns: dict[int, list[tuple[_Timed, int]]] = {}
+    for one in line_up:
+        for batch, sentences in enumerate(one.batches):
+            turns.setdefault(sentences[0] if batch_size == 1 else batch, []).append((one, batch))
+    return [turns[place] for place in sorted(turns)]
+
+
+def order_of_turn(candidates: int, turn: int) -> list[int]:
+    """Who goes first rotates with every turn; the direction turns with every full round."""
+    if not candidates:
+        return []
+    rounds, first = divmod(turn, candidates)
+    step = -1 if rounds % 2 else 1
+    return [(first + step * place) % candidates for place in range(candidates)]
+
+
+def _read(one: _Timed, batch: int, clock: Clock) -> None:
+    candidate = one.candidate
+    candidate.synchronize()
+    begun = clock()
+    tokens = candidate.decoder.decode(one.sources[batch], candidate.limits).tokens
+    candidate.synchronize()
+    ended = clock()
+    one.readings[-1].append(max(1, round((ended - begun) / 1000)))
+    for sentence, output in zip(one.batches[batch], tokens, strict=True):
+        if one.outputs.setdefault(sentence, output) != output:
+            one.unstable.add(sentence)
+
+
+def _record(
+    order: int,
+    one: _Timed,
+    line_up: Sequence[_Timed],
+    found: dict[str, Assessed],
+    workload: Workload,
+    protocol: Protocol,
+    origin: Origin,
+    batch_size: int,
+    warmed_up: int,
+) -> Latency:
+    candidate, mine = one.candidate, found[one.candidate.name]
+    traced = dict(zip(mine.sentences, mine.outputs, strict=True))
+    unstable = one.unstable | {place for place, output in one.outputs.items() if tuple(output) != traced[place]}
+    reference = protocol.reference if protocol.reference in found else None
+    return Latency(
+        origin=origin,
+        candidate=candidate.name,
+        role=candidate.role,
+        order=order,
+        decoder=candidate.decoder.signature,
+        device=candidate.device,
+        precision=candidate.precision,
+        runtime=candidate.runtime,
+        model=candidate.model,
+        limits=candidate.limits,
+        workload=WorkloadTag(workload.name, workload.data_hash, workload.size),
+        batch_size=batch_size,
+        latencies_us=tuple(tuple(readings) for readings in one.readings),
+        source_lengths=tuple(len(workload.sources[sentence]) for sentence in one.sentences),
+        output_lengths=tuple(len(output) for output in mine.outputs),
+        scores=mine.scores,
+        sentences=None if candidate.sample is None else one.sentences,
+        batches=() if batch_size == 1 else tuple(len(batch) for batch in one.batches),
+        iterations=mine.iterations,
+        counts=mine.counts,
+        memory=mine.memory,
+        equality=equality(mine, found[reference], reference) if reference else None,
+        against=comparisons(candidate, [other.candidate for other in line_up], found, workload),
+        unstable=len(unstable),
+        warmup=warmed_up,
+        options=dict(candidate.options),
+        notes=dict(candidate.notes),
+        paper=candidate.paper,
+    )

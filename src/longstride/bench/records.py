@@ -1,0 +1,337 @@
+"""Records: one JSON object per line, append-only, each with all that is needed to read it alone.
+
+    latency        one candidate, workload, batch size and run: every reading, quality, counts, memory
+    quality        one decoder on one test set: scores and counts without a clock
+    training       one training run: how fast, how long, what came out
+    distillation   one distilled corpus: how many sentences, how fast, the hash of its manifest
+
+Each kind is a dataclass; a line is its fields plus `schema` and `kind`. Tables and plots are made from records alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from longstride.bench.machine import Machine
+from longstride.contract import InputError, Limits, OptionError
+from longstride.contract.options import as_dict, parse
+from longstride.tasks.bootstrap import Comparison
+from longstride.tasks.score import Score
+
+SCHEMA = 1
+
+Role = Literal["baseline", "candidate"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where, when and by which code a record came about."""
+
+    experiment: str
+    """what this belongs to; a later run of the same experiment replaces it in reports"""
+    run: str
+    """names one run of one process: ratios are taken within a run only"""
+    date: str
+    """when it began, ISO 8601 in UTC"""
+    commit: str
+    dirty: bool
+    """whether the code had changes that are not in the commit"""
+    version: str
+    """Longstride's"""
+    machine: Machine = field(default_factory=Machine)
+
+
+@dataclass(frozen=True)
+class ModelTag:
+    """Which weights."""
+
+    name: str
+    hash: str = ""
+
+
+@dataclass(frozen=True)
+class WorkloadTag:
+    """Which test set, and how many sentences it has in all."""
+
+    name: str
+    hash: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the traces add up to, over all sentences of a record."""
+
+    iterations: int
+    """how often sentences advanced"""
+    calls: int
+    """model calls, encoders included"""
+    tokens: int
+    """output tokens without EOS"""
+    tokens_with_eos: int
+    """tokens made final, EOS counted"""
+    drafted: int = 0
+    accepted: int = 0
+    drafted_at: tuple[int, ...] = ()
+    """how many iterations drafted at least 1, 2, ... tokens"""
+    accepted_at: tuple[int, ...] = ()
+    """how many iterations accepted at least 1, 2, ... of them"""
+    committed: tuple[int, ...] = ()
+    """how many iterations made 0, 1, 2, ... tokens final"""
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes at the highest during one pass of the candidate, and before it, with all candidates loaded."""
+
+    device_held: int | None = None
+    device_peak: int | None = None
+    host_held: int | None = None
+    host_peak: int | None = None
+
+
+@dataclass(frozen=True)
+class Equality:
+    """How many outputs differ, id by id, from those of another candidate of the same run."""
+
+    reference: str
+    compared: int
+    differing: int
+    first: tuple[int, ...] = ()
+    """the first few sentences that differ, as places in the workload"""
+
+
+@dataclass(frozen=True)
+class Against:
+    """A paired bootstrap against a baseline of the same run, over the sentences both decoded."""
+
+    baseline: str
+    sentences: int
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class Latency:
+    """One candidate on one workload at one batch size in one run."""
+
+    kind: ClassVar[str] = "latency"
+
+    origin: Origin
+    candidate: str
+    role: Role
+    order: int
+    """place among the candidates of the run; tables keep it"""
+    decoder: str
+    """the decoder's signature"""
+    device: str
+    precision: str
+    runtime: str
+    model: ModelTag
+    limits: Limits
+    workload: WorkloadTag
+    batch_size: int
+    latencies_us: tuple[tuple[int, ...], ...]
+    """[passes, batches] microseconds; at batch size 1 a batch is a sentence, in order"""
+    source_lengths: tuple[int, ...]
+    """per measured sentence, EOS counted"""
+    output_lengths: tuple[int, ...]
+    """per measured sentence, EOS not counted"""
+    scores: tuple[Score, ...]
+    sentences: tuple[int, ...] | None = None
+    """places of the measured sentences in the workload where only a sample was measured; none: all"""
+    batches: tuple[int, ...] = ()
+    """sentences per batch, in the order measured (sorted by length) where the batch size is above 1"""
+    iterations: tuple[int, ...] = ()
+    """per measured sentence; empty where the decoder gives no trace"""
+    counts: Counts | None = None
+    memory: MemoryUse = field(default_factory=MemoryUse)
+    equality: Equality | None = None
+    against: tuple[Against, ...] = ()
+    unstable: int = 0
+    """sentences whose ids differed between passes"""
+    warmup: int = 0
+    """sentences decoded before the clock ran"""
+    options: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+    paper: str = ""
+    """what the paper reports for this, in a few words"""
+
+    def __post_init__(self) -> None:
+        measured = len(self.source_lengths)
+        if len(self.output_lengths) != measured:
+            raise OptionError(f"'output_lengths' expects {measured} numbers, found {len(self.output_lengths)}.")
+        groups = len(self.batches) or measured
+        if self.batches and sum(self.batches) != measured:
+            raise OptionError(f"'batches' expects to add up to {measured} sentences, found {sum(self.batches)}.")
+        if self.sentences is not None and len(self.sentences) != measured:
+            raise OptionError(f"'sentences' expects {measured} numbers, found {len(self.sentences)}.")
+        for readings in self.latencies_us:
+            if len(readings) != groups:
+                raise OptionError(f"'latencies_us' expects {groups} readings in every pass, found {len(readings)}.")
+        if not self.latencies_us:
+            raise OptionError("'latencies_us' expects at least one pass, found none.")
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The measured sentences as places in the workload."""
+        return tuple(range(self.workload.size)) if self.sentences is None else self.sentences
+
+
+@dataclass(frozen=True)
+class Quality:
+    """One decoder's output on one test set, scored; no clock ran."""
+
+    kind: ClassVar[str] = "quality"
+
+    origin: Origin
+    candidate: str
+    decoder: str
+    model: ModelTag
+    workload: WorkloadTag
+    scores: tuple[Score, ...]
+    role: Role = "candidate"
+    order: int = 0
+    limits: Limits = field(default_factory=Limits)
+    precision: str = ""
+    runtime: str = ""
+    sentences: tuple[int, ...] | None = None
+    counts: Counts | None = None
+    equality: Equality | None = None
+    against: tuple[Against, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+    paper: str = ""
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training run, from its metrics file."""
+
+    kind: ClassVar[str] = "training"
+
+    origin: Origin
+    name: str
+    recipe: str
+    parameters: int
+    """weights in the model"""
+    steps: int
+    minutes: float
+    """wall-clock, compilation included"""
+    tokens_per_second: float
+    """target tokens, after compilation"""
+    scores: tuple[Score, ...] = ()
+    """of the finished model on the validation set"""
+    data: str = ""
+    """what it was trained on, in a few words"""
+    epochs: float | None = None
+    model_hash: str = ""
+    notes: dict[str, Any] = field(default_factory=dict)
+    paper: str = ""
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """One distilled corpus."""
+
+    kind: ClassVar[str] = "distillation"
+
+    origin: Origin
+    name: str
+    teacher: str
+    decoder: str
+    sentences: int
+    minutes: float
+    manifest_hash: str
+    dropped: int = 0
+    """degenerate outputs left out"""
+    tokens: int | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sentences_per_second(self) -> float:
+        """Over the whole wall-clock time."""
+        return self.sentences / (60 * self.minutes) if self.minutes else 0.0
+
+
+Record = Latency | Quality | Training | Distillation
+
+KINDS: dict[str, type[Record]] = {kind.kind: kind for kind in (Latency, Quality, Training, Distillation)}
+
+
+def to_line(record: Record) -> str:
+    """A record as one line of JSON, without a line end."""
+    values = {"schema": SCHEMA, "kind": record.kind, **as_dict(record)}
+    return json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def from_line(line: str, where: str = "record") -> Record:
+    """Parse and check one line; `where` says in errors which."""
+    try:
+        values = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: expected a JSON object, found {error.msg} at column {error.colno}.") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{where}: expected a JSON object, found {type(values).__name__}.")
+    schema, kind = values.pop("schema", None), values.pop("kind", None)
+    if schema != SCHEMA:
+        raise InputError(f"{where}: expected records of schema {SCHEMA}, found schema {schema!r}.")
+    if kind not in KINDS:
+        raise InputError(f"{where}: expected a record of kind {', '.join(KINDS)}, found kind {kind!r}.")
+    try:
+        return parse(KINDS[kind], values, where)
+    except OptionError as error:
+        raise InputError(str(error)) from None
+
+
+def read_records(paths: Iterable[str | Path]) -> list[Record]:
+    """All records of these files, in order; empty lines are passed over, any other line must be a record."""
+    records = []
+    for path in paths:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path}: expected a file of records, found: {error.strerror}.") from None
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: expected UTF-8, found an invalid byte at offset {error.start}.") from None
+        # Not splitlines: JSON strings may hold U+2028 and its like, which end no line here.
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                records.append(from_line(line, f"{path}, line {number}"))
+    return records
+
+
+def append_records(path: str | Path, records: Sequence[Record]) -> None:
+    """Add records to a file, all or none: it is written anew beside itself and renamed. One writer at a time."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_bytes() if path.exists() else b""
+    if before and not before.endswith(b"\n"):
+        raise InputError(f"{path}: expected the file to end with a whole line, found its last line cut off.")
+    lines = "".join(to_line(record) + "\n" for record in records).encode()
+    write_whole(path, before + lines)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: a temporary file in the same folder, then a rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,126 @@
+"""What decoders are measured on: source ids in order, references, a way back to text, and sentences to warm up on.
+
+Knows no decoder and no tokenizer: text is made from ids by a function that is handed in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from longstride.contract import EOS, InputError, OptionError
+from longstride.tasks.score import Metric
+from longstride.tasks.translation import translation_metrics
+
+Sentence = tuple[int, ...]
+
+SHUFFLED_WARMUPS = 16
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A named, hashed test set. Build it with :meth:`of`."""
+
+    name: str
+    sources: tuple[Sentence, ...]
+    """each ends in EOS"""
+    references: tuple[str, ...]
+    detokenize: Callable[[list[int]], str]
+    warmup: tuple[Sentence, ...]
+    """none of these is among the sources"""
+    metrics: tuple[Metric, ...] = field(default_factory=translation_metrics)
+    """the first is the one that tables and plots lead with"""
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise InputError(f"Workload {self.name!r}: expected at least one sentence, found none.")
+        if len(self.sources) != len(self.references):
+            raise InputError(
+                f"Workload {self.name!r}: expected one reference per source sentence, "
+                f"found {len(self.sources)} sources and {len(self.references)} references."
+            )
+        for number, sentence in enumerate(self.sources, start=1):
+            if not sentence or sentence[-1] != EOS or EOS in sentence[:-1]:
+                raise InputError(
+                    f"Workload {self.name!r}: expected source sentence {number} to end in EOS and hold no other, "
+                    f"found {list(sentence[-8:])} at its end."
+                )
+        if not self.metrics:
+            raise OptionError(f"Workload {self.name!r}: expected at least one metric, found none.")
+
+    @staticmethod
+    def of(
+        name: str,
+        sources: Sequence[Sequence[int]],
+        references: Sequence[str],
+        detokenize: Callable[[list[int]], str],
+        warmup: Sequence[Sequence[int]] = (),
+        metrics: Sequence[Metric] | None = None,
+    ) -> Workload:
+        """A workload that warms up on `warmup` (less what is also measured) and on shuffled sentences of all lengths.
+
+        The shuffled ones are as long as the measured ones, shortest and longest included, so that whatever is prepared
+        per shape (captured graphs, buckets) stands before the clock runs.
+        """
+        measured = tuple(tuple(sentence) for sentence in sources)
+        known = set(measured)
+        others = [tuple(sentence) for sentence in warmup]
+        chosen = [sentence for sentence in [*others, *_shuffled(measured)] if sentence not in known]
+        return Workload(
+            name,
+            measured,
+            tuple(references),
+            detokenize,
+            tuple(chosen),
+            translation_metrics() if metrics is None else tuple(metrics),
+        )
+
+    @property
+    def size(self) -> int:
+        """How many sentences are measured."""
+        return len(self.sources)
+
+    @property
+    def data_hash(self) -> str:
+        """SHA-256 over source ids and references: two workloads with the same hash measure the same."""
+        digest = hashlib.sha256()
+        for sentence, reference in zip(self.sources, self.references, strict=True):
+            digest.update(" ".join(map(str, sentence)).encode() + b"\n" + reference.encode() + b"\n")
+        return digest.hexdigest()
+
+    def sample(self, count: int, seed: int = 0) -> tuple[int, ...]:
+        """Which sentences a fixed sample holds, in order: a seed and a size always name the same ones."""
+        if count < 1:
+            raise OptionError(f"A sample expects 1 or more sentences, found {count}.")
+        if count >= self.size:
+            return tuple(range(self.size))
+        return tuple(sorted(random.Random(seed).sample(range(self.size), count)))
+
+    def only(self, indices: Sequence[int]) -> Workload:
+        """The same with these sentences alone, e.g. those of :meth:`sample`."""
+        return Workload(
+            self.name,
+            tuple(self.sources[index] for index in indices),
+            tuple(self.references[index] for index in indices),
+            self.detokenize,
+            self.warmup,
+            self.metrics,
+        )
+
+
+def _shuffled(sources: Sequence[Sentence]) -> list[Sentence]:
+    """Sentences with their words in another order, evenly spread over the lengths there are."""
+    if not sources:
+        return []
+    rng = random.Random(0)
+    by_length = sorted(sources, key=len)
+    last = len(by_length) - 1
+    places = sorted({round(step * last / (SHUFFLED_WARMUPS - 1)) for step in range(SHUFFLED_WARMUPS)})
+    result = []
+    for place in places:
+        words = list(by_length[place][:-1])
+        rng.shuffle(words)
+        result.append((*words, EOS))
+    return result

@@ -1,0 +1,97 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from longstride.bench import Distillation, ModelTag, Quality, Record, Training, append_records, read_records
+from longstride.bench.records import KINDS, WorkloadTag, from_line, to_line
+from longstride.contract import InputError
+from longstride.tasks import Score
+
+from .conftest import make_latency, make_origin
+
+SCORES = (Score("BLEU", 25.5, "tok:13a"),)
+RECORDS: list[Record] = [
+    make_latency("greedy", role="baseline"),
+    make_latency("peer", sample=(1, 5, 9)),
+    make_latency("greedy", role="baseline", batch_size=8),
+    Quality(make_origin(), "beam", "beam|width:5", ModelTag("base", "ab"), WorkloadTag("test", "cd", 2000), SCORES),
+    Training(make_origin(), "teacher", "recipes/teacher.yaml", 52_000_000, 10_000, 6.5, 530_000.0, SCORES, epochs=12.0),
+    Distillation(make_origin(), "train", "teacher", "beam|width:5", 500_000, 5.5, "ef" * 32, dropped=12),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_line_says_all_of_a_record(record: Record) -> None:
+    line = to_line(record)
+    assert "\n" not in line
+    assert from_line(line) == record
+    assert to_line(from_line(line)) == line
+
+
+def test_every_kind_is_tried() -> None:
+    assert {record.kind for record in RECORDS} == set(KINDS)
+
+
+def test_appending_keeps_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "results.jsonl"
+    append_records(path, RECORDS[:2])
+    append_records(path, RECORDS[2:])
+    assert read_records([path]) == RECORDS
+    assert [file.name for file in path.parent.iterdir()] == ["results.jsonl"], "no temporary file stays"
+
+
+def test_nothing_is_written_when_a_record_cannot_be(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    append_records(path, RECORDS[:1])
+    before = path.read_bytes()
+    bad = Training(make_origin(), "teacher", "r", 1, 1, float("nan"), 1.0)
+    with pytest.raises(ValueError, match="JSON"):
+        append_records(path, [RECORDS[1], bad])
+    assert path.read_bytes() == before
+
+
+def test_line_separators_inside_text_end_no_record(tmp_path: Path) -> None:
+    record = Distillation(make_origin(), "odd\u2028name\x85", "t", "d", 1, 1.0, "h")
+    append_records(tmp_path / "r.jsonl", [record])
+    assert read_records([tmp_path / "r.jsonl"]) == [record]
+
+
+def _changed(**changes: object) -> str:
+    return json.dumps({**json.loads(to_line(RECORDS[5])), **changes})
+
+
+TOO_LONG = to_line(RECORDS[0]).replace('"output_lengths":[', '"output_lengths":[4,')
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("{", "line 2: expected a JSON object, found"),
+        ("[]", "line 2: expected a JSON object, found list"),
+        (_changed(schema=2), "line 2: expected records of schema 1, found schema 2"),
+        (_changed(schema=None), "found schema None"),
+        (_changed(kind="gossip"), "quality, training, distillation, found kind 'gossip'"),
+        (_changed(colour="red"), "line 2: there is no option 'colour'"),
+        (_changed(minutes="long"), "line 2: 'minutes' expects float, found 'long'"),
+        (TOO_LONG, "'output_lengths' expects 60 numbers, found 61"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, found: str) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text(to_line(RECORDS[5]) + "\n" + line + "\n", encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        read_records([path])
+    assert found in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_missing_cut_off_and_undecodable_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.jsonl: expected a file of records, found: No such file"):
+        read_records([tmp_path / "none.jsonl"])
+    (tmp_path / "latin.jsonl").write_bytes(b'{"a": "\xff"}\n')
+    with pytest.raises(InputError, match="expected UTF-8, found an invalid byte at offset 7"):
+        read_records([tmp_path / "latin.jsonl"])
+    (tmp_path / "cut.jsonl").write_text('{"schema": 1')
+    with pytest.raises(InputError, match="last line cut off"):
+        append_records(tmp_path / "cut.jsonl", RECORDS)
