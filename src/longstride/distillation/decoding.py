@@ -51,7 +51,8 @@ def decode_shard(
     outputs: list[list[int]] = [[] for _ in lines]
     lengths = torch.tensor([len(sources[row]) + 1 for row in rows], dtype=torch.int64)
     limits = teacher.limits.longest_outputs(lengths).tolist()
-    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    devices = [torch.cuda.current_device()] if on_cuda else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
         for group in grouped(lengths.tolist(), limits, options):

@@ -1,4 +1,4 @@
-"""Shards on disk: what each was made from, whether it is complete, whether it belongs with the rest. Knows no decoder."""
+"""Shards on disk: what each was made from, whether it is complete and belongs with the rest. Knows no decoder."""
 
 from __future__ import annotations
 
