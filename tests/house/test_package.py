@@ -1,0 +1,90 @@
+"""What every module of the package has to hold to."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.metadata
+import importlib.resources
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import longstride
+
+PACKAGE = Path(longstride.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+MOST_LINES = 600
+ROOMS = [path for path in FILES if path.name == "__init__.py"]
+
+
+def module(path: Path) -> str:
+    return ".".join(["longstride", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
+
+
+def every_module() -> list[str]:
+    found = pkgutil.walk_packages(longstride.__path__, "longstride.")
+    return ["longstride", *(one.name for one in found if not one.name.rpartition(".")[2].startswith("__main__"))]
+
+
+def test_types_are_shipped() -> None:
+    assert (importlib.resources.files("longstride") / "py.typed").is_file()
+
+
+def test_the_version_is_the_installed_one() -> None:
+    assert importlib.metadata.version("longstride") == longstride.__version__
+
+
+@pytest.mark.parametrize("name", every_module())
+def test_what_a_module_exports_is_there(name: str) -> None:
+    loaded = importlib.import_module(name)
+    exported = getattr(loaded, "__all__", [])
+    assert [one for one in exported if not hasattr(loaded, one)] == []
+    assert len(set(exported)) == len(exported)
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=module)
+def test_a_room_exports_all_that_it_imports_for_others(room: Path) -> None:
+    tree = ast.parse(room.read_text(encoding="utf-8"))
+    imported = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
+        for alias in node.names
+    }
+    if imported:
+        exported = set(getattr(importlib.import_module(module(room)), "__all__", []))
+        assert {name for name in imported if not name.startswith("_") or name == "__version__"} <= exported
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_a_file_holds_one_idea_and_says_which(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_LINES
+    assert ast.get_docstring(ast.parse(text)), "expected a module docstring"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_nothing_is_left_for_later(path: Path) -> None:
+    marks = re.findall(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b", path.read_text(encoding="utf-8"))
+    assert not marks
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if "cli" not in path.parts], ids=module)
+def test_only_the_command_line_prints(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    printing = [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert not printing
+
+
+def test_importing_has_no_side_effects_on_torch() -> None:
+    import torch
+
+    assert torch.get_default_dtype() == torch.float32
+    assert not torch.are_deterministic_algorithms_enabled()

@@ -1,0 +1,69 @@
+"""What every tracked file of the repository has to hold to."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import longstride
+
+ROOT = Path(__file__).resolve().parents[2]
+MEGABYTE = 1024 * 1024
+# Spelt in pieces so that this file does not find itself.
+MACHINE_PATHS = [f"/{name}/" for name in ("work", "opt", "home", "root")]
+TEXTS = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".json", ".jsonl", ".cfg", ".ini", ".sh", ".svg", ""}
+
+
+def tracked() -> list[Path]:
+    try:
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        pytest.skip("not in a git checkout")
+    paths = [ROOT / name for name in listed.decode().split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_no_file_is_heavy_and_weights_are_few() -> None:
+    sizes = {name(path): path.stat().st_size for path in tracked()}
+    weights = {path: size for path, size in sizes.items() if path.endswith((".safetensors", ".model"))}
+    heavy = {path: size for path, size in sizes.items() if path not in weights and size > MEGABYTE}
+    assert not heavy
+    assert sum(weights.values()) < 40 * MEGABYTE
+
+
+def test_weights_are_data_and_never_code() -> None:
+    assert not [name(path) for path in tracked() if path.suffix in {".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt"}]
+
+
+def test_no_file_names_a_place_on_somebodys_machine() -> None:
+    found = []
+    for path in tracked():
+        if path.suffix in TEXTS:
+            text = path.read_text(encoding="utf-8")
+            found += [f"{name(path)}: {place}" for place in MACHINE_PATHS if re.search(rf"(?<![\w.~>)-]){place}", text)]
+    assert not found
+
+
+def test_the_changelog_knows_this_version() -> None:
+    assert f"## [{longstride.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_gives_the_test_command_that_ci_runs() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```.*?\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
+    assert any(re.search(r"^(\$ )?make test", block, flags=re.MULTILINE) for block in blocks)
+
+
+def test_constraints_pin_exactly_and_without_a_build() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][0-9a-z.]*", pin) for pin in pins)
+    assert "torch==2.13.0" in pins
+    assert len({pin.split("==")[0].lower() for pin in pins}) == len(pins)

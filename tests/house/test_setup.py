@@ -1,0 +1,79 @@
+"""The set-up script's judgement of packages, without installing anything."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "setup.py"
+
+
+@pytest.fixture
+def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("longstride_setup", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (tmp_path / "constraints.txt").write_text("numpy==1.0\ntorch==2.13.0\n")
+    monkeypatch.setattr(module, "VENV", tmp_path)
+    monkeypatch.setattr(module, "CONSTRAINTS", tmp_path / "constraints.txt")
+    monkeypatch.delenv("TORCH", raising=False)
+    return module
+
+
+def resolving_to(setup: ModuleType, monkeypatch: pytest.MonkeyPatch, *names: str) -> list[tuple[str, ...]]:
+    """Let pip resolve to these packages; returns the installs that were then asked for."""
+    asked: list[tuple[str, ...]] = []
+
+    def pip(*arguments: str, capture: bool = False) -> str:
+        if capture:
+            return json.dumps({"install": [{"metadata": {"name": name, "version": "2.13.0"}} for name in names]})
+        asked.append(arguments)
+        return ""
+
+    monkeypatch.setattr(setup, "pip", pip)
+    return asked
+
+
+def test_a_cpu_build_is_installed(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = resolving_to(setup, monkeypatch, "torch", "sympy", "networkx")
+    setup.install_torch()
+    assert [arguments[-1] for arguments in asked] == ["torch==2.13.0"]
+
+
+@pytest.mark.parametrize(
+    "package", ["nvidia-cublas-cu12", "nvidia_cudnn_cu13", "triton", "pytorch-triton", "cuda-toolkit"]
+)
+def test_cuda_is_not_taken_unasked(setup: ModuleType, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    asked = resolving_to(setup, monkeypatch, "torch", "sympy", package)
+    with pytest.raises(SystemExit, match="TORCH=cuda") as stopped:
+        setup.install_torch()
+    assert package in str(stopped.value)
+    assert "PIP_FIND_LINKS" in str(stopped.value)
+    assert not asked
+
+
+def test_cuda_is_taken_when_asked_for(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = resolving_to(setup, monkeypatch, "torch", "triton")
+    monkeypatch.setenv("TORCH", "cuda")
+    setup.install_torch()
+    assert len(asked) == 1
+    monkeypatch.setenv("TORCH", "tpu")
+    with pytest.raises(SystemExit, match="expects cpu or cuda, found 'tpu'"):
+        setup.install_torch()
+
+
+def test_a_torch_that_is_there_is_kept(setup: ModuleType) -> None:
+    assert setup.constraints_keeping("2.11.0+cu128").read_text() == "numpy==1.0\ntorch==2.11.0+cu128\n"
+
+
+def test_an_old_python_is_told_what_is_needed(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 9, 2))
+    with pytest.raises(SystemExit, match=r"3\.11 or newer is needed, found 3\.9\.2"):
+        setup.main()
