@@ -43,7 +43,8 @@ def grouped(sources: Sequence[int], outputs: Sequence[int], options: DistillOpti
                 groups.append(Group(tuple(rows), width, min(slots, len(rows))))
                 rows = []
         if not rows:
-            width = -(-sources[row] // _WIDTHS) * _WIDTHS
+            # Never wider than any source may be: a model may have no positions beyond that.
+            width = max(sources[row], min(-(-sources[row] // _WIDTHS) * _WIDTHS, options.longest_source))
             slots = _slots(width + outputs[row] + 1, options)
         rows.append(row)
     if rows:
