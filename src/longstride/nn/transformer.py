@@ -36,13 +36,10 @@ class Transformer(nn.Module):
         super().__init__()
         self.options = options
         source_vocabulary = options.source_vocabulary or options.vocabulary
+        # What is tied is one module under one name, so that a state holds every weight once.
         self.target_embedding = _embedding(options.vocabulary, options.width)
-        self.source_embedding = (
-            self.target_embedding if options.tie == "all" else _embedding(source_vocabulary, options.width)
-        )
-        self.output_embedding = (
-            _embedding(options.vocabulary, options.width) if options.tie == "none" else self.target_embedding
-        )
+        self.source_embedding = None if options.tie == "all" else _embedding(source_vocabulary, options.width)
+        self.output_embedding = _embedding(options.vocabulary, options.width) if options.tie == "none" else None
         self.source_positions = make_positions(options.positions, options.width, options.longest)
         self.target_positions = make_positions(options.positions, options.width, options.longest)
         self.encoder = Stack([EncoderLayer(options) for _ in range(options.encoder_layers)], options)
@@ -56,7 +53,8 @@ class Transformer(nn.Module):
     def embed_source(self, ids: Tensor) -> Tensor:
         """[rows, source] -> [rows, source, width]"""
         positions = torch.arange(ids.shape[1], device=ids.device)
-        return self.dropout(self.source_embedding(ids) * self.scale + self.source_positions(positions))  # type: ignore[no-any-return]
+        table = self.target_embedding if self.source_embedding is None else self.source_embedding
+        return self.dropout(table(ids) * self.scale + self.source_positions(positions))  # type: ignore[no-any-return]
 
     def embed_target(self, ids: Tensor, positions: Tensor) -> Tensor:
         """[rows, target] ids and positions (broadcastable) -> [rows, target, width]"""
@@ -91,9 +89,14 @@ class Transformer(nn.Module):
             x = layer(x, memory, mask, memory_mask, mask is None)
         return self.decoder.norm(x)  # type: ignore[no-any-return]
 
+    @property
+    def output_weight(self) -> Tensor:
+        """[vocabulary, width] the output projection"""
+        return (self.target_embedding if self.output_embedding is None else self.output_embedding).weight
+
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., width] -> [..., vocabulary]"""
-        return F.linear(hidden, self.output_embedding.weight)
+        return F.linear(hidden, self.output_weight)
 
     def decoder_layers(self) -> list[DecoderLayer]:
         """The decoder's layers, with their type known."""

@@ -26,21 +26,27 @@ def read_lines(path: _Path) -> Iterator[str]:
     number = 0
     try:
         with _reading(Path(path)) as file:
-            for number, raw in enumerate(file, start=1):
-                try:
-                    line = raw.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    found = raw[error.start]
-                    raise InputError(
-                        f"{path}, line {number}: expected UTF-8, found byte 0x{found:02x} at byte {error.start + 1}."
-                    ) from error
-                yield line.removesuffix("\n").removesuffix("\r")
+            for number, line in enumerate(decode_lines(file, str(path)), start=1):
+                yield line
     except FileNotFoundError as error:
         raise InputError(f"{path}: expected a text file, found none.") from error
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: expected a complete compressed file, found a damaged one ({error}).") from error
     except OSError as error:
         raise InputError(f"{path}: could not be read after line {number} ({error.strerror or error}).") from error
+
+
+def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
+    """The lines of an open binary file, such as standard input; `name` stands for it in errors."""
+    for number, raw in enumerate(file, start=1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            found = raw[error.start]
+            raise InputError(
+                f"{name}, line {number}: expected UTF-8, found byte 0x{found:02x} at byte {error.start + 1}."
+            ) from error
+        yield line.removesuffix("\n").removesuffix("\r")
 
 
 def read_parallel(source: _Path, target: _Path) -> Iterator[tuple[str, str]]:

@@ -54,7 +54,5 @@ class AutoregressiveObjective(Objective):
         visible = masks.real(tensors["source_lengths"], source.shape[1]) if prepared.source_padded else None
         memory = model.encode(source, visible)
         hidden = model.decode(tensors["inputs"], memory, visible)
-        total, nll = model.token_loss(
-            hidden, model.output_embedding.weight, tensors["target"], self.options.label_smoothing
-        )
+        total, nll = model.token_loss(hidden, model.output_weight, tensors["target"], self.options.label_smoothing)
         return Loss(total, {"nll": nll})

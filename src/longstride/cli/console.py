@@ -1,0 +1,93 @@
+"""How commands speak: results to stdout, everything else to stderr; a live line on a terminal, plain lines else."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """A line to a person."""
+    err.print(text, markup=False)
+
+
+def warn(text: str) -> None:
+    """A line that should not be overlooked."""
+    err.print(f"[yellow]warning:[/yellow] {_plain(text)}")
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+class Bar:
+    """Counts towards a total: a bar with a rate and time left on a terminal, a plain line every tenth otherwise."""
+
+    def __init__(self, what: str, total: int | None) -> None:
+        self._what = what
+        self._total = total
+        self._told = 0
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=err,
+            transient=True,
+            disable=not err.is_terminal,
+        )
+        self._task = self._progress.add_task(what, total=total, rate="")
+
+    def to(self, done: int, total: int | None = None, note: str = "") -> None:
+        """So much is done."""
+        self._total = total or self._total
+        task = self._progress.tasks[0]
+        speed = f"{task.speed:,.0f}/s" if task.speed else ""
+        self._progress.update(self._task, completed=done, total=self._total, rate=note or speed)
+        if not err.is_terminal and self._total:
+            tenth = done * 10 // self._total
+            if tenth > self._told:
+                self._told = tenth
+                say(f"{self._what}: {done:,} of {self._total:,} {note}".rstrip())
+
+    def __enter__(self) -> Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._progress.stop()
+
+
+@contextmanager
+def bar(what: str, total: int | None) -> Iterator[Bar]:
+    """A bar for the length of a block."""
+    with Bar(what, total) as shown:
+        yield shown
+
+
+def commit() -> tuple[str, bool]:
+    """The commit of the code that runs, and whether it was changed since; empty where it is no checkout."""
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(here), "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        changes = subprocess.run(
+            ["git", "-C", str(here), "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "", False
+    return found, bool(changes)

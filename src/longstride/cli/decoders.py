@@ -1,0 +1,31 @@
+"""longstride decoders: what a model can do, with each option and its default."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from longstride.cli.console import out
+from longstride.cli.options import Model, open_model
+from longstride.contract import Limits
+from longstride.contract.options import fields
+from longstride.registry import DECODERS, find
+from longstride.translator import BUNDLED
+
+
+def decoders(model: Model = BUNDLED) -> None:
+    """Show the decoders of a model, their options and defaults."""
+    translator = open_model(model, device="cpu")
+    for number, name in enumerate(translator.decoders):
+        kind = find(DECODERS, name, "decoder")
+        out.print(f"[bold]{name}[/bold]{' (default)' if number == 0 else ''}: {kind.summary}")
+        _options(kind.options, translator.folder.decoders[name].defaults)
+    out.print("[bold]all of them[/bold]: how long outputs may be, and what may never stand in them")
+    _options(Limits, {})
+
+
+def _options(kind: type, defaults: dict[str, object]) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
+    for name, form, default, sentence in fields(kind):
+        table.add_row(f"[cyan]{name}[/cyan]", form, f"{defaults.get(name, default)}" or "-", sentence)
+    if table.row_count:
+        out.print(table)

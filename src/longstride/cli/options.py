@@ -1,0 +1,33 @@
+"""Options that several commands share, spelt once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from longstride.contract import OptionError
+from longstride.contract.options import assignments
+from longstride.recipe import resolve
+from longstride.translator import BUNDLED, Translator, load
+
+Model = Annotated[str, typer.Option("-m", "--model", help="Model folder, or a run's folder.")]
+DecoderName = Annotated[str | None, typer.Option("--decoder", help="Way of generating (default: the model's own).")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="An option as name=value; may be given several times.")]
+Runtime = Annotated[str, typer.Option(help="Carries the model calls out: eager.")]
+Precision = Annotated[str, typer.Option(help="fp32, fp16, bf16 or fp64.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+
+
+def settings(texts: list[str] | None) -> dict[str, Any]:
+    """What --set said."""
+    return dict(assignments(texts or []))
+
+
+def open_model(model: str, runtime: str = "eager", precision: str = "fp32", device: str = "auto") -> Translator:
+    """Load a model folder as the shared options say."""
+    if precision not in ("fp64", "fp32", "fp16", "bf16"):
+        raise OptionError(f"--precision expects fp32, fp16, bf16 or fp64, found {precision!r}.")
+    folder: str | Path = model if model == BUNDLED else resolve(model)
+    return load(folder, runtime=runtime, precision=precision, device=device)  # type: ignore[arg-type]

@@ -1,0 +1,114 @@
+"""longstride train: a recipe in, a model folder out; Ctrl-C stops it with a checkpoint and --resume goes on."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+import yaml
+
+from longstride.cli.console import commit, err, say
+from longstride.cli.options import Device, Set, settings
+from longstride.contract import InputError, OptionError
+from longstride.contract.options import as_dict, merged, parse
+from longstride.recipe import Outcome, Recipe
+from longstride.recipe import run as run_recipe
+from longstride.text.files import written_whole
+from longstride.training.metrics import Record, TrainingRecord
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="Recipe, a YAML file.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the run; the model comes to be in it.")],
+    set: Set = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")
+    ] = False,
+    device: Device = "auto",
+) -> None:
+    """Train a model as a recipe says."""
+    read = read_recipe(recipe, settings(set))
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise OptionError(f"--device {device} was asked for, but PyTorch finds no CUDA device here; use cpu.")
+    output.mkdir(parents=True, exist_ok=True)
+    with written_whole(output / "recipe.yaml") as temporary:
+        temporary.write_text(yaml.safe_dump(as_dict(read), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    made_by, dirty = commit()
+    provenance = {"commit": made_by, "dirty": dirty, "device": device_name(device), "torch": torch.__version__}
+    reporter = _Reporter()
+    outcome = run_recipe(read, output, resume=resume, device=device, reporter=reporter, provenance=provenance)
+    reporter.close()
+    _tell(outcome, output)
+    if outcome.result.interrupted:
+        sys.exit(130)
+
+
+def read_recipe(path: Path, changes: dict[str, Any]) -> Recipe:
+    """A YAML file with changes laid over it, checked."""
+    if not path.is_file():
+        raise InputError(f"{path}: expected a recipe, found {'a folder' if path.is_dir() else 'no such file'}.")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not valid YAML ({' '.join(str(error).split())}).") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected a recipe of named options, found {type(values).__name__}.")
+    return parse(Recipe, merged(values, changes), str(path))
+
+
+def device_name(device: str) -> str:
+    """As a person knows it."""
+    return torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU"
+
+
+def _tell(outcome: Outcome, output: Path) -> None:
+    result = outcome.result
+    speed = f", {result.steady_tokens_per_second:,.0f} target tokens/s" if result.steady_tokens_per_second else ""
+    scores = ", ".join(f"{name} {value:.4g}" for name, value in result.scores.items())
+    say(f"{result.step:,} updates in {result.seconds / 60:.1f} minutes{speed}; {scores}")
+    if outcome.model is None:
+        say(f"Stopped ({result.reason}); go on with --resume.")
+    else:
+        say(f"Model of {outcome.parameters / 1e6:.1f} M weights: {outcome.model}")
+
+
+class _Reporter:
+    """A progress line: rewritten in place on a terminal, one per record otherwise."""
+
+    def __init__(self) -> None:
+        self._status = err.status("Starting") if err.is_terminal else None
+        if self._status is not None:
+            self._status.start()
+
+    def record(self, record: Record) -> None:
+        if isinstance(record, TrainingRecord):
+            line = (
+                f"update {record.step:,}/{record.total_steps:,}  epoch {record.epoch}  loss {record.loss:.4f}  "
+                f"rate {record.learning_rate:.2e}  norm {record.gradient_norm:.2f}  "
+                f"{record.tokens_per_second:,.0f} tokens/s  {_minutes(record.elapsed)} gone, "
+                f"{_minutes(record.remaining)} left"
+            )
+            if self._status is not None:
+                self._status.update(line)
+            else:
+                say(line)
+        else:
+            mark = "  (best so far)" if record.best else ""
+            say(f"update {record.step:,}  validation {record.name} {record.value:.4f}{mark}")
+
+    def message(self, text: str) -> None:
+        say(text)
+
+    def close(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -1,0 +1,91 @@
+"""longstride translate: lines in, translations out, as many lines as came in."""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from longstride.cli.console import warn
+from longstride.cli.options import DecoderName, Device, Model, Precision, Runtime, Set, open_model, settings
+from longstride.contract import InputError
+from longstride.text.corpus import decode_lines, read_lines
+from longstride.text.files import written_whole
+from longstride.translator import BUNDLED, Translation, Translator
+
+TABLES = 64
+"""So many tables' worth of lines are sorted by length together: memory stays bounded however long the input."""
+
+
+def translate(
+    model: Model = BUNDLED,
+    input: Annotated[Path | None, typer.Option("-i", "--input", help="File to translate (default: stdin).")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write (default: stdout).")] = None,
+    decoder: DecoderName = None,
+    set: Set = None,
+    runtime: Runtime = "eager",
+    precision: Precision = "fp32",
+    device: Device = "auto",
+    batch: Annotated[int, typer.Option(min=1, help="Sentences decoded side by side.")] = 32,
+    trace: Annotated[Path | None, typer.Option(help="Write how each line came about, as JSON lines.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line instead of plain text.")] = False,
+) -> None:
+    """Translate lines of text."""
+    translator = open_model(model, runtime, precision, device)
+    options = settings(set)
+    translator.decoder(decoder, **options)  # refuse bad options before reading anything
+    lines = iter(read_lines(input) if input else decode_lines(sys.stdin.buffer, "standard input"))
+    if output is None:
+        _run(translator, lines, decoder, options, batch, trace, as_json, sys.stdout)
+    else:
+        if not output.parent.is_dir():
+            raise InputError(f"{output}: expected a folder to write in, found none at {output.parent}.")
+        with written_whole(output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+            _run(translator, lines, decoder, options, batch, trace, as_json, file)
+
+
+def _run(
+    translator: Translator,
+    lines: Any,
+    decoder: str | None,
+    options: dict[str, Any],
+    batch: int,
+    trace: Path | None,
+    as_json: bool,
+    file: Any,
+) -> None:
+    traces: list[str] = []
+    number = 1
+    # A person typing at a terminal wants each line answered; a pipe wants sentences of like length side by side.
+    portion = 1 if file.isatty() and sys.stdin.isatty() else batch * TABLES
+    while chunk := list(islice(lines, portion)):
+        done = translator.translate(
+            chunk, decoder, batch=batch, trace=trace is not None, warn=warn, first_line=number, **options
+        )
+        for offset, translation in enumerate(done):
+            file.write((_json(chunk[offset], translation) if as_json else translation.text) + "\n")
+            if trace is not None:
+                traces.append(_trace(translator, number + offset, chunk[offset], translation))
+        file.flush()
+        number += len(chunk)
+    if trace is not None:
+        with written_whole(trace) as temporary:
+            temporary.write_text("".join(line + "\n" for line in traces), encoding="utf-8")
+
+
+def _json(source: str, translation: Translation) -> str:
+    found = {"source": source, "text": translation.text, "score": translation.score, "tokens": list(translation.tokens)}
+    return json.dumps(found, ensure_ascii=False)
+
+
+def _trace(translator: Translator, line: int, source: str, translation: Translation) -> str:
+    found: dict[str, Any] = {"line": line, "source": source, "text": translation.text}
+    if translation.trace is not None:
+        found["trace"] = translation.trace.as_dict()
+        for step in found["trace"]["steps"]:
+            step["pieces"] = translator.target_tokenizer.pieces(step["ids"])
+    return json.dumps(found, ensure_ascii=False)

@@ -1,0 +1,240 @@
+"""Model folders: plain data, never code. One `config.json`, weights in safetensors, a tokenizer.
+
+    config.json       format version; tokenizers; parts (kind, options, weights file, sha256); decoders (which part has
+                      which role, default options); provenance
+    *.safetensors     weights
+    tokenizer.model   SentencePiece, or a word list
+
+Every field is checked on loading: an unknown or missing one, a wrong version, hash or shape is an error that says what
+was expected and what was found. This module knows no system: parts are built by whoever knows their kinds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from longstride.contract import ModelFolderError, OptionError, option
+from longstride.contract.options import as_dict, parse
+from longstride.text.files import file_sha256
+from longstride.text.tokenizer import Tokenizer, load_tokenizer
+
+T = TypeVar("T")
+
+FORMAT = 1
+CONFIG = "config.json"
+TOKENIZER = "tokenizer.model"
+
+
+@dataclass(frozen=True)
+class PartConfig:
+    """One set of weights."""
+
+    kind: str = option(help="What it is: transformer.")
+    options: dict[str, Any] = option(help="Its architecture.")
+    weights: str = option(help="File name of its weights.")
+    sha256: str = option(help="Hash of that file.")
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """One way of generating that the folder offers."""
+
+    parts: dict[str, Any] = option(help="Role -> name of the part that plays it.")
+    defaults: dict[str, Any] = option(factory=dict, help="Options that differ from the decoder's own defaults.")
+
+
+@dataclass(frozen=True)
+class FolderConfig:
+    """All of config.json."""
+
+    format: int = option(help="Version of this format.")
+    tokenizer: str = option(help="File name of the tokenizer.")
+    tokenizer_sha256: str = option(help="Hash of that file.")
+    parts: dict[str, Any] = option(help="Name -> part.")
+    decoders: dict[str, Any] = option(help="Name -> decoder.")
+    default_decoder: str = option(help="The decoder used when none is named.")
+    source_tokenizer: str | None = option(None, "File name of the source's tokenizer where it differs.")
+    source_tokenizer_sha256: str | None = option(None, "Hash of that file.")
+    provenance: dict[str, Any] = option(factory=dict, help="Recipe, data, commit, scores: whatever made it.")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part to be written."""
+
+    kind: str
+    options: Any
+    module: nn.Module
+
+
+class ModelFolder:
+    """A folder opened for reading; weights are read when asked for."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.config = _read_config(self.path)
+        self.parts = {
+            name: _parsed(PartConfig, values, self.path, f"parts.{name}") for name, values in self.config.parts.items()
+        }
+        self.decoders = {
+            name: _parsed(DecoderConfig, values, self.path, f"decoders.{name}")
+            for name, values in self.config.decoders.items()
+        }
+        for name, decoder in self.decoders.items():
+            for role, part in decoder.parts.items():
+                if part not in self.parts:
+                    raise ModelFolderError(
+                        f"{self.path / CONFIG}: decoder {name!r} expects a part {part!r} as its {role}; "
+                        f"the parts are {', '.join(self.parts)}."
+                    )
+        if self.config.default_decoder not in self.decoders:
+            raise ModelFolderError(
+                f"{self.path / CONFIG}: default_decoder is {self.config.default_decoder!r}; "
+                f"the decoders are {', '.join(self.decoders)}."
+            )
+
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """Source and target tokenizer, often the same."""
+        target = self._tokenizer(self.config.tokenizer, self.config.tokenizer_sha256)
+        if self.config.source_tokenizer is None:
+            return target, target
+        return self._tokenizer(self.config.source_tokenizer, self.config.source_tokenizer_sha256 or ""), target
+
+    def fill(self, name: str, module: nn.Module) -> None:
+        """Load the weights of a part into a module built from its options."""
+        part = self.parts[name]
+        file = self._checked(part.weights, part.sha256)
+        try:
+            found = load_file(file)
+        except SafetensorError as error:
+            raise ModelFolderError(f"{file}: not a safetensors file ({error}).") from None
+        _fill(module, found, file)
+
+    @property
+    def sha256(self) -> str:
+        """One hash for the folder's weights and tokenizer: that of all their hashes, in order of part names."""
+        import hashlib
+
+        parts = [f"{name}:{self.parts[name].sha256}" for name in sorted(self.parts)]
+        return hashlib.sha256("\n".join([*parts, self.config.tokenizer_sha256]).encode()).hexdigest()
+
+    def _tokenizer(self, name: str, sha256: str) -> Tokenizer:
+        return load_tokenizer(self._checked(name, sha256))
+
+    def _checked(self, name: str, sha256: str) -> Path:
+        if Path(name).name != name:
+            raise ModelFolderError(f"{self.path / CONFIG}: expected a plain file name, found {name!r}.")
+        file = self.path / name
+        if not file.is_file():
+            raise ModelFolderError(f"{file}: the file is missing; {CONFIG} names it.")
+        found = file_sha256(file)
+        if found != sha256:
+            raise ModelFolderError(
+                f"{file}: the file is corrupt or was replaced: {CONFIG} expects sha256 {sha256[:12]}…, "
+                f"found {found[:12]}…."
+            )
+        return file
+
+
+def write(
+    path: str | os.PathLike[str],
+    parts: Mapping[str, Part],
+    decoders: Mapping[str, DecoderConfig],
+    default_decoder: str,
+    tokenizer: Tokenizer,
+    source_tokenizer: Tokenizer | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Write a whole folder, or nothing; one that is already there is replaced."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        written: dict[str, Any] = {}
+        for name, part in parts.items():
+            file = building / f"{name}.safetensors"
+            state = {
+                key: value.detach().to("cpu", dtype).contiguous() for key, value in part.module.state_dict().items()
+            }
+            save_file(state, file)
+            written[name] = as_dict(PartConfig(part.kind, as_dict(part.options), file.name, file_sha256(file)))
+        tokenizer.save(building / TOKENIZER)
+        config: dict[str, Any] = {
+            "format": FORMAT,
+            "tokenizer": TOKENIZER,
+            "tokenizer_sha256": tokenizer.sha256,
+            "parts": written,
+            "decoders": {name: as_dict(decoder) for name, decoder in decoders.items()},
+            "default_decoder": default_decoder,
+            "provenance": dict(provenance or {}),
+        }
+        if source_tokenizer is not None and source_tokenizer.sha256 != tokenizer.sha256:
+            source_tokenizer.save(building / f"source.{TOKENIZER}")
+            config["source_tokenizer"] = f"source.{TOKENIZER}"
+            config["source_tokenizer_sha256"] = source_tokenizer.sha256
+        (building / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.chmod(building, 0o755)
+        if path.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
+            os.replace(path, old / "was")
+            os.replace(building, path)
+            shutil.rmtree(old)
+        else:
+            os.replace(building, path)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+
+
+def _read_config(path: Path) -> FolderConfig:
+    if not path.is_dir():
+        raise ModelFolderError(f"{path}: expected a model folder, found {'a file' if path.exists() else 'nothing'}.")
+    file = path / CONFIG
+    if not file.is_file():
+        raise ModelFolderError(f"{path}: expected a model folder, but it has no {CONFIG}.")
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ModelFolderError(f"{file}: not valid JSON ({error}).") from None
+    if not isinstance(values, dict):
+        raise ModelFolderError(f"{file}: expected a JSON object, found {type(values).__name__}.")
+    if values.get("format") != FORMAT:
+        raise ModelFolderError(f"{file}: expected format {FORMAT}, found {values.get('format')!r}.")
+    return _parsed(FolderConfig, values, path, "")
+
+
+def _parsed(cls: type[T], values: Any, path: Path, where: str) -> T:
+    place = f"{path / CONFIG}" + (f", {where}" if where else "")
+    if not isinstance(values, dict):
+        raise ModelFolderError(f"{place}: expected a JSON object, found {values!r}.")
+    try:
+        return parse(cls, values, place)
+    except OptionError as error:
+        raise ModelFolderError(str(error)) from None
+
+
+def _fill(module: nn.Module, found: dict[str, Tensor], file: Path) -> None:
+    expected = module.state_dict()
+    for name in expected:
+        if name not in found:
+            raise ModelFolderError(f"{file}: the weight {name!r} is missing.")
+    for name, value in found.items():
+        if name not in expected:
+            raise ModelFolderError(f"{file}: found a weight {name!r} that the part's options do not have.")
+        if value.shape != expected[name].shape:
+            shapes = f"expected {list(expected[name].shape)}, found {list(value.shape)}"
+            raise ModelFolderError(f"{file}: the weight {name!r} has the wrong shape: {shapes}.")
+    module.load_state_dict(found)

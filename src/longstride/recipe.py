@@ -1,0 +1,303 @@
+"""From a recipe to a trained model folder: wires corpus, tokenizer, model, objective and the training loop together.
+
+A recipe is one set of options, usually a YAML file. A run leaves a folder with the recipe as it ran, a metrics file,
+checkpoints and, when it is through, `model/`, a model folder. What a recipe needs and does not find (the tokenizer, the
+binarized corpus) it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from longstride import model_folder
+from longstride.contract import EOS, InputError, Limits, OptionError, Source, option
+from longstride.contract.options import as_dict, parse
+from longstride.contract.running import DTYPES
+from longstride.model_folder import DecoderConfig, ModelFolder, Part
+from longstride.nn.options import TransformerOptions
+from longstride.registry import DECODERS, OBJECTIVES, PARTS, find
+from longstride.runtime.eager import EagerRunner
+from longstride.tasks.toys import generate
+from longstride.tasks.translation import score_translations
+from longstride.text.batches import BatchOptions, TokenBatches
+from longstride.text.binarized import BinarizedCorpus, binarize
+from longstride.text.corpus import read_lines, read_parallel
+from longstride.text.filtering import LengthFilter
+from longstride.text.tokenizer import Tokenizer, build_words, load_tokenizer, train_sentencepiece
+from longstride.training.distributed import join
+from longstride.training.loop import Result, Trainer
+from longstride.training.metrics import Reporter, Silent
+from longstride.training.naming import warm_start
+from longstride.training.options import TrainingOptions
+from longstride.training.validation import Validator
+
+MODEL = "model"
+"""The model folder inside a run's folder."""
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """What is learnt from."""
+
+    task: Literal["files", "copy", "reverse", "numbers"] = option(
+        "files", "Text files, or a task the project generates."
+    )
+    pairs: int = option(20_000, "Training pairs to generate (not for files).")
+    valid_pairs: int = option(500, "Validation pairs to generate (not for files).")
+    train_source: str = option("", "Source text, one sentence per line (.gz and .xz too).")
+    train_target: str = option("", "Target text.")
+    valid_source: str = option("", "Source text to validate on.")
+    valid_target: str = option("", "Target text to validate on.")
+    tokenizer: str = option("", "Tokenizer file; made from the training text where it is missing.")
+    vocabulary: int = option(16_000, "Size of a tokenizer to be made, the reserved ids included.")
+    tokenizer_kind: Literal["bpe", "unigram", "words"] = option("bpe", "Kind of a tokenizer to be made.")
+    cache: str = option("", "Folder for the binarized corpus (default: the run's own).")
+    filter: LengthFilter = option(factory=LengthFilter, help="Which pairs are left out of training.")
+    batches: BatchOptions = option(factory=BatchOptions, help="How pairs are put together.")
+
+
+@dataclass(frozen=True)
+class ValidationOptions:
+    """Validation by decoding, besides the loss."""
+
+    metric: Literal["bleu", "exact", "none"] = option(
+        "bleu", "BLEU of greedy outputs, or the share that is exactly right."
+    )
+    every: int = option(0, "Updates between two (0: each epoch).")
+    sentences: int = option(2000, "How many sentences to decode.")
+    batch: int = option(512, "How many stand side by side.")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole training run."""
+
+    name: str = option(help="Names the run in records.")
+    training: TrainingOptions = option(help="The loop.")
+    about: str = option("", "What it is for, and the row of results it made.")
+    data: DataOptions = option(factory=DataOptions, help="What is learnt from.")
+    model: dict[str, Any] = option(factory=dict, help="Architecture; the vocabulary comes with the tokenizer.")
+    objective: dict[str, Any] = option(factory=dict, help="`kind` and its options.")
+    validation: ValidationOptions = option(factory=ValidationOptions, help="Validation by decoding.")
+    warm_start: str = option("", "Model folder to take weights from; the optimizer starts fresh.")
+    store: Literal["fp32", "fp16"] = option("fp32", "Precision of the weights in the model folder.")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to."""
+
+    result: Result
+    model: Path | None
+    """The model folder; None where the run was cut short"""
+    parameters: int
+
+
+def run(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    resume: bool = False,
+    device: torch.device | str = "cpu",
+    reporter: Reporter | None = None,
+    provenance: dict[str, Any] | None = None,
+) -> Outcome:
+    """Train as the recipe says; interrupted or out of time, `resume` goes on from the newest checkpoint."""
+    tell = reporter or Silent()
+    team = join(torch.device(device))
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = _tokenizer(recipe.data, folder, tell) if team.leads else None
+    if team.world > 1:  # the leader makes what is missing, the others read it
+        torch.distributed.barrier()
+        tokenizer = tokenizer or _tokenizer(recipe.data, folder, Silent())
+    assert tokenizer is not None
+    train = _corpus(recipe.data, "train", tokenizer, folder, tell, team.leads)
+    valid = _corpus(recipe.data, "valid", tokenizer, folder, tell, team.leads)
+
+    kind = "transformer"
+    settings = {**recipe.model, "vocabulary": tokenizer.size}
+    options: TransformerOptions = parse(TransformerOptions, settings, f"{recipe.name}, model")
+    objective_kind, objective = _objective(recipe)
+    torch.manual_seed(recipe.training.seed)
+    model = find(PARTS, kind, "kind of part").build(options)
+    if recipe.warm_start:
+        report = warm_start(model, _weights(recipe.warm_start), allow_missing=())
+        tell.message(f"Warm start from {recipe.warm_start}: {len(report.copied)} weights copied.")
+    batches = TokenBatches(train, recipe.data.batches)
+    tell.message(
+        f"{len(train):,} training pairs in {batches.batches_in(0):,} batches a pass; {batches.waste().sentence}"
+    )
+    held_out = replace(recipe.data.batches, shuffle=False)
+    trainer = Trainer(
+        model,
+        objective,
+        batches,
+        recipe.training,
+        folder,
+        validation=TokenBatches(valid, held_out) if valid is not None else None,
+        validators=_validators(recipe, valid, tokenizer, team.device),
+        reporter=reporter,
+        team=team,
+    )
+    result = trainer.run(resume=resume)
+    count = sum(weight.numel() for weight in model.parameters())
+    finished = None
+    if not result.interrupted and result.reason != "time" and team.leads:
+        finished = folder / MODEL
+        origin = {
+            **(provenance or {}),
+            "recipe": as_dict(recipe),
+            "data": train.manifest.target_sha256 if train.manifest else recipe.data.task,
+            "updates": result.step,
+            "target_tokens": result.tokens,
+            "minutes": round(result.seconds / 60, 2),
+            "validation": result.scores,
+            "averaged_updates": list(result.averaged),
+        }
+        decoders = {name: DecoderConfig({DECODERS[name].roles[0]: "model"}) for name in objective_kind.decoders}
+        model_folder.write(
+            finished,
+            {"model": Part(kind, options, model)},
+            decoders,
+            objective_kind.decoders[0],
+            tokenizer,
+            provenance=origin,
+            dtype=DTYPES[recipe.store],
+        )
+    team.leave()
+    return Outcome(result, finished, count)
+
+
+def _objective(recipe: Recipe) -> tuple[Any, Any]:
+    settings = dict(recipe.objective)
+    name = str(settings.pop("kind", "autoregressive"))
+    kind = find(OBJECTIVES, name, "objective")
+    return kind, kind.build(parse(kind.options, settings, f"{recipe.name}, objective"))
+
+
+def _weights(path: str) -> dict[str, torch.Tensor]:
+    folder = ModelFolder(resolve(path))
+    part = folder.parts["model"]
+    kind = find(PARTS, part.kind, "kind of part")
+    module: nn.Module = kind.build(parse(kind.options, part.options, path))
+    folder.fill("model", module)
+    return dict(module.state_dict())
+
+
+def resolve(path: str) -> Path:
+    """A model folder, or the one inside a run's folder."""
+    inside = Path(path) / MODEL
+    return inside if not (Path(path) / model_folder.CONFIG).exists() and inside.is_dir() else Path(path)
+
+
+def _tokenizer(data: DataOptions, folder: Path, tell: Reporter) -> Tokenizer:
+    path = Path(data.tokenizer) if data.tokenizer else folder / model_folder.TOKENIZER
+    if path.exists():
+        return load_tokenizer(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if data.task == "files":
+        _required(data, "train")
+        lines: Any = (line for file in (data.train_source, data.train_target) for line in read_lines(file))
+    else:
+        lines = [line for pair in generate(data.task, data.pairs, seed=1, split="train") for line in pair]
+    tell.message(f"Making a tokenizer of {data.vocabulary:,} pieces: {path}")
+    if data.tokenizer_kind == "words":
+        return build_words(lines, path, data.vocabulary)
+    return train_sentencepiece(lines, data.vocabulary, path, data.tokenizer_kind, lines=True)
+
+
+def _required(data: DataOptions, split: str) -> tuple[str, str]:
+    source, target = getattr(data, f"{split}_source"), getattr(data, f"{split}_target")
+    if not source or not target:
+        raise OptionError(
+            f"data.{split}_source and data.{split}_target expect text files, found {source or 'nothing'!r}."
+        )
+    return source, target
+
+
+def _corpus(
+    data: DataOptions, split: Literal["train", "valid"], tokenizer: Tokenizer, folder: Path, tell: Reporter, leads: bool
+) -> BinarizedCorpus:
+    if data.task != "files":
+        count = data.pairs if split == "train" else data.valid_pairs
+        pairs = list(generate(data.task, count, seed=1, split=split))
+        sources = tokenizer.encode_many([source for source, _ in pairs])
+        targets = tokenizer.encode_many([target for _, target in pairs])
+        return BinarizedCorpus.from_pairs(zip(sources, targets, strict=True))
+    source, target = _required(data, split)
+    cache = Path(data.cache or folder) / f"{split}.ids"
+    filter = data.filter if split == "train" else LengthFilter(max_tokens=0)
+    if leads:
+        found = _cached(cache, tokenizer, source, target, filter)
+        if found is not None:
+            return found
+        tell.message(f"Binarizing {source} and {target} into {cache}")
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        corpus = binarize(source, target, tokenizer, cache, filter)
+        tell.message(corpus.report.sentence)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+    return BinarizedCorpus.load(cache, tokenizer.sha256)
+
+
+def _cached(
+    cache: Path, tokenizer: Tokenizer, source: str, target: str, filter: LengthFilter
+) -> BinarizedCorpus | None:
+    """The binarized corpus, if there is one and it was made from just these files with this tokenizer and filter."""
+    if not cache.exists():
+        return None
+    try:
+        corpus = BinarizedCorpus.load(cache, tokenizer.sha256)
+        corpus.check_files(source, target)
+    except InputError:
+        return None
+    return corpus if corpus.manifest is not None and corpus.manifest.filter == filter else None
+
+
+def _validators(recipe: Recipe, valid: BinarizedCorpus, tokenizer: Tokenizer, device: torch.device) -> list[Validator]:
+    options = recipe.validation
+    if options.metric == "none":
+        return []
+    if recipe.data.task == "files":
+        pairs = list(read_parallel(*_required(recipe.data, "valid")))
+    else:
+        pairs = list(generate(recipe.data.task, recipe.data.valid_pairs, seed=1, split="valid"))
+    pairs = pairs[: options.sentences]
+    ids = tokenizer.encode_many([source for source, _ in pairs])
+    order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
+    references = [target for _, target in pairs]
+    decode = _decoder(recipe, device)
+
+    def score(model: nn.Module) -> float:
+        outputs = [""] * len(ids)
+        for start in range(0, len(order), options.batch):
+            group = order[start : start + options.batch]
+            tokens = decode(model, Source.of([[*ids[index], EOS] for index in group]))
+            for index, text in zip(group, tokenizer.decode_many(tokens), strict=True):
+                outputs[index] = text
+        if options.metric == "exact":
+            return sum(a == b for a, b in zip(outputs, references, strict=True)) / len(references)
+        return score_translations(outputs, references)[0].value
+
+    every = options.every or recipe.training.validate_every
+    return [Validator(options.metric, every, True, score)]
+
+
+def _decoder(recipe: Recipe, device: torch.device) -> Callable[[nn.Module, Source], list[list[int]]]:
+    """How the model being trained is decoded: by the first decoder of its objective, with that decoder's defaults."""
+    kind, _ = _objective(recipe)
+    name = kind.decoders[0]
+    runner = EagerRunner(device, "fp32")
+    found = DECODERS[name]
+
+    def decode(model: nn.Module, source: Source) -> list[list[int]]:
+        decoder = found.build({found.roles[0]: model}, runner, found.options())
+        return decoder.decode(source, Limits()).tokens
+
+    return decode

@@ -1,0 +1,239 @@
+"""Text in, text out: wires tokenizers, systems and a runtime together.
+
+Empty lines stay empty, order is kept, and sentences of like length are decoded side by side.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from torch import nn
+
+from longstride.contract import (
+    EOS,
+    Decoder,
+    Hypothesis,
+    Limits,
+    OptionError,
+    Precision,
+    Runner,
+    Source,
+    Trace,
+)
+from longstride.contract.options import parse
+from longstride.model_folder import ModelFolder
+from longstride.registry import DECODERS, PARTS, find
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Beam, BeamOptions
+
+BUNDLED = "bundled"
+LIMIT_NAMES = tuple(field.name for field in fields(Limits))
+GROUP = 16
+"""So many tables' worth of sentences share one bucket of source lengths."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translated line."""
+
+    text: str
+    score: float | None = None
+    tokens: tuple[int, ...] = ()
+    n_best: tuple[Hypothesis, ...] = ()
+    trace: Trace | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def load(
+    model: str | os.PathLike[str] = BUNDLED,
+    *,
+    device: str = "auto",
+    precision: Precision = "fp32",
+    runtime: str = "eager",
+) -> Translator:
+    """Open a model folder (or the one that comes with the package) for translating."""
+    path = Path(str(resources.files("longstride") / "bundled")) if str(model) == BUNDLED else Path(model)
+    return Translator(ModelFolder(path), make_runner(device, precision, runtime))
+
+
+def make_runner(device: str = "auto", precision: Precision = "fp32", runtime: str = "eager") -> Runner:
+    """A runner by name; `auto` takes a CUDA device where there is one."""
+    if runtime != "eager":
+        raise OptionError(f"There is no runtime {runtime!r} in this version; there is eager.")
+    if precision not in ("fp64", "fp32", "fp16", "bf16"):
+        raise OptionError(f"precision expects fp32, fp16, bf16 or fp64, found {precision!r}.")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return EagerRunner(device, precision)
+    except RuntimeError:
+        raise OptionError(f"device expects auto, cpu or cuda (cuda:1, ...), found {device!r}.") from None
+
+
+class Translator:
+    """A loaded model folder and the decoders it offers."""
+
+    def __init__(self, folder: ModelFolder, runner: Runner) -> None:
+        self.folder = folder
+        self.runner = runner
+        self.source_tokenizer, self.target_tokenizer = folder.tokenizers()
+        self._parts: dict[str, nn.Module] = {}
+
+    @property
+    def decoders(self) -> list[str]:
+        """Names of the decoders this model offers, its default first."""
+        default = self.folder.config.default_decoder
+        return [default, *(name for name in self.folder.decoders if name != default)]
+
+    def part(self, name: str) -> nn.Module:
+        """A part's module, loaded when first asked for."""
+        if name not in self._parts:
+            config = self.folder.parts[name]
+            kind = find(PARTS, config.kind, "kind of part")
+            where = f"{self.folder.path}/config.json, parts.{name}"
+            module = kind.build(parse(kind.options, config.options, where))
+            self.folder.fill(name, module)
+            self._parts[name] = self.runner.place(module)
+        return self._parts[name]
+
+    def parts_of(self, decoder: str) -> dict[str, nn.Module]:
+        """Role -> module, for one of this model's decoders."""
+        config = self._decoder_config(decoder)
+        return {role: self.part(part) for role, part in config.parts.items()}
+
+    def decoder(self, name: str | None = None, **options: Any) -> tuple[Decoder, Limits]:
+        """A decoder with its options, and the limits on its outputs, from one set of names."""
+        name = name or self.folder.config.default_decoder
+        config = self._decoder_config(name)
+        kind = find(DECODERS, name, "decoder")
+        own, limits = split_options(kind.options, {**config.defaults, **options}, name)
+        return kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
+
+    def ensemble(self, others: Sequence[Translator], **options: Any) -> tuple[Decoder, Limits]:
+        """Beam search with the mean of several models' probabilities."""
+        for other in others:
+            if other.target_tokenizer.sha256 != self.target_tokenizer.sha256:
+                raise OptionError(
+                    f"An ensemble expects one vocabulary: {other.folder.path} has another tokenizer than "
+                    f"{self.folder.path}."
+                )
+        own, limits = split_options(BeamOptions, options, "beam")
+        models: list[Any] = [translator.parts_of("beam")["model"] for translator in (self, *others)]
+        return Beam(models, self.runner, own), self._fitting(limits)
+
+    @property
+    def longest(self) -> int:
+        """The most tokens, EOS counted, that a source may have."""
+        return min(int(part.options.get("longest", 1024)) for part in self.folder.parts.values())
+
+    def encode(
+        self, lines: Sequence[str], warn: Callable[[str], None] | None = None, first_line: int = 1
+    ) -> list[list[int]]:
+        """Ids ending in EOS; a line of more tokens than the model can read is cut, with a warning that names it."""
+        encoded = self.source_tokenizer.encode_many(lines)
+        for number, ids in enumerate(encoded):
+            if len(ids) + 1 > self.longest:
+                message = (
+                    f"line {number + first_line} has {len(ids)} tokens and was cut at the model's limit of "
+                    f"{self.longest - 1}."
+                )
+                (warn or _warn)(message)
+                del ids[self.longest - 1 :]
+            ids.append(EOS)
+        return encoded
+
+    @overload
+    def translate(self, text: str, decoder: str | None = None, **options: Any) -> str: ...
+
+    @overload
+    def translate(self, text: Sequence[str], decoder: str | None = None, **options: Any) -> list[Translation]: ...
+
+    def translate(
+        self,
+        text: str | Sequence[str],
+        decoder: str | None = None,
+        *,
+        batch: int = 32,
+        trace: bool = False,
+        warn: Callable[[str], None] | None = None,
+        first_line: int = 1,
+        **options: Any,
+    ) -> str | list[Translation]:
+        """Translate one line (a str gives a str) or many (a list gives a list of the same length)."""
+        if batch < 1:
+            raise OptionError(f"batch expects 1 or more, found {batch}.")
+        chosen, limits = self.decoder(decoder, **options)
+        lines = [text] if isinstance(text, str) else list(text)
+        result = self._translate(lines, chosen, limits, batch, trace, warn, first_line)
+        return result[0].text if isinstance(text, str) else result
+
+    def _translate(
+        self,
+        lines: list[str],
+        decoder: Decoder,
+        limits: Limits,
+        batch: int,
+        trace: bool,
+        warn: Callable[[str], None] | None,
+        first_line: int,
+    ) -> list[Translation]:
+        ids = self.encode(lines, warn, first_line)
+        result = [Translation("")] * len(lines)
+        full = [index for index, line in enumerate(lines) if line.strip()]
+        full.sort(key=lambda index: -len(ids[index]))
+        for start in range(0, len(full), batch * GROUP):
+            group = full[start : start + batch * GROUP]
+            source = Source.of([ids[index] for index in group])
+            decoded = decoder.decode(source, limits, capacity=batch, trace=trace)
+            texts = self.target_tokenizer.decode_many(decoded.tokens)
+            for place, index in enumerate(group):
+                hypotheses = decoded.hypotheses[place]
+                result[index] = Translation(
+                    texts[place],
+                    hypotheses[0].score,
+                    tuple(hypotheses[0].tokens),
+                    tuple(hypotheses),
+                    decoded.traces[place] if decoded.traces is not None else None,
+                )
+        return result
+
+    def _decoder_config(self, name: str) -> Any:
+        if name not in self.folder.decoders:
+            raise OptionError(
+                f"The model {self.folder.path} has no decoder {name!r}; it has {', '.join(self.decoders)}."
+            )
+        return self.folder.decoders[name]
+
+    def _fitting(self, limits: Limits) -> Limits:
+        """Outputs can be no longer than the model has positions for."""
+        if limits.max_length > self.longest - 1:
+            return Limits(**{**vars(limits), "max_length": self.longest - 1})
+        return limits
+
+
+def split_options(kind: type, options: Mapping[str, Any], name: str) -> tuple[Any, Limits]:
+    """Options of a decoder and of the limits come under one set of names; sort them out."""
+    known = {field.name for field in fields(kind)}
+    for option in options:
+        if option not in known and option not in LIMIT_NAMES:
+            names = ", ".join([*sorted(known), *LIMIT_NAMES])
+            raise OptionError(f"The decoder {name} has no option {option!r}; its options are {names}.")
+    own: Any = parse(kind, {key: value for key, value in options.items() if key in known}, name)
+    limits = parse(Limits, {key: value for key, value in options.items() if key in LIMIT_NAMES}, name)
+    return own, limits
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=3)
+
+
+__all__ = ["BUNDLED", "Translation", "Translator", "load", "make_runner", "split_options"]
