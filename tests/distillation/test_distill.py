@@ -208,6 +208,15 @@ def test_degenerate_outputs_are_dropped_and_counted(teacher: Teacher, decoder, t
     assert manifest["kept"] == (7 if keep_all else 2)
 
 
+def test_a_teacher_is_not_shown_more_than_it_can_read(teacher: Teacher, decoder, tmp_path: Path) -> None:
+    short = replace(teacher, longest_source=10)
+    manifest = distill_lines(short, ["x", "abcdefghi", "abcdefghij"], tmp_path).manifest
+    assert manifest is not None
+    assert manifest["degenerate"] == {"source too long": 1}
+    assert manifest["longest_source"] == 10
+    assert max(width for _, width, _ in decoder.groups) == 10
+
+
 def test_line_breaks_in_outputs_become_spaces(teacher: Teacher, decoder, tmp_path: Path) -> None:
     decoder.answer = lambda ids: teacher.encode(["a\nb\rc"])[0]
     distill_lines(teacher, ["abc d"], tmp_path)

@@ -23,7 +23,7 @@ def test_every_row_is_in_one_group_that_fits(sources: list[int], group_lines: in
         assert group.capacity == 1 or group.capacity * needed <= tokens
         # Unlike lengths only where slots would have stood idle.
         longest = sources[group.rows[0]]
-        assert all(sources[row] >= 0.75 * longest for row in group.rows[group.capacity :])
+        assert all(sources[row] >= 0.75 * longest - 4 for row in group.rows[group.capacity :])
 
 
 @given(lengths)

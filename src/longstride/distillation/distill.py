@@ -13,7 +13,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,8 @@ def distill_lines(
     An interruption loses the shard at work and nothing else; going on gives the same bytes as never having stopped.
     """
     options = options or DistillOptions()
+    if teacher.longest_source is not None:
+        options = replace(options, longest_source=min(options.longest_source, teacher.longest_source))
     if not lines:
         raise InputError(f"{name}: expected lines to distil, found none.")
     folder = Path(out) / "shards"

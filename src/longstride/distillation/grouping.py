@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from longstride.distillation.options import DistillOptions
 
 _LIKE = 0.75
-"""A group may span lengths from this share of its longest"""
+_SLACK = 4
+"""A group may span lengths from this share of its longest, less a few tokens so that short ones are not cut up"""
 _WIDTHS = 8
 """Widths are multiples of this, so that few different shapes occur"""
 
@@ -38,7 +39,7 @@ def grouped(sources: Sequence[int], outputs: Sequence[int], options: DistillOpti
     for row in order:
         if rows:
             full = len(rows) >= options.group_lines
-            unlike = sources[row] < _LIKE * sources[rows[0]] and len(rows) >= slots
+            unlike = sources[row] < _LIKE * sources[rows[0]] - _SLACK and len(rows) >= slots
             if full or unlike:
                 groups.append(Group(tuple(rows), width, min(slots, len(rows))))
                 rows = []

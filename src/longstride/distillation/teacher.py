@@ -20,6 +20,8 @@ class Teacher:
     vocabulary: str
     """the hash of the tokenizer, or of both where source and target have their own"""
     limits: Limits
+    longest_source: int | None = None
+    """the most source tokens (EOS counted) it can read, where it has such a limit"""
 
     @property
     def signature(self) -> str:
