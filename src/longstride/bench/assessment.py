@@ -111,6 +111,7 @@ def count(traces: Sequence[Trace], outputs: Sequence[Sequence[int]], calls: int)
         drafted=sum(event.drafted for event in events),
         accepted=sum(event.accepted for event in events),
         drafted_at=_at_least([event.drafted for event in events]),
+        reached_at=_at_least([min(event.drafted, event.accepted + 1) for event in events]),
         accepted_at=_at_least([event.accepted for event in events]),
         committed=tuple(committed.count(number) for number in range(max(committed, default=-1) + 1)),
     )

@@ -80,6 +80,8 @@ class Counts:
     accepted: int = 0
     drafted_at: tuple[int, ...] = ()
     """how many iterations drafted at least 1, 2, ... tokens"""
+    reached_at: tuple[int, ...] = ()
+    """how many of these accepted all tokens before the 1st, 2nd, ..."""
     accepted_at: tuple[int, ...] = ()
     """how many iterations accepted at least 1, 2, ... of them"""
     committed: tuple[int, ...] = ()

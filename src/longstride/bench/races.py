@@ -1,0 +1,110 @@
+"""Which records belong together: a race is one run's candidates on one workload at one batch size.
+
+Ratios are taken within a race only, over the sentences that both sides decoded. Where an experiment was run again, the
+later run stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from longstride.bench.records import Latency, Origin, Quality, Record, WorkloadTag
+from longstride.bench.statistics import Ratio, per_item, ratio_of_means
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class Race:
+    """The latency records of one run on one workload at one batch size, in their order."""
+
+    records: tuple[Latency, ...]
+
+    @property
+    def origin(self) -> Origin:
+        """Where and when it was run."""
+        return self.records[0].origin
+
+    @property
+    def workload(self) -> WorkloadTag:
+        """What was decoded."""
+        return self.records[0].workload
+
+    @property
+    def batch_size(self) -> int:
+        """How many sentences were decoded together."""
+        return self.records[0].batch_size
+
+    @property
+    def name(self) -> str:
+        """A name for files and markers: letters, digits and hyphens."""
+        parts = [self.origin.experiment, self.workload.name, self.origin.machine.device, f"batch {self.batch_size}"]
+        return slug(" ".join(parts))
+
+    @property
+    def title(self) -> str:
+        """A name for people."""
+        origin = self.origin
+        return f"{origin.experiment}: {self.workload.name}, batch size {self.batch_size}, {origin.machine.device}"
+
+    @property
+    def baselines(self) -> tuple[Latency, ...]:
+        """What speed-ups are over; the first is the one that plots use."""
+        return tuple(record for record in self.records if record.role == "baseline")
+
+
+def speed_up(record: Latency, baseline: Latency) -> Ratio | None:
+    """How many times faster than the baseline, over what both decoded; none where they have nothing in common."""
+    pairs = paired_times(record, baseline)
+    if not pairs:
+        return None
+    return ratio_of_means([theirs for theirs, _ in pairs], [ours for _, ours in pairs])
+
+
+def paired_times(record: Latency, baseline: Latency) -> list[tuple[float, float]]:
+    """Per sentence (or per batch, where both have the same) the baseline's and the record's mean time."""
+    ours, theirs = per_item(record.latencies_us), per_item(baseline.latencies_us)
+    if record.batch_size > 1:
+        same = record.batches == baseline.batches and record.places == baseline.places
+        return list(zip(theirs, ours, strict=True)) if same else []
+    by_place = dict(zip(baseline.places, theirs, strict=True))
+    return [(by_place[place], time) for place, time in zip(record.places, ours, strict=True) if place in by_place]
+
+
+def races(records: Iterable[Record]) -> list[Race]:
+    """All races, of each experiment the latest, sorted by experiment, device, workload and batch size."""
+    groups: dict[tuple[str, str, str, int], dict[tuple[str, str], list[Latency]]] = {}
+    for record in records:
+        if isinstance(record, Latency):
+            origin = record.origin
+            key = (origin.experiment, origin.machine.device, record.workload.name, record.batch_size)
+            groups.setdefault(key, {}).setdefault((origin.date, origin.run), []).append(record)
+    return [Race(tuple(sorted(runs[max(runs)], key=lambda one: one.order))) for _, runs in sorted(groups.items())]
+
+
+def latest(records: Sequence[R], key: str) -> list[R]:
+    """Of records that agree in the field `key` and the experiment only the latest, in order of date."""
+    kept: dict[tuple[str, str], R] = {}
+    for record in sorted(records, key=lambda one: one.origin.date):
+        kept[record.origin.experiment, getattr(record, key)] = record
+    return sorted(kept.values(), key=lambda one: (one.origin.experiment, one.origin.date, getattr(one, key)))
+
+
+def quality_groups(records: Iterable[Record]) -> list[list[Quality]]:
+    """Quality records by experiment and workload; of each candidate and model the latest, in their order."""
+    groups: dict[tuple[str, str], dict[tuple[str, str], Quality]] = {}
+    for record in sorted((one for one in records if isinstance(one, Quality)), key=lambda one: one.origin.date):
+        group = groups.setdefault((record.origin.experiment, record.workload.name), {})
+        group[record.candidate, record.model.name] = record
+    return [
+        sorted(group.values(), key=lambda one: (one.order, one.candidate, one.model.name))
+        for _, group in sorted(groups.items())
+    ]
+
+
+def slug(text: str) -> str:
+    """Lower-case letters, digits and single hyphens."""
+    kept = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in text.lower())
+    return "-".join(part for part in kept.split("-") if part)

@@ -1,0 +1,364 @@
+"""Markdown tables from records. The same records always give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from longstride.bench.races import Race, latest, speed_up
+from longstride.bench.records import (
+    Against,
+    Counts,
+    Distillation,
+    Equality,
+    Latency,
+    MemoryUse,
+    Origin,
+    Quality,
+    Training,
+)
+from longstride.bench.statistics import Ratio, per_second, summarise
+from longstride.tasks.score import Score
+
+NOTHING = "·"
+"""stands where a record does not say"""
+
+SAMPLED = " †"
+
+ACCEPTANCE_COLUMNS = 10
+
+Scored = Latency | Quality | Training
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading and a cell per row; a column without anything to say is left out of a table."""
+
+    heading: str
+    cells: Sequence[str]
+    numeric: bool = True
+
+    @property
+    def empty(self) -> bool:
+        """Whether no row has anything to say."""
+        return all(cell in ("", NOTHING) for cell in self.cells)
+
+
+def markdown(columns: Sequence[Column]) -> str:
+    """A Markdown table, padded so that its source is a table too."""
+    shown = [column for column in columns if not column.empty]
+    texts = [[_escaped(text) for text in (column.heading, *column.cells)] for column in shown]
+    widths = [max(3, *(len(text) for text in column)) for column in texts]
+    lines = []
+    for row in range(len(texts[0])):
+        cells = [
+            column[row].rjust(width) if told.numeric else column[row].ljust(width)
+            for told, column, width in zip(shown, texts, widths, strict=True)
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    rule = ["-" * (width - 1) + ":" if told.numeric else "-" * width for told, width in zip(shown, widths, strict=True)]
+    lines.insert(1, "| " + " | ".join(rule) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def latency_table(race: Race) -> str:
+    """Quality beside speed: latency (or, for batches, throughput) and speed-ups over each baseline of the race."""
+    rows = race.records
+    columns = [*_head(rows), *_leading_score(rows)]
+    if race.batch_size == 1:
+        summaries = [summarise(record.latencies_us) for record in rows]
+        columns += [
+            Column("ms, mean", [_ms(summary.mean) for summary in summaries]),
+            Column("p50", [_ms(summary.p50) for summary in summaries]),
+            Column("p90", [_ms(summary.p90) for summary in summaries]),
+            Column("p99", [_ms(summary.p99) for summary in summaries]),
+        ]
+    else:
+        columns += [
+            Column("tokens/s", _tokens_per_second(rows)),
+            Column("sentences/s", [f"{per_second(len(one.output_lengths), one.latencies_us):,.1f}" for one in rows]),
+        ]
+    for baseline in race.baselines:
+        cells = [_ratio(speed_up(record, baseline)) for record in rows]
+        columns.append(Column(f"× {baseline.candidate}", cells))
+    columns.append(Column("paper", [record.paper for record in rows], numeric=False))
+    return markdown(columns) + "\n" + _race_notes(race)
+
+
+def work_table(race: Race) -> str:
+    """How the candidates of a race got there: iterations, calls, agreement, memory and the other scores."""
+    rows = race.records
+    columns = [
+        _names(rows),
+        *_other_scores(rows),
+        Column("tokens/s", _tokens_per_second(rows)),
+        *_count_columns([(record.counts, len(record.source_lengths)) for record in rows]),
+        _equality_column([record.equality for record in rows]),
+        Column("memory, MiB", [_memory(record.memory) for record in rows]),
+    ]
+    notes = [
+        "Iterations and model calls per sentence; tokens without EOS unless said.",
+        "Memory: the peak in one pass with all candidates loaded, in brackets what the pass itself took.",
+        _signatures(rows, leading=False),
+    ]
+    return markdown(columns) + "\n" + _paragraph(notes)
+
+
+def summary_table(race: Race) -> str:
+    """The gist in few columns, for a first page."""
+    rows = race.records
+    columns = [_names(rows), *_leading_score(rows)[:1]]
+    if race.batch_size == 1:
+        columns.append(Column("ms per sentence", [_ms(summarise(record.latencies_us).mean) for record in rows]))
+    else:
+        columns.append(Column("tokens/s", _tokens_per_second(rows)))
+    for baseline in race.baselines:
+        ratios = [speed_up(record, baseline) for record in rows]
+        cells = [f"{ratio.value:.2f}×" if ratio else NOTHING for ratio in ratios]
+        columns.append(Column(f"over {baseline.candidate}", cells))
+    columns += _count_columns([(record.counts, len(record.source_lengths)) for record in rows])[1:2]
+    return markdown(columns) + "\n" + _race_notes(race)
+
+
+def acceptance_table(race: Race) -> str | None:
+    """Chance that a drafted token stands given that those before it did; none where nothing was drafted."""
+    drafting = [one for one in race.records if one.counts is not None and one.counts.drafted]
+    if not drafting:
+        return None
+    reached = [one.counts.reached_at for one in drafting if one.counts]
+    accepted = [one.counts.accepted_at for one in drafting if one.counts]
+    columns = [
+        Column("decoder", [record.candidate for record in drafting], numeric=False),
+        Column("drafted", [f"{one.counts.drafted:,}" for one in drafting if one.counts]),
+        Column("accepted", [f"{one.counts.accepted / one.counts.drafted:.1%}" for one in drafting if one.counts]),
+    ]
+    for place in range(min(ACCEPTANCE_COLUMNS, max(len(numbers) for numbers in reached))):
+        cells = [
+            f"{(right[place] if place < len(right) else 0) / tried[place]:.2f}" if place < len(tried) else NOTHING
+            for tried, right in zip(reached, accepted, strict=True)
+        ]
+        columns.append(Column(str(place + 1), cells))
+    return markdown(columns)
+
+
+def quality_table(records: Sequence[Quality]) -> str:
+    """Scores and counts of decoders on one test set, no clock involved."""
+    columns = [
+        *_head(records),
+        *_leading_score(records),
+        *_other_scores(records),
+        *_count_columns([(one.counts, len(one.sentences or ()) or one.workload.size) for one in records]),
+        _equality_column([record.equality for record in records]),
+        Column("paper", [record.paper for record in records], numeric=False),
+    ]
+    sizes = sorted({record.workload.size for record in records})
+    notes = [f"{records[0].workload.name}: {' or '.join(f'{size:,}' for size in sizes)} sentences."]
+    notes += [_sample_note(one.candidate, len(one.sentences), 0) for one in records if one.sentences is not None]
+    notes += [_brackets(records), _signatures(records), _signatures(records, leading=False)]
+    notes += [_origin_note([record.origin for record in records])]
+    return markdown(columns) + "\n" + _paragraph(notes)
+
+
+def training_table(records: Sequence[Training]) -> str:
+    """One row per training run, the latest of each name."""
+    rows = latest(records, "name")
+    names = list(dict.fromkeys(score.name for record in rows for score in record.scores))
+    columns = [
+        Column("run", [record.name for record in rows], numeric=False),
+        Column("recipe", [f"`{record.recipe}`" for record in rows], numeric=False),
+        Column("data", [record.data or NOTHING for record in rows], numeric=False),
+        Column("parameters, M", [f"{record.parameters / 1e6:.1f}" for record in rows]),
+        Column("steps", [f"{record.steps:,}" for record in rows]),
+        Column("epochs", [NOTHING if record.epochs is None else f"{record.epochs:.1f}" for record in rows]),
+        Column("minutes", [f"{record.minutes:.1f}" for record in rows]),
+        Column("target tokens/s", [f"{record.tokens_per_second:,.0f}" for record in rows]),
+        *(Column(f"{name}, valid", [_score(record.scores, name) for record in rows]) for name in names),
+        Column("device", [record.origin.machine.device for record in rows], numeric=False),
+        Column("paper", [record.paper for record in rows], numeric=False),
+    ]
+    notes = [_signatures(rows), _signatures(rows, leading=False)]
+    return markdown(columns) + "\n" + _paragraph([*notes, _origin_note([record.origin for record in rows])])
+
+
+def distillation_table(records: Sequence[Distillation]) -> str:
+    """One row per distilled corpus, the latest of each name."""
+    rows = latest(records, "name")
+    columns = [
+        Column("corpus", [record.name for record in rows], numeric=False),
+        Column("teacher", [record.teacher for record in rows], numeric=False),
+        Column("decoder", [f"`{record.decoder}`" for record in rows], numeric=False),
+        Column("sentences", [f"{record.sentences:,}" for record in rows]),
+        Column("dropped", [f"{record.dropped:,}" for record in rows]),
+        Column("minutes", [f"{record.minutes:.1f}" for record in rows]),
+        Column("sentences/s", [f"{record.sentences_per_second:,.0f}" for record in rows]),
+        Column("device", [record.origin.machine.device for record in rows], numeric=False),
+        Column("manifest", [f"`{record.manifest_hash[:12]}`" for record in rows], numeric=False),
+    ]
+    return markdown(columns) + "\n" + _paragraph([_origin_note([record.origin for record in rows])])
+
+
+def _names(rows: Sequence[Latency] | Sequence[Quality]) -> Column:
+    marked = [record.candidate + (SAMPLED if record.sentences is not None else "") for record in rows]
+    return Column("decoder", marked, numeric=False)
+
+
+def _head(rows: Sequence[Latency] | Sequence[Quality]) -> list[Column]:
+    """Who it is; model, precision and runtime only where the rows differ in them."""
+    columns = [_names(rows)]
+    for heading, cells in (
+        ("model", [record.model.name for record in rows]),
+        ("precision", [record.precision for record in rows]),
+        ("runtime", [record.runtime for record in rows]),
+    ):
+        if len(set(cells)) > 1:
+            columns.append(Column(heading, cells, numeric=False))
+    return columns
+
+
+def _score_names(rows: Sequence[Scored]) -> list[str]:
+    return list(dict.fromkeys(score.name for record in rows for score in record.scores))
+
+
+def _leading_score(rows: Sequence[Latency] | Sequence[Quality]) -> list[Column]:
+    """The first score, and its difference from the first baseline."""
+    columns = []
+    for name in _score_names(rows)[:1]:
+        columns.append(Column(name, [_score(record.scores, name) for record in rows]))
+        baselines = list(dict.fromkeys(one.baseline for record in rows for one in record.against))
+        for baseline in baselines[:1]:
+            columns.append(Column(f"{name} − {baseline}", [_difference(record.against, baseline) for record in rows]))
+    return columns
+
+
+def _other_scores(rows: Sequence[Latency] | Sequence[Quality]) -> list[Column]:
+    return [
+        Column("repetition, %" if name == "repetition" else name, [_score(record.scores, name) for record in rows])
+        for name in _score_names(rows)[1:]
+    ]
+
+
+def _tokens_per_second(rows: Sequence[Latency]) -> list[str]:
+    return [f"{per_second(sum(record.output_lengths), record.latencies_us):,.0f}" for record in rows]
+
+
+def _count_columns(rows: Sequence[tuple[Counts | None, int]]) -> list[Column]:
+    """Per row the counts and how many sentences they are over."""
+
+    def cells(text: Iterable[str | None]) -> list[str]:
+        return [one or NOTHING for one in text]
+
+    return [
+        Column("iterations", cells(f"{one.iterations / size:.2f}" if one and size else None for one, size in rows)),
+        Column("tokens/iteration", cells(_over(one.tokens, one.iterations) if one else None for one, _ in rows)),
+        Column("with EOS", cells(_over(one.tokens_with_eos, one.iterations) if one else None for one, _ in rows)),
+        Column("model calls", cells(f"{one.calls / size:.2f}" if one and size else None for one, size in rows)),
+    ]
+
+
+def _equality_column(rows: Sequence[Equality | None]) -> Column:
+    reference = next((one.reference for one in rows if one), "")
+    cells = [
+        f"{one.differing:,} of {one.compared:,}" if one and one.reference == reference else NOTHING for one in rows
+    ]
+    return Column(f"differ from {reference}", cells)
+
+
+def _race_notes(race: Race) -> str:
+    rows = race.records
+    notes = [
+        f"{race.workload.name}: {race.workload.size:,} sentences, "
+        + ("one at a time, in order" if race.batch_size == 1 else f"{race.batch_size} at a time, sorted by length")
+        + f"; {max(len(record.latencies_us) for record in rows)} passes, candidates taking turns; "
+        "from ids on the host to ids on the host."
+    ]
+    passes = max(len(record.latencies_us) for record in rows)
+    notes += [
+        _sample_note(record.candidate, len(record.sentences), len(record.latencies_us))
+        for record in rows
+        if record.sentences is not None
+    ]
+    notes += [
+        f"{record.candidate}: {len(record.latencies_us)} passes."
+        for record in rows
+        if record.sentences is None and len(record.latencies_us) != passes
+    ]
+    notes += [f"{one.candidate}: {one.unstable} outputs differed between passes." for one in rows if one.unstable]
+    for heading, values in (("precision", {one.precision for one in rows}), ("runtime", {one.runtime for one in rows})):
+        if len(values) == 1:
+            notes.append(f"{heading.capitalize()}: {values.pop()}.")
+    notes += [_brackets(rows), _signatures(rows), _origin_note([race.origin])]
+    return _paragraph(notes)
+
+
+def _brackets(rows: Sequence[Latency] | Sequence[Quality]) -> str:
+    return "In brackets: 95 % intervals over resampled sentences." if any(record.against for record in rows) else ""
+
+
+def _signatures(rows: Sequence[Scored], leading: bool = True) -> str:
+    """The signatures of the first score, or of all the others."""
+    names = _score_names(rows)[:1] if leading else _score_names(rows)[1:]
+    scores = [score for record in rows for score in record.scores if score.name in names]
+    told = dict.fromkeys(f"{score.name}: `{score.signature}`" for score in scores)
+    return ". ".join(told) + ("." if told else "")
+
+
+def _sample_note(name: str, sentences: int, passes: int) -> str:
+    timed = f", {passes} {'pass' if passes == 1 else 'passes'}" if passes else ""
+    return f"† {name}: on a fixed sample of {sentences:,} sentences{timed}; ratios to it are over those."
+
+
+def _origin_note(origins: Sequence[Origin]) -> str:
+    told = []
+    for origin in origins:
+        machine = origin.machine
+        changes = " with uncommitted changes" if origin.dirty else ""
+        cpu = f" ({machine.cpu})" if machine.cpu and machine.cpu != machine.device else ""
+        told.append(
+            f"{machine.device}{cpu}, {machine.threads} CPU threads, PyTorch {machine.torch}, "
+            f"Longstride {origin.version}, commit {origin.commit[:10]}{changes}, {origin.date[:10]}."
+        )
+    return " ".join(dict.fromkeys(told))
+
+
+def _paragraph(notes: Sequence[str]) -> str:
+    return " ".join(note for note in notes if note) + "\n"
+
+
+def _ms(microseconds: float) -> str:
+    return f"{microseconds / 1000:.2f}"
+
+
+def _ratio(ratio: Ratio | None) -> str:
+    return NOTHING if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def _difference(against: Sequence[Against], baseline: str) -> str:
+    for one in against:
+        if one.baseline == baseline:
+            found = one.comparison
+            return f"{_signed(found.difference)} ({_signed(found.low)} to {_signed(found.high)})"
+    return NOTHING
+
+
+def _signed(value: float) -> str:
+    text = f"{value:+.2f}"
+    return "0.00" if text in ("+0.00", "-0.00") else text.replace("-", "−")
+
+
+def _score(scores: Sequence[Score], name: str) -> str:
+    return next((f"{score.value:.2f}" for score in scores if score.name == name), NOTHING)
+
+
+def _over(amount: int, number: int) -> str | None:
+    return f"{amount / number:.2f}" if number else None
+
+
+def _memory(memory: MemoryUse) -> str:
+    for held, peak in ((memory.device_held, memory.device_peak), (memory.host_held, memory.host_peak)):
+        if peak is not None:
+            return f"{peak / 2**20:,.0f} (+{max(0, peak - (held or 0)) / 2**20:,.0f})"
+    return NOTHING
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,122 @@
+from pathlib import Path
+
+import pytest
+
+from longstride.bench import Record, Training
+from longstride.bench.report import insert, insert_all, render, results_page, sections
+from longstride.contract import InputError
+
+from .conftest import make_origin
+from .test_tables import BLEU, race
+
+NAME = "decoders-en-de-test-fast-device-batch-1"
+
+
+@pytest.fixture
+def records() -> list[Record]:
+    return [*race().records, Training(make_origin(), "teacher", "r.yaml", 52_000_000, 10, 6.5, 5e5, (BLEU,))]
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_rendering_twice_changes_nothing(tmp_path: Path, records: list[Record]) -> None:
+    pytest.importorskip("matplotlib")
+    written = render(records, tmp_path)
+    assert sorted(path.name for path in written) == sorted(
+        [f"{NAME}-quality.svg", f"{NAME}-lengths.svg", f"{NAME}-sentences.svg", "results.md"]
+    )
+    before = snapshot(tmp_path)
+    assert render(records, tmp_path) == []
+    assert snapshot(tmp_path) == before
+
+
+def test_checking_says_what_is_stale_and_touches_nothing(tmp_path: Path, records: list[Record]) -> None:
+    pytest.importorskip("matplotlib")
+    assert len(render(records, tmp_path, check=True)) == 4
+    assert snapshot(tmp_path) == {}
+    render(records, tmp_path)
+    before = snapshot(tmp_path)
+    fewer = records[:2] + records[4:]
+    stale = render(fewer, tmp_path, check=True)
+    assert sorted(path.name for path in stale) == sorted(
+        [f"{NAME}-quality.svg", f"{NAME}-lengths.svg", f"{NAME}-sentences.svg", "results.md"]
+    ), "the last figure has nothing left to show"
+    assert snapshot(tmp_path) == before
+    render(fewer, tmp_path)
+    assert not (tmp_path / "figures" / f"{NAME}-sentences.svg").exists()
+    assert render(fewer, tmp_path, check=True) == []
+
+
+def test_a_figure_drawn_by_another_matplotlib_is_not_stale(tmp_path: Path, records: list[Record]) -> None:
+    pytest.importorskip("matplotlib")
+    render(records, tmp_path)
+    figure = tmp_path / "figures" / f"{NAME}-quality.svg"
+    figure.write_text(figure.read_text().replace("</svg>", "<!-- drawn otherwise --></svg>"))
+    assert render(records, tmp_path) == []
+    figure.write_text("<svg></svg>")
+    assert render(records, tmp_path) == [figure]
+
+
+def test_figures_drawn_by_hand_are_left_alone(tmp_path: Path, records: list[Record]) -> None:
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "by-hand.svg").write_text("<svg></svg>")
+    assert render([], tmp_path, check=True) == [tmp_path / "results.md"]
+
+
+def test_the_page_shows_every_section_but_summaries(records: list[Record]) -> None:
+    page = results_page(records)
+    for name, text in sections(records).items():
+        assert (text in page) is not name.startswith("summary/"), name
+
+
+def test_markers_are_filled_and_checked(tmp_path: Path, records: list[Record]) -> None:
+    page = tmp_path / "README.md"
+    figure = f"<!-- report:figure/{NAME}-quality -->\n<!-- /report -->"
+    text = f"Before\n<!-- report:training -->\nold\n<!-- /report -->\nmiddle\n{figure}\nafter\n"
+    page.write_text(text)
+    assert insert_all(page, records, tmp_path / "docs", check=True)
+    assert page.read_text() == text
+    assert insert_all(page, records, tmp_path / "docs")
+    filled = page.read_text()
+    assert "| teacher |" in filled
+    assert "old" not in filled
+    assert f"](docs/figures/{NAME}-quality.svg)" in filled
+    assert filled.startswith("Before\n<!-- report:training -->\n\n| run")
+    assert filled.endswith("<!-- /report -->\nafter\n")
+    assert not insert_all(page, records, tmp_path / "docs"), "filling again changes nothing"
+    inner = tmp_path / "docs" / "guide"
+    inner.mkdir(parents=True)
+    (inner / "page.md").write_text(f"<!-- report:figure/{NAME}-quality -->\n<!-- /report -->\n")
+    insert_all(inner / "page.md", records, tmp_path / "docs")
+    assert f"](../figures/{NAME}-quality.svg)" in (inner / "page.md").read_text()
+
+
+def test_one_marker_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- report:mine -->\n<!-- /report -->\n<!-- report:other -->\nkept\n<!-- /report -->\n")
+    assert insert(page, "mine", "a \\1 backslash", check=True)
+    assert insert(page, "mine", "a \\1 backslash")
+    assert not insert(page, "mine", "a \\1 backslash")
+    assert "a \\1 backslash" in page.read_text()
+    assert "\nkept\n" in page.read_text()
+    with pytest.raises(InputError, match=r"expected a marker <!-- report:none -->"):
+        insert(page, "none", "text")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("<!-- report:gossip -->\n<!-- /report -->\n", "found 'gossip'"),
+        ("<!-- report:training -->\nno end\n", "found fewer ends than markers"),
+    ],
+)
+def test_bad_markers_are_named(tmp_path: Path, records: list[Record], text: str, found: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    with pytest.raises(InputError, match=found):
+        insert_all(page, records, tmp_path)
+    assert page.read_text() == text
+    with pytest.raises(InputError, match="found: No such file"):
+        insert_all(tmp_path / "none.md", records, tmp_path)

@@ -1,0 +1,166 @@
+import dataclasses
+
+from longstride.bench import Distillation, ModelTag, Quality, Training
+from longstride.bench.races import Race, latest, paired_times, quality_groups, races, slug, speed_up
+from longstride.bench.records import Against, Counts, WorkloadTag, from_line, to_line
+from longstride.bench.tables import (
+    Column,
+    acceptance_table,
+    distillation_table,
+    latency_table,
+    markdown,
+    quality_table,
+    summary_table,
+    training_table,
+    work_table,
+)
+from longstride.tasks import Comparison, Score
+
+from .conftest import make_latency, make_origin
+
+BLEU = Score("BLEU", 25.5, "tok:13a")
+
+
+def race(batch_size: int = 1) -> Race:
+    records = [
+        make_latency("greedy", 1.0, 25.31, "baseline", 0, batch_size=batch_size),
+        make_latency("beam-5", 0.4, 25.9, "baseline", 1, batch_size=batch_size),
+        make_latency("fast", 3.0, 25.0, "candidate", 2, batch_size=batch_size),
+        make_latency("peer", 0.3, 25.3, "candidate", 3, batch_size=batch_size, sample=tuple(range(0, 60, 4))),
+    ]
+    found = Comparison("BLEU", "x", 25.31, 25.0, -0.31, -0.52, -0.004, 0.03, 1000, 1)
+    records[2] = dataclasses.replace(records[2], against=(Against("greedy", 60, found),))
+    (only,) = races(records)
+    return only
+
+
+def cells(table: str, row: str) -> list[str]:
+    (line,) = [line for line in table.splitlines() if line.startswith(f"| {row} ")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_speed_ups_are_over_both_baselines_of_the_run() -> None:
+    table = latency_table(race())
+    heading = cells(table, "decoder")
+    row = dict(zip(heading, cells(table, "fast"), strict=True))
+    ratio = speed_up(race().records[2], race().records[0])
+    assert ratio is not None
+    assert row["× greedy"] == f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+    assert row["× beam-5"].startswith(f"{speed_up(race().records[2], race().records[1]).value:.2f} ")  # type: ignore[union-attr]
+    assert row["BLEU − greedy"] == "−0.31 (−0.52 to 0.00)"
+    assert dict(zip(heading, cells(table, "greedy"), strict=True))["× greedy"] == "1.00 (1.00 to 1.00)"
+
+
+def test_the_notes_say_what_a_fair_reader_asks() -> None:
+    told = latency_table(race())
+    for words in (
+        "60 sentences",
+        "3 passes",
+        "fp16",
+        "tok:13a",
+        "Fast Device",
+        "commit 0123456789",
+        "† peer: on a fixed",
+    ):
+        assert words in told
+    assert "uncommitted" not in told
+    dirty = dataclasses.replace(race().records[0], origin=dataclasses.replace(make_origin(), dirty=True))
+    assert "uncommitted" in latency_table(Race((dirty,)))
+
+
+def test_rendering_again_gives_the_same_bytes() -> None:
+    again = Race(tuple(from_line(to_line(record)) for record in race().records))  # type: ignore[misc]
+    for table in (latency_table, work_table, summary_table):
+        assert table(race()) == table(again)
+
+
+def test_batches_show_throughput_and_no_percentiles() -> None:
+    table = latency_table(race(batch_size=8))
+    assert "tokens/s" in table
+    assert "p99" not in table
+    assert "8 at a time" in table
+    assert cells(table, "peer †")[-2:] == ["·", "·"], "batches of a sample are other batches"
+
+
+def test_work_shows_counts_agreement_and_memory() -> None:
+    table = work_table(race())
+    row = dict(zip(cells(table, "decoder"), cells(table, "fast"), strict=True))
+    counts = race().records[2].counts
+    assert counts is not None
+    assert row["tokens/iteration"] == f"{counts.tokens / counts.iterations:.2f}"
+    assert row["differ from greedy"] == "3 of 60"
+    assert row["memory, MiB"] == "1,152 (+128)"
+    assert row["repetition, %"] == "0.18"
+
+
+def test_acceptance_by_place_in_the_block() -> None:
+    counts = Counts(10, 10, 20, 21, 30, 12, (10, 10, 10), (10, 8, 4), (8, 4), ())
+    drafting = dataclasses.replace(race().records[2], counts=counts)
+    table = acceptance_table(Race((race().records[0], drafting)))
+    assert table is not None
+    assert cells(table, "fast") == ["fast", "30", "40.0%", "0.80", "0.50", "0.00"]
+    assert acceptance_table(Race(race().records[:1])) is None
+
+
+def test_pairs_are_of_the_same_sentences() -> None:
+    greedy, _, _, peer = race().records
+    pairs = paired_times(peer, greedy)
+    assert len(pairs) == 15
+    assert pairs[1][0] == sum(readings[4] for readings in greedy.latencies_us) / 3
+
+
+def test_the_latest_run_stands_for_an_experiment() -> None:
+    early, late = make_origin(run="a", date="2024-01-01"), make_origin(run="b", date="2024-02-01")
+    other = make_origin("another experiment", run="c", date="2023-01-01")
+    records = [make_latency("greedy", origin=origin, order=0) for origin in (late, early, other)]
+    assert [one.origin.run for one in races(records)] == ["c", "b"]
+
+
+def test_races_have_names_for_files() -> None:
+    assert race().name == "decoders-en-de-test-fast-device-batch-1"
+    assert slug("A/b  C_ß×1") == "a-b-c-1"
+
+
+def test_quality_table_keeps_the_latest_of_each() -> None:
+    tag = WorkloadTag("valid", "cd", 2000)
+    counts = Counts(4000, 6000, 8000, 10000)
+
+    def one(name: str, value: float, date: str, order: int = 0) -> Quality:
+        scores = (Score("BLEU", value, "tok:13a"),)
+        origin = make_origin(date=date)
+        return Quality(origin, name, "d", ModelTag("m"), tag, scores, order=order, counts=counts, paper="k=8: 24.9")
+
+    (group,) = quality_groups(
+        [one("b", 1.0, "2024-01-01", 1), one("b", 2.0, "2024-02-01", 1), one("a", 3.0, "2023-01-01")]
+    )
+    table = quality_table(group)
+    assert [record.candidate for record in group] == ["a", "b"]
+    row = dict(zip(cells(table, "decoder"), cells(table, "b"), strict=True))
+    assert (row["BLEU"], row["iterations"], row["tokens/iteration"], row["paper"]) == (
+        "2.00",
+        "2.00",
+        "2.00",
+        "k=8: 24.9",
+    )
+    assert "with EOS" in row
+
+
+def test_training_and_distillation_tables() -> None:
+    training = [
+        Training(make_origin(date=date), "teacher", "r.yaml", 52_000_000, 10_000, minutes, 530_000.0, (BLEU,))
+        for date, minutes in (("2024-01-02", 6.5), ("2024-01-01", 9.0))
+    ]
+    table = training_table(training)
+    row = dict(zip(cells(table, "run"), cells(table, "teacher"), strict=True))
+    assert (row["minutes"], row["target tokens/s"], row["BLEU, valid"]) == ("6.5", "530,000", "25.50")
+    assert "paper" not in row, "a column without anything to say is left out"
+    distilled = Distillation(make_origin(), "train", "teacher", "beam|width:5", 600_000, 5.0, "ef" * 32)
+    table = distillation_table([distilled])
+    assert "2,000" in table, "sentences per second"
+    assert "`beam\\|width:5`" in table
+    assert latest([distilled, distilled], "name") == [distilled]
+
+
+def test_markdown_pads_and_escapes() -> None:
+    table = markdown([Column("a", ["x|y"], numeric=False), Column("b", ["1"]), Column("c", ["·"])])
+    assert table == "| a    |   b |\n| ---- | --: |\n| x\\|y |   1 |\n"
