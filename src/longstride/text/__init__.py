@@ -2,7 +2,7 @@
 
 from longstride.text.batches import BatchOptions, TokenBatches, Waste
 from longstride.text.binarized import BinarizedCorpus, Manifest, binarize
-from longstride.text.corpus import read_lines, read_parallel, write_lines
+from longstride.text.corpus import decode_lines, read_lines, read_parallel, write_lines
 from longstride.text.filtering import FilterReport, LengthFilter
 from longstride.text.tokenizer import (
     SentencePieceTokenizer,
@@ -26,6 +26,7 @@ __all__ = [
     "WordsTokenizer",
     "binarize",
     "build_words",
+    "decode_lines",
     "load_tokenizer",
     "read_lines",
     "read_parallel",

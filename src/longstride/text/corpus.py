@@ -23,17 +23,15 @@ _Path = str | os.PathLike[str]
 
 def read_lines(path: _Path) -> Iterator[str]:
     """The lines of a file, without their ends. Errors name the file and the line, counted from 1."""
-    number = 0
     try:
         with _reading(Path(path)) as file:
-            for number, line in enumerate(decode_lines(file, str(path)), start=1):
-                yield line
+            yield from decode_lines(file, str(path))
     except FileNotFoundError as error:
         raise InputError(f"{path}: expected a text file, found none.") from error
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: expected a complete compressed file, found a damaged one ({error}).") from error
     except OSError as error:
-        raise InputError(f"{path}: could not be read after line {number} ({error.strerror or error}).") from error
+        raise InputError(f"{path}: could not be read ({error.strerror or error}).") from error
 
 
 def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:

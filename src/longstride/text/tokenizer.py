@@ -112,10 +112,15 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode_many(self, texts: Sequence[str], threads: int | None = None) -> list[list[int]]:
         """The ids of many lines."""
+        if not texts:
+            return []
         try:
             rows: list[list[int]] = self._processor.encode(list(texts), num_threads=threads or -1)
-        except UnicodeEncodeError as error:
-            raise InputError(f"Expected text, found a lone surrogate at character {error.start + 1}.") from error
+        except (TypeError, UnicodeEncodeError):
+            # What is raised for text that is none depends on the version of SentencePiece; say it in our words.
+            for text in texts:
+                _refuse_surrogates(text)
+            raise
         return rows
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -124,6 +129,8 @@ class SentencePieceTokenizer(Tokenizer):
 
     def decode_many(self, rows: Sequence[Sequence[int]], threads: int | None = None) -> list[str]:
         """The texts of many rows of ids."""
+        if not rows:
+            return []  # SentencePiece would take this for one row
         texts: list[str] = self._processor.decode([_visible(row) for row in rows], num_threads=threads or -1)
         return texts
 
@@ -304,6 +311,13 @@ def _check_reserved(found: Sequence[str], name: str) -> None:
         raise ModelFolderError(
             f"{name}: expected the first five symbols to be {' '.join(RESERVED)}, found {' '.join(found) or 'none'}."
         )
+
+
+def _refuse_surrogates(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(f"Expected text, found a lone surrogate at character {error.start + 1}.") from error
 
 
 def _split_words(text: str) -> list[str]:

@@ -352,11 +352,11 @@ def _bus(rng: random.Random) -> Pair:
 
 
 _WEIGHTS: dict[_Template, int] = {
-    _bare_number: 4, _fragment: 1, _sum: 3, _train_leaves: 3, _train_arrives: 3, _train_question: 2, _costs: 3, _how_much: 2,
+    _bare_number: 4, _sum: 3, _train_leaves: 3, _train_arrives: 3, _train_question: 2, _costs: 3, _how_much: 2,
     _opens: 3, _open_until: 2, _closed: 2, _dated_action: 4, _today: 2, _now: 1, _born: 3, _need_for: 4, _distance: 2,
     _flight: 2, _event_begins: 2, _event_takes_place: 4, _inhabitants: 3, _there_are: 3, _traded: 4, _found: 3,
     _paid: 3, _telephone: 3, _temperature: 1, _please: 2, _room: 2, _pages: 2, _age: 2, _built: 2, _living_since: 2,
-    _travel_in: 2, _every_week: 3, _ticket: 2, _percent: 1, _working_hours: 3, _bus: 1,
+    _travel_in: 2, _every_week: 3, _ticket: 2, _percent: 1, _working_hours: 3, _bus: 1, _fragment: 1,
 }  # fmt: skip
 """Templates with few combinations are drawn less often."""
 _TEMPLATES = list(_WEIGHTS)

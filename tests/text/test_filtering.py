@@ -1,0 +1,48 @@
+"""Length filtering against a loop over pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longstride.contract import OptionError
+from longstride.text import FilterReport, LengthFilter
+
+lengths = st.integers(1, 12)
+
+
+@given(
+    pairs=st.lists(st.tuples(lengths, lengths)),
+    least=st.integers(1, 4),
+    most=st.sampled_from([0, 4, 8]),
+    ratio=st.sampled_from([0.0, 1.0, 1.5, 3.0]),
+)
+def test_it_keeps_what_a_loop_keeps(pairs: list[tuple[int, int]], least: int, most: int, ratio: float) -> None:
+    expected, reasons = [], {"too_short": 0, "too_long": 0, "out_of_ratio": 0}
+    for index, (source, target) in enumerate(pairs):
+        if min(source, target) < least:
+            reasons["too_short"] += 1
+        elif most and max(source, target) > most:
+            reasons["too_long"] += 1
+        elif ratio and max(source, target) > ratio * min(source, target):
+            reasons["out_of_ratio"] += 1
+        else:
+            expected.append(index)
+    arrays = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    kept, report = LengthFilter(least, most, ratio).apply(arrays[:, 0], arrays[:, 1])
+    assert kept.tolist() == expected
+    assert report.as_dict() == {"seen": len(pairs), "kept": len(expected), **reasons}
+
+
+def test_the_report_reads_as_a_sentence_and_adds_up() -> None:
+    report = FilterReport(60, 57, 1, 2, 0) + FilterReport(40, 40)
+    assert report.sentence == "kept 97 of 100 pairs (97.0 %); left out 3: 1 too short, 2 too long"
+    assert FilterReport(5, 5).sentence == "kept 5 of 5 pairs (100.0 %)"
+
+
+@pytest.mark.parametrize("wrong", [{"min_tokens": 0}, {"max_tokens": 1}, {"max_ratio": 0.5}])
+def test_impossible_options_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(OptionError, match=f"{next(iter(wrong))} expects"):
+        LengthFilter(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,122 @@
+"""SentencePiece: reserved ids, exact round trips with the documented exceptions, training, damaged files."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longstride.contract import EOS, RESERVED, UNK, InputError, ModelFolderError, OptionError
+from longstride.text import SentencePieceTokenizer, load_tokenizer, train_sentencepiece, write_lines
+from tests.text.conftest import made_up_lines
+
+SPACE_SIGN = "\u2581"
+text_without_line_ends = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))
+
+
+def test_the_reserved_symbols_stand_first(tokenizer: SentencePieceTokenizer) -> None:
+    assert tokenizer.pieces(range(5)) == list(RESERVED)
+    assert tokenizer.size == 500
+
+
+@given(text=text_without_line_ends)
+def test_text_comes_back_but_for_the_space_sign(tokenizer: SentencePieceTokenizer, text: str) -> None:
+    assert tokenizer.decode(tokenizer.encode(text)) == text.replace(SPACE_SIGN, " ")
+
+
+@given(text=st.lists(st.sampled_from([" ", "  ", "ab", "<s>", "\t", "é", "🙂", "\u2028"])).map("".join))
+def test_whitespace_comes_back(tokenizer: SentencePieceTokenizer, text: str) -> None:
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@given(text=st.lists(st.sampled_from([*RESERVED, " ", "a", "<0x41>"])).map("".join))
+def test_no_text_becomes_a_reserved_id(tokenizer: SentencePieceTokenizer, text: str) -> None:
+    ids = tokenizer.encode(text)
+    assert all(id >= len(RESERVED) for id in ids)
+    assert tokenizer.decode(ids) == text
+
+
+@given(texts=st.lists(text_without_line_ends, max_size=8), threads=st.sampled_from([None, 1, 2]))
+def test_many_lines_are_the_lines_one_by_one(
+    tokenizer: SentencePieceTokenizer, texts: list[str], threads: int | None
+) -> None:
+    rows = tokenizer.encode_many(texts, threads)
+    assert rows == [tokenizer.encode(text) for text in texts]
+    assert tokenizer.decode_many(rows, threads) == [tokenizer.decode(row) for row in rows]
+
+
+def test_decoding_leaves_reserved_ids_out_but_shows_unknown_ones(tokenizer: SentencePieceTokenizer) -> None:
+    ids = tokenizer.encode("hier und da")
+    assert tokenizer.decode([0, 2, *ids, 4, EOS, 0]) == "hier und da"
+    assert "\u2047" in tokenizer.decode([*ids, UNK])
+
+
+def test_a_lone_surrogate_is_refused(tokenizer: SentencePieceTokenizer) -> None:
+    with pytest.raises(InputError, match="lone surrogate"):
+        tokenizer.encode("a\ud800b")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_training_is_deterministic_and_the_same_from_files_and_lines(tmp_path: Path, kind: str) -> None:
+    lines = made_up_lines(300)
+    write_lines(tmp_path / "a.xz", lines[:100])
+    write_lines(tmp_path / "b.gz", lines[100:])
+    files = [tmp_path / "a.xz", tmp_path / "b.gz"]
+    from_files = train_sentencepiece(files, 400, tmp_path / "files.model", kind)  # type: ignore[arg-type]
+    from_lines = train_sentencepiece(lines, 400, tmp_path / "lines.model", kind, lines=True)  # type: ignore[arg-type]
+    assert from_files.sha256 == from_lines.sha256
+    loaded = load_tokenizer(tmp_path / "files.model")
+    assert (loaded.kind, loaded.size, loaded.sha256) == ("sentencepiece", 400, from_files.sha256)
+
+
+def test_saved_and_pickled_tokenizers_are_the_same(tokenizer: SentencePieceTokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path / "tokenizer.model")
+    assert load_tokenizer(tmp_path / "tokenizer.model").sha256 == tokenizer.sha256
+    assert pickle.loads(pickle.dumps(tokenizer)).encode("abc") == tokenizer.encode("abc")
+
+
+def test_training_errors_name_what_is_wrong_and_write_nothing(tmp_path: Path) -> None:
+    model = tmp_path / "out.model"
+    with pytest.raises(OptionError, match=r"size expects more than 261 .* found 200"):
+        train_sentencepiece(made_up_lines(10), 200, model, lines=True)
+    with pytest.raises(OptionError, match="size 30000"):
+        train_sentencepiece(made_up_lines(10), 30000, model, lines=True)
+    with pytest.raises(OptionError, match="kind expects bpe or unigram"):
+        train_sentencepiece(made_up_lines(10), 400, model, "words", lines=True)  # type: ignore[arg-type]
+    (tmp_path / "bad.txt").write_bytes(b"good\n" * 50 + b"\xff\n")
+    with pytest.raises(InputError, match="line 51"):
+        train_sentencepiece([tmp_path / "bad.txt"], 400, model)
+    with pytest.raises(InputError, match="found none"):
+        train_sentencepiece([tmp_path / "missing.txt"], 400, model)
+    assert not model.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", b"\x00" * 100, gzip.compress(b"zipped")])
+def test_a_damaged_model_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(content)
+    with pytest.raises(ModelFolderError, match=r"tokenizer\.model"):
+        load_tokenizer(tmp_path / "tokenizer.model")
+
+
+def test_a_cut_or_missing_model_is_refused(tokenizer: SentencePieceTokenizer, tmp_path: Path) -> None:
+    (tmp_path / "cut.model").write_bytes(tokenizer.serialized[: len(tokenizer.serialized) // 2])
+    with pytest.raises(ModelFolderError, match=r"cut\.model"):
+        load_tokenizer(tmp_path / "cut.model")
+    for path in (tmp_path / "missing.model", tmp_path):
+        with pytest.raises(ModelFolderError, match="expected a tokenizer"):
+            load_tokenizer(path)
+
+
+def test_a_model_with_other_reserved_ids_is_refused(tmp_path: Path) -> None:
+    import sentencepiece
+
+    lines = made_up_lines(300)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_prefix=str(tmp_path / "other"), vocab_size=120, minloglevel=2
+    )
+    with pytest.raises(ModelFolderError, match="expected the first five symbols"):
+        load_tokenizer(tmp_path / "other.model")
