@@ -56,8 +56,9 @@ def timeless(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in record.items() if name not in TIMING} for record in records]
 
 
-# Every update has two batches but each epoch's fourth, which has one (7 batches per epoch): updates 1, 2 and 6 stop in the
-# middle of an epoch, 4 and 8 at its end, 12 where both validations are due; the odd calls fall on a first batch of two.
+# Every update has two batches but each epoch's fourth, which has one (7 batches per epoch): updates 1, 2 and 6 stop
+# in the middle of an epoch, 4 and 8 at its end, 12 where both validations are due; some calls fall on the first batch
+# of two and some on the second.
 @pytest.mark.parametrize("call", [1, 2, 3, 7, 11, 14, 20, 21, 23])
 def test_resumed_equals_uninterrupted(tmp_path: Path, call: int) -> None:
     whole, result = train_toy(tmp_path / "whole", **setting())

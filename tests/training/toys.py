@@ -48,7 +48,7 @@ class ToyModel(nn.Module):
 
 
 class ToySource(BatchSource):
-    """Batches of `rows` random pairs with ragged lengths; the target is the source plus one. No two epochs are alike."""
+    """Batches of `rows` random pairs of ragged lengths; the target is the source plus one. No two epochs are alike."""
 
     def __init__(self, batches: int = 7, rows: int = 4, longest: int = 6, seed: int = 0) -> None:
         self.batches, self.rows, self.longest, self.seed = batches, rows, longest, seed

@@ -125,7 +125,7 @@ class Trainer:
 
     def run(self, resume: bool = False) -> Result:
         """Train to the end, or until asked to stop. With `resume`, go on from the newest checkpoint if there is one."""
-        newest = stored.latest(self._folder / "checkpoints")
+        newest = self._newest()
         if newest and not resume:
             raise UsageError(f"{self._folder} already holds a run ({newest.name}): resume it or choose another folder.")
         self._clock = Clock(self._device)
@@ -207,6 +207,7 @@ class Trainer:
             self._checkpoints.wait()
             if self._options.average != "none" and reason in ("finished", "patience"):
                 averaged = self._load_average()
+        self._team.gather(None)  # nobody leaves before the last checkpoint is on disk
         return Result(
             reason=reason,
             step=progress.step,
@@ -315,6 +316,12 @@ class Trainer:
         return self._team.any(self._team.leads and self._checkpoints.would_keep(goodness))
 
     # Keeping
+
+    def _newest(self) -> Path | None:
+        """The checkpoint to go on from, as the leading process sees the disk."""
+        paths = stored.listed(self._folder / "checkpoints")
+        step = int(self._team.from_leader(max(paths, default=-1)))
+        return self._folder / "checkpoints" / f"step-{step:08d}" if step >= 0 else None
 
     def _save(self, lasting: bool = True) -> None:
         progress, step = self._progress, self._progress.step

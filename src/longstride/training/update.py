@@ -6,6 +6,7 @@ batches and all processes; so neither accumulation nor the number of processes c
 
 from __future__ import annotations
 
+import inspect
 import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -43,10 +44,13 @@ class Window:
 
     def totals(self) -> dict[str, float]:
         """The sums over all processes, `tokens` among them. Reads back from the device, in one go."""
-        counted = torch.full((), self._tokens, dtype=torch.float64, device=self._team.device)
-        everything = {"tokens": counted, **self._sums}
-        values = self._team.sum_(torch.stack(list(everything.values()))).tolist()
-        return dict(zip(everything, values, strict=True))
+        sums = torch.stack(list(self._sums.values())).tolist() if self._sums else []
+        mine = {"tokens": float(self._tokens), **dict(zip(self._sums, sums, strict=True))}
+        totals: dict[str, float] = {}
+        for share in self._team.gather(mine):  # a process without batches has no sums: names are matched, not places
+            for name, value in share.items():
+                totals[name] = totals.get(name, 0.0) + value
+        return totals
 
     def restore(self, totals: dict[str, float]) -> None:
         """Go on from earlier totals (the leading process holds them for all)."""
@@ -96,9 +100,9 @@ class Updater:
         if team.world > 1:
             self._forward = DistributedDataParallel(
                 self._forward,
-                broadcast_buffers=False,
                 gradient_as_bucket_view=True,
                 find_unused_parameters=options.unused_parameters,
+                **_constant_buffers(),
             )
         self.window = Window(team)
         self.norm = torch.zeros((), device=team.device)
@@ -190,6 +194,12 @@ class Updater:
         self._optimizer.load_state_dict(state)
         if scale_state and self._scaler.is_enabled():
             self._scaler.load_state_dict(scale_state)
+
+
+def _constant_buffers() -> dict[str, Any]:
+    """Buffers such as tables of positions never change and need not be sent around; the option's name has changed."""
+    names = inspect.signature(DistributedDataParallel.__init__).parameters
+    return {"forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers": False}
 
 
 def _adam(parameters: list[nn.Parameter], options: TrainingOptions) -> torch.optim.AdamW:
