@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.bench.drawing import spread_apart
-from longstride.bench.plots import marker, plots
+from longstride.bench.plots import marker, plots, speed_ticks
 from longstride.bench.races import Race
 
 from .conftest import make_latency
@@ -58,3 +58,9 @@ def test_spread_labels_keep_their_distance_and_order(heights: list[float], gap: 
     assert all(above - below >= gap * (1 - 1e-6) for below, above in itertools.pairwise(placed))
     if all(above - below >= gap for below, above in itertools.pairwise(wanted)):
         assert placed == pytest.approx(wanted)
+
+
+def test_ticks_are_round_and_enough() -> None:
+    assert speed_ticks(0.4, 15.0) == [0.5, 1.0, 2.0, 4.0, 8.0]
+    assert speed_ticks(0.6, 1.4) == [0.625, 0.75, 0.875, 1.0, 1.25]
+    assert speed_ticks(0.9, 3.5) == [1.0, 1.5, 2.0, 3.0]

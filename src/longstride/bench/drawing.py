@@ -93,14 +93,19 @@ def times(value: float, _place: object = None) -> str:
     return f"{value:g}×"
 
 
-def label_points(axes: Any, points: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write (x, y, text, colour) beside its point where it covers neither a point nor another label."""
+def label_points(
+    axes: Any, points: Sequence[tuple[float, float, str, str]], bars: Sequence[tuple[float, float, float]] = ()
+) -> None:
+    """Write (x, y, text, colour) beside its point where it covers no point, no other label and no bar (x, x, y)."""
     figure = axes.figure
     figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()
     unit = figure.dpi / 72
     pixels = [axes.transData.transform((x, y)) for x, y, _, _ in points]
     taken = [(px - 5 * unit, py - 5 * unit, px + 5 * unit, py + 5 * unit) for px, py in pixels]
+    for left, right, y in bars:
+        (x0, height), (x1, _) = axes.transData.transform([(left, y), (right, y)])
+        taken.append((x0, height - unit, x1, height + unit))
     frame = axes.get_window_extent(renderer)
     inside = (frame.x0 + 2 * unit, frame.y0 + 2 * unit, frame.x1, frame.y1)
     for (x, y, text, colour), (px, py) in zip(points, pixels, strict=True):

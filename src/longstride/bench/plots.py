@@ -93,7 +93,7 @@ def quality_against_speed_up(figure: Any, race: Race) -> None:
     """One point per decoder; up is better, right is faster."""
     axes = figure.subplots()
     baseline, colours = race.baselines[0], _colours(race)
-    points = []
+    points, bars = [], []
     for record in race.records:
         ratio = speed_up(record, baseline)
         # A sample's score is not comparable with a whole set's.
@@ -107,6 +107,7 @@ def quality_against_speed_up(figure: Any, race: Race) -> None:
             markerfacecolor="white" if hollow else colour, markeredgewidth=1.6, zorder=3,
         )  # fmt: skip
         points.append((ratio.value, quality, record.candidate, colour))
+        bars.append((ratio.low, ratio.high, quality))
     level = next((y for _, y, name, _ in points if name == baseline.candidate), None)
     if level is not None:
         axes.axhline(level, color=drawing.MIDDLE, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
@@ -118,11 +119,13 @@ def quality_against_speed_up(figure: Any, race: Race) -> None:
     axes.set_xlabel(f"speed-up over {baseline.candidate} (ratio of mean latencies)")
     axes.set_title(f"{_metric(race)} against speed-up")
     drawing.subtitle(axes, _told(race))
-    drawing.label_points(axes, points)
+    drawing.label_points(axes, points, bars)
 
 
 def latency_against_length(figure: Any, race: Race) -> None:
     """Median per bin of equally many sentences, and between which times four fifths of them lie."""
+    from matplotlib import ticker
+
     axes = figure.subplots()
     colours = _colours(race)
     ends = []
@@ -136,9 +139,10 @@ def latency_against_length(figure: Any, race: Race) -> None:
         rightmost = max(rightmost, centres[-1])
         ends.append((centres[-1], middle[-1], record.candidate, colour))
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(_log_ticks())
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_minor_formatter(lambda value, _: "")
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes.set_xlim(left=0, right=rightmost)
     axes.set_xlabel("source length (tokens)")
     axes.set_ylabel("latency (ms)")
@@ -236,15 +240,20 @@ def _density(values: Any) -> tuple[Any, Any]:
 def _speed_axis(axes: Any, ratios: Sequence[float]) -> None:
     """Doublings are equally far apart, with some air at both ends."""
     axes.set_xscale("log")
-    low, high = min(ratios), max(ratios)
-    axes.set_xlim(low / 1.25, high * 1.35)
-    axes.xaxis.set_major_locator(_log_ticks(base=2, places=(1,)))
+    low, high = min(ratios) / 1.25, max(ratios) * 1.35
+    axes.set_xlim(low, high)
+    axes.set_xticks(speed_ticks(low, high))
     axes.xaxis.set_major_formatter(drawing.times)
     axes.xaxis.set_minor_formatter(lambda value, _: "")
     axes.tick_params(axis="x", which="minor", length=0)
 
 
-def _log_ticks(base: float = 10, places: Sequence[float] = (1, 2, 5)) -> Any:
-    from matplotlib.ticker import LogLocator
-
-    return LogLocator(base=base, subs=places)
+def speed_ticks(low: float, high: float) -> list[float]:
+    """Round ratios between two bounds: doublings, or finer ones where these would be too few."""
+    found: list[float] = []
+    for parts in ((1.0,), (1.0, 1.5), (1.0, 1.25, 1.5, 1.75)):
+        doublings = range(int(np.floor(np.log2(low))), int(np.ceil(np.log2(high))) + 1)
+        found = [part * 2.0**power for power in doublings for part in parts if low <= part * 2.0**power <= high]
+        if len(found) >= 4:
+            break
+    return found

@@ -224,8 +224,10 @@ def _leading_score(rows: Sequence[Latency] | Sequence[Quality]) -> list[Column]:
     columns = []
     for name in _score_names(rows)[:1]:
         columns.append(Column(name, [_score(record.scores, name) for record in rows]))
-        baselines = list(dict.fromkeys(one.baseline for record in rows for one in record.against))
-        for baseline in baselines[:1]:
+        # Where the baseline was assessed elsewhere, only the comparisons name it.
+        named = [record.candidate for record in rows if record.role == "baseline"]
+        named += [one.baseline for record in rows for one in record.against]
+        for baseline in named[:1]:
             columns.append(Column(f"{name} − {baseline}", [_difference(record.against, baseline) for record in rows]))
     return columns
 
