@@ -8,6 +8,10 @@ READY := .venv/ready
 # One thread per worker: test models are tiny and threads would only get in each other's way.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
+# In words that every Python understands; the script itself needs a newer one to be read at all.
+NEW_ENOUGH := import sys; sys.version_info >= (3, 11) or sys.exit("set-up: Python 3.11 or newer is needed, found %s; \
+name one: make PYTHON=python3.12 ..." % sys.version.split()[0])
+
 .PHONY: help demo test check report format clean
 .DEFAULT_GOAL := help
 
@@ -20,6 +24,7 @@ help:
 	@echo "make clean    remove caches and build products (.venv/ stays)"
 
 $(READY): pyproject.toml constraints.txt scripts/setup.py
+	@$(PYTHON) -c '$(NEW_ENOUGH)'
 	@GOAL="$(MAKECMDGOALS)" $(PYTHON) scripts/setup.py
 
 demo: $(READY)

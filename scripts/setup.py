@@ -1,8 +1,9 @@
 """Make `.venv/` ready to work in: pinned packages, the package itself (editable), a PyTorch that is no surprise.
 
-Run by `make`; needs nothing but Python. A build of PyTorch that brings the CUDA packages with it weighs several
-gigabytes: it is taken only when asked for (TORCH=cuda). A PyTorch that is already in `.venv/` is always kept. The stamp
-is written last, so an interrupted set-up is simply taken up again; when nothing changed, nothing is done.
+Run by `make`, which sees to it that Python is new enough; needs nothing else. A build of PyTorch that brings the CUDA
+packages with it weighs several gigabytes: it is taken only when asked for (TORCH=cuda). A PyTorch that is already in
+`.venv/` is always kept. The stamp is written last, so an interrupted set-up is simply taken up again; when nothing
+changed, nothing is done.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-NEEDED = (3, 11)
 TORCH_AT_LEAST = (2, 11)
 CUDA_PACKAGE = re.compile(r"(nvidia|cuda|triton|pytorch[-_]triton)([-_.]|$)", re.IGNORECASE)
 
@@ -37,9 +37,6 @@ Longstride does not take them unasked. Either
 
 def main() -> None:
     """Bring the environment up to date, or stop with one message that says what is needed."""
-    if sys.version_info < NEEDED:
-        found = ".".join(map(str, sys.version_info[:3]))
-        stop(f"Python {NEEDED[0]}.{NEEDED[1]} or newer is needed, found {found}; name one: make PYTHON=python3.12 ...")
     fingerprint = wanted()
     if STAMP.is_file() and STAMP.read_text() == fingerprint and PYTHON.exists():
         STAMP.touch()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -73,7 +73,9 @@ def test_a_torch_that_is_there_is_kept(setup: ModuleType) -> None:
     assert setup.constraints_keeping("2.11.0+cu128").read_text() == "numpy==1.0\ntorch==2.11.0+cu128\n"
 
 
-def test_an_old_python_is_told_what_is_needed(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "version_info", (3, 9, 2))
-    with pytest.raises(SystemExit, match=r"3\.11 or newer is needed, found 3\.9\.2"):
-        setup.main()
+def test_make_and_packaging_ask_for_the_same_python() -> None:
+    root = SCRIPT.parents[1]
+    needed = tomllib.loads((root / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+    check = next(line for line in (root / "Makefile").read_text().splitlines() if line.startswith("NEW_ENOUGH"))
+    assert f"({needed.replace('.', ', ')})" in check
+    assert f"Python {needed} or newer" in check
