@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from longstride.contract import OptionError, WorkError
+from longstride.contract import OptionError, UsageError, WorkError
 from longstride.training import (
     MetricsFile,
     TrainingRecord,
@@ -165,3 +167,30 @@ def test_errors_of_the_data_reach_the_caller(tmp_path: Path) -> None:
         train_toy(tmp_path / "a", data=Broken())
     with pytest.raises(WorkError, match="at least one batch"):
         train_toy(tmp_path / "b", data=ToySource(batches=0))
+
+
+def test_tensorboard_is_asked_for_by_name_when_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(UsageError, match=r"install longstride\[tensorboard\]"):
+        train_toy(tmp_path, tensorboard=True)
+
+
+def test_tensorboard_gets_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points: list[tuple[str, int]] = []
+
+    class SummaryWriter:
+        def __init__(self, folder: str, purge_step: int) -> None:
+            assert (Path(folder).name, purge_step) == ("tensorboard", 1)
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            points.append((name, step))
+
+        def flush(self) -> None: ...
+
+    fake = types.ModuleType("torch.utils.tensorboard")
+    fake.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
+    listener = Listener()
+    train_toy(tmp_path, tensorboard=True, validation=ToySource(batches=1), reporter=listener)
+    assert {("training/loss", 3), ("training/ppl", 12), ("validation/loss", 12)} <= set(points)
+    assert listener.records

@@ -30,6 +30,7 @@ from torch import Tensor
 from longstride.contract import ModelFolderError, WorkError
 
 FORMAT = 1
+_Ready = tuple[torch.device, torch.cuda.Event] | None
 _NAME = re.compile(r"step-(\d{8,})")
 
 
@@ -125,14 +126,14 @@ class Checkpoints:
             error, self._error = self._error, None
             raise WorkError(f"{self._folder}: a checkpoint could not be written: {error}.") from error
 
-    def _write_guarded(self, checkpoint: Checkpoint, ready: torch.cuda.Event | None) -> None:
+    def _write_guarded(self, checkpoint: Checkpoint, ready: _Ready) -> None:
         try:
             self._write(checkpoint, ready)
             self._prune()
         except BaseException as error:  # raised again by wait()
             self._error = error
 
-    def _write(self, checkpoint: Checkpoint, ready: torch.cuda.Event | None) -> None:
+    def _write(self, checkpoint: Checkpoint, ready: _Ready) -> None:
         final = self._folder / _name(checkpoint.step)
         state = {
             "format": FORMAT,
@@ -211,22 +212,22 @@ def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
-def _recorded(tensors: Mapping[str, Tensor]) -> torch.cuda.Event | None:
+def _recorded(tensors: Mapping[str, Tensor]) -> _Ready:
     """An event after the copies, where they were made on a GPU."""
     device = next((tensor.device for tensor in tensors.values() if tensor.is_cuda), None)
     if device is None:
         return None
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(device))
-    return event
+    return device, event
 
 
-def _on_host(tensors: Mapping[str, Tensor], ready: torch.cuda.Event | None) -> dict[str, Tensor]:
+def _on_host(tensors: Mapping[str, Tensor], ready: _Ready) -> dict[str, Tensor]:
     """The tensors on the host, brought over on a stream of their own so that training need not wait."""
     if ready is None:
         return {name: tensor.cpu() for name, tensor in tensors.items()}
-    device = next(tensor.device for tensor in tensors.values() if tensor.is_cuda)
+    device, event = ready
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    stream.wait_event(ready)
+    stream.wait_event(event)
     with torch.cuda.stream(stream):
         return {name: tensor.cpu() for name, tensor in tensors.items()}
