@@ -32,8 +32,8 @@ def train(
 ) -> None:
     """Train a model as a recipe says."""
     read = read_recipe(recipe, settings(set))
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device in ("auto", "cuda"):
+        device = "cuda:0" if device == "cuda" or torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise OptionError(f"--device {device} was asked for, but PyTorch finds no CUDA device here; use cpu.")
     output.mkdir(parents=True, exist_ok=True)

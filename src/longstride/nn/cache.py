@@ -12,6 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+ALIGNMENT = 16
+"""Attention kernels want masks whose rows are so many elements long, and pad others anew in every layer."""
+
+
+def aligned(columns: int) -> int:
+    """Columns rounded up to what attention kernels want."""
+    return -(-columns // ALIGNMENT) * ALIGNMENT
+
 
 @dataclass(frozen=True)
 class Memory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -12,6 +13,19 @@ from longstride.nn.cache import Cache
 from longstride.nn.options import TransformerOptions
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+
+
+class LayerNorm(nn.LayerNorm):
+    """Layer norm that keeps the type of its input.
+
+    Autocast would hand on float32 and so double what every residual sum reads and writes; the statistics are taken in
+    float32 inside the kernel either way.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., width] -> [..., width]"""
+        with torch.autocast(x.device.type, enabled=False):
+            return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
 class FeedForward(nn.Module):
@@ -38,7 +52,7 @@ class Residual(nn.Module):
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
         self.pre = options.norm == "pre"
-        self.norm = nn.LayerNorm(options.width)
+        self.norm = LayerNorm(options.width)
         self.dropout = nn.Dropout(options.dropout)
 
     def enter(self, x: Tensor) -> Tensor:

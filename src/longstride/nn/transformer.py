@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.nn import masks
-from longstride.nn.cache import Cache, Memory
-from longstride.nn.layers import DecoderLayer, EncoderLayer
+from longstride.nn.cache import Cache, Memory, aligned
+from longstride.nn.layers import DecoderLayer, EncoderLayer, LayerNorm
 from longstride.nn.losses import TokenLoss
 from longstride.nn.options import TransformerOptions
 from longstride.nn.positions import make_positions
@@ -22,7 +22,7 @@ class Stack(nn.Module):
     def __init__(self, layers: list[nn.Module], options: TransformerOptions) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.norm = nn.LayerNorm(options.width) if options.norm == "pre" else nn.Identity()
+        self.norm = LayerNorm(options.width) if options.norm == "pre" else nn.Identity()
 
 
 class Transformer(nn.Module):
@@ -54,11 +54,12 @@ class Transformer(nn.Module):
         """[rows, source] -> [rows, source, width]"""
         positions = torch.arange(ids.shape[1], device=ids.device)
         table = self.target_embedding if self.source_embedding is None else self.source_embedding
-        return self.dropout(table(ids) * self.scale + self.source_positions(positions))  # type: ignore[no-any-return]
+        return self.dropout(_lowered(table(ids) * self.scale + self.source_positions(positions)))  # type: ignore[no-any-return]
 
     def embed_target(self, ids: Tensor, positions: Tensor) -> Tensor:
         """[rows, target] ids and positions (broadcastable) -> [rows, target, width]"""
-        return self.dropout(self.target_embedding(ids) * self.scale + self.target_positions(positions))  # type: ignore[no-any-return]
+        embedded = self.target_embedding(ids) * self.scale + self.target_positions(positions)
+        return self.dropout(_lowered(embedded))  # type: ignore[no-any-return]
 
     def encode(self, ids: Tensor, visible: Tensor | None) -> Tensor:
         """[rows, source] ids, [rows, source] bool (None: nothing is padded) -> memory [rows, source, width]"""
@@ -107,11 +108,13 @@ class Transformer(nn.Module):
     def new_cache(self, rows: int, longest: int) -> Cache:
         """An empty self-attention cache for `rows` rows of `longest` slots."""
         o = self.options
+        longest = aligned(longest)
         return Cache.empty(o.decoder_layers, rows, o.heads, longest, o.head_width, self.target_embedding.weight)
 
     def new_memory(self, rows: int, source: int) -> Memory:
         """Room for the memory of `rows` sources of at most `source` tokens."""
         o = self.options
+        source = aligned(source)
         return Memory.empty(o.decoder_layers, rows, o.heads, source, o.head_width, self.target_embedding.weight)
 
     def remember(self, ids: Tensor, lengths: Tensor) -> Memory:
@@ -140,12 +143,23 @@ class Transformer(nn.Module):
         """
         slots = start[:, None] + torch.arange(ids.shape[1], device=ids.device)
         seen = torch.arange(cache.longest if span is None else span, device=ids.device)
-        mask = rule(slots, seen)[:, None]
-        memory_mask = memory.visible[:, None, None, :]
+        mask = _additive(rule(slots, seen)[:, None], memory.keys)
+        memory_mask = _additive(memory.visible[:, None, None, :], memory.keys)
         x = self.embed_target(ids, slots if positions is None else positions)
         for number, layer in enumerate(self.decoder_layers()):
             x = layer.extend(x, number, cache, slots, mask, memory.keys[number], memory.values[number], memory_mask)
         return self.decoder.norm(x)  # type: ignore[no-any-return]
+
+
+def _lowered(x: Tensor) -> Tensor:
+    """Under autocast, the type that products have: so that the residual stream has it from the start."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
+def _additive(mask: Tensor, like: Tensor) -> Tensor:
+    """0 where visible, -inf elsewhere: attention would make this of a boolean mask again in every layer."""
+    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, float("-inf"))
 
 
 def _embedding(vocabulary: int, width: int) -> nn.Embedding:

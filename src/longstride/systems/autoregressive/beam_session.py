@@ -14,13 +14,11 @@ from torch import Tensor
 
 from longstride.contract import EOS, START, Finished, Hypothesis, Limits, Runner, Session, Source, Step
 from longstride.nn import programs
+from longstride.nn.cache import aligned
 from longstride.nn.transformer import Transformer
 from longstride.search import beam
 from longstride.search.length_penalty import LengthPenalty
 from longstride.verification.reading import forbidden_ids
-
-SPAN = 16
-"""Caches are read in multiples of so many slots: attention kernels like aligned masks, and buffers change seldom."""
 
 
 class BeamSession(Session):
@@ -52,7 +50,7 @@ class BeamSession(Session):
         device = runner.device
         longest = int(limits.longest_outputs(torch.tensor(longest_source)))
         self._memories = [model.new_memory(capacity, longest_source) for model in models]
-        self._caches = [model.new_cache(capacity * width, SPAN) for model in models]
+        self._caches = [model.new_cache(capacity * width, 1) for model in models]
         self._table = beam.BeamTable.empty(capacity, width, longest + 1, device)
         self._last = torch.full((capacity, width), START, dtype=torch.int64, device=device)
         self._forbidden = forbidden_ids(limits, device)
@@ -95,7 +93,7 @@ class BeamSession(Session):
         active = ~table.done
         slots, width = table.live.shape
         needed = 1 + max((age for age, held in zip(self._age, self._held, strict=True) if held is not None), default=0)
-        span = -(-needed // SPAN) * SPAN
+        span = aligned(needed)
         candidates = self._score(span)
         parents, self._last = beam.advance(table, candidates, self._penalty, self._n_best)
         rows = (torch.arange(slots, device=parents.device)[:, None] * width + parents).view(-1)
@@ -114,21 +112,17 @@ class BeamSession(Session):
             cache.grow(span)
             logits = self._runner.call(extend, ids, start, cache, memory, span)[:, 0]
             self.calls += 1
-            every.append(logits if logits.dtype == torch.float64 else logits.float())
-        if len(every) == 1:
-            scores, normaliser = every[0], every[0].logsumexp(dim=-1, keepdim=True)
-        else:  # the mean of the models' probabilities
-            averaged = torch.stack([logits.log_softmax(dim=-1) for logits in every]).logsumexp(dim=0)
-            scores, normaliser = averaged, averaged.new_full((len(averaged), 1), math.log(len(every)))
-        end = (scores[:, EOS, None] - normaliser).double()
-        scores = scores.index_fill(-1, self._forbidden, beam.DEAD)
+            wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
+            every.append(logits.log_softmax(dim=-1, dtype=wide))
+        # The mean of the models' probabilities.
+        scores = every[0] if len(every) == 1 else torch.stack(every).logsumexp(dim=0).sub_(math.log(len(every)))
+        end = scores[:, EOS].double()
+        scores.index_fill_(-1, self._forbidden, beam.DEAD)
         if self._limits.min_length:
-            early = (start < self._limits.min_length)[:, None]
-            scores[:, EOS, None] = torch.where(early, beam.DEAD, scores[:, EOS, None])
+            scores[:, EOS] = torch.where(start < self._limits.min_length, beam.DEAD, scores[:, EOS])
         best, picked = _topk(scores, 2 * width)
-        best = (best - normaliser).double()
         shape = (slots, width, 2 * width)
-        return beam.Candidates(picked.view(shape), best.view(shape), end.view(slots, width))
+        return beam.Candidates(picked.view(shape), best.double().view(shape), end.view(slots, width))
 
     def _step(self, active: Tensor) -> Step:
         """The whole output is written when its search ends."""
