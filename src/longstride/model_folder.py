@@ -94,7 +94,7 @@ class ModelFolder:
         }
         for name, decoder in self.decoders.items():
             for role, part in decoder.parts.items():
-                if part not in self.parts:
+                if not isinstance(part, str) or part not in self.parts:
                     raise ModelFolderError(
                         f"{self.path / CONFIG}: decoder {name!r} expects a part {part!r} as its {role}; "
                         f"the parts are {', '.join(self.parts)}."

@@ -7,23 +7,25 @@ binarized corpus) it makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
 from longstride import model_folder
-from longstride.contract import EOS, InputError, Limits, OptionError, Source, option
+from longstride.contract import EOS, RESERVED, InputError, Limits, OptionError, Source, option
 from longstride.contract.options import as_dict, parse
 from longstride.contract.running import DTYPES
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.options import TransformerOptions
 from longstride.registry import DECODERS, OBJECTIVES, PARTS, find
 from longstride.runtime.eager import EagerRunner
-from longstride.tasks.toys import generate
+from longstride.tasks.toys import Task, generate
 from longstride.tasks.translation import score_translations
 from longstride.text.batches import BatchOptions, TokenBatches
 from longstride.text.binarized import BinarizedCorpus, binarize
@@ -39,6 +41,7 @@ from longstride.training.validation import Validator
 
 MODEL = "model"
 """The model folder inside a run's folder."""
+_SPLITS: tuple[Literal["train", "valid"], ...] = ("train", "valid")
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ def run(
     provenance: dict[str, Any] | None = None,
 ) -> Outcome:
     """Train as the recipe says; interrupted or out of time, `resume` goes on from the newest checkpoint."""
+    check(recipe)
     tell = reporter or Silent()
     team = join(torch.device(device))
     folder.mkdir(parents=True, exist_ok=True)
@@ -117,13 +121,13 @@ def run(
         torch.distributed.barrier()
         tokenizer = tokenizer or _tokenizer(recipe.data, folder, Silent())
     assert tokenizer is not None
-    train = _corpus(recipe.data, "train", tokenizer, folder, tell, team.leads)
-    valid = _corpus(recipe.data, "valid", tokenizer, folder, tell, team.leads)
-
     kind = "transformer"
-    settings = {**recipe.model, "vocabulary": tokenizer.size}
-    options: TransformerOptions = parse(TransformerOptions, settings, f"{recipe.name}, model")
+    options = _architecture(recipe, tokenizer.size)
     objective_kind, objective = _objective(recipe)
+    train, valid = (
+        _readable(_corpus(recipe.data, split, tokenizer, folder, tell, team.leads), split, options.longest, tell)
+        for split in _SPLITS
+    )
     torch.manual_seed(recipe.training.seed)
     model = find(PARTS, kind, "kind of part").build(options)
     if recipe.warm_start:
@@ -140,8 +144,8 @@ def run(
         batches,
         recipe.training,
         folder,
-        validation=TokenBatches(valid, held_out) if valid is not None else None,
-        validators=_validators(recipe, valid, tokenizer, team.device),
+        validation=TokenBatches(valid, held_out),
+        validators=_validators(recipe, tokenizer, options.longest, team.device),
         reporter=reporter,
         team=team,
     )
@@ -172,6 +176,34 @@ def run(
         )
     team.leave()
     return Outcome(result, finished, count)
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse what cannot work before anything is written: options that do not fit, files that are not there."""
+    _architecture(recipe, vocabulary=len(RESERVED) + 1)
+    _objective(recipe)
+    if recipe.data.task == "files":
+        for split in _SPLITS:
+            for file in _required(recipe.data, split):
+                if not Path(file).is_file():
+                    raise InputError(f"{file}: expected a text file, found none.")
+    if recipe.warm_start:
+        ModelFolder(resolve(recipe.warm_start))
+
+
+def _architecture(recipe: Recipe, vocabulary: int) -> TransformerOptions:
+    return parse(TransformerOptions, {**recipe.model, "vocabulary": vocabulary}, f"{recipe.name}, model")
+
+
+def _readable(corpus: BinarizedCorpus, split: str, longest: int, tell: Reporter) -> BinarizedCorpus:
+    """The pairs that the model has positions for."""
+    fits = np.maximum(corpus.source.lengths, corpus.target.lengths) <= longest
+    if fits.all():
+        return corpus
+    tell.message(f"{int((~fits).sum()):,} {split} pairs are longer than the model's {longest} positions: left out.")
+    kept = corpus.take(np.flatnonzero(fits).astype(np.int64))
+    kept.manifest = corpus.manifest
+    return kept
 
 
 def _objective(recipe: Recipe) -> tuple[Any, Any]:
@@ -205,11 +237,22 @@ def _tokenizer(data: DataOptions, folder: Path, tell: Reporter) -> Tokenizer:
         _required(data, "train")
         lines: Any = (line for file in (data.train_source, data.train_target) for line in read_lines(file))
     else:
-        lines = [line for pair in generate(data.task, data.pairs, seed=1, split="train") for line in pair]
+        lines = [line for pair in _generated(data, "train") for line in pair]
     tell.message(f"Making a tokenizer of {data.vocabulary:,} pieces: {path}")
     if data.tokenizer_kind == "words":
         return build_words(lines, path, data.vocabulary)
     return train_sentencepiece(lines, data.vocabulary, path, data.tokenizer_kind, lines=True)
+
+
+def _generated(data: DataOptions, split: Literal["train", "valid"]) -> Sequence[tuple[str, str]]:
+    assert data.task != "files"
+    return _generate(data.task, data.pairs if split == "train" else data.valid_pairs, split)
+
+
+@lru_cache(maxsize=4)
+def _generate(task: Task, count: int, split: Literal["train", "valid"]) -> Sequence[tuple[str, str]]:
+    """Kept, because tokenizer, corpus and validation each ask for the same pairs."""
+    return tuple(generate(task, count, seed=1, split=split))
 
 
 def _required(data: DataOptions, split: str) -> tuple[str, str]:
@@ -225,8 +268,7 @@ def _corpus(
     data: DataOptions, split: Literal["train", "valid"], tokenizer: Tokenizer, folder: Path, tell: Reporter, leads: bool
 ) -> BinarizedCorpus:
     if data.task != "files":
-        count = data.pairs if split == "train" else data.valid_pairs
-        pairs = list(generate(data.task, count, seed=1, split=split))
+        pairs = _generated(data, split)
         sources = tokenizer.encode_many([source for source, _ in pairs])
         targets = tokenizer.encode_many([target for _, target in pairs])
         return BinarizedCorpus.from_pairs(zip(sources, targets, strict=True))
@@ -260,19 +302,19 @@ def _cached(
     return corpus if corpus.manifest is not None and corpus.manifest.filter == filter else None
 
 
-def _validators(recipe: Recipe, valid: BinarizedCorpus, tokenizer: Tokenizer, device: torch.device) -> list[Validator]:
+def _validators(recipe: Recipe, tokenizer: Tokenizer, longest: int, device: torch.device) -> list[Validator]:
     options = recipe.validation
     if options.metric == "none":
         return []
     if recipe.data.task == "files":
         pairs = list(read_parallel(*_required(recipe.data, "valid")))
     else:
-        pairs = list(generate(recipe.data.task, recipe.data.valid_pairs, seed=1, split="valid"))
+        pairs = list(_generated(recipe.data, "valid"))
     pairs = pairs[: options.sentences]
-    ids = tokenizer.encode_many([source for source, _ in pairs])
+    ids = [row[: longest - 1] for row in tokenizer.encode_many([source for source, _ in pairs])]
     order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
     references = [target for _, target in pairs]
-    decode = _decoder(recipe, device)
+    decode = _decoder(recipe, device, Limits(max_length=min(Limits().max_length, longest - 1)))
 
     def score(model: nn.Module) -> float:
         outputs = [""] * len(ids)
@@ -289,7 +331,7 @@ def _validators(recipe: Recipe, valid: BinarizedCorpus, tokenizer: Tokenizer, de
     return [Validator(options.metric, every, True, score)]
 
 
-def _decoder(recipe: Recipe, device: torch.device) -> Callable[[nn.Module, Source], list[list[int]]]:
+def _decoder(recipe: Recipe, device: torch.device, limits: Limits) -> Callable[[nn.Module, Source], list[list[int]]]:
     """How the model being trained is decoded: by the first decoder of its objective, with that decoder's defaults."""
     kind, _ = _objective(recipe)
     name = kind.decoders[0]
@@ -298,6 +340,6 @@ def _decoder(recipe: Recipe, device: torch.device) -> Callable[[nn.Module, Sourc
 
     def decode(model: nn.Module, source: Source) -> list[list[int]]:
         decoder = found.build({found.roles[0]: model}, runner, found.options())
-        return decoder.decode(source, Limits()).tokens
+        return decoder.decode(source, limits).tokens
 
     return decode

@@ -18,9 +18,11 @@ from torch import nn
 
 from longstride.contract import (
     EOS,
+    Decoded,
     Decoder,
     Hypothesis,
     Limits,
+    ModelFolderError,
     OptionError,
     Precision,
     Runner,
@@ -28,7 +30,7 @@ from longstride.contract import (
     Trace,
 )
 from longstride.contract.options import parse
-from longstride.model_folder import ModelFolder
+from longstride.model_folder import CONFIG, DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, PARTS, find
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
@@ -71,12 +73,24 @@ def make_runner(device: str = "auto", precision: Precision = "fp32", runtime: st
         raise OptionError(f"There is no runtime {runtime!r} in this version; there is eager.")
     if precision not in ("fp64", "fp32", "fp16", "bf16"):
         raise OptionError(f"precision expects fp32, fp16, bf16 or fp64, found {precision!r}.")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return EagerRunner(check_device(device), precision)
+
+
+def check_device(name: str) -> torch.device:
+    """A device that is there; `auto` is a CUDA device where there is one, else the processor."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        return EagerRunner(device, precision)
+        device = torch.device(name)
     except RuntimeError:
-        raise OptionError(f"device expects auto, cpu or cuda (cuda:1, ...), found {device!r}.") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda") or (device.type == "cpu" and device.index):
+        raise OptionError(f"device expects auto, cpu or cuda (cuda:1, ...), found {name!r}.")
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= there:
+        raise OptionError(f"device {name} was asked for, but PyTorch finds {there or 'no'} CUDA devices here.")
+    # Named with its number: "cuda" alone means whichever is current, and compares unequal to a tensor's device.
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
 
 
 class Translator:
@@ -87,6 +101,7 @@ class Translator:
         self.runner = runner
         self.source_tokenizer, self.target_tokenizer = folder.tokenizers()
         self._parts: dict[str, nn.Module] = {}
+        self._check()
 
     @property
     def decoders(self) -> list[str]:
@@ -99,8 +114,7 @@ class Translator:
         if name not in self._parts:
             config = self.folder.parts[name]
             kind = find(PARTS, config.kind, "kind of part")
-            where = f"{self.folder.path}/config.json, parts.{name}"
-            module = kind.build(parse(kind.options, config.options, where))
+            module = kind.build(parse(kind.options, config.options, name))
             self.folder.fill(name, module)
             self._parts[name] = self.runner.place(module)
         return self._parts[name]
@@ -110,7 +124,7 @@ class Translator:
         config = self._decoder_config(decoder)
         return {role: self.part(part) for role, part in config.parts.items()}
 
-    def decoder(self, name: str | None = None, **options: Any) -> tuple[Decoder, Limits]:
+    def decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
         """A decoder with its options, and the limits on its outputs, from one set of names."""
         name = name or self.folder.config.default_decoder
         config = self._decoder_config(name)
@@ -118,7 +132,7 @@ class Translator:
         own, limits = split_options(kind.options, {**config.defaults, **options}, name)
         return kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
 
-    def ensemble(self, others: Sequence[Translator], **options: Any) -> tuple[Decoder, Limits]:
+    def ensemble(self, others: Sequence[Translator], /, **options: Any) -> tuple[Decoder, Limits]:
         """Beam search with the mean of several models' probabilities."""
         for other in others:
             if other.target_tokenizer.sha256 != self.target_tokenizer.sha256:
@@ -128,7 +142,8 @@ class Translator:
                 )
         own, limits = split_options(BeamOptions, options, "beam")
         models: list[Any] = [translator.parts_of("beam")["model"] for translator in (self, *others)]
-        return Beam(models, self.runner, own), self._fitting(limits)
+        shortest = min((self, *others), key=lambda translator: translator.longest)
+        return Beam(models, self.runner, own), shortest._fitting(limits)
 
     @property
     def longest(self) -> int:
@@ -151,29 +166,40 @@ class Translator:
             ids.append(EOS)
         return encoded
 
-    @overload
-    def translate(self, text: str, decoder: str | None = None, **options: Any) -> str: ...
+    def text(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Ids back to text, one line each."""
+        # Vocabularies with single bytes in them can spell a line break; lines out must match lines in.
+        return [text.replace("\n", " ").replace("\r", " ") for text in self.target_tokenizer.decode_many(list(rows))]
 
     @overload
-    def translate(self, text: Sequence[str], decoder: str | None = None, **options: Any) -> list[Translation]: ...
+    def translate(self, text: str, /, decoder: str | None = None, **options: Any) -> str: ...
+
+    @overload
+    def translate(self, text: Sequence[str], /, decoder: str | None = None, **options: Any) -> list[Translation]: ...
 
     def translate(
         self,
         text: str | Sequence[str],
+        /,
         decoder: str | None = None,
         *,
         batch: int = 32,
         trace: bool = False,
         warn: Callable[[str], None] | None = None,
         first_line: int = 1,
+        watch: Callable[[Decoded], None] | None = None,
         **options: Any,
     ) -> str | list[Translation]:
-        """Translate one line (a str gives a str) or many (a list gives a list of the same length)."""
+        """Translate one line (a str gives a str) or many (a list gives a list of the same length).
+
+        `batch` sentences are decoded side by side; `warn` hears of lines that were cut, counted from `first_line`;
+        `watch` is shown the raw results of each group of lines. All other names are the decoder's options and limits.
+        """
         if batch < 1:
             raise OptionError(f"batch expects 1 or more, found {batch}.")
         chosen, limits = self.decoder(decoder, **options)
         lines = [text] if isinstance(text, str) else list(text)
-        result = self._translate(lines, chosen, limits, batch, trace, warn, first_line)
+        result = self._translate(lines, chosen, limits, batch, trace, warn, first_line, watch)
         return result[0].text if isinstance(text, str) else result
 
     def _translate(
@@ -185,6 +211,7 @@ class Translator:
         trace: bool,
         warn: Callable[[str], None] | None,
         first_line: int,
+        watch: Callable[[Decoded], None] | None,
     ) -> list[Translation]:
         ids = self.encode(lines, warn, first_line)
         result = [Translation("")] * len(lines)
@@ -194,7 +221,9 @@ class Translator:
             group = full[start : start + batch * GROUP]
             source = Source.of([ids[index] for index in group])
             decoded = decoder.decode(source, limits, capacity=batch, trace=trace)
-            texts = self.target_tokenizer.decode_many(decoded.tokens)
+            if watch is not None:
+                watch(decoded)
+            texts = self.text(decoded.tokens)
             for place, index in enumerate(group):
                 hypotheses = decoded.hypotheses[place]
                 result[index] = Translation(
@@ -206,7 +235,30 @@ class Translator:
                 )
         return result
 
-    def _decoder_config(self, name: str) -> Any:
+    def _check(self) -> None:
+        """Refuse a folder whose parts and decoders are not as their kinds want them, before any weight is read."""
+        place = self.folder.path / CONFIG
+        sizes = {"vocabulary": self.target_tokenizer.size, "source_vocabulary": self.source_tokenizer.size}
+        try:
+            for name, part in self.folder.parts.items():
+                options = parse(find(PARTS, part.kind, "kind of part").options, part.options, f"parts.{name}")
+                for option, size in sizes.items():
+                    if getattr(options, option, None) not in (None, size):
+                        raise OptionError(
+                            f"parts.{name}: {option} expects the tokenizer's {size}, found {getattr(options, option)}."
+                        )
+            for name, decoder in self.folder.decoders.items():
+                kind = find(DECODERS, name, "decoder")
+                if set(decoder.parts) != set(kind.roles):
+                    raise OptionError(
+                        f"decoders.{name}: parts expects {', '.join(kind.roles)}, "
+                        f"found {', '.join(decoder.parts) or 'none'}."
+                    )
+                split_options(kind.options, decoder.defaults, name)
+        except OptionError as error:
+            raise ModelFolderError(f"{place}: {error}") from None
+
+    def _decoder_config(self, name: str) -> DecoderConfig:
         if name not in self.folder.decoders:
             raise OptionError(
                 f"The model {self.folder.path} has no decoder {name!r}; it has {', '.join(self.decoders)}."
@@ -236,4 +288,4 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=3)
 
 
-__all__ = ["BUNDLED", "Translation", "Translator", "load", "make_runner", "split_options"]
+__all__ = ["BUNDLED", "Translation", "Translator", "check_device", "load", "make_runner", "split_options"]

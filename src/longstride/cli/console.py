@@ -68,6 +68,42 @@ class Bar:
         self._progress.stop()
 
 
+class Stages:
+    """Work in named stages: a bar for the one at work on a terminal, one plain line per stage otherwise."""
+
+    def __init__(self) -> None:
+        self._bar: Bar | None = None
+        self._stage = ""
+
+    def to(self, stage: str, done: int, total: int) -> None:
+        """So much of this stage is done."""
+        if stage != self._stage:
+            self.close()
+            self._stage = stage
+            if err.is_terminal:
+                self._bar = Bar(stage, total).__enter__()
+            else:
+                say(stage)
+        if self._bar is not None:
+            self._bar.to(done, total)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.__exit__()
+        self._bar = None
+
+
+@contextmanager
+def stages() -> Iterator[Stages]:
+    """Stages for the length of a block."""
+    shown = Stages()
+    try:
+        yield shown
+    finally:
+        shown.close()
+
+
 @contextmanager
 def bar(what: str, total: int | None) -> Iterator[Bar]:
     """A bar for the length of a block."""

@@ -72,4 +72,5 @@ def make_teacher(
         tuple(translator.folder.sha256 for translator in translators),
         first.target_tokenizer.sha256,
         limits,
+        min(translator.longest for translator in translators),
     )

@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -17,6 +20,9 @@ from longstride.contract import LongstrideError
 from longstride.version import __version__
 
 COMMANDS = ("translate", "decoders", "train", "distill", "evaluate", "bench", "report", "demo")
+
+INTERRUPTED = 130
+"""What shells give for a command ended by Ctrl-C."""
 
 app = typer.Typer(
     name="longstride",
@@ -48,21 +54,36 @@ for _name in COMMANDS:
     app.command(_name)(getattr(importlib.import_module(f"longstride.cli.{_name}"), _name))
 
 
-def run() -> None:
-    """The entry point."""
-    arguments = sys.argv[1:]
+def main(arguments: list[str]) -> int:
+    """Carry out one command line and give its exit code."""
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]  # allowed anywhere
     try:
-        app(args=arguments)
+        app(args=arguments, prog_name="longstride")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(bool(ended.code))
     except LongstrideError as error:
         if debug:
-            raise
-        err.print(f"[red]error:[/red] {escape(str(error))}")
-        sys.exit(error.exit_code)
+            traceback.print_exc()
+        else:
+            err.print(f"[red]error:[/red] {escape(str(error))}")
+        return error.exit_code
     except KeyboardInterrupt:
         err.print("Interrupted.")
-        sys.exit(130)
-    except BrokenPipeError:  # the reader of a pipe left
-        sys.stderr.close()
-        sys.exit(1)
+        return INTERRUPTED
+    return 0
+
+
+def run() -> None:
+    """The entry point."""
+    # Text is UTF-8 whatever the locale says, and lines end as they do in files.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of a pipe left; nothing more can be said there, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)

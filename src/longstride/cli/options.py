@@ -20,6 +20,15 @@ Precision = Annotated[str, typer.Option(help="fp32, fp16, bf16 or fp64.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 
 
+Source = Annotated[Path, typer.Option("-s", "--source", help="Source text, one sentence per line (.gz and .xz too).")]
+Reference = Annotated[Path, typer.Option("-r", "--reference", help="Reference translations, one per source line.")]
+Experiment = Annotated[
+    str | None,
+    typer.Option(help="What the records belong to; a later run replaces it in reports (default: the model's name)."),
+]
+Workload = Annotated[str | None, typer.Option(help="Names the test set in records (default: the source file's name).")]
+
+
 def settings(texts: list[str] | None) -> dict[str, Any]:
     """What --set said."""
     return dict(assignments(texts or []))

@@ -13,12 +13,14 @@ import yaml
 
 from longstride.cli.console import commit, err, say
 from longstride.cli.options import Device, Set, settings
-from longstride.contract import InputError, OptionError
+from longstride.contract import InputError, UsageError
 from longstride.contract.options import as_dict, merged, parse
-from longstride.recipe import Outcome, Recipe
+from longstride.recipe import Outcome, Recipe, check
 from longstride.recipe import run as run_recipe
 from longstride.text.files import written_whole
+from longstride.training.checkpoints import latest
 from longstride.training.metrics import Record, TrainingRecord
+from longstride.translator import check_device
 
 
 def train(
@@ -32,18 +34,20 @@ def train(
 ) -> None:
     """Train a model as a recipe says."""
     read = read_recipe(recipe, settings(set))
-    if device in ("auto", "cuda"):
-        device = "cuda:0" if device == "cuda" or torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise OptionError(f"--device {device} was asked for, but PyTorch finds no CUDA device here; use cpu.")
+    check(read)
+    device = str(check_device(device))
+    if latest(output / "checkpoints") and not resume:
+        raise UsageError(f"{output}: expected a new folder, found a run in it; go on with --resume or choose another.")
     output.mkdir(parents=True, exist_ok=True)
     with written_whole(output / "recipe.yaml") as temporary:
         temporary.write_text(yaml.safe_dump(as_dict(read), sort_keys=False, allow_unicode=True), encoding="utf-8")
     made_by, dirty = commit()
     provenance = {"commit": made_by, "dirty": dirty, "device": device_name(device), "torch": torch.__version__}
     reporter = _Reporter()
-    outcome = run_recipe(read, output, resume=resume, device=device, reporter=reporter, provenance=provenance)
-    reporter.close()
+    try:
+        outcome = run_recipe(read, output, resume=resume, device=device, reporter=reporter, provenance=provenance)
+    finally:
+        reporter.close()
     _tell(outcome, output)
     if outcome.result.interrupted:
         sys.exit(130)

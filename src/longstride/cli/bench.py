@@ -1,0 +1,152 @@
+"""longstride bench: decoders side by side on one test set, speed never without quality, every reading kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longstride.bench.measure import Protocol, measure
+from longstride.bench.races import Race
+from longstride.bench.records import append_records, read_records
+from longstride.bench.tables import latency_table
+from longstride.bench.workload import Workload as TestSet
+from longstride.cli.console import out, say, stages, warn
+from longstride.cli.lineup import line_up, read_entries, read_samples
+from longstride.cli.options import (
+    Device,
+    Experiment,
+    Precision,
+    Reference,
+    Runtime,
+    Set,
+    Source,
+    Workload,
+    open_model,
+    settings,
+)
+from longstride.cli.provenance import data_name, model_tag, origin_of
+from longstride.contract import InputError, OptionError
+from longstride.contract.options import parse
+from longstride.text.corpus import read_lines, read_parallel
+from longstride.translator import Translator
+
+
+def bench(
+    model: Annotated[list[str], typer.Option("-m", "--model", help="Model folder; several are measured side by side.")],
+    source: Source,
+    reference: Reference,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Append the records to this file (JSON lines).")],
+    decoders: Annotated[
+        str | None,
+        typer.Option(
+            help="Which decoders, separated by commas, each with options of its own if need be: "
+            "greedy,beam:width=4;n_best=2 (default: all that each model has)."
+        ),
+    ] = None,
+    set: Set = None,
+    batch_sizes: Annotated[
+        str, typer.Option(help="Sentences decoded together, e.g. 1,8,32; 1 is latency, more is throughput.")
+    ] = "1",
+    passes: Annotated[int, typer.Option(min=1, help="How often the whole test set is timed.")] = 3,
+    sample: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Decode only a fixed sample of so many sentences: a number for all, or decoder=number for one that is "
+            "slow; may be given several times."
+        ),
+    ] = None,
+    baselines: Annotated[
+        bool, typer.Option(help="The first model's greedy and beam search take part, and speed-ups are over them.")
+    ] = True,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option(help="Take this member of the line-up for a baseline instead; may be given several times."),
+    ] = None,
+    same_as: Annotated[
+        str | None,
+        typer.Option(
+            help="Count the outputs that differ from this member's (default: greedy, where there is one model)."
+        ),
+    ] = None,
+    warmup: Annotated[Path | None, typer.Option(help="Text to warm up on, besides shuffled sentences.")] = None,
+    runtime: Runtime = "eager",
+    precision: Precision = "fp32",
+    device: Device = "auto",
+    experiment: Experiment = None,
+    workload: Workload = None,
+) -> None:
+    """Measure decoders side by side on one test set.
+
+    All take turns sentence by sentence, so that noise of the machine falls on all alike. --set gives options to every
+    decoder. Records are appended when a batch size is wholly measured; longstride report makes tables and plots of
+    them.
+    """
+    sizes = parse(Protocol, {"batch_sizes": batch_sizes, "passes": passes}, "bench")
+    entries = read_entries(decoders) if decoders is not None else []
+    samples = read_samples(sample or [])
+    pairs = list(read_parallel(source, reference))
+    translators = [open_model(one, runtime, precision, device) for one in model]
+    _one_vocabulary(translators)
+    candidates = line_up(translators, entries, settings(set), samples, baselines, baseline or ())
+    _check_samples(samples, [one.decoder.name for one in candidates])
+    if same_as is None and len(translators) == 1:
+        same_as = next((one.name for one in candidates if one.decoder.name == "greedy"), None)
+    protocol = Protocol(sizes.passes, sizes.batch_sizes, same_as)
+
+    test_set = _test_set(translators, pairs, workload or data_name(source), str(source), warmup)
+    read_records([output] if output.exists() else [])  # refuse a file that is none of ours before the work
+    origin = origin_of(experiment or model_tag(translators[0]).name, translators[0])
+    with stages() as shown:
+        for records in measure(test_set, candidates, protocol, origin, shown.to):
+            append_records(output, records)
+            shown.close()
+            out.print(f"batch size {records[0].batch_size}", markup=False)
+            out.print(latency_table(Race(tuple(records))), markup=False)
+    say(f"Records appended to {output}.")
+
+
+def _one_vocabulary(translators: Sequence[Translator]) -> None:
+    first = translators[0]
+    for other in translators[1:]:
+        if (other.source_tokenizer.sha256, other.target_tokenizer.sha256) != (
+            first.source_tokenizer.sha256,
+            first.target_tokenizer.sha256,
+        ):
+            raise OptionError(
+                f"--model expects models of one tokenizer, found another in {other.folder.path} than in "
+                f"{first.folder.path}."
+            )
+
+
+def _check_samples(samples: dict[str, int], present: Sequence[str]) -> None:
+    for name in samples:
+        if name and name not in present:
+            raise OptionError(f"--sample expects a decoder of the line-up ({', '.join(present)}), found {name!r}.")
+
+
+def _test_set(
+    translators: Sequence[Translator],
+    pairs: Sequence[tuple[str, str]],
+    name: str,
+    source: str,
+    warmup: Path | None,
+) -> TestSet:
+    """The pairs as ids, as the model that can read least has to cut them; empty lines are nothing to measure."""
+    translator = min(translators, key=lambda one: one.longest)
+    sources = translator.encode([line for line, _ in pairs], warn=lambda said: warn(f"{source}, {said}"))
+    full = [place for place, (line, _) in enumerate(pairs) if line.strip()]
+    if not full:
+        raise InputError(f"{source}: expected at least one sentence to translate, found none.")
+    if len(full) < len(pairs):
+        say(f"{len(pairs) - len(full)} empty source lines are left out.")
+    warmups = list(read_lines(warmup)) if warmup else []
+    return TestSet.of(
+        name,
+        [sources[place] for place in full],
+        [pairs[place][1] for place in full],
+        lambda ids: translator.text([ids])[0],
+        translator.encode([line for line in warmups if line.strip()], warn=lambda said: None),
+    )

@@ -1,0 +1,133 @@
+"""Who takes part in a benchmark: decoders as the command line names them, made into candidates.
+
+A decoder is written `name` or `name:option=value;option=value`; decoders are separated by commas. A comma is part of a
+value where what follows it does not begin with the name of a decoder: `draft-verify:accept=top:3,gap:1.0,greedy` names
+two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from longstride.bench.candidate import Candidate
+from longstride.bench.memory import cuda_probe
+from longstride.cli.provenance import model_tag
+from longstride.contract import OptionError
+from longstride.contract.options import assignments
+from longstride.registry import DECODERS
+from longstride.translator import Translator
+
+BASELINES = ("greedy", "beam")
+"""Of the first model, always in the line-up unless told otherwise: what every speed-up is over."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One decoder with options, as asked for."""
+
+    decoder: str
+    options: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """``beam width=4``"""
+        return " ".join([self.decoder, *(f"{name}={value}" for name, value in self.options.items())])
+
+
+def read_entries(text: str) -> list[Entry]:
+    """The decoders that --decoders names."""
+    pieces: list[str] = []
+    for piece in text.split(","):
+        begins = piece.partition(":")[0].strip() in DECODERS
+        if pieces and ":" in pieces[-1] and not begins:
+            pieces[-1] += "," + piece
+        else:
+            pieces.append(piece)
+    entries = []
+    for piece in pieces:
+        name, _, options = (part.strip() for part in piece.partition(":"))
+        if not name:
+            raise OptionError(f"--decoders expects name or name:option=value;..., found {text!r}.")
+        try:
+            entries.append(Entry(name, dict(assignments([one for one in options.split(";") if one.strip()]))))
+        except OptionError:
+            raise OptionError(f"--decoders expects name:option=value;option=value, found {piece!r}.") from None
+    return entries
+
+
+def read_samples(texts: Sequence[str]) -> dict[str, int]:
+    """What --sample says: decoder -> sentences; the empty name stands for all that are not named."""
+    samples: dict[str, int] = {}
+    for text in texts:
+        name, equals, number = text.rpartition("=")
+        if not number.strip().isdecimal() or int(number) < 1 or (equals and not name.strip()):
+            raise OptionError(f"--sample expects a number of sentences, or decoder=number, found {text!r}.")
+        samples[name.strip()] = int(number)
+    return samples
+
+
+def line_up(
+    translators: Sequence[Translator],
+    entries: Sequence[Entry],
+    shared: dict[str, Any],
+    samples: dict[str, int],
+    baselines: bool,
+    names: Sequence[str] = (),
+) -> list[Candidate]:
+    """Candidates of all models, the first model's greedy and beam first; `names` are baselines besides or instead."""
+    several = len(translators) > 1
+    found: list[Candidate] = []
+    for number, translator in enumerate(translators):
+        wanted = list(entries) or [Entry(name, {}) for name in translator.decoders]
+        if number == 0 and baselines:
+            present = {entry.decoder for entry in wanted}
+            missing = [name for name in BASELINES if name in translator.decoders and name not in present]
+            wanted = [*(Entry(name, {}) for name in missing), *wanted]
+        for entry in wanted:
+            name = f"{model_tag(translator).name} {entry.name}" if several else entry.name
+            role = name in names if names else number == 0 and baselines and entry.decoder in BASELINES
+            sample = samples.get(entry.decoder, samples.get(""))
+            found.append(_candidate(translator, entry, name, {**shared, **entry.options}, role, sample))
+    unknown = [name for name in names if name not in [one.name for one in found]]
+    if unknown:
+        there = ", ".join(one.name for one in found)
+        raise OptionError(f"--baseline expects one of {there}, found {unknown[0]!r}.")
+    return sorted(found, key=_place)
+
+
+def _place(candidate: Candidate) -> tuple[bool, int]:
+    """Baselines first, greedy before all: plots show speed-ups over the first; all else as it was named."""
+    baseline, name = candidate.role == "baseline", candidate.decoder.name
+    return not baseline, BASELINES.index(name) if baseline and name in BASELINES else len(BASELINES)
+
+
+def _candidate(
+    translator: Translator, entry: Entry, name: str, options: dict[str, Any], baseline: bool, sample: int | None
+) -> Candidate:
+    decoder, limits = translator.decoder(entry.decoder, **options)
+    runner = translator.runner
+    on_cuda = runner.device.type == "cuda"
+    return Candidate(
+        name,
+        decoder,
+        limits,
+        role="baseline" if baseline else "candidate",
+        model=model_tag(translator),
+        device=str(runner.device),
+        precision=runner.precision,
+        runtime=runner.name,
+        synchronize=_synchronizer(runner.device),
+        memory=cuda_probe(runner.device) if on_cuda else None,
+        sample=sample,
+        options=options,
+    )
+
+
+def _synchronizer(device: torch.device) -> Callable[[], None]:
+    if device.type != "cuda":
+        return lambda: None
+    return lambda: torch.cuda.synchronize(device)

@@ -1,0 +1,59 @@
+"""longstride report: tables and plots from records, and the places in other pages that show them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longstride.bench.records import read_records
+from longstride.bench.report import PAGE, insert_all, render
+from longstride.cli.console import say
+from longstride.contract import InputError, WorkError
+
+RECORDS = Path("benchmarks/results")
+
+
+def report(
+    records: Annotated[
+        list[Path] | None, typer.Argument(help=f"Files of records (default: all in {RECORDS}/).", show_default=False)
+    ] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help=f"Folder for {PAGE} and its figures.")] = Path("docs"),
+    page: Annotated[
+        list[Path] | None,
+        typer.Option(help="Page with marked places to fill (default: README.md and all pages in the output folder)."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 naming the files that are stale.")
+    ] = False,
+) -> None:
+    """Render every table and plot from records.
+
+    A page shows a table between the lines <!-- report:NAME --> and <!-- /report -->; the names are those of the
+    sections of the results page, as an unknown one is told.
+    """
+    files = records or sorted(RECORDS.glob("*.jsonl"))
+    if not files:
+        raise InputError(f"{RECORDS}: expected files of records (*.jsonl), found none.")
+    found = read_records(files)
+    if not check:
+        output.mkdir(parents=True, exist_ok=True)
+    stale = render(found, output, check)
+    for one in page or _pages(output):
+        if insert_all(one, found, output, check):
+            stale.append(one)
+    if check and stale:
+        raise WorkError(f"Stale: {', '.join(map(str, stale))}; render them with longstride report.")
+    if check:
+        say(f"Up to date: {len(found)} records.")
+    for one in [] if check else stale:
+        say(f"Wrote {one}." if one.exists() else f"Removed {one}.")
+    if not check and not stale:
+        say("Everything was up to date.")
+
+
+def _pages(output: Path) -> list[Path]:
+    """Whatever may have marked places, in this folder and the output's."""
+    readme = [Path("README.md")] if Path("README.md").is_file() else []
+    return readme + [path for path in sorted(output.glob("*.md")) if path.name != PAGE]
