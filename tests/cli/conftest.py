@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from longstride.cli.main import main
+from tests.folders import write_folder
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The message of a command that was misused: one sentence, no traceback, exit 2, nothing on stdout."""
+        assert self.code == 2, self
+        assert self.out == ""
+        assert "Traceback" not in self.err
+        last = self.err.rstrip("\n").split("\n")[-1]
+        assert last.startswith("error: ")
+        assert last.endswith(".")
+        return last
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Carry out a command line in this process."""
+
+    def call(*arguments: object, stdin: bytes = b"") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        return Ran(code, said.out, said.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model folder, not to be changed."""
+    return write_folder(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def own_model(tmp_path: Path) -> Path:
+    """A tiny model folder to be spoilt."""
+    return write_folder(tmp_path / "own")

@@ -1,0 +1,171 @@
+"""Benchmarks by the command line: who takes part, what is recorded, what is refused. No test looks at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longstride.bench.records import Latency, read_records
+from longstride.cli.lineup import read_entries, read_samples
+from longstride.contract import OptionError
+from longstride.tasks.toys import generate
+from longstride.text.tokenizer import WordsTokenizer
+from tests.cli.conftest import Run
+from tests.folders import words, write_folder
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> list[Any]:
+    made = [*generate("reverse", 5, seed=3), ("", "a")]
+    for place, name in enumerate(("src", "ref")):
+        (tmp_path / name).write_text("".join(pair[place] + "\n" for pair in made))
+    return ["-s", tmp_path / "src", "-r", tmp_path / "ref", "--device", "cpu", "--passes", "1"]
+
+
+def latencies(path: Path) -> list[Latency]:
+    found = read_records([path])
+    assert all(isinstance(record, Latency) for record in found)
+    return found  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("greedy", [("greedy", {})]),
+        ("greedy,beam", [("greedy", {}), ("beam", {})]),
+        ("beam:width=4", [("beam", {"width": "4"})]),
+        ("beam:width=4;n_best=2, greedy", [("beam", {"width": "4", "n_best": "2"}), ("greedy", {})]),
+        ("beam:banned=5,6,7;width=2,greedy", [("beam", {"banned": "5,6,7", "width": "2"}), ("greedy", {})]),
+        ("beam:banned=5,6,beam:width=2", [("beam", {"banned": "5,6"}), ("beam", {"width": "2"})]),
+        ("greedy,beem", [("greedy", {}), ("beem", {})]),
+    ],
+)
+def test_decoders_are_named_with_their_options(text: str, expected: list[tuple[str, dict[str, str]]]) -> None:
+    assert [(entry.decoder, entry.options) for entry in read_entries(text)] == expected
+
+
+@pytest.mark.parametrize("text", ["", "greedy,,beam", ":width=3", "beam:width", "beam:=3"])
+def test_what_names_no_decoder_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="--decoders expects name"):
+        read_entries(text)
+
+
+def test_samples_are_for_all_or_for_one() -> None:
+    assert read_samples(["20", "beam=5"]) == {"": 20, "beam": 5}
+    for text in ("some", "beam=", "=3", "0", "beam=-1"):
+        with pytest.raises(OptionError, match="--sample expects a number of sentences"):
+            read_samples([text])
+
+
+def test_every_decoder_takes_part_and_every_reading_is_kept(
+    run: Run, model: Path, pairs: list[Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "records.jsonl"
+    ran = run("bench", "-m", model, *pairs, "--batch-sizes", "1,4", "--passes", "2", "-o", out)
+    assert ran.code == 0
+    assert "1 empty source lines are left out." in ran.err
+    assert "| greedy" in ran.out
+    found = latencies(out)
+    assert [(one.batch_size, one.candidate, one.role) for one in found] == [
+        (size, name, "baseline") for size in (1, 4) for name in ("greedy", "beam")
+    ]
+    for one in found:
+        assert len(one.latencies_us) == 2
+        assert len(one.output_lengths) == 5
+        assert [score.name for score in one.scores][:2] == ["BLEU", "chrF"]
+        assert one.equality is not None
+        assert one.equality.reference == "greedy"
+        assert one.workload.name == "src"
+        assert one.origin.experiment == "tiny"
+    assert len({one.origin.run for one in found}) == 1
+
+
+def test_the_baselines_take_part_unasked_unless_unwanted(
+    run: Run, model: Path, pairs: list[Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "records.jsonl"
+    wide = ["--decoders", "beam:width=2;max_length=3,beam:width=3", "--sample", "beam=2"]
+    assert run("bench", "-m", model, *pairs, *wide, "-o", out).code == 0
+    first = latencies(out)
+    assert [(one.candidate, one.role) for one in first] == [
+        ("greedy", "baseline"),
+        ("beam width=2 max_length=3", "baseline"),
+        ("beam width=3", "baseline"),
+    ]
+    assert [len(one.output_lengths) for one in first] == [5, 2, 2]
+    assert first[1].limits.max_length == 3
+    assert run("bench", "-m", model, *pairs, *wide, "--no-baselines", "-o", out).code == 0
+    assert [(one.candidate, one.role) for one in latencies(out)[3:]] == [
+        ("beam width=2 max_length=3", "candidate"),
+        ("beam width=3", "candidate"),
+    ]
+    named = ["--baseline", "beam width=3", "--same-as", "beam width=3", "--experiment", "e", "--workload", "w"]
+    assert run("bench", "-m", model, *pairs, *wide, *named, "-o", out).code == 0
+    last = latencies(out)[5:]
+    assert [one.candidate for one in last if one.role == "baseline"] == ["beam width=3"]
+    assert all(one.equality is not None and one.equality.reference == "beam width=3" for one in last)
+    assert (last[0].origin.experiment, last[0].workload.name) == ("e", "w")
+
+
+def test_several_models_stand_side_by_side(run: Run, model: Path, pairs: list[Any], tmp_path: Path) -> None:
+    other = write_folder(tmp_path / "other", seed=4)
+    (tmp_path / "warm").write_text("a b c\n\nd\n")
+    out = tmp_path / "records.jsonl"
+    ran = run(
+        *("bench", "-m", model, "-m", other, *pairs, "--decoders", "greedy", "--set", "max_length=4"),
+        *("--experiment", "two", "--warmup", tmp_path / "warm", "-o", out),
+    )
+    assert "candidates with different names, found 'tiny greedy' twice" in ran.error
+    config = (other / "config.json").read_text()
+    (other / "config.json").write_text(config.replace('"name": "tiny"', '"name": "small"'))
+    assert run("bench", "-m", model, "-m", other, *pairs, "--decoders", "greedy", "-o", out).code == 0
+    found = latencies(out)
+    assert [(one.candidate, one.role) for one in found] == [
+        ("tiny greedy", "baseline"),
+        ("tiny beam", "baseline"),
+        ("small greedy", "candidate"),
+    ]
+    assert found[0].model.hash != found[2].model.hash
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--decoders", "greedy,beem"], "has no decoder 'beem'"),
+        (["--decoders", "beam:width=0"], "width expects 1 or more, found 0"),
+        (["--decoders", "greedy:width=2"], "decoder greedy has no option 'width'"),
+        (["--set", "width=2"], "decoder greedy has no option 'width'"),
+        (["--batch-sizes", "0"], "batch_sizes expects numbers of 1 or more, found [0]"),
+        (["--batch-sizes", "one"], "'batch_sizes' expects"),
+        (["--sample", "lattice=3"], "--sample expects a decoder of the line-up (greedy, beam), found 'lattice'"),
+        (["--baseline", "best"], "--baseline expects one of greedy, beam, found 'best'"),
+        (["--same-as", "best"], "expects one of greedy, beam, found 'best'"),
+        (["--warmup", "nowhere"], "nowhere: expected a text file, found none"),
+        (["-s", "empty", "-r", "empty"], "empty: expected at least one sentence to translate, found none"),
+        (["-o", "empty.txt"], "empty.txt, line 1: expected a JSON object"),
+    ],
+)
+def test_misuse_is_told_before_any_work(
+    run: Run,
+    model: Path,
+    pairs: list[Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "empty.txt").write_text("no record\n")
+    assert told in run("bench", "-m", model, *pairs, "-o", "records.jsonl", *arguments).error
+    assert not (tmp_path / "records.jsonl").exists()
+    assert (tmp_path / "empty.txt").read_text() == "no record\n"
+
+
+def test_models_of_different_tokenizers_are_not_mixed(run: Run, model: Path, pairs: list[Any], tmp_path: Path) -> None:
+    tokenizer = WordsTokenizer([*words()._words, "extra"])
+    other = write_folder(tmp_path / "other", tokenizer=tokenizer)
+    error = run("bench", "-m", model, "-m", other, *pairs, "-o", tmp_path / "records.jsonl").error
+    assert "--model expects models of one tokenizer, found another in" in error

@@ -1,0 +1,80 @@
+"""Every recipe that is shipped can be read, and what recipes make is made once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from longstride.cli.train import read_recipe
+from longstride.contract.options import as_dict, parse
+from longstride.recipe import Recipe, _architecture, _objective, run
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
+
+
+def test_there_are_recipes() -> None:
+    assert {"copy.yaml", "reverse.yaml"} <= {path.name for path in RECIPES}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=[str(path.relative_to(ROOT / "recipes")) for path in RECIPES])
+def test_a_shipped_recipe_is_one(path: Path) -> None:
+    recipe = read_recipe(path, {})
+    _architecture(recipe, recipe.data.vocabulary)
+    _objective(recipe)
+    assert recipe.name
+    assert recipe.about, "expected a recipe to say what it is for"
+    assert len({read_recipe(other, {}).name for other in RECIPES}) == len(RECIPES)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=[str(path.relative_to(ROOT / "recipes")) for path in RECIPES])
+def test_a_shipped_recipe_explains_itself(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert text.count("#") >= 5
+
+
+def files(folder: Path, lines: int = 40) -> dict[str, str]:
+    made = [f"{'abcdefghij'[n % 10]} b {'klmnopqrst'[n // 10 % 10]}" for n in range(lines)]
+    for side in ("source", "target"):
+        (folder / f"{side}.txt").write_text("".join(line + "\n" for line in made))
+    return {
+        f"{split}_{side}": str(folder / f"{side}.txt") for split in ("train", "valid") for side in ("source", "target")
+    }
+
+
+def small(data: dict[str, object]) -> Recipe:
+    return parse(
+        Recipe,
+        {
+            "name": "small",
+            "data": {"tokenizer_kind": "words", "vocabulary": 40, "batches": {"tokens": 64}, **data},
+            "model": {"width": 8, "feed_forward": 8, "heads": 1, "encoder_layers": 1, "decoder_layers": 1},
+            "training": {"steps": 2},
+            "validation": {"metric": "bleu", "sentences": 5},
+        },
+    )
+
+
+def test_text_files_are_binarized_once_and_again_when_they_change(tmp_path: Path) -> None:
+    data = files(tmp_path)
+    first = run(small(data), tmp_path / "run")
+    assert first.model == tmp_path / "run" / "model"
+    assert set(first.result.scores) == {"loss", "bleu"}
+    cache = tmp_path / "run" / "train.ids"
+    stamp = cache.stat().st_mtime_ns
+    shared = small({**data, "cache": str(tmp_path / "run"), "tokenizer": str(tmp_path / "run" / "tokenizer.model")})
+    run(shared, tmp_path / "two")
+    assert cache.stat().st_mtime_ns == stamp
+    files(tmp_path, lines=50)
+    run(shared, tmp_path / "three")
+    assert cache.stat().st_mtime_ns != stamp
+
+
+def test_a_recipe_survives_being_written_and_read(tmp_path: Path) -> None:
+    for path in RECIPES:
+        recipe = read_recipe(path, {})
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(as_dict(recipe), sort_keys=False))
+        assert read_recipe(tmp_path / "recipe.yaml", {}) == recipe

@@ -1,0 +1,140 @@
+"""The translator: order, empty lines, batches and options, from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import longstride
+from longstride.contract import Decoded, OptionError, Source
+from longstride.tasks.toys import SYMBOLS
+from longstride.text.tokenizer import WordsTokenizer
+from longstride.translator import Translator, check_device, make_runner
+from tests.folders import LONGEST, edit_config, words, write_folder
+
+LINE = st.lists(st.sampled_from([*SYMBOLS, "unknown"]), max_size=8).map(" ".join)
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
+    folder = write_folder(tmp_path_factory.mktemp("translator") / "model")
+    return longstride.load(folder, device="cpu", precision="fp64")
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(LINE, max_size=12), batch=st.integers(1, 5), decoder=st.sampled_from(["greedy", "beam"]))
+def test_many_lines_are_each_line_alone(translator: Translator, lines: list[str], batch: int, decoder: str) -> None:
+    together = translator.translate(lines, decoder, batch=batch)
+    assert [one.text for one in together] == [translator.translate(line, decoder) for line in lines]
+    assert all(str(one) == one.text for one in together)
+
+
+def test_a_line_gives_a_line_and_a_list_a_list(translator: Translator) -> None:
+    assert isinstance(translator.translate("a b"), str)
+    assert [type(one).__name__ for one in translator.translate(["a b", ""])] == ["Translation", "Translation"]
+    assert translator.translate([]) == []
+    assert translator.translate("") == ""
+
+
+@pytest.mark.parametrize("decoder", ["greedy", "beam"])
+def test_traces_replay_to_tokens(translator: Translator, decoder: str) -> None:
+    for one in translator.translate(["a b c", "d", "t s r"], decoder, trace=True, batch=2):
+        assert one.trace is not None
+        assert tuple(one.trace.replay()) == one.tokens
+        assert one.trace.committed == len(one.tokens) + 1
+    assert translator.translate(["a"], decoder)[0].trace is None
+
+
+def test_n_best_come_best_first(translator: Translator) -> None:
+    best = translator.translate(["a b c"], "beam", width=4, n_best=3)[0]
+    scores = [hypothesis.score for hypothesis in best.n_best]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert best.score == scores[0]
+
+
+def test_whoever_watches_sees_every_sentence_once(translator: Translator) -> None:
+    seen: list[Decoded] = []
+    translator.translate(["a", "", "b c", "d e f"], watch=seen.append)
+    assert sum(len(decoded.hypotheses) for decoded in seen) == 3
+    assert all(decoded.calls > 0 for decoded in seen)
+
+
+def test_long_lines_are_cut_and_told(translator: Translator) -> None:
+    long = " ".join("ab" * LONGEST)
+    with pytest.warns(UserWarning, match=rf"line 1 has {2 * LONGEST} tokens and was cut .* {LONGEST - 1}\."):
+        cut = translator.translate(long)
+    assert cut == translator.translate(" ".join(long.split()[: LONGEST - 1]))
+    said: list[str] = []
+    translator.translate(["a", long], warn=said.append, first_line=11)
+    assert [message.split(" has ")[0] for message in said] == ["line 12"]
+
+
+def test_outputs_never_outgrow_the_positions(translator: Translator) -> None:
+    full = translator.translate(["a b c d e f"], max_length=1000, max_extra=1000, min_length=LONGEST - 1)
+    assert len(full[0].tokens) == LONGEST - 1
+
+
+def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None:
+    decoder, limits = translator.decoder("beam", width="3", max_length=5)
+    assert "width:3" in decoder.signature
+    assert limits.max_length == 5
+    with pytest.raises(OptionError, match=r"has no option 'breadth'; its options are .*width.*max_length"):
+        translator.decoder("beam", breadth=3)
+    with pytest.raises(OptionError, match="has no option 'name'"):
+        translator.decoder("beam", name=3)
+    with pytest.raises(OptionError, match="has no decoder 'beem'; it has greedy, beam"):
+        translator.translate("a", "beem")
+    with pytest.raises(OptionError, match="batch expects 1 or more, found 0"):
+        translator.translate("a", batch=0)
+
+
+def test_defaults_in_the_folder_are_below_what_is_asked(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "model")
+    edit_config(folder, "decoders", "beam", "defaults", value={"width": 2, "max_length": 7})
+    translator = longstride.load(folder, device="cpu")
+    decoder, limits = translator.decoder("beam")
+    assert "width:2" in decoder.signature
+    assert limits.max_length == 7
+    assert "width:6" in translator.decoder("beam", width=6)[0].signature
+
+
+def test_an_ensemble_of_one_model_twice_is_that_model(translator: Translator) -> None:
+    decoder, limits = translator.ensemble([translator], width=3)
+    single, _ = translator.decoder("beam", width=3)
+    source = Source.of(translator.encode(["a b c", "d e"]))
+    assert decoder.decode(source, limits).tokens == single.decode(source, limits).tokens
+
+
+def test_an_ensemble_wants_one_vocabulary(translator: Translator, tmp_path: Path) -> None:
+    other = write_folder(tmp_path / "other", tokenizer=WordsTokenizer([*words()._words, "extra"]))
+    with pytest.raises(OptionError, match="one vocabulary"):
+        translator.ensemble([longstride.load(other, device="cpu")])
+
+
+def test_devices_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_device("cpu") == torch.device("cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert check_device("auto") == check_device("cuda") == torch.device("cuda:0")
+    assert check_device("cuda:1") == torch.device("cuda:1")
+    with pytest.raises(OptionError, match="cuda:2 was asked for, but PyTorch finds 2 CUDA devices"):
+        check_device("cuda:2")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert check_device("auto") == torch.device("cpu")
+    for name in ("cuda", "mps", "meta", "tpu", "", "cpu:3"):
+        with pytest.raises(OptionError, match="device"):
+            check_device(name)
+    with pytest.raises(OptionError, match="precision expects fp32, fp16, bf16 or fp64, found 'int3'"):
+        make_runner("cpu", "int3")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32", "fp64"])
+def test_every_precision_translates(translator: Translator, precision: str) -> None:
+    loaded = longstride.load(translator.folder.path, device="cpu", precision=precision)  # type: ignore[arg-type]
+    assert len(loaded.translate(["a b c", "d"], "beam")) == 2
+    assert f"|{precision}|" in loaded.decoder()[0].signature
