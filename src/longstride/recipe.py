@@ -22,6 +22,7 @@ from longstride.contract import EOS, RESERVED, InputError, Limits, OptionError, 
 from longstride.contract.options import as_dict, parse
 from longstride.contract.running import DTYPES
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
+from longstride.nn.backends import avoid_planned_attention
 from longstride.nn.options import TransformerOptions
 from longstride.registry import DECODERS, OBJECTIVES, PARTS, find
 from longstride.runtime.eager import EagerRunner
@@ -114,6 +115,7 @@ def run(
     """Train as the recipe says; interrupted or out of time, `resume` goes on from the newest checkpoint."""
     check(recipe)
     tell = reporter or Silent()
+    avoid_planned_attention()
     team = join(torch.device(device))
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(recipe.data, folder, tell) if team.leads else None

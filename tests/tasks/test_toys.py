@@ -41,7 +41,7 @@ def test_copy_and_reverse_do_what_they_say() -> None:
         assert target == source
     for source, target in generate("reverse", 100):
         symbols = source.split(" ")
-        assert 3 <= len(symbols) <= 10
+        assert 3 <= len(symbols) <= 8
         assert set(symbols) <= set(SYMBOLS)
         assert target.split(" ") == symbols[::-1]
 

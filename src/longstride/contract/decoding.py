@@ -35,8 +35,8 @@ class Source:
         lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.int64)
         widest = max(int(lengths.max()) if len(sentences) else 0, longest or 0)
         ids = torch.full((len(sentences), widest), PAD, dtype=torch.int64)
-        for row, sentence in enumerate(sentences):
-            ids[row, : len(sentence)] = torch.tensor(sentence, dtype=torch.int64)
+        flat = [token for sentence in sentences for token in sentence]
+        ids[torch.arange(widest) < lengths[:, None]] = torch.tensor(flat, dtype=torch.int64)
         return Source(ids, lengths)
 
     @property

@@ -8,6 +8,7 @@ import torch
 
 from longstride.contract import OptionError, Precision, Program, Runner
 from longstride.contract.running import M
+from longstride.nn.backends import avoid_planned_attention
 
 
 class EagerRunner(Runner):
@@ -20,6 +21,7 @@ class EagerRunner(Runner):
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise OptionError(f"device {device} was asked for, but PyTorch finds no CUDA device here; use cpu.")
         self.precision = precision
+        avoid_planned_attention()
 
     def place(self, module: M) -> M:
         """Move, convert, and switch dropout off."""

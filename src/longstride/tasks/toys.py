@@ -18,7 +18,7 @@ Task = Literal["copy", "reverse", "numbers"]
 Split = Literal["train", "valid", "test"]
 
 SYMBOLS = "abcdefghijklmnopqrst"
-_SHORTEST, _LONGEST = 3, 10
+_SHORTEST, _LONGEST = 3, 8
 _PARTS = 50
 """Of so many parts of all sources, by their hash, one is for validation and one for testing."""
 _PATIENCE = 20_000
