@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,7 +113,10 @@ def bar(what: str, total: int | None) -> Iterator[Bar]:
 
 
 def commit() -> tuple[str, bool]:
-    """The commit of the code that runs, and whether it was changed since; empty where it is no checkout."""
+    """The commit of the code that runs, and whether it was changed since.
+
+    Where the code is no checkout (a copy on another machine), the variable LONGSTRIDE_COMMIT may name it.
+    """
     here = Path(__file__).parent
     try:
         found = subprocess.run(
@@ -125,5 +129,5 @@ def commit() -> tuple[str, bool]:
             check=True,
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return "", False
+        return os.environ.get("LONGSTRIDE_COMMIT", ""), False
     return found, bool(changes)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
+from longstride.bench.records import Distillation, append_records
 from longstride.cli.console import Bar, say
 from longstride.cli.options import DecoderName, Device, Precision, Runtime, Set, open_model, settings
-from longstride.contract import EOS, OptionError
+from longstride.cli.provenance import origin_on
+from longstride.contract import EOS, OptionError, WorkError
 from longstride.contract.options import parse
 from longstride.distillation.distill import Progress
 from longstride.distillation.distill import distill as run
 from longstride.distillation.options import DistillOptions
 from longstride.distillation.teacher import Teacher
+from longstride.text.corpus import read_lines
+from longstride.text.files import file_sha256
+from longstride.translator import check_device
 
 
 def distill(
@@ -30,9 +40,22 @@ def distill(
     precision: Precision = "fp32",
     device: Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the shards that are missing.")] = False,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that share the work; two or three keep a large GPU busy.")
+    ] = 1,
+    record: Annotated[Path | None, typer.Option(help="Append a record when done to this file (JSON lines).")] = None,
 ) -> None:
     """Decode a training set with a teacher."""
     chosen = parse(DistillOptions, settings(option), "--option")
+    begun = time.monotonic()
+    if processes > 1:
+        said = ["-i", str(input), "-o", str(output), "--runtime", runtime, "--precision", precision, "--device", device]
+        said += [part for path in model for part in ("-m", path)] + ["--decoder", decoder or "beam", "--resume"]
+        said += [part for one in set or [] for part in ("--set", one)]
+        said += [part for one in option or [] if not one.startswith("shards=") for part in ("--option", one)]
+        shards = -(-sum(1 for _ in read_lines(input)) // chosen.shard_lines)
+        share_out(said, chosen.shards.of(shards), processes)
+        resume = True
     teacher = make_teacher(model, decoder or "beam", settings(set), runtime, precision, device)
     bars: list[Bar] = []
 
@@ -51,6 +74,58 @@ def distill(
         say(f"{outcome.complete} of {outcome.shards} shards are there; run again with --resume for the rest.")
     else:
         say(f"Distilled corpus with its manifest: {output}")
+        if record is not None:
+            minutes = (time.monotonic() - begun) / 60
+            append_records(record, [_record(outcome.manifest, output, model, teacher, minutes, processes, device)])
+
+
+def share_out(arguments: list[str], shards: range, processes: int) -> None:
+    """Run the same command in several processes, each on its own run of shards; if one fails, all stop."""
+    bounds = [shards.start + len(shards) * part // processes for part in range(processes + 1)]
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "longstride", "distill", *arguments, "--option", f"shards={first}:{last}"]
+        )
+        for first, last in itertools.pairwise(bounds)
+        if last > first
+    ]
+    try:
+        while any(worker.poll() is None for worker in workers):
+            if failed := [worker for worker in workers if worker.poll() not in (None, 0)]:
+                raise WorkError(f"one of {len(workers)} processes failed with exit code {failed[0].returncode}.")
+            time.sleep(0.2)
+        if failed := [worker for worker in workers if worker.returncode]:
+            raise WorkError(f"one of {len(workers)} processes failed with exit code {failed[0].returncode}.")
+    finally:
+        for worker in workers:
+            if worker.poll() is None:
+                worker.terminate()
+        for worker in workers:
+            worker.wait()
+
+
+def _record(
+    manifest: dict[str, Any],
+    output: Path,
+    models: list[str],
+    teacher: Teacher,
+    minutes: float,
+    processes: int,
+    device: str,
+) -> Distillation:
+    name = ", ".join(Path(model).name for model in models)
+    return Distillation(
+        origin=origin_on(f"distillation by {name}", torch.device(check_device(device))),
+        name=str(manifest["source"]),
+        teacher=name,
+        decoder=teacher.signature,
+        sentences=int(manifest["kept"]) + int(manifest["dropped"]),
+        minutes=minutes,
+        manifest_hash=file_sha256(output / "manifest.json"),
+        dropped=int(manifest["dropped"]),
+        tokens=int(manifest["tokens"]),
+        notes={"processes": processes, "degenerate": manifest["degenerate"], "process_minutes": manifest["minutes"]},
+    )
 
 
 def make_teacher(

@@ -6,6 +6,8 @@ import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
+import torch
+
 from longstride.bench.machine import describe_machine
 from longstride.bench.records import ModelTag, Origin
 from longstride.cli.console import commit
@@ -16,9 +18,14 @@ from longstride.version import __version__
 
 def origin_of(experiment: str, translator: Translator) -> Origin:
     """This run of this code on the device that the translator uses, beginning now."""
+    return origin_on(experiment, translator.runner.device)
+
+
+def origin_on(experiment: str, device: torch.device) -> Origin:
+    """This run of this code on a device, now."""
     made_by, dirty = commit()
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    machine = describe_machine(translator.runner.device)
+    machine = describe_machine(device)
     return Origin(experiment, uuid.uuid4().hex[:12], now, made_by, dirty, __version__, machine)
 
 

@@ -11,12 +11,16 @@ import torch
 import typer
 import yaml
 
+from longstride.bench.records import Training, append_records
 from longstride.cli.console import commit, err, say
 from longstride.cli.options import Device, Set, settings
+from longstride.cli.provenance import origin_on
 from longstride.contract import InputError, UsageError
 from longstride.contract.options import as_dict, merged, parse
+from longstride.model_folder import ModelFolder
 from longstride.recipe import Outcome, Recipe, check
 from longstride.recipe import run as run_recipe
+from longstride.tasks.score import Score
 from longstride.text.files import written_whole
 from longstride.training.checkpoints import latest
 from longstride.training.metrics import Record, TrainingRecord
@@ -31,6 +35,9 @@ def train(
         bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")
     ] = False,
     device: Device = "auto",
+    record: Annotated[
+        Path | None, typer.Option(help="Append a record of the finished run to this file (JSON lines).")
+    ] = None,
 ) -> None:
     """Train a model as a recipe says."""
     read = read_recipe(recipe, settings(set))
@@ -49,6 +56,8 @@ def train(
     finally:
         reporter.close()
     _tell(outcome, output)
+    if record is not None and outcome.model is not None:
+        append_records(record, [_record(read, recipe, outcome, device)])
     if outcome.result.interrupted:
         sys.exit(130)
 
@@ -69,6 +78,30 @@ def read_recipe(path: Path, changes: dict[str, Any]) -> Recipe:
 def device_name(device: str) -> str:
     """As a person knows it."""
     return torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU"
+
+
+def _record(read: Recipe, path: Path, outcome: Outcome, device: str) -> Training:
+    result = outcome.result
+    scores = tuple(Score(f"validation {name}", value, "") for name, value in result.scores.items())
+    data = read.data.task if read.data.task != "files" else Path(read.data.train_target).name
+    return Training(
+        origin=origin_on(read.name, torch.device(device)),
+        name=read.name,
+        recipe=path.name,
+        parameters=outcome.parameters,
+        steps=result.step,
+        minutes=result.seconds / 60,
+        tokens_per_second=result.steady_tokens_per_second or result.tokens_per_second,
+        scores=scores,
+        data=data,
+        epochs=float(result.epoch),
+        model_hash=ModelFolder(outcome.model).sha256 if outcome.model else "",
+        notes={
+            "tokens_per_second_with_everything": result.tokens_per_second,
+            "peak_memory": result.peak_memory,
+            "averaged_updates": list(result.averaged),
+        },
+    )
 
 
 def _tell(outcome: Outcome, output: Path) -> None:
