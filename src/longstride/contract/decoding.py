@@ -114,6 +114,8 @@ class Step:
     """False: a later step may overwrite these positions"""
     calls: int = 1
     """Model calls this iteration made for the whole table"""
+    draft: Tensor | None = None
+    """[slots, block] what was proposed, the first `drafted` columns of each row; None where nothing ever is"""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ class Event:
     drafted: int
     accepted: int
     final: bool
+    draft: tuple[int, ...] = ()
+    """what was proposed, accepted or not"""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,15 @@ class Trace:
         """Tokens made final in all, EOS counted."""
         return sum(self.committed_per_step)
 
+    @property
+    def mean_block(self) -> float:
+        """Tokens committed per iteration that had a draft to verify; without drafts, per iteration.
+
+        A call that only proposes is left out, so that one head gives 1.00, as the blockwise paper counts.
+        """
+        verified = [event for event in self.events if event.drafted] or list(self.events)
+        return sum(len(event.ids) for event in verified) / len(verified) if verified else 0.0
+
     def replay(self) -> list[int]:
         """The output, by carrying out the final writes: ids in order of position, without EOS."""
         cells = {
@@ -76,7 +87,13 @@ class Trace:
             "drafted": self.drafted,
             "accepted": self.accepted,
             "steps": [
-                {"positions": list(e.positions), "ids": list(e.ids), "drafted": e.drafted, "accepted": e.accepted}
+                {
+                    "positions": list(e.positions),
+                    "ids": list(e.ids),
+                    "drafted": e.drafted,
+                    "accepted": e.accepted,
+                    "draft": list(e.draft),
+                }
                 for e in self.events
             ],
         }
@@ -94,6 +111,7 @@ class TraceBuilder:
         tickets = step.ticket.tolist()
         positions, ids, written = step.position.tolist(), step.ids.tolist(), step.written.tolist()
         drafted, accepted = step.drafted.tolist(), step.accepted.tolist()
+        drafts = step.draft.tolist() if step.draft is not None else None
         for slot, live in enumerate(active):
             if not live:
                 continue
@@ -104,6 +122,7 @@ class TraceBuilder:
                 drafted[slot],
                 accepted[slot],
                 step.final,
+                tuple(drafts[slot][: drafted[slot]]) if drafts is not None else (),
             )
             self._events.setdefault(tickets[slot], []).append(event)
 

@@ -31,6 +31,8 @@ class Memory:
     """[layers, rows, heads, source, head]"""
     visible: Tensor
     """[rows, source] bool"""
+    states: Tensor | None = None
+    """[rows, source, width] the encoder's output itself, where somebody else reads it too; tables do not keep it"""
 
     @staticmethod
     def empty(layers: int, rows: int, heads: int, source: int, head: int, like: Tensor) -> Memory:
@@ -42,7 +44,8 @@ class Memory:
 
     def first(self, rows: int) -> Memory:
         """The first rows alone."""
-        return Memory(self.keys[:, :rows], self.values[:, :rows], self.visible[:rows])
+        states = None if self.states is None else self.states[:rows]
+        return Memory(self.keys[:, :rows], self.values[:, :rows], self.visible[:rows], states)
 
     def select(self, rows: Tensor) -> Memory:
         """Some rows alone."""

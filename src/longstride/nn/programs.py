@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from longstride.contract import Program
@@ -12,6 +14,19 @@ from longstride.nn.transformer import Transformer
 def remember(model: Transformer) -> Program:
     """(ids [rows, source], lengths [rows]) -> Memory"""
     return Program("remember", model.remember)
+
+
+def verify(model: Transformer, choose: Callable[[Tensor], Tensor] | None = None) -> Program:
+    """(ids [rows, step], start [rows], cache, memory) -> logits [rows, step, vocabulary], hidden [rows, step, width]
+
+    `choose` changes hidden states before they are projected: a learned first head, say.
+    """
+
+    def function(ids: Tensor, start: Tensor, cache: Cache, memory: Memory) -> tuple[Tensor, Tensor]:
+        hidden = model.extend(ids, start, cache, memory)
+        return model.logits(hidden if choose is None else choose(hidden)), hidden
+
+    return Program("verify", function)
 
 
 def extend(model: Transformer) -> Program:

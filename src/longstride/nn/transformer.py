@@ -124,7 +124,7 @@ class Transformer(nn.Module):
         projected = [layer.cross.project_memory(memory) for layer in self.decoder_layers()]
         keys = torch.stack([keys for keys, _ in projected])
         values = torch.stack([values for _, values in projected])
-        return Memory(keys, values, visible)
+        return Memory(keys, values, visible, memory)
 
     def extend(
         self,

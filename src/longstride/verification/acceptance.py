@@ -1,14 +1,73 @@
-"""Verdicts as pure functions of tensors: how many drafted tokens stand, and what is committed."""
+"""Acceptance rules and verdicts as pure functions of tensors: how many drafted tokens stand, and what is committed.
+
+A rule looks, per slot, at the verifier's top-1 id and log-probability, at the β-th log-probability and at the drafted
+token's own: nothing more leaves the model.
+
+    exact           the drafted token is the verifier's own choice: the output is greedy's, whatever was drafted
+    top:B           it is among the verifier's B best (blockwise, section 5.1)
+    top:B,gap:T     and no more than T less likely, in log-probability, than the best (GAD++, Eq. 6 and 7)
+    distance:E      it is no further than E from the verifier's choice in an ordered vocabulary (blockwise, section 5.2)
+
+Eq. 6 is "not less likely than the β-th": ties pass. On top of any rule a minimum block ℓ commits at least ℓ tokens per
+iteration, the verifier's own included (blockwise, section 5.3), as far as there is a draft.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS
+from longstride.contract import EOS, OptionError
 from longstride.verification.drafting import Proposal
+
+FORBIDDEN = float("-inf")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a drafted token stands."""
+
+    kind: Literal["exact", "top", "distance"] = "exact"
+    beta: int = 1
+    gap: float = math.inf
+    distance: int = 0
+
+    form = "exact, top:B, top:B,gap:T or distance:E"
+
+    def __post_init__(self) -> None:
+        if self.beta < 1:
+            raise OptionError(f"top expects 1 or more candidates, found {self.beta}.")
+        if not self.gap >= 0:
+            raise OptionError(f"gap expects 0 or more, found {self.gap}.")
+        if self.distance < 0:
+            raise OptionError(f"distance expects 0 or more, found {self.distance}.")
+
+    @staticmethod
+    def from_text(text: str) -> Rule:
+        """Read ``exact``, ``top:3``, ``top:3,gap:1.0`` or ``distance:2``."""
+        parts = dict(part.strip().partition(":")[::2] for part in text.split(","))
+        try:
+            if set(parts) == {"exact"} and not parts["exact"]:
+                return Rule()
+            if set(parts) in ({"top"}, {"top", "gap"}):
+                return Rule("top", beta=int(parts["top"]), gap=float(parts.get("gap", "inf")))
+            if set(parts) == {"distance"}:
+                return Rule("distance", distance=int(parts["distance"]))
+        except ValueError:
+            pass
+        raise OptionError(f"expected {Rule.form}, found {text!r}.")
+
+    def __str__(self) -> str:
+        if self.kind == "top":
+            return f"top:{self.beta}" if math.isinf(self.gap) else f"top:{self.beta},gap:{self.gap}"
+        return f"distance:{self.distance}" if self.kind == "distance" else "exact"
+
+
+EXACT = Rule()
 
 
 @dataclass(frozen=True)
@@ -19,6 +78,10 @@ class Reading:
     """[rows, block + 1] the verifier's own choice after each prefix of the draft"""
     top_log_probability: Tensor
     """[rows, block + 1] and its log-probability"""
+    beta_log_probability: Tensor | None = None
+    """[rows, block] the β-th best log-probability; None where the rule is exact"""
+    draft_log_probability: Tensor | None = None
+    """[rows, block] of the drafted tokens, -inf where one may not stand; None where nobody asks"""
 
 
 @dataclass(frozen=True)
@@ -29,18 +92,47 @@ class Verdict:
     """[rows] drafted tokens that stand"""
     ids: Tensor
     """[rows, block + 1] accepted tokens, then the verifier's own"""
+    log_probability: Tensor
+    """[rows, block + 1] of ids, as far as they are committed"""
     committed: Tensor
     """[rows] how many of ids are committed: accepted + 1, or up to and with the first EOS"""
     ended: Tensor
     """[rows] bool: EOS was committed"""
 
 
-def exact(proposal: Proposal, reading: Reading) -> Tensor:
-    """[rows] length of the longest prefix of the draft that the verifier would have written itself."""
+def accept(rule: Rule, min_block: int, proposal: Proposal, reading: Reading) -> Tensor:
+    """[rows] how many drafted tokens stand: the longest prefix of the draft that the rule lets pass."""
     block = proposal.ids.shape[1]
     meant = torch.arange(block, device=proposal.ids.device) < proposal.count[:, None]
-    stands = meant & (proposal.ids == reading.top[:, :block])
-    return stands.cumprod(dim=1).sum(dim=1)
+    accepted = _prefix(meant & _stands(rule, proposal.ids, reading))
+    if min_block > 1:
+        assert reading.draft_log_probability is not None
+        possible = _prefix(meant & (reading.draft_log_probability > FORBIDDEN))
+        accepted = torch.maximum(accepted, possible.clamp(max=min_block - 1))
+    return accepted
+
+
+def _stands(rule: Rule, draft: Tensor, reading: Reading) -> Tensor:
+    """[rows, block] bool, each slot by itself."""
+    block = draft.shape[1]
+    top = reading.top[:, :block]
+    if rule.kind == "exact":
+        return draft == top
+    assert reading.draft_log_probability is not None
+    allowed = reading.draft_log_probability > FORBIDDEN
+    if rule.kind == "distance":
+        # The end is a decision, not a point of the ordered space: it must be the verifier's own.
+        near = (draft - top).abs() <= rule.distance
+        return allowed & torch.where((draft == EOS) | (top == EOS), draft == top, near)
+    assert reading.beta_log_probability is not None
+    among_best = reading.draft_log_probability >= reading.beta_log_probability  # Eq. 6
+    close = reading.top_log_probability[:, :block] - reading.draft_log_probability <= rule.gap  # Eq. 7
+    return allowed & among_best & close
+
+
+def _prefix(flags: Tensor) -> Tensor:
+    """[rows, block] bool -> [rows] how many are True before the first that is not"""
+    return flags.cumprod(dim=1).sum(dim=1)
 
 
 def commit(proposal: Proposal, reading: Reading, accepted: Tensor) -> Verdict:
@@ -48,11 +140,15 @@ def commit(proposal: Proposal, reading: Reading, accepted: Tensor) -> Verdict:
     block = proposal.ids.shape[1]
     columns = torch.arange(block + 1, device=accepted.device)
     drafted = torch.cat([proposal.ids, reading.top[:, block:]], dim=1)
-    ids = torch.where(columns < accepted[:, None], drafted, reading.top)
+    from_draft = columns < accepted[:, None]
+    ids = torch.where(from_draft, drafted, reading.top)
+    log_probability = reading.top_log_probability
+    if reading.draft_log_probability is not None:
+        of_draft = torch.cat([reading.draft_log_probability, log_probability[:, block:]], dim=1)
+        log_probability = torch.where(from_draft, of_draft, log_probability)
     ends = (ids == EOS) & (columns <= accepted[:, None])
     ended = ends.any(dim=1)
     first = ends.to(torch.int64).argmax(dim=1)
     committed = torch.where(ended, first, accepted) + 1
     # What lies behind an EOS inside the draft was never accepted.
-    accepted = torch.minimum(accepted, committed)
-    return Verdict(accepted, ids, committed, ended)
+    return Verdict(torch.minimum(accepted, committed), ids, log_probability, committed, ended)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Source
+from longstride.nn.cache import Memory
 
 
 @dataclass(frozen=True)
@@ -43,22 +44,27 @@ class Drafter(ABC):
 
     block: int
     """How many tokens a proposal holds at most. The step's width is one more: the verifier's own token."""
+    calls: int = 0
+    """Model calls that one proposal costs, beside the verifier's."""
 
     @abstractmethod
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Any:
         """An empty state for a table of rows."""
 
     @abstractmethod
-    def admit(self, state: Any, rows: Tensor, source: Source) -> None:
-        """New sentences were put into these rows."""
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
+        """New sentences were put into rows [n]; `memory`, with its states, is the verifier's of these n."""
 
     @abstractmethod
-    def propose(self, state: Any, view: View) -> Proposal:
-        """Tokens for every row."""
+    def propose(self, state: Any, view: View, block: int) -> Proposal:
+        """Up to `block` tokens for every row, as a proposal of exactly `block` columns."""
 
     @abstractmethod
-    def observe(self, state: Any, accepted: Tensor, view: View) -> None:
-        """How many of the proposed tokens stood, and the outputs they led to."""
+    def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
+        """How many of the proposed tokens stood ([rows]) and the outputs they led to.
+
+        `hidden` [rows, width] is the verifier's last state at the slot that gave each row's newest token.
+        """
 
 
 class NoDraft(Drafter):
@@ -73,13 +79,13 @@ class NoDraft(Drafter):
             torch.zeros(rows, dtype=torch.int64, device=device),
         )
 
-    def admit(self, state: Any, rows: Tensor, source: Source) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
         """Nothing to remember."""
 
-    def propose(self, state: Any, view: View) -> Proposal:
+    def propose(self, state: Any, view: View, block: int) -> Proposal:
         """Nothing."""
         assert isinstance(state, Proposal)
         return state
 
-    def observe(self, state: Any, accepted: Tensor, view: View) -> None:
+    def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
         """Nothing to learn."""

@@ -8,15 +8,32 @@ there is only tensor code over all rows; the host reads one flag per row.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from longstride.contract import START, Finished, Hypothesis, Limits, Runner, Session, Source, Step
+from longstride.contract import START, Finished, Hypothesis, Limits, Program, Runner, Session, Source, Step
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
-from longstride.verification import acceptance
+from longstride.verification.acceptance import EXACT, Rule, accept, commit
+from longstride.verification.block_size import next_block
 from longstride.verification.drafting import Drafter, View
 from longstride.verification.reading import forbidden_ids, read
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How drafts are judged and how long they are."""
+
+    rule: Rule = EXACT
+    min_block: int = 1
+    """commit at least so many tokens per iteration, the verifier's own included"""
+    adaptive: bool = False
+    """let the block follow how recent drafts fared"""
+
+
+STRICT = Policy()
 
 
 class VerificationSession(Session):
@@ -24,7 +41,15 @@ class VerificationSession(Session):
 
     @torch.inference_mode()
     def __init__(
-        self, model: Transformer, runner: Runner, drafter: Drafter, capacity: int, limits: Limits, longest_source: int
+        self,
+        model: Transformer,
+        runner: Runner,
+        drafter: Drafter,
+        capacity: int,
+        limits: Limits,
+        longest_source: int,
+        policy: Policy = STRICT,
+        verify: Program | None = None,
     ) -> None:
         self.capacity = capacity
         self.calls = 0
@@ -33,7 +58,12 @@ class VerificationSession(Session):
         self._limits = limits
         self._longest_source = longest_source
         self._remember = programs.remember(model)
-        self._extend = programs.extend(model)
+        self._verify = verify or programs.verify(model)
+        self._policy = policy
+        self._block = drafter.block
+        # Only a rule that tolerates more than the verifier's own choice needs to read the drafted tokens.
+        self._reads_draft = drafter.block > 0 and (policy.rule.kind != "exact" or policy.min_block > 1)
+        self._recent: tuple[Tensor, Tensor] | None = None  # accepted and drafted of the last iteration
         # Encoding in equal portions keeps a sentence's bits independent of who is admitted beside it.
         self._portion = max(1, capacity // 4)
 
@@ -87,45 +117,63 @@ class VerificationSession(Session):
         memory = self._runner.call(self._remember, ids.to(device), lengths.to(device))
         self.calls += 1
         index = torch.tensor(rows, device=device)
-        self._memory.put(index, memory.first(source.rows))
-        self._drafter.admit(
-            self._state, index, Source(ids[: source.rows].to(device), lengths[: source.rows].to(device))
-        )
+        memory = memory.first(source.rows)
+        self._memory.put(index, memory)
+        here = Source(ids[: source.rows].to(device), lengths[: source.rows].to(device))
+        self._drafter.admit(self._state, index, here, memory)
 
     @torch.inference_mode()
     def advance(self) -> Step:
         """Draft, verify, commit."""
         active = ~self._done
         before = torch.where(active, self._length, 0)  # idle rows idle at the front, where there is room
-        view = View(self._tokens, before, active)
-        proposal = self._drafter.propose(self._state, view)
+        proposal = self._drafter.propose(self._state, View(self._tokens, before, active), self._block)
 
         last = self._tokens.gather(1, (before - 1).clamp(min=0)[:, None])
         last = torch.where(before[:, None] == 0, START, last)
         ids = torch.cat([last, proposal.ids], dim=1)
-        logits = self._runner.call(self._extend, ids, before, self._cache, self._memory)
-        self.calls += 1
+        logits, hidden = self._runner.call(self._verify, ids, before, self._cache, self._memory)
+        calls = 1 + self._drafter.calls
+        self.calls += calls
 
-        positions = before[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        reading = read(logits, positions, self._longest, self._forbidden, self._limits.min_length)
-        verdict = acceptance.commit(proposal, reading, acceptance.exact(proposal, reading))
-        written = (torch.arange(ids.shape[1], device=ids.device) < verdict.committed[:, None]) & active[:, None]
-        self._commit(positions, verdict.ids, written, reading.top_log_probability)
+        columns = torch.arange(ids.shape[1], device=ids.device)
+        positions = before[:, None] + columns
+        rule = self._policy.rule
+        draft = proposal.ids if self._reads_draft else None
+        reading = read(logits, positions, self._longest, self._forbidden, self._limits.min_length, rule, draft)
+        verdict = commit(proposal, reading, accept(rule, self._policy.min_block, proposal, reading))
+        written = (columns < verdict.committed[:, None]) & active[:, None]
+        self._write(positions, verdict.ids, written, verdict.log_probability)
         self._done = self._done | (active & verdict.ended)
         accepted = torch.where(active, verdict.accepted, 0)
-        self._drafter.observe(self._state, accepted, View(self._tokens, self._length, ~self._done))
+        newest = (verdict.committed - 1)[:, None, None].expand(-1, 1, hidden.shape[2])
+        view = View(self._tokens, self._length, ~self._done)
+        self._drafter.observe(self._state, accepted, view, hidden.gather(1, newest)[:, 0])
         drafted = torch.where(active, proposal.count, 0)
-        return Step(self._ticket, active, positions, verdict.ids, written, drafted, accepted)
+        self._recent = (accepted, drafted)
+        return Step(
+            self._ticket, active, positions, verdict.ids, written, drafted, accepted, calls=calls, draft=proposal.ids
+        )
 
-    def _commit(self, positions: Tensor, ids: Tensor, written: Tensor, log_probability: Tensor) -> None:
+    def _write(self, positions: Tensor, ids: Tensor, written: Tensor, log_probability: Tensor) -> None:
         kept = self._tokens.gather(1, positions)
         self._tokens = self._tokens.scatter(1, positions, torch.where(written, ids, kept))
         self._length = self._length + written.sum(dim=1)
-        self._log_probability = self._log_probability + (log_probability * written).sum(dim=1)
+        self._log_probability = self._log_probability + torch.where(written, log_probability, 0).sum(dim=1)
+
+    def _adapt(self) -> None:
+        """Choose the next block from the last iteration, over the rows that had a draft."""
+        if not self._policy.adaptive or self._recent is None:
+            return
+        accepted, drafted = (tensor.tolist() for tensor in self._recent)
+        stood = [count for count, meant in zip(accepted, drafted, strict=True) if meant]
+        if stood:
+            self._block = next_block(self._block, self._drafter.block, sum(stood) / len(stood))
 
     @torch.inference_mode()
     def take_finished(self) -> list[Finished]:
         """Read the flags of all rows, and the outputs of those that are done."""
+        self._adapt()
         done = self._done.tolist()
         rows = [row for row, held in enumerate(self._held) if held is not None and done[row]]
         if not rows:

@@ -1,0 +1,212 @@
+"""The one loop: whatever is drafted, exact acceptance gives greedy's output, token for token."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longstride.contract import EOS, Decoded, Decoder, Limits, OptionError, Session, Source
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Greedy
+from longstride.verification.acceptance import Rule
+from longstride.verification.block_size import next_block
+from longstride.verification.session import STRICT, Policy, VerificationSession
+from tests.decoding.scripted import Scripted, always_wrong, at_random, half_right, oracle
+from tests.decoding.test_greedy import LIMITS
+from tests.models import random_source, tiny_model
+
+RUNNER = EagerRunner(precision="fp64")
+VOCABULARY = 11
+
+
+class Verified(Decoder):
+    name = "verified"
+
+    def __init__(self, model: Any, drafter: Scripted, policy: Policy = STRICT) -> None:
+        self.model, self.drafter, self.policy = model, drafter, policy
+
+    @property
+    def signature(self) -> str:
+        return "verified"
+
+    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        return VerificationSession(self.model, RUNNER, self.drafter, capacity, limits, longest_source, self.policy)
+
+
+def sentences(source: Source) -> list[tuple[int, ...]]:
+    return [tuple(source.ids[row, : source.lengths[row]].tolist()) for row in range(source.rows)]
+
+
+def greedy_of(model: Any, source: Source, limits: Limits) -> tuple[Decoded, dict[tuple[int, ...], list[int]]]:
+    decoded = Greedy(model, RUNNER).decode(source, limits)
+    return decoded, dict(zip(sentences(source), decoded.tokens, strict=True))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 5),
+    capacity=st.integers(1, 5),
+    block=st.integers(0, 6),
+    limits=LIMITS,
+    drafter=st.sampled_from(["random", "oracle", "wrong", "empty", "all-eos", "half", "always-same"]),
+    adaptive=st.booleans(),
+)
+def test_exact_acceptance_is_greedy_for_any_drafter(seed, rows, capacity, block, limits, drafter, adaptive):
+    model = tiny_model(seed, sharpness=2.0)
+    source = random_source(rows, 6, seed=seed)
+    greedy, outputs = greedy_of(model, source, limits)
+    script = {
+        "random": at_random(seed, VOCABULARY),
+        "oracle": oracle(outputs),
+        "wrong": always_wrong(outputs, VOCABULARY),
+        "empty": lambda source, prefix, block: [],
+        "all-eos": lambda source, prefix, block: [EOS] * block,
+        "half": half_right(outputs, seed, VOCABULARY),
+        "always-same": lambda source, prefix, block: [6] * block,
+    }[drafter]
+    decoder = Verified(model, Scripted(block, script), Policy(adaptive=adaptive))
+    decoded = decoder.decode(source, limits, capacity=capacity, trace=True)
+    assert decoded.tokens == greedy.tokens
+    assert decoded.scores == pytest.approx(greedy.scores, abs=1e-9)
+    for trace, tokens in zip(decoded.traces, decoded.tokens, strict=True):
+        assert trace.replay() == tokens
+        assert all(event.accepted <= event.drafted for event in trace.events)
+        assert trace.committed == len(tokens) + 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), block=st.integers(0, 7))
+def test_an_oracle_needs_as_few_iterations_as_can_be(seed, block):
+    model = tiny_model(seed, sharpness=2.0)
+    source = random_source(4, 6, seed=seed)
+    _, outputs = greedy_of(model, source, Limits())
+    decoded = Verified(model, Scripted(block, oracle(outputs))).decode(source, trace=True)
+    for trace, tokens in zip(decoded.traces, decoded.tokens, strict=True):
+        assert trace.iterations == math.ceil((len(tokens) + 1) / (block + 1))
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), block=st.integers(1, 5))
+def test_an_always_wrong_drafter_costs_one_iteration_per_token(seed, block):
+    model = tiny_model(seed, sharpness=2.0)
+    source = random_source(3, 6, seed=seed)
+    _, outputs = greedy_of(model, source, Limits())
+    decoded = Verified(model, Scripted(block, always_wrong(outputs, VOCABULARY))).decode(source, trace=True)
+    for trace, tokens in zip(decoded.traces, decoded.tokens, strict=True):
+        assert trace.iterations == len(tokens) + 1
+        assert trace.accepted == 0
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 10_000), rows=st.integers(2, 5), rule=st.sampled_from(["top:2", "top:3,gap:1.0", "distance:1"])
+)
+def test_an_approximate_batch_equals_its_rows_one_by_one(seed, rows, rule):
+    model = tiny_model(seed, sharpness=1.0)
+    source = random_source(rows, 6, seed=seed)
+    _, outputs = greedy_of(model, source, Limits())
+
+    def script(source: tuple[int, ...], prefix: list[int], block: int) -> list[int]:
+        return half_right(outputs, hash((source, len(prefix))) % 1000, VOCABULARY)(source, prefix, block)
+
+    policy = Policy(Rule.from_text(rule))
+    together = Verified(model, Scripted(4, script), policy).decode(source).tokens
+    alone = [
+        Verified(model, Scripted(4, script), policy).decode(Source.of([ids])).tokens[0] for ids in sentences(source)
+    ]
+    assert together == alone
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), gap=st.sampled_from([0.0]), beta=st.integers(1, VOCABULARY))
+def test_a_gap_of_zero_is_exact(seed, gap, beta):
+    model = tiny_model(seed, sharpness=1.0)
+    source = random_source(4, 6, seed=seed)
+    greedy, outputs = greedy_of(model, source, Limits())
+    drafter = Scripted(4, half_right(outputs, seed, VOCABULARY))
+    assert Verified(model, drafter, Policy(Rule("top", beta, gap))).decode(source).tokens == greedy.tokens
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), block=st.integers(1, 5))
+def test_the_loosest_rule_accepts_everything(seed, block):
+    """Every token that may stand at all does, up to and with the first EOS."""
+    model = tiny_model(seed, sharpness=1.0)
+    source = random_source(3, 6, seed=seed)
+    drafter = Scripted(block, lambda source, prefix, block: ([5, 6, 7, 8, 9] * 2)[:block])
+    limits = Limits(max_length=12)
+    policy = Policy(Rule("top", VOCABULARY, math.inf))
+    decoded = Verified(model, drafter, policy).decode(source, limits, trace=True)
+    for trace in decoded.traces:
+        for event in trace.events:
+            assert event.accepted == event.drafted or len(event.ids) + event.positions[0] == 13
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), block=st.integers(1, 5), least=st.integers(1, 6))
+def test_a_minimum_block_commits_at_least_so_much(seed, block, least):
+    model = tiny_model(seed, sharpness=1.0)
+    source = random_source(3, 6, seed=seed)
+    drafter = Scripted(block, lambda source, prefix, block: [6, 7, 8, 9, 10][:block])
+    decoded = Verified(model, drafter, Policy(min_block=least)).decode(source, Limits(max_length=15), trace=True)
+    for trace in decoded.traces:
+        for event in trace.events[:-1]:
+            assert len(event.ids) >= min(least, block + 1)
+
+
+@pytest.mark.parametrize("text", ["exact", "top:3", "top:5,gap:3.0", "distance:2"])
+def test_a_rule_is_its_text(text):
+    assert str(Rule.from_text(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("top:0", "1 or more"),
+        ("top:3,gap:-1", "gap expects 0 or more"),
+        ("gap:1", "expected exact, top"),
+        ("nearly", "expected exact, top"),
+        ("top:x", "expected exact, top"),
+        ("distance:-1", "0 or more"),
+        ("top:2,gap:nan", "gap expects"),
+    ],
+)
+def test_a_bad_rule_is_refused(text, words):
+    with pytest.raises(OptionError, match=words):
+        Rule.from_text(text)
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.floats(0, 30))
+def test_the_next_block_stays_in_bounds_and_follows_acceptance(block, most, accepted):
+    block = min(block, most)
+    accepted = min(accepted, block)
+    assert 1 <= next_block(block, most, accepted) <= most
+    assert next_block(block, most, float(block)) >= block
+    assert next_block(block, most, 0.0) <= block
+
+
+def test_the_cache_after_rollback_equals_a_fresh_pass():
+    """Hostile drafts fill the cache with other tokens' keys; what is read later must be the accepted prefix's."""
+    model = tiny_model(4, sharpness=2.0)
+    source = random_source(1, 6, seed=4)
+    drafter = Scripted(5, at_random(4, VOCABULARY))
+    session = Verified(model, drafter).start(1, Limits(), source.longest)
+    session.admit(source)
+    for _ in range(4):
+        session.advance()
+        length = int(session._length[0])
+        tokens = session._tokens[0, :length].tolist()
+        if EOS in tokens:
+            break
+        cache = model.new_cache(1, session._cache.longest)
+        memory = model.remember(source.ids, source.lengths)
+        ids = torch.tensor([[2, *tokens[:-1]]])
+        model.extend(ids, torch.tensor([0]), cache, memory)
+        held = session._cache.keys[:, :, :, :length]
+        torch.testing.assert_close(held, cache.keys[:, :, :, :length], atol=1e-10, rtol=1e-10)
