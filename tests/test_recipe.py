@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from longstride.cli.train import read_recipe
 from longstride.contract.options import as_dict, parse
-from longstride.recipe import Recipe, _architecture, _objective, run
+from longstride.nn.options import TransformerOptions
+from longstride.nn.transformer import Transformer
+from longstride.recipe import Recipe, _objective, _plan, run
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
@@ -22,8 +25,10 @@ def test_there_are_recipes() -> None:
 @pytest.mark.parametrize("path", RECIPES, ids=[str(path.relative_to(ROOT / "recipes")) for path in RECIPES])
 def test_a_shipped_recipe_is_one(path: Path) -> None:
     recipe = read_recipe(path, {})
-    _architecture(recipe, recipe.data.vocabulary)
-    _objective(recipe)
+    kind, _ = _objective(recipe)
+    with torch.device("meta"):
+        base = {"model": Transformer(TransformerOptions(recipe.data.vocabulary))} if kind.needs_base else {}
+        kind.model(_plan(recipe, recipe.data.vocabulary, base))
     assert recipe.name
     assert recipe.about, "expected a recipe to say what it is for"
     assert len({read_recipe(other, {}).name for other in RECIPES}) == len(RECIPES)

@@ -23,8 +23,7 @@ from longstride.contract.options import as_dict, parse
 from longstride.contract.running import DTYPES
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.backends import avoid_planned_attention
-from longstride.nn.options import TransformerOptions
-from longstride.registry import DECODERS, OBJECTIVES, PARTS, find
+from longstride.registry import DECODERS, OBJECTIVES, PARTS, Plan, find
 from longstride.runtime.eager import EagerRunner
 from longstride.tasks.toys import Task, generate
 from longstride.tasks.translation import score_translations
@@ -89,6 +88,7 @@ class Recipe:
     model: dict[str, Any] = option(factory=dict, help="Architecture; the vocabulary comes with the tokenizer.")
     objective: dict[str, Any] = option(factory=dict, help="`kind` and its options.")
     validation: ValidationOptions = option(factory=ValidationOptions, help="Validation by decoding.")
+    base: str = option("", "Model folder to build on: what heads or a drafter are added to.")
     warm_start: str = option("", "Model folder to take weights from; the optimizer starts fresh.")
     store: Literal["fp32", "fp16"] = option("fp32", "Precision of the weights in the model folder.")
 
@@ -123,18 +123,17 @@ def run(
         torch.distributed.barrier()
         tokenizer = tokenizer or _tokenizer(recipe.data, folder, Silent())
     assert tokenizer is not None
-    kind = "transformer"
-    options = _architecture(recipe, tokenizer.size)
-    objective_kind, objective = _objective(recipe)
+    kind, objective = _objective(recipe)
+    torch.manual_seed(recipe.training.seed)
+    base = _loaded(recipe.base, tokenizer) if recipe.base else {}
+    model = kind.model(_plan(recipe, tokenizer.size, base))
+    longest = _longest(kind.parts(model))
     train, valid = (
-        _readable(_corpus(recipe.data, split, tokenizer, folder, tell, team.leads), split, options.longest, tell)
+        _readable(_corpus(recipe.data, split, tokenizer, folder, tell, team.leads), split, longest, tell)
         for split in _SPLITS
     )
-    torch.manual_seed(recipe.training.seed)
-    model = find(PARTS, kind, "kind of part").build(options)
     if recipe.warm_start:
-        report = warm_start(model, _weights(recipe.warm_start), allow_missing=())
-        tell.message(f"Warm start from {recipe.warm_start}: {len(report.copied)} weights copied.")
+        _warm_start(kind.parts(model), recipe.warm_start, tokenizer, tell)
     batches = TokenBatches(train, recipe.data.batches)
     tell.message(
         f"{len(train):,} training pairs in {batches.batches_in(0):,} batches a pass; {batches.waste().sentence}"
@@ -147,7 +146,7 @@ def run(
         recipe.training,
         folder,
         validation=TokenBatches(valid, held_out),
-        validators=_validators(recipe, tokenizer, options.longest, team.device),
+        validators=_validators(recipe, tokenizer, longest, team.device),
         reporter=reporter,
         team=team,
     )
@@ -166,12 +165,12 @@ def run(
             "validation": result.scores,
             "averaged_updates": list(result.averaged),
         }
-        decoders = {name: DecoderConfig({DECODERS[name].roles[0]: "model"}) for name in objective_kind.decoders}
+        decoders = {name: DecoderConfig({role: role for role in DECODERS[name].roles}) for name in kind.decoders}
         model_folder.write(
             finished,
-            {"model": Part(kind, options, model)},
+            kind.parts(model),
             decoders,
-            objective_kind.decoders[0],
+            kind.decoders[0],
             tokenizer,
             provenance=origin,
             dtype=DTYPES[recipe.store],
@@ -182,8 +181,11 @@ def run(
 
 def check(recipe: Recipe) -> None:
     """Refuse what cannot work before anything is written: options that do not fit, files that are not there."""
-    _architecture(recipe, vocabulary=len(RESERVED) + 1)
-    _objective(recipe)
+    kind, _ = _objective(recipe)
+    if kind.needs_base and not recipe.base:
+        raise OptionError(f"{recipe.name}: this objective expects `base`, the model folder it builds on, found none.")
+    with torch.device("meta"):  # shapes alone
+        kind.model(_plan(recipe, len(RESERVED) + 1, _built(recipe.base) if recipe.base else {}))
     if recipe.data.task == "files":
         for split in _SPLITS:
             for file in _required(recipe.data, split):
@@ -193,8 +195,13 @@ def check(recipe: Recipe) -> None:
         ModelFolder(resolve(recipe.warm_start))
 
 
-def _architecture(recipe: Recipe, vocabulary: int) -> TransformerOptions:
-    return parse(TransformerOptions, {**recipe.model, "vocabulary": vocabulary}, f"{recipe.name}, model")
+def _plan(recipe: Recipe, vocabulary: int, base: dict[str, nn.Module]) -> Plan:
+    return Plan(recipe.model, vocabulary, base, f"{recipe.name}, model")
+
+
+def _longest(parts: dict[str, Part]) -> int:
+    """Positions that every part has."""
+    return min(getattr(part.options, "longest", 1 << 30) for part in parts.values())
 
 
 def _readable(corpus: BinarizedCorpus, split: str, longest: int, tell: Reporter) -> BinarizedCorpus:
@@ -215,13 +222,35 @@ def _objective(recipe: Recipe) -> tuple[Any, Any]:
     return kind, kind.build(parse(kind.options, settings, f"{recipe.name}, objective"))
 
 
-def _weights(path: str) -> dict[str, torch.Tensor]:
+def _built(path: str) -> dict[str, nn.Module]:
+    """The parts of a model folder, as they are initialised."""
+    built: dict[str, nn.Module] = {}
+    for name, part in ModelFolder(resolve(path)).parts.items():
+        kind = find(PARTS, part.kind, "kind of part")
+        built[name] = kind.build(parse(kind.options, part.options, path))
+    return built
+
+
+def _loaded(path: str, tokenizer: Tokenizer) -> dict[str, nn.Module]:
+    """The parts of a model folder with their weights; its vocabulary must be the one trained with."""
     folder = ModelFolder(resolve(path))
-    part = folder.parts["model"]
-    kind = find(PARTS, part.kind, "kind of part")
-    module: nn.Module = kind.build(parse(kind.options, part.options, path))
-    folder.fill("model", module)
-    return dict(module.state_dict())
+    if folder.config.tokenizer_sha256 != tokenizer.sha256:
+        raise OptionError(f"{path}: expected a model with the tokenizer of this recipe, found one with another.")
+    parts = _built(path)
+    for name, module in parts.items():
+        folder.fill(name, module)
+    return parts
+
+
+def _warm_start(parts: dict[str, Part], path: str, tokenizer: Tokenizer, tell: Reporter) -> None:
+    """Copy the weights of every part that the other folder has too."""
+    found = _loaded(path, tokenizer)
+    shared = [name for name in parts if name in found]
+    if not shared:
+        raise OptionError(f"{path}: expected one of the parts {', '.join(parts)} to start from, found none.")
+    for name in shared:
+        report = warm_start(parts[name].module, found[name].state_dict())
+        tell.message(f"Warm start of {name!r} from {path}: {len(report.copied)} weights copied.")
 
 
 def resolve(path: str) -> Path:
@@ -277,10 +306,7 @@ def _corpus(
     source, target = _required(data, split)
     cache = Path(data.cache or folder) / f"{split}.ids"
     filter = data.filter if split == "train" else LengthFilter(max_tokens=0)
-    if leads:
-        found = _cached(cache, tokenizer, source, target, filter)
-        if found is not None:
-            return found
+    if leads and _cached(cache, tokenizer, source, target, filter) is None:
         tell.message(f"Binarizing {source} and {target} into {cache}")
         cache.parent.mkdir(parents=True, exist_ok=True)
         corpus = binarize(source, target, tokenizer, cache, filter)
@@ -341,7 +367,8 @@ def _decoder(recipe: Recipe, device: torch.device, limits: Limits) -> Callable[[
     found = DECODERS[name]
 
     def decode(model: nn.Module, source: Source) -> list[list[int]]:
-        decoder = found.build({found.roles[0]: model}, runner, found.options())
+        parts = {name: part.module for name, part in kind.parts(model).items()}
+        decoder = found.build(parts, runner, found.options())
         return decoder.decode(source, limits).tokens
 
     return decode

@@ -9,6 +9,8 @@ from typing import Any
 from torch import nn
 
 from longstride.contract import Decoder, Objective, OptionError, Runner
+from longstride.contract.options import parse
+from longstride.model_folder import Part
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy, GreedyOptions
@@ -34,12 +36,31 @@ class DecoderKind:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """What a model to be trained is made from."""
+
+    settings: Mapping[str, Any]
+    """the recipe's `model` section"""
+    vocabulary: int
+    base: Mapping[str, nn.Module]
+    """parts of the model that the recipe builds on, by name; empty where it builds on none"""
+    where: str
+    """named in errors"""
+
+
+@dataclass(frozen=True)
 class ObjectiveKind:
-    """A way of training: its options, how it is built, and the decoders a model trained so offers."""
+    """A way of training: its options, what it trains, and what a folder trained so holds and offers."""
 
     options: type
     build: Callable[[Any], Objective]
+    model: Callable[[Plan], nn.Module]
+    """the module that is trained, parts of the base inside it"""
+    parts: Callable[[Any], dict[str, Part]]
+    """that module taken apart again, by the names that decoders know as roles"""
     decoders: tuple[str, ...]
+    """what the folder offers, its default first; a role is played by the part of the same name"""
+    needs_base: bool = False
 
 
 PARTS: dict[str, PartKind] = {"transformer": PartKind(TransformerOptions, Transformer)}
@@ -59,8 +80,24 @@ DECODERS: dict[str, DecoderKind] = {
     ),
 }
 
+
+def _transformer(plan: Plan) -> Transformer:
+    settings = {**plan.settings, "vocabulary": plan.vocabulary}
+    return Transformer(parse(TransformerOptions, settings, plan.where))
+
+
+def _transformer_part(model: Transformer) -> dict[str, Part]:
+    return {"model": Part("transformer", model.options, model)}
+
+
 OBJECTIVES: dict[str, ObjectiveKind] = {
-    "autoregressive": ObjectiveKind(AutoregressiveObjectiveOptions, AutoregressiveObjective, ("greedy", "beam")),
+    "autoregressive": ObjectiveKind(
+        AutoregressiveObjectiveOptions,
+        AutoregressiveObjective,
+        _transformer,
+        _transformer_part,
+        ("greedy", "beam"),
+    ),
 }
 
 

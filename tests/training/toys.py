@@ -75,7 +75,7 @@ class ToyObjective(Objective):
     def __init__(self, noise: float = 0.2) -> None:
         self.noise = noise
 
-    def prepare(self, batch: Batch, rng: torch.Generator) -> Prepared:
+    def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         replaced = torch.rand(batch.source.shape, generator=rng) < self.noise
         source = torch.where(replaced & (batch.source > 0), 1, batch.source)
         return Prepared({"source": source, "target": batch.target}, int(batch.target_lengths.sum()))

@@ -60,8 +60,11 @@ class Objective(ABC):
     """How a system is trained. `prepare` is the random, data-side part, seeded and resumable; `loss` is compilable."""
 
     @abstractmethod
-    def prepare(self, batch: Batch, rng: torch.Generator) -> Prepared:
-        """Everything that can be done on the host, all randomness included."""
+    def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
+        """Everything that can be done on the host, all randomness included.
+
+        `progress` is how much of the training is done, from 0 to 1, for objectives that change on the way.
+        """
 
     @abstractmethod
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:

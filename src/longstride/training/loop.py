@@ -152,6 +152,8 @@ class Trainer:
             options.seed,
             self._progress.epoch,
             self._progress.batch,
+            self._progress.step,
+            max(1, self._total),
         )
         with StopRequest() as stop, Prefetch(source, options.prefetch, self._device) as stream:
             reason = self._train(stop, stream)

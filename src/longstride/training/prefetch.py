@@ -43,9 +43,20 @@ def generator_for(seed: int, epoch: int, index: int) -> torch.Generator:
 
 
 def groups(
-    data: BatchSource, objective: Objective, team: Team, accumulation: int, seed: int, epoch: int, skip: int
+    data: BatchSource,
+    objective: Objective,
+    team: Team,
+    accumulation: int,
+    seed: int,
+    epoch: int,
+    skip: int,
+    step: int = 0,
+    total: int = 1,
 ) -> Iterator[Group]:
-    """All updates from batch `skip` of an epoch on, epoch after epoch without end; an epoch's last may be smaller."""
+    """All updates from batch `skip` of an epoch on, epoch after epoch without end; an epoch's last may be smaller.
+
+    `step` of `total` updates have been made before the first of these.
+    """
     pin = team.device.type == "cuda"
     while True:
         count = data.batches_in(epoch)
@@ -59,7 +70,8 @@ def groups(
             for offset in range(size):
                 batch = _next(batches, epoch, count)
                 if offset in mine:
-                    ready.append(objective.prepare(batch, generator_for(seed, epoch, first + offset)))
+                    rng = generator_for(seed, epoch, first + offset)
+                    ready.append(objective.prepare(batch, rng, min(1.0, step / total)))
             yield Group(
                 [prepared.pinned() for prepared in ready] if pin else ready,
                 epoch,
@@ -67,6 +79,7 @@ def groups(
                 ends_epoch=first + size == count,
                 idle=team.rank >= size,
             )
+            step += 1
         epoch, skip = epoch + 1, 0
 
 

@@ -35,7 +35,7 @@ class AutoregressiveObjective(Objective):
     def __init__(self, options: AutoregressiveObjectiveOptions) -> None:
         self.options = options
 
-    def prepare(self, batch: Batch, rng: torch.Generator) -> Prepared:
+    def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """Shift the targets; nothing here is random."""
         tensors = {
             "source": batch.source,
