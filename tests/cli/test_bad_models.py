@@ -164,10 +164,10 @@ def test_no_field_of_the_configuration_can_break_more_than_the_folder(run: Run, 
     found = [place for place in places(json.loads(whole)) if place]
     assert len(found) > 25
     for keys in found:
-        for wrong in (-7, 1.5, "wrong", [["x"]], {}, {"x": {}}):
+        for wrong in (-7, "wrong", [["x"]], {"x": {}}):
             file.write_text(whole)
             edit_config(own_model, *keys, value=wrong)
-            ran = run("translate", "-m", own_model, stdin=b"a b\n")
+            ran = run("translate", "-m", own_model, "--set", "max_length=2", stdin=b"a b\n")
             assert ran.code in (0, 2), (keys, wrong, ran)
             if ran.code == 2:
                 assert ran.error

@@ -15,13 +15,16 @@ from longstride.text.tokenizer import WordsTokenizer
 from tests.cli.conftest import Run
 from tests.folders import words, write_folder
 
+SHORT = ["--set", "max_length=4"]
+"""Nothing here is about the outputs."""
+
 
 @pytest.fixture
 def pairs(tmp_path: Path) -> list[Any]:
     made = [*generate("reverse", 5, seed=3), ("", "a")]
     for place, name in enumerate(("src", "ref")):
         (tmp_path / name).write_text("".join(pair[place] + "\n" for pair in made))
-    return ["-s", tmp_path / "src", "-r", tmp_path / "ref", "--device", "cpu", "--passes", "1"]
+    return ["-s", tmp_path / "src", "-r", tmp_path / "ref", "--device", "cpu", "--passes", "1", *SHORT]
 
 
 def latencies(path: Path) -> list[Latency]:
@@ -114,7 +117,7 @@ def test_several_models_stand_side_by_side(run: Run, model: Path, pairs: list[An
     (tmp_path / "warm").write_text("a b c\n\nd\n")
     out = tmp_path / "records.jsonl"
     ran = run(
-        *("bench", "-m", model, "-m", other, *pairs, "--decoders", "greedy", "--set", "max_length=4"),
+        *("bench", "-m", model, "-m", other, *pairs, "--decoders", "greedy"),
         *("--experiment", "two", "--warmup", tmp_path / "warm", "-o", out),
     )
     assert "candidates with different names, found 'tiny greedy' twice" in ran.error
