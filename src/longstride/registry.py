@@ -15,6 +15,9 @@ from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy, GreedyOptions
 from longstride.systems.autoregressive.objective import AutoregressiveObjective, AutoregressiveObjectiveOptions
+from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
+from longstride.systems.blockwise.model import BlockwiseModel, Heads, HeadsOptions
+from longstride.systems.blockwise.objective import BlockwiseObjective, BlockwiseObjectiveOptions
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,10 @@ class ObjectiveKind:
     needs_base: bool = False
 
 
-PARTS: dict[str, PartKind] = {"transformer": PartKind(TransformerOptions, Transformer)}
+PARTS: dict[str, PartKind] = {
+    "transformer": PartKind(TransformerOptions, Transformer),
+    "heads": PartKind(HeadsOptions, Heads),
+}
 
 DECODERS: dict[str, DecoderKind] = {
     "greedy": DecoderKind(
@@ -78,6 +84,12 @@ DECODERS: dict[str, DecoderKind] = {
         ("model",),
         lambda parts, runner, options: Beam([parts["model"]], runner, options),
     ),
+    "blockwise": DecoderKind(
+        "heads predict a block, the model verifies it",
+        BlockwiseOptions,
+        ("model", "heads"),
+        lambda parts, runner, options: Blockwise(parts["model"], parts["heads"], runner, options),
+    ),
 }
 
 
@@ -90,6 +102,21 @@ def _transformer_part(model: Transformer) -> dict[str, Part]:
     return {"model": Part("transformer", model.options, model)}
 
 
+def _blockwise(plan: Plan) -> BlockwiseModel:
+    """Heads as wide as the base, and as deep in their hidden layer as its feed-forward layers unless told otherwise."""
+    base = plan.base.get("model")
+    if not isinstance(base, Transformer):
+        raise OptionError(f"{plan.where}: expected a base with a Transformer named 'model', found none.")
+    if "width" in plan.settings:
+        raise OptionError(f"{plan.where}: width comes with the base ({base.options.width}) and is not to be set.")
+    settings = {"feed_forward": base.options.feed_forward, **plan.settings, "width": base.options.width}
+    return BlockwiseModel(base, Heads(parse(HeadsOptions, settings, plan.where)))
+
+
+def _blockwise_parts(model: BlockwiseModel) -> dict[str, Part]:
+    return {**_transformer_part(model.model), "heads": Part("heads", model.heads.options, model.heads)}
+
+
 OBJECTIVES: dict[str, ObjectiveKind] = {
     "autoregressive": ObjectiveKind(
         AutoregressiveObjectiveOptions,
@@ -97,6 +124,14 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         _transformer,
         _transformer_part,
         ("greedy", "beam"),
+    ),
+    "blockwise": ObjectiveKind(
+        BlockwiseObjectiveOptions,
+        BlockwiseObjective,
+        _blockwise,
+        _blockwise_parts,
+        ("blockwise", "greedy", "beam"),
+        needs_base=True,
     ),
 }
 

@@ -1,0 +1,75 @@
+"""Blockwise parallel decoding: predict a block, verify it, accept what stands. With exact acceptance, head 1's greedy
+output in fewer calls; head 1 is the model itself unless it was trained with a transform of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
+from longstride.contract.signatures import signature
+from longstride.nn import programs
+from longstride.nn.transformer import Transformer
+from longstride.systems.blockwise.drafter import HeadsDrafter
+from longstride.systems.blockwise.model import Heads
+from longstride.verification.acceptance import EXACT, Rule
+from longstride.verification.reading import forbidden_ids
+from longstride.verification.session import Policy, VerificationSession
+
+
+@dataclass(frozen=True)
+class BlockwiseOptions:
+    """Options of blockwise parallel decoding."""
+
+    k: int | None = option(None, "Block size, at most the heads there are (none: all of them).")
+    accept: Rule = option(EXACT, "When a predicted token stands: exact, top:B, top:B,gap:T or distance:E.")
+    min_block: int = option(1, "Commit at least so many tokens per iteration, whatever the rule says; at most k.")
+    adaptive: bool = option(False, "Let the block shrink and grow with recent acceptance.")
+
+    def __post_init__(self) -> None:
+        if self.k is not None and self.k < 1:
+            raise OptionError(f"k expects 1 or more, found {self.k}.")
+        if self.min_block < 1:
+            raise OptionError(f"min_block expects 1 or more, found {self.min_block}.")
+        if self.k is not None and self.min_block > self.k:
+            raise OptionError(f"min_block expects 1 to k ({self.k}), found {self.min_block}.")
+
+
+class Blockwise(Decoder):
+    """Heads draft, the model verifies."""
+
+    name = "blockwise"
+
+    def __init__(
+        self, model: Transformer, heads: Heads, runner: Runner, options: BlockwiseOptions | None = None
+    ) -> None:
+        options = options or BlockwiseOptions()
+        if heads.options.width != model.options.width:
+            raise OptionError(
+                f"heads expect the model's width {model.options.width}, found heads of width {heads.options.width}."
+            )
+        trained = heads.options.k
+        if options.k is not None and options.k > trained:
+            raise OptionError(f"k expects 1 to {trained}, the heads that this model has, found {options.k}.")
+        self.options = replace(options, k=options.k or trained)
+        self._model = model
+        self._heads = heads
+        self._runner = runner
+
+    @property
+    def signature(self) -> str:
+        """``blockwise|k:8|accept:exact|min_block:1|adaptive:false|eager|fp32|v0.1.0``"""
+        return signature(self.name, self.options, self._runner)
+
+    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """An empty table."""
+        o = self.options
+        assert o.k is not None
+        forbidden = forbidden_ids(limits, self._runner.device)
+        drafter = HeadsDrafter(self._model, self._heads, self._runner, o.k, forbidden)
+        policy = Policy(o.accept, o.min_block, o.adaptive)
+        # An identity is left out, so that the step is the very one of greedy decoding.
+        choose = None if self._heads.options.first == "identity" else self._heads.first
+        verify = programs.verify(self._model, choose)
+        return VerificationSession(
+            self._model, self._runner, drafter, capacity, limits, longest_source, policy, verify=verify
+        )

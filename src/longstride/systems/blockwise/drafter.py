@@ -1,0 +1,71 @@
+"""The heads as a drafter: what they predict where the newest token was chosen is the next draft.
+
+Verifying one block and predicting the next are one model call (section 4). Only the state at the accepted position is
+projected by the heads, after acceptance: projecting every head at every column would cost more than the step itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longstride.contract import Program, Runner, Source
+from longstride.nn.cache import Memory
+from longstride.nn.transformer import Transformer
+from longstride.systems.blockwise.model import Heads
+from longstride.verification.drafting import Drafter, Proposal, View
+
+
+def predict(model: Transformer, heads: Heads, k: int) -> Program:
+    """(hidden [rows, width], forbidden ids [n]) -> the choices of heads 2 to k, [rows, k - 1]"""
+
+    def function(hidden: Tensor, forbidden: Tensor) -> Tensor:
+        logits = model.logits(heads.ahead(hidden, k))
+        return logits.index_fill(-1, forbidden, float("-inf")).argmax(dim=-1)
+
+    return Program("heads", function)
+
+
+@dataclass
+class Predicted:
+    """What the heads said last, for a table of rows."""
+
+    ids: Tensor
+    """[rows, k - 1]"""
+    count: Tensor
+    """[rows] 0 where a sentence has just begun and no state of it has been seen"""
+
+
+class HeadsDrafter(Drafter):
+    """Proposes k - 1 tokens; with the verifier's own, k are committed at most. Costs no model call of its own."""
+
+    def __init__(self, model: Transformer, heads: Heads, runner: Runner, k: int, forbidden: Tensor) -> None:
+        self.block = k - 1
+        self._predict = predict(model, heads, k)
+        self._runner = runner
+        self._forbidden = forbidden
+
+    def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Predicted:
+        """Nothing predicted yet."""
+        ids = torch.zeros(rows, self.block, dtype=torch.int64, device=device)
+        return Predicted(ids, torch.zeros(rows, dtype=torch.int64, device=device))
+
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
+        """A new sentence begins without a draft."""
+        assert isinstance(state, Predicted)
+        state.count[rows] = 0
+
+    def propose(self, state: Any, view: View, block: int) -> Proposal:
+        """The first `block` of what was predicted."""
+        assert isinstance(state, Predicted)
+        return Proposal(state.ids[:, :block], state.count.clamp(max=block))
+
+    def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
+        """Predict from the states that chose the newest tokens."""
+        assert isinstance(state, Predicted)
+        if self.block:
+            state.ids = self._runner.call(self._predict, hidden, self._forbidden)
+            state.count = torch.full_like(state.count, self.block)

@@ -1,0 +1,138 @@
+"""What blockwise decoding adds to a Transformer (Figure 3): a feed-forward layer with k outputs after the decoder.
+
+Head i predicts, from the decoder's state at one slot, the token i - 1 places after the one that this slot predicts. All
+heads read one hidden layer of (heads with weights) x feed_forward units; the decoder's state is added to each head's
+output, nothing is normalised after that, and the model's own projection makes logits of all of them.
+
+Head 1 is the decoder's state itself, unless the paper's learned transform is asked for. With the identity a frozen
+model stays exactly what it was: the output is its own greedy output. It then needs no weights, so that the hidden layer
+has (k - 1) x feed_forward units; with a learned head 1 it has k x feed_forward.
+
+Knows nothing of drafts, acceptance or losses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longstride.contract import OptionError, option
+from longstride.nn.layers import ACTIVATIONS
+from longstride.nn.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class HeadsOptions:
+    """The shape of the prediction heads."""
+
+    k: int = option(help="How many tokens are predicted from one state, the next one included.")
+    width: int = option(help="Width of the model they are added to.")
+    feed_forward: int = option(2048, "Hidden units per head with weights; every head reads all of them.")
+    first: Literal["identity", "learned"] = option(
+        "identity", "Head 1 is the model as it is (identity), or transformed like the other heads (learned)."
+    )
+    activation: Literal["relu", "gelu", "silu"] = option("relu", "Activation of the hidden layer.")
+    dropout: float = option(0.1, "Dropout on each head's output, before the residual sum.")
+    activation_dropout: float = option(0.0, "Dropout after the activation.")
+
+    def __post_init__(self) -> None:
+        for name in ("k", "width", "feed_forward"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"{name} expects 1 or more, found {getattr(self, name)}.")
+        if self.first == "identity" and self.k < 2:
+            raise OptionError(
+                "k expects 2 or more where the first head is an identity, found 1: that is the model itself; "
+                "use first: learned to train a single head."
+            )
+        for name in ("dropout", "activation_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise OptionError(f"{name} expects a probability from 0 to below 1, found {getattr(self, name)}.")
+
+    @property
+    def fixed(self) -> int:
+        """How many of the first heads have no weights."""
+        return 1 if self.first == "identity" else 0
+
+
+class Heads(nn.Module):
+    """k outputs for every state. Heads are counted from 1, as the paper does."""
+
+    compile_unit = True
+
+    def __init__(self, options: HeadsOptions) -> None:
+        super().__init__()
+        self.options = options
+        learned = options.k - options.fixed
+        self.up = nn.Linear(options.width, learned * options.feed_forward)
+        self.down = nn.Linear(learned * options.feed_forward, learned * options.width)
+        self.dropout = nn.Dropout(options.dropout)
+        self.activation_dropout = nn.Dropout(options.activation_dropout)
+        for linear in (self.up, self.down):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, hidden: Tensor, head: Tensor) -> Tensor:
+        """One head's output, [..., width] -> [..., width]; `head` [] int64 stays on the device."""
+        o = self.options
+        rows = (head - 1 - o.fixed).clamp(min=0) * o.width + torch.arange(o.width, device=hidden.device)
+        output = self._outputs(hidden, self.down.weight.index_select(0, rows), self.down.bias.index_select(0, rows))
+        return torch.where(head > o.fixed, output[..., 0, :], hidden) if o.fixed else output[..., 0, :]
+
+    def every(self, hidden: Tensor) -> Tensor:
+        """All heads' outputs, [..., width] -> [..., k, width]"""
+        outputs = self._outputs(hidden, self.down.weight, self.down.bias)
+        return torch.cat([hidden[..., None, :], outputs], dim=-2) if self.options.fixed else outputs
+
+    def first(self, hidden: Tensor) -> Tensor:
+        """Head 1's output, the one that verifies: [..., width] -> [..., width]"""
+        return hidden if self.options.fixed else self._outputs(hidden, *self._slice(1, 1))[..., 0, :]
+
+    def ahead(self, hidden: Tensor, k: int) -> Tensor:
+        """The outputs of heads 2 to k, [..., width] -> [..., k - 1, width]"""
+        return self._outputs(hidden, *self._slice(2, k))
+
+    def _slice(self, first: int, last: int) -> tuple[Tensor, Tensor]:
+        """Weight and bias that make the outputs of these heads, both counted in."""
+        o = self.options
+        rows = slice((first - 1 - o.fixed) * o.width, (last - o.fixed) * o.width)
+        return self.down.weight[rows], self.down.bias[rows]
+
+    def _outputs(self, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """[..., width] -> [..., heads, width], for the heads whose weight and bias these are."""
+        units = self.activation_dropout(ACTIVATIONS[self.options.activation](self.up(hidden)))
+        outputs = F.linear(units, weight, bias).view(*hidden.shape[:-1], -1, self.options.width)
+        return hidden[..., None, :] + self.dropout(outputs)  # type: ignore[no-any-return]
+
+
+class BlockwiseModel(nn.Module):
+    """A Transformer and its heads, to be trained together or the heads alone (freeze ``model.*``)."""
+
+    def __init__(self, base: Transformer, heads: Heads) -> None:
+        super().__init__()
+        if base.options.width != heads.options.width:
+            raise OptionError(
+                f"heads expect the model's width {base.options.width}, found heads of width {heads.options.width}."
+            )
+        self.model = base
+        self.heads = heads
+
+    @property
+    def frozen(self) -> bool:
+        """Whether nothing of the Transformer is trained."""
+        return not any(weight.requires_grad for weight in self.model.parameters())
+
+    def forward(self, source: Tensor, visible: Tensor | None, inputs: Tensor) -> Tensor:
+        """The decoder's states that all heads read, [rows, target, width].
+
+        source [rows, source] with `visible` of the same shape (None: nothing is padded), inputs [rows, target]. A
+        frozen Transformer gives its own states, without dropout, and keeps nothing for gradients.
+        """
+        frozen = self.frozen
+        if frozen and self.model.training:
+            self.model.eval()
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
+            return self.model.decode(inputs, self.model.encode(source, visible), visible)

@@ -1,0 +1,99 @@
+"""Training the heads (section 6): each predicts its own place ahead, by label-smoothed cross-entropy.
+
+The paper's loss is the mean of the heads' losses, each a mean over its own targets; for want of memory it draws one of
+them for every batch, which is the mean in expectation. Both are here. A head that looks further ahead has fewer
+targets: none past the end. Which heads take part follows from what is trained: all of them, but for a head 1 that is an
+identity on a frozen model, which nothing could change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longstride.contract import PAD, START, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.nn import masks
+from longstride.systems.blockwise.model import BlockwiseModel
+
+
+@dataclass(frozen=True)
+class BlockwiseObjectiveOptions:
+    """Options of the heads' objective."""
+
+    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
+    sub_loss: Literal["one", "mean"] = option(
+        "one", "Train one head per batch, drawn at random (little memory), or the mean of all heads' losses."
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise OptionError(f"label_smoothing expects 0 to below 1, found {self.label_smoothing}.")
+
+
+def targets_of(head: Tensor, target: Tensor, k: int) -> Tensor:
+    """What head 1..k is to predict at every slot: the targets shifted left by head - 1, PAD at the tail.
+
+    head [] and target [rows, length] int64 -> [rows, length]
+    """
+    length = target.shape[1]
+    columns = torch.arange(length, device=target.device) + head - 1
+    return F.pad(target, (0, k - 1), value=PAD).index_select(1, columns)
+
+
+class BlockwiseObjective(Objective):
+    """−log p_i(y_{t+i−1} | y_<t, x) for one drawn head i, or the mean over heads."""
+
+    def __init__(self, options: BlockwiseObjectiveOptions) -> None:
+        self.options = options
+
+    def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
+        """Shift the inputs and draw the batch's head, as a large number: how many heads there are, the model knows."""
+        start = torch.full_like(batch.target[:, :1], START)
+        tensors = {
+            "source": batch.source,
+            "source_lengths": batch.source_lengths,
+            "inputs": torch.cat([start, batch.target[:, :-1]], dim=1),
+            "target": batch.target,
+            "draw": torch.randint(1 << 40, (), generator=rng),
+        }
+        padded = bool((batch.source_lengths != batch.source.shape[1]).any())
+        return Prepared(tensors, int(batch.target_lengths.sum()), padded)
+
+    def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
+        """One head's loss or the mean of all, over its real targets, times the batch's tokens.
+
+        Validation always takes the mean, and tells head 1's likelihood (`nll`) beside the mean one (`nll_mean`).
+        """
+        assert isinstance(model, BlockwiseModel)
+        tensors, heads = prepared.tensors, model.heads
+        source = tensors["source"]
+        visible = masks.real(tensors["source_lengths"], source.shape[1]) if prepared.source_padded else None
+        hidden = model(source, visible, tensors["inputs"])
+        fixed = heads.options.fixed if model.frozen else 0
+        if self.options.sub_loss == "one" and model.training:
+            head = 1 + fixed + tensors["draw"] % (heads.options.k - fixed)
+            total, nll = self._sub_loss(model, heads(hidden, head), head, prepared)
+            return Loss(total, {"nll_mean": nll})
+        sums = [
+            self._sub_loss(model, output, torch.tensor(number, device=hidden.device), prepared)
+            for number, output in enumerate(heads.every(hidden).unbind(dim=-2), start=1)
+        ]
+        trained = sums[fixed:]
+        mean = torch.stack([total for total, _ in trained]).mean()
+        nll_mean = torch.stack([nll for _, nll in trained]).mean()
+        return Loss(mean, {"nll": sums[0][1], "nll_mean": nll_mean})
+
+    def _sub_loss(
+        self, model: BlockwiseModel, output: Tensor, head: Tensor, prepared: Prepared
+    ) -> tuple[Tensor, Tensor]:
+        """One head's mean loss and likelihood over its real targets, each times the batch's tokens."""
+        base = model.model
+        target = targets_of(head, prepared.tensors["target"], model.heads.options.k)
+        total, nll = base.token_loss(output, base.output_weight, target, self.options.label_smoothing)
+        # The loop will divide by all tokens of the batch; a head has only those that are not past the end.
+        scale = prepared.tokens / (target != PAD).sum().clamp(min=1)
+        return total * scale, nll * scale
