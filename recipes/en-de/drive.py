@@ -32,7 +32,7 @@ class Stage:
     commands: tuple[tuple[str, ...], ...]
 
 
-def stages(work: Path, extra: Sequence[str]) -> list[Stage]:
+def stages(work: Path, extra: Sequence[str], precision: str) -> list[Stage]:
     """Everything there is to do, in order."""
     records = str(work / "records.jsonl")
     distilled = work / "distilled"
@@ -45,7 +45,17 @@ def stages(work: Path, extra: Sequence[str]) -> list[Stage]:
     def distil(split: str, *more: str) -> tuple[str, ...]:
         return (
             *("distill", "-m", str(work / "teacher"), "-i", str(DATA / f"{split}.en.xz"), "-o", str(distilled / split)),
-            *("--precision", "fp16", "--set", "width=5", "--option", f"name={split}", "--resume", "--record", records),
+            *(
+                "--precision",
+                precision,
+                "--set",
+                "width=5",
+                "--option",
+                f"name={split}",
+                "--resume",
+                "--record",
+                records,
+            ),
             *more,
         )
 
@@ -60,7 +70,7 @@ def stages(work: Path, extra: Sequence[str]) -> list[Stage]:
                 "-r",
                 str(DATA / f"{split}.de.xz"),
             ),
-            *("--decoder", decoder, "--precision", "fp16", "--batch", "512", "--record", records),
+            *("--decoder", decoder, "--precision", precision, "--batch", "512", "--record", records),
             *("--name", f"{model}, {decoder}", "--experiment", "en-de", "--workload", f"en-de {split}", "--json"),
             *("-o", str(work / f"{split}.{model}.{decoder}.txt")),
         )
@@ -73,7 +83,7 @@ def stages(work: Path, extra: Sequence[str]) -> list[Stage]:
     original = f"data.cache={work}"
     bench = (
         *("bench", "-m", str(work / "verifier"), "-s", str(DATA / "test.en.xz"), "-r", str(DATA / "test.de.xz")),
-        *("--decoders", "greedy,beam", "--precision", "fp16", "--sample", "200", "--passes", "1", "-o", records),
+        *("--decoders", "greedy,beam", "--precision", precision, "--sample", "200", "--passes", "1", "-o", records),
         *("--experiment", "en-de eager", "--workload", "en-de test"),
     )
     return [
@@ -109,12 +119,13 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/en-de"), help="folder for all that is made")
     parser.add_argument("--only", default="", help="these stages alone, separated by commas")
     parser.add_argument("--set", action="append", default=[], help="name=value for every training run")
+    parser.add_argument("--precision", default="fp16", help="for decoding; fp32 on a CPU")
     parser.add_argument("--list", action="store_true", help="say what there is to do and leave")
     chosen = parser.parse_args()
     only = {name for name in chosen.only.split(",") if name}
     done = chosen.work / "done"
     done.mkdir(parents=True, exist_ok=True)
-    planned = stages(chosen.work, chosen.set)
+    planned = stages(chosen.work, chosen.set, chosen.precision)
     if unknown := only - {stage.name for stage in planned}:
         parser.error(f"there is no stage {sorted(unknown)}; there are {[stage.name for stage in planned]}")
     for stage in planned:
