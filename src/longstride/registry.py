@@ -18,6 +18,7 @@ from longstride.systems.autoregressive.objective import AutoregressiveObjective,
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.blockwise.model import BlockwiseModel, Heads, HeadsOptions
 from longstride.systems.blockwise.objective import BlockwiseObjective, BlockwiseObjectiveOptions
+from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class DecoderKind:
     options: type
     roles: tuple[str, ...]
     build: Callable[[Mapping[str, Any], Runner, Any], Decoder]
+    comes_with: str = ""
+    """a folder that offers this decoder can do the new one too, with the same parts, even if it does not say so"""
+    one_vocabulary: bool = False
+    """source and target ids must mean the same"""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,14 @@ DECODERS: dict[str, DecoderKind] = {
         BlockwiseOptions,
         ("model", "heads"),
         lambda parts, runner, options: Blockwise(parts["model"], parts["heads"], runner, options),
+    ),
+    "copy-verify": DecoderKind(
+        "the source as the draft, verified; for correction and whatever else mostly copies",
+        CopyVerifyOptions,
+        ("model",),
+        lambda parts, runner, options: CopyVerify(parts["model"], runner, options),
+        comes_with="greedy",
+        one_vocabulary=True,
     ),
 }
 

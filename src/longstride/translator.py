@@ -109,6 +109,21 @@ class Translator:
         default = self.folder.config.default_decoder
         return [default, *(name for name in self.folder.decoders if name != default)]
 
+    @property
+    def possible(self) -> list[str]:
+        """Names of further decoders that this model has all it takes for, though its folder does not list them."""
+        listed = self.folder.decoders
+        return [
+            name
+            for name, kind in DECODERS.items()
+            if name not in listed and kind.comes_with in listed and (self.one_vocabulary or not kind.one_vocabulary)
+        ]
+
+    @property
+    def one_vocabulary(self) -> bool:
+        """Source and target ids mean the same."""
+        return self.source_tokenizer.sha256 == self.target_tokenizer.sha256
+
     def part(self, name: str) -> nn.Module:
         """A part's module, loaded when first asked for."""
         if name not in self._parts:
@@ -129,6 +144,10 @@ class Translator:
         name = name or self.folder.config.default_decoder
         config = self._decoder_config(name)
         kind = find(DECODERS, name, "decoder")
+        if kind.one_vocabulary and not self.one_vocabulary:
+            raise OptionError(
+                f"{name} expects one vocabulary for source and target, but {self.folder.path} has a tokenizer for each."
+            )
         own, limits = split_options(kind.options, {**config.defaults, **options}, name)
         return kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
 
@@ -259,11 +278,12 @@ class Translator:
             raise ModelFolderError(f"{place}: {error}") from None
 
     def _decoder_config(self, name: str) -> DecoderConfig:
-        if name not in self.folder.decoders:
-            raise OptionError(
-                f"The model {self.folder.path} has no decoder {name!r}; it has {', '.join(self.decoders)}."
-            )
-        return self.folder.decoders[name]
+        if name in self.folder.decoders:
+            return self.folder.decoders[name]
+        if name in self.possible:
+            return DecoderConfig(self.folder.decoders[DECODERS[name].comes_with].parts)
+        names = ", ".join([*self.decoders, *self.possible])
+        raise OptionError(f"The model {self.folder.path} has no decoder {name!r}; it has {names}.")
 
     def _fitting(self, limits: Limits) -> Limits:
         """Outputs can be no longer than the model has positions for."""

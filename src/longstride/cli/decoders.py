@@ -15,10 +15,11 @@ from longstride.translator import BUNDLED
 def decoders(model: Model = BUNDLED) -> None:
     """Show the decoders of a model, their options and defaults."""
     translator = open_model(model, device="cpu")
-    for number, name in enumerate(translator.decoders):
+    for number, name in enumerate([*translator.decoders, *translator.possible]):
         kind = find(DECODERS, name, "decoder")
         out.print(f"[bold]{name}[/bold]{' (default)' if number == 0 else ''}: {kind.summary}")
-        _options(kind.options, translator.folder.decoders[name].defaults)
+        listed = translator.folder.decoders.get(name)
+        _options(kind.options, listed.defaults if listed else {})
     out.print("[bold]all of them[/bold]: how long outputs may be, and what may never stand in them")
     _options(Limits, {})
 

@@ -1,0 +1,79 @@
+"""Copy-verify: the ordinary Transformer with its source as the draft. Exact acceptance gives greedy's output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from longstride.contract import Decoder, Limits, OptionError, Program, Runner, Session, option
+from longstride.contract.signatures import signature
+from longstride.nn.cache import Cache, Memory
+from longstride.nn.transformer import Transformer
+from longstride.systems.draft_verify.copying import SourceDraft
+from longstride.verification.acceptance import EXACT, Rule
+from longstride.verification.session import Policy, VerificationSession
+
+
+@dataclass(frozen=True)
+class CopyVerifyOptions:
+    """Options of copy-verify."""
+
+    k: int = option(16, "Source tokens drafted per iteration; up to k + 1 are committed.")
+    accept: Rule = option(EXACT, "When a drafted token stands; exact gives greedy's output.")
+    min_block: int = option(1, "Commit at least so many tokens per iteration, as far as there is a draft.")
+    adaptive: bool = option(False, "Let the number of drafted tokens follow how recent drafts fared, up to k.")
+    suffix: int = option(8, "Tokens at the output's end that are looked up, at most, to find the place in the source.")
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise OptionError(f"k expects 1 or more, found {self.k}.")
+        if not 1 <= self.min_block <= self.k + 1:
+            raise OptionError(f"min_block expects 1 to k + 1 ({self.k + 1}), found {self.min_block}.")
+        if self.suffix < 1:
+            raise OptionError(f"suffix expects 1 or more, found {self.suffix}.")
+
+
+class CopyVerify(Decoder):
+    """The verification loop with the source as the draft."""
+
+    name = "copy-verify"
+
+    def __init__(self, model: Transformer, runner: Runner, options: CopyVerifyOptions | None = None) -> None:
+        size, source_size = model.options.vocabulary, model.options.source_vocabulary
+        if source_size not in (None, size):
+            raise OptionError(
+                f"copy-verify expects one vocabulary for source and target, found {source_size} and {size} ids."
+            )
+        self.options = options or CopyVerifyOptions()
+        self._model = model
+        self._runner = runner
+
+    @property
+    def signature(self) -> str:
+        """``copy-verify|k:16|accept:exact|min_block:1|adaptive:false|suffix:8|eager|fp32|v0.1.0``"""
+        return signature(self.name, self.options, self._runner)
+
+    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """An empty table."""
+        o = self.options
+        policy = Policy(o.accept, o.min_block, o.adaptive)
+        draft = SourceDraft(o.k, o.suffix)
+        verify = _verify(self._model)
+        return VerificationSession(
+            self._model, self._runner, draft, capacity, limits, longest_source, policy, verify=verify
+        )
+
+
+def _verify(model: Transformer) -> Program:
+    """(ids [rows, step], start [rows], cache, memory) -> logits [rows, step, vocabulary], hidden [rows, step, width]"""
+    last = model.options.longest - 1
+
+    def function(ids: Tensor, start: Tensor, cache: Cache, memory: Memory) -> tuple[Tensor, Tensor]:
+        # A draft may reach past the model's last position, where nothing of it can stand: any position will do there.
+        positions = (start[:, None] + torch.arange(ids.shape[1], device=ids.device)).clamp(max=last)
+        hidden = model.extend(ids, start, cache, memory, positions=positions)
+        return model.logits(hidden), hidden
+
+    return Program("verify", function)
