@@ -19,6 +19,10 @@ from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.blockwise.model import BlockwiseModel, Heads, HeadsOptions
 from longstride.systems.blockwise.objective import BlockwiseObjective, BlockwiseObjectiveOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
+from longstride.systems.draft_verify.decoder import Draft, DraftOptions, DraftVerify, DraftVerifyOptions
+from longstride.systems.draft_verify.model import Drafter, begin_as, check_encoder
+from longstride.systems.draft_verify.objective import DrafterObjective, DrafterObjectiveOptions, DrafterWithVerifier
+from longstride.systems.draft_verify.options import DrafterOptions
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ class ObjectiveKind:
 PARTS: dict[str, PartKind] = {
     "transformer": PartKind(TransformerOptions, Transformer),
     "heads": PartKind(HeadsOptions, Heads),
+    "drafter": PartKind(DrafterOptions, Drafter),
 }
 
 DECODERS: dict[str, DecoderKind] = {
@@ -103,6 +108,18 @@ DECODERS: dict[str, DecoderKind] = {
         comes_with="greedy",
         one_vocabulary=True,
     ),
+    "draft-verify": DecoderKind(
+        "a drafter proposes a block, the model verifies it",
+        DraftVerifyOptions,
+        ("model", "drafter"),
+        lambda parts, runner, options: DraftVerify(parts["model"], parts["drafter"], runner, options),
+    ),
+    "draft": DecoderKind(
+        "the drafter alone, a block per pass",
+        DraftOptions,
+        ("model", "drafter"),
+        lambda parts, runner, options: Draft(parts["model"], parts["drafter"], runner, options),
+    ),
 }
 
 
@@ -130,6 +147,26 @@ def _blockwise_parts(model: BlockwiseModel) -> dict[str, Part]:
     return {**_transformer_part(model.model), "heads": Part("heads", model.heads.options, model.heads)}
 
 
+def _drafter(plan: Plan) -> DrafterWithVerifier:
+    """A drafter that fits the base, which verifies and lends it as much of its encoder as the recipe says."""
+    base = plan.base.get("model")
+    if not isinstance(base, Transformer):
+        raise OptionError(f"{plan.where}: expected a base with a Transformer named 'model', found none.")
+    settings = {**plan.settings, "vocabulary": plan.vocabulary}
+    if settings.get("encoder", "own") != "own":
+        settings = {"verifier_width": base.options.width, **settings}
+    options = parse(DrafterOptions, settings, plan.where)
+    check_encoder(options, base)
+    drafter = Drafter(options)
+    if options.begin == "verifier":
+        begin_as(drafter, base)
+    return DrafterWithVerifier(base, drafter)
+
+
+def _drafter_parts(model: DrafterWithVerifier) -> dict[str, Part]:
+    return {**_transformer_part(model.model), "drafter": Part("drafter", model.drafter.options, model.drafter)}
+
+
 OBJECTIVES: dict[str, ObjectiveKind] = {
     "autoregressive": ObjectiveKind(
         AutoregressiveObjectiveOptions,
@@ -144,6 +181,14 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         _blockwise,
         _blockwise_parts,
         ("blockwise", "greedy", "beam"),
+        needs_base=True,
+    ),
+    "drafter": ObjectiveKind(
+        DrafterObjectiveOptions,
+        DrafterObjective,
+        _drafter,
+        _drafter_parts,
+        ("draft-verify", "draft", "greedy", "beam"),
         needs_base=True,
     ),
 }

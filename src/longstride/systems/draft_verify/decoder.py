@@ -1,0 +1,108 @@
+"""GAD and GAD++ (draft-verify), and the drafter alone (draft)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
+from longstride.contract.signatures import signature
+from longstride.nn.transformer import Transformer
+from longstride.systems.draft_verify.draft_session import DraftSession
+from longstride.systems.draft_verify.drafter import ModelDrafter
+from longstride.systems.draft_verify.model import Drafter, check_fit
+from longstride.verification.acceptance import EXACT, Rule
+from longstride.verification.session import Policy, VerificationSession
+
+
+@dataclass(frozen=True)
+class DraftVerifyOptions:
+    """Options of draft-and-verify."""
+
+    k: int | None = option(None, "Tokens drafted per iteration, at most what was trained (none: that).")
+    accept: Rule = option(
+        EXACT, "When a drafted token stands: only the verifier's own choice (GAD) or a near one (GAD++)."
+    )
+    min_block: int = option(1, "Commit at least so many tokens per iteration, the verifier's own included.")
+    adaptive: bool = option(False, "Let the number of drafted tokens follow how recent drafts fared.")
+
+    def __post_init__(self) -> None:
+        if self.k is not None and self.k < 1:
+            raise OptionError(f"k expects 1 or more, found {self.k}.")
+        if self.min_block < 1:
+            raise OptionError(f"min_block expects 1 or more, found {self.min_block}.")
+
+
+@dataclass(frozen=True)
+class DraftOptions:
+    """Options of the drafter alone."""
+
+    k: int | None = option(None, "Tokens per pass, at most what was trained (none: that).")
+
+    def __post_init__(self) -> None:
+        if self.k is not None and self.k < 1:
+            raise OptionError(f"k expects 1 or more, found {self.k}.")
+
+
+class DraftVerify(Decoder):
+    """A drafter proposes k tokens, the verifier accepts a prefix of them and adds its own next one."""
+
+    name = "draft-verify"
+
+    def __init__(
+        self, model: Transformer, drafter: Drafter, runner: Runner, options: DraftVerifyOptions | None = None
+    ) -> None:
+        check_fit(drafter.options, model)
+        options = options or DraftVerifyOptions()
+        self.options = replace(options, k=_block(options.k, drafter))
+        if options.min_block > _block(options.k, drafter) + 1:
+            most = _block(options.k, drafter) + 1
+            raise OptionError(f"min_block expects 1 to k + 1 ({most}), found {options.min_block}.")
+        self._model = model
+        self._drafter = drafter
+        self._runner = runner
+
+    @property
+    def signature(self) -> str:
+        """``draft-verify|k:25|accept:top:3,gap:1.0|min_block:1|adaptive:false|eager|fp32|v0.1.0``"""
+        return signature(self.name, self.options, self._runner)
+
+    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """An empty table."""
+        o = self.options
+        drafter = ModelDrafter(self._drafter, self._model, self._runner, _block(o.k, self._drafter), limits)
+        policy = Policy(o.accept, o.min_block, o.adaptive)
+        return VerificationSession(self._model, self._runner, drafter, capacity, limits, longest_source, policy)
+
+
+class Draft(Decoder):
+    """The drafter alone: k tokens per pass, taken as they are, until it ends the sentence."""
+
+    name = "draft"
+
+    def __init__(
+        self, model: Transformer, drafter: Drafter, runner: Runner, options: DraftOptions | None = None
+    ) -> None:
+        check_fit(drafter.options, model)
+        options = options or DraftOptions()
+        self.options = replace(options, k=_block(options.k, drafter))
+        self._model = model
+        self._drafter = drafter
+        self._runner = runner
+
+    @property
+    def signature(self) -> str:
+        """``draft|k:25|eager|fp32|v0.1.0``"""
+        return signature(self.name, self.options, self._runner)
+
+    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """An empty table."""
+        block = _block(self.options.k, self._drafter)
+        drafter = ModelDrafter(self._drafter, self._model, self._runner, block, limits)
+        return DraftSession(drafter, self._runner, capacity, limits, longest_source)
+
+
+def _block(k: int | None, drafter: Drafter) -> int:
+    trained = drafter.options.block
+    if k is not None and k > trained:
+        raise OptionError(f"k expects 1 to {trained}, the block that the drafter was trained with, found {k}.")
+    return k or trained

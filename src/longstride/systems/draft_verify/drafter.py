@@ -1,0 +1,159 @@
+"""The drafter behind the verification loop's seam: one model call drafts a block for every row, wherever each stands.
+
+With a causal prefix the keys and values of committed tokens are kept, and a call runs two groups of slots: the newest
+committed tokens of each row, as many as one iteration can commit, and the block of masks. Of the tokens, those that are
+cached already come out the same, and those that are not there yet are padding, which the next write covers. The masks'
+own keys and values lie in slots of their own behind the canvas, where nothing but the block looks. So lengths may go
+back or stand still at will: nothing but committed tokens is ever read.
+
+With a full prefix, the paper's way, the whole canvas is run each time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longstride.contract import Limits, Program, Runner, Source
+from longstride.nn import masks
+from longstride.nn.cache import Cache, Memory
+from longstride.nn.transformer import Transformer
+from longstride.systems.draft_verify.model import Drafter as DrafterModel
+from longstride.systems.draft_verify.model import reads_whole_encoder, verifier_states
+from longstride.verification.acceptance import Reading
+from longstride.verification.drafting import Drafter, Proposal, View
+from longstride.verification.reading import forbidden_ids, read
+
+
+@dataclass
+class DraftState:
+    """What one session's drafter remembers."""
+
+    memory: Memory
+    mask_slots: Tensor
+    """[rows, columns, width] what a mask slot reads at each position"""
+    longest: Tensor
+    """[rows] how long the output may be"""
+    cache: Cache
+    window: int
+    """how many tokens a row may have committed since the last draft"""
+
+
+class ModelDrafter(Drafter):
+    """Drafts with a trained :class:`~longstride.systems.draft_verify.model.Drafter`."""
+
+    calls = 1
+
+    def __init__(
+        self, drafter: DrafterModel, verifier: Transformer, runner: Runner, block: int, limits: Limits
+    ) -> None:
+        self.block = block
+        self._drafter = drafter
+        self._runner = runner
+        self._limits = limits
+        self._forbidden = forbidden_ids(limits, runner.device)
+        self._takes_states = reads_whole_encoder(drafter.options, verifier)
+        self._remember = remember(drafter, verifier)
+        self._draft = draft_full(drafter) if drafter.options.prefix == "full" else draft_causal(drafter)
+
+    def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> DraftState:
+        """An empty state for a table of rows."""
+        model = self._drafter
+        return DraftState(
+            model.new_memory(rows, longest_source),
+            model.output_weight.new_zeros(rows, longest_output, model.options.width),
+            torch.zeros(rows, dtype=torch.int64, device=device),
+            model.new_cache(rows, longest_output + self.block),
+            self.block + 1,
+        )
+
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory | None) -> None:
+        """Encode the new sentences, from the verifier's states where the drafter reads these and they are at hand."""
+        states = memory.states if memory is not None and self._takes_states else None
+        columns = state.mask_slots.shape[1]
+        found, mask_slots = self._runner.call(self._remember, source.ids, source.lengths, states, columns)
+        state.memory.put(rows, found)
+        state.mask_slots[rows] = mask_slots
+        state.longest[rows] = self._limits.longest_outputs(source.lengths)
+
+    def propose(self, state: Any, view: View, block: int) -> Proposal:
+        """The most likely token of every slot of the block, each by itself."""
+        top = self.read(state, view, block).top
+        return Proposal(top, torch.full_like(view.length, block))
+
+    def read(self, state: DraftState, view: View, block: int) -> Reading:
+        """The drafter's choices [rows, block] and their log-probabilities, under the same limits as the verifier's."""
+        logits = self._runner.call(
+            self._draft, view.tokens, view.length, state.window, block, state.mask_slots, state.cache, state.memory
+        )
+        state.window = block + 1
+        positions = view.length[:, None] + torch.arange(block, device=logits.device)
+        return read(logits, positions, state.longest, self._forbidden, self._limits.min_length)
+
+    def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
+        """Nothing to learn: what was committed is read when the next block is drafted."""
+
+
+def remember(drafter: DrafterModel, verifier: Transformer) -> Program:
+    """(ids [rows, source], lengths [rows], verifier's states or None, columns) -> Memory, mask slots"""
+    options = drafter.options
+
+    def function(ids: Tensor, lengths: Tensor, states: Tensor | None, columns: int) -> tuple[Memory, Tensor]:
+        if states is None and options.encoder != "own":
+            states = verifier_states(verifier, options, ids, masks.real(lengths, ids.shape[1]))
+        return drafter.remember(ids, lengths, states), drafter.mask_slots(ids, lengths, columns)
+
+    return Program("remember-draft", function)
+
+
+def draft_causal(drafter: DrafterModel) -> Program:
+    """(tokens, length [rows], window, block, mask slots, cache, memory) -> logits [rows, block, vocabulary]"""
+
+    def function(
+        tokens: Tensor, length: Tensor, window: int, block: int, mask_slots: Tensor, cache: Cache, memory: Memory
+    ) -> Tensor:
+        device, canvas = tokens.device, mask_slots.shape[1]
+        newest = (length - window).clamp(min=0)[:, None] + torch.arange(window, device=device)
+        masked = length[:, None] + torch.arange(block, device=device)
+        embedded = torch.cat([_tokens(drafter, tokens.gather(1, newest)), _rows(mask_slots, masked)], dim=1)
+        behind = (canvas + torch.arange(block, device=device)).expand_as(masked)
+        seen = torch.arange(cache.longest, device=device)
+        of_prefix = masks.causal(newest, seen) & (seen < canvas)
+        committed = (seen < length[:, None]) | ((seen >= canvas) & (seen < canvas + block))
+        mask = torch.cat([of_prefix, committed[:, None].expand(-1, block, -1)], dim=1)
+        positions = torch.cat([newest, masked], dim=1)
+        hidden = drafter.run(embedded, positions, torch.cat([newest, behind], dim=1), mask, cache, memory)
+        return drafter.logits(hidden[:, window:])
+
+    return Program("draft", function)
+
+
+def draft_full(drafter: DrafterModel) -> Program:
+    """(tokens, length [rows], window, block, mask slots, cache, memory) -> logits [rows, block, vocabulary]"""
+
+    def function(
+        tokens: Tensor, length: Tensor, window: int, block: int, mask_slots: Tensor, cache: Cache, memory: Memory
+    ) -> Tensor:
+        slots = torch.arange(mask_slots.shape[1], device=tokens.device).expand(tokens.shape[0], -1)
+        given = slots < length[:, None]
+        embedded = torch.where(given[..., None], _tokens(drafter, tokens), mask_slots)
+        seen = torch.arange(cache.longest, device=tokens.device)
+        mask = (seen < (length + block)[:, None])[:, None].expand(-1, slots.shape[1], -1)
+        hidden = drafter.run(embedded, slots, slots, mask, cache, memory)
+        masked = length[:, None] + torch.arange(block, device=tokens.device)
+        return drafter.logits(_rows(hidden, masked))
+
+    return Program("draft", function)
+
+
+def _tokens(drafter: DrafterModel, ids: Tensor) -> Tensor:
+    """[rows, slots] -> [rows, slots, width] what a slot that holds a token reads, its position left out"""
+    return drafter.target_embedding(ids) * drafter.scale  # type: ignore[no-any-return]
+
+
+def _rows(table: Tensor, columns: Tensor) -> Tensor:
+    """[rows, slots, width] at each row's own columns [rows, n]"""
+    return table.gather(1, columns[..., None].expand(-1, -1, table.shape[2]))

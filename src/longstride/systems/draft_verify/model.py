@@ -1,0 +1,261 @@
+"""The non-autoregressive drafter: a decoder over a canvas of committed tokens and k mask slots.
+
+Slot i predicts token i itself: there is no shift and no start symbol. A mask slot reads the MASK embedding, its
+position and, with soft copy, a mix of source embeddings that the position chooses (the paper says no more than
+"[MASK]"; the copy is from its authors' code). Who sees whom is one of two rules: with `full`, the paper's, every slot
+sees the whole canvas; with `causal`, prefix slots see earlier prefix slots alone and block slots see everything, so
+that keys and values of the prefix never change and can be kept.
+
+The decoder reads an encoder of its own, the verifier's output, or layers of its own on top of the verifier's. This file
+knows neither training nor sessions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longstride.contract import MASK, OptionError
+from longstride.nn import masks
+from longstride.nn.cache import Cache, Memory, aligned
+from longstride.nn.layers import DecoderLayer, EncoderLayer
+from longstride.nn.losses import TokenLoss
+from longstride.nn.positions import make_positions
+from longstride.nn.transformer import Stack, Transformer
+from longstride.systems.draft_verify.options import DrafterOptions
+
+
+class Drafter(nn.Module):
+    """Embeddings (one table for source, target and output), encoder layers if it has any, and a decoder."""
+
+    def __init__(self, options: DrafterOptions) -> None:
+        super().__init__()
+        self.options = options
+        layers = options.layers()
+        self.target_embedding = nn.Embedding(options.vocabulary, options.width)
+        nn.init.normal_(self.target_embedding.weight, std=options.width**-0.5)
+        positions = options.longest + options.block  # the last block may begin at the last position
+        self.source_positions = make_positions(options.positions, options.width, positions)
+        self.target_positions = make_positions(options.positions, options.width, positions)
+        own = 0 if options.encoder == "shared" else options.encoder_layers
+        self.encoder = Stack([EncoderLayer(layers) for _ in range(own)], layers) if own else None
+        self.bridge = nn.Linear(options.verifier_width or options.width, options.width) if self._bridged else None
+        self.decoder = Stack([DecoderLayer(layers) for _ in range(options.decoder_layers)], layers)
+        self.copy = nn.Linear(options.width, options.width, bias=False) if options.soft_copy else None
+        self.dropout = nn.Dropout(options.dropout)
+        self.token_loss = TokenLoss()
+        self.scale = math.sqrt(options.width) if options.scale_embeddings else 1.0
+
+    @property
+    def _bridged(self) -> bool:
+        o = self.options
+        return o.encoder != "own" and o.verifier_width not in (None, o.width)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """[vocabulary, width] the output projection"""
+        return self.target_embedding.weight
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., width] -> [..., vocabulary]"""
+        return F.linear(hidden, self.output_weight)
+
+    def decoder_layers(self) -> list[DecoderLayer]:
+        """The decoder's layers, with their type known."""
+        return [layer for layer in self.decoder.layers if isinstance(layer, DecoderLayer)]
+
+    # --- the source --------------------------------------------------------------------------------------------------
+
+    def encode(self, ids: Tensor, visible: Tensor | None, states: Tensor | None) -> Tensor:
+        """What the decoder reads, [rows, source, width]: from ids [rows, source], or from the verifier's states."""
+        if states is None:
+            positions = torch.arange(ids.shape[1], device=ids.device)
+            x = self._enter(self.target_embedding(ids) * self.scale + self.source_positions(positions))
+        else:
+            x = states if self.bridge is None else self.bridge(states)
+        if self.encoder is None:
+            return x
+        mask = None if visible is None else visible[:, None, None, :]
+        for layer in self.encoder.layers:
+            x = layer(x, mask)
+        return self.encoder.norm(x)  # type: ignore[no-any-return]
+
+    def copied(self, ids: Tensor, visible: Tensor | None, positions: Tensor) -> Tensor | None:
+        """[rows, slots, width] what a mask slot at each of these positions [slots] takes from the source, or None."""
+        if self.copy is None:
+            return None
+        source = self.target_embedding(ids) * self.scale
+        keys = source + self.source_positions(torch.arange(ids.shape[1], device=ids.device))
+        asked = self.copy(self.target_positions(positions)) / math.sqrt(self.options.width)
+        scores = torch.einsum("td,rsd->rts", asked, keys.to(asked.dtype))
+        if visible is not None:
+            scores = scores.masked_fill(~visible[:, None, :], float("-inf"))
+        return scores.softmax(dim=-1).to(source.dtype) @ source  # type: ignore[no-any-return]
+
+    # --- all at once -------------------------------------------------------------------------------------------------
+
+    def forward(
+        self, canvas: Tensor, prefix: Tensor, block: int, source: Tensor, visible: Tensor | None, states: Tensor | None
+    ) -> Tensor:
+        """Hidden states of every row's block, [rows, block, width].
+
+        canvas [rows, slots] holds `prefix` [rows] tokens, then a block of MASK, or of tokens that are revealed; what
+        follows is not seen. source and visible [rows, source]; states as in :meth:`encode`.
+        """
+        memory = self.encode(source, visible, states)
+        slots = torch.arange(canvas.shape[1], device=canvas.device)
+        embedded = self.target_embedding(canvas) * self.scale
+        copied = self.copied(source, visible, slots)
+        if copied is not None:
+            embedded = embedded + torch.where((canvas == MASK)[..., None], copied, 0)
+        place = self.target_positions(slots)
+        x = self._enter(embedded + place)
+        mask = self._sight(slots[None], slots, prefix, block)
+        memory_mask = None if visible is None else visible[:, None, None, :]
+        for number, layer in enumerate(self.decoder.layers):
+            x = layer(self._place(x, place, number), memory, mask, memory_mask, False)
+        hidden = self.decoder.norm(x)
+        columns = prefix[:, None] + torch.arange(block, device=canvas.device)
+        return hidden.gather(1, columns[..., None].expand(-1, -1, hidden.shape[2]))  # type: ignore[no-any-return]
+
+    def _sight(self, queries: Tensor, keys: Tensor, prefix: Tensor, block: int) -> Tensor:
+        """Who sees whom, [rows, 1, queries (or 1), keys]: slots [rows or 1, queries] and [keys]."""
+        on_canvas = keys < (prefix + block)[:, None]
+        if self.options.prefix == "full":
+            return on_canvas[:, None, None, :]
+        of_block = (queries >= prefix[:, None])[..., None] & on_canvas[:, None, :]
+        return (masks.causal(queries, keys) | of_block)[:, None]
+
+    def _enter(self, x: Tensor) -> Tensor:
+        """Dropout, in the type that products have: under autocast the residual stream has it from the start."""
+        kind = x.device.type
+        x = x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+        return self.dropout(x)  # type: ignore[no-any-return]
+
+    def _place(self, x: Tensor, place: Tensor, number: int) -> Tensor:
+        """What a layer reads: positions are said again before every layer but the first, which has heard them."""
+        if number == 0 or self.options.add_positions == "first":
+            return x
+        return self.dropout(x + place.to(x.dtype))  # type: ignore[no-any-return]
+
+    # --- step by step ------------------------------------------------------------------------------------------------
+
+    def new_cache(self, rows: int, columns: int) -> Cache:
+        """Room for the keys and values of `columns` slots."""
+        o = self.options
+        head = o.width // o.heads
+        return Cache.empty(o.decoder_layers, rows, o.heads, aligned(columns), head, self.output_weight)
+
+    def new_memory(self, rows: int, source: int) -> Memory:
+        """Room for the memory of `rows` sources of at most `source` tokens."""
+        o = self.options
+        head = o.width // o.heads
+        return Memory.empty(o.decoder_layers, rows, o.heads, aligned(source), head, self.output_weight)
+
+    def remember(self, ids: Tensor, lengths: Tensor, states: Tensor | None) -> Memory:
+        """Encode sources and project them once for every decoder layer."""
+        visible = masks.real(lengths, ids.shape[1])
+        memory = self.encode(ids, visible, states)
+        projected = [layer.cross.project_memory(memory) for layer in self.decoder_layers()]
+        keys = torch.stack([keys for keys, _ in projected])
+        values = torch.stack([values for _, values in projected])
+        return Memory(keys, values, visible, memory)
+
+    def mask_slots(self, ids: Tensor, lengths: Tensor, columns: int) -> Tensor:
+        """[rows, columns, width] what a mask slot reads at each position, the position itself left out."""
+        embedded = self.target_embedding.weight[MASK] * self.scale
+        copied = self.copied(ids, masks.real(lengths, ids.shape[1]), torch.arange(columns, device=ids.device))
+        if copied is None:
+            return embedded.expand(ids.shape[0], columns, -1)
+        return embedded + copied
+
+    def run(
+        self, embedded: Tensor, positions: Tensor, slots: Tensor, mask: Tensor, cache: Cache, memory: Memory
+    ) -> Tensor:
+        """Run some slots of every row through the decoder, [rows, step, width] -> [rows, step, width].
+
+        Each slot has its position [rows, step] on the canvas and the slot of the cache [rows, step] that keeps its keys
+        and values; mask [rows, step, cache slots] says which of these it sees.
+        """
+        place = self.target_positions(positions)
+        x = embedded + place
+        seen = _additive(mask[:, None], x)
+        memory_mask = _additive(memory.visible[:, None, None, :], x)
+        for number, layer in enumerate(self.decoder_layers()):
+            x = self._place(x, place, number)
+            x = layer.extend(x, number, cache, slots, seen, memory.keys[number], memory.values[number], memory_mask)
+        return self.decoder.norm(x)  # type: ignore[no-any-return]
+
+
+def _additive(mask: Tensor, like: Tensor) -> Tensor:
+    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, float("-inf"))
+
+
+# --- the verifier's share --------------------------------------------------------------------------------------------
+
+
+def verifier_states(verifier: Transformer, options: DrafterOptions, ids: Tensor, visible: Tensor | None) -> Tensor:
+    """[rows, source, verifier's width] what a drafter with this kind of encoder reads of the verifier's."""
+    below = options.shared_layers
+    if below is None or below == verifier.options.encoder_layers:
+        return verifier.encode(ids, visible)
+    mask = None if visible is None else visible[:, None, None, :]
+    x = verifier.embed_source(ids)
+    for layer in list(verifier.encoder.layers)[:below]:
+        x = layer(x, mask)
+    return x
+
+
+def reads_whole_encoder(options: DrafterOptions, verifier: Transformer) -> bool:
+    """Whether it is the verifier's encoder output itself that the drafter reads."""
+    return options.encoder != "own" and options.shared_layers in (None, verifier.options.encoder_layers)
+
+
+def check_fit(drafter: DrafterOptions, verifier: Transformer) -> None:
+    """Refuse a drafter that cannot work with this verifier."""
+    own = verifier.options
+    if drafter.vocabulary != own.vocabulary:
+        raise OptionError(
+            f"A drafter expects a verifier with its own vocabulary of {drafter.vocabulary} pieces, "
+            f"found one with {own.vocabulary}."
+        )
+    if own.source_vocabulary not in (None, own.vocabulary):
+        raise OptionError("A drafter expects one vocabulary for source and target, found two.")
+    check_encoder(drafter, verifier)
+
+
+def check_encoder(drafter: DrafterOptions, verifier: Transformer) -> None:
+    """Refuse a drafter that reads another encoder than this one."""
+    own = verifier.options
+    if drafter.encoder == "own":
+        return
+    expected = drafter.verifier_width or drafter.width
+    if expected != own.width:
+        raise OptionError(f"The drafter reads an encoder of width {expected}, found a verifier of width {own.width}.")
+    if (drafter.shared_layers or 0) > own.encoder_layers:
+        raise OptionError(
+            f"shared_layers expects 1 to the verifier's {own.encoder_layers} encoder layers, "
+            f"found {drafter.shared_layers}."
+        )
+
+
+@torch.no_grad()
+def begin_as(drafter: Drafter, verifier: Transformer) -> int:
+    """Copy the verifier's weights wherever name and shape agree; how many were.
+
+    Own layers on top of some of the verifier's begin as those that they stand in for.
+    """
+    o = drafter.options
+    below = 0 if o.encoder == "own" else o.shared_layers or verifier.options.encoder_layers
+    given = verifier.state_dict()
+    copied = 0
+    for name, weight in drafter.state_dict().items():
+        head, _, rest = name.removeprefix("encoder.layers.").partition(".")
+        other = given.get(f"encoder.layers.{int(head) + below}.{rest}" if name.startswith("encoder.layers.") else name)
+        if other is not None and other.shape == weight.shape:
+            weight.copy_(other)
+            copied += 1
+    return copied

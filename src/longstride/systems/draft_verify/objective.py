@@ -1,0 +1,153 @@
+"""Training the drafter: a random prefix, a block of masks after it, and glancing.
+
+A target of L tokens (EOS counted) is cut at a random prefix of p = L - (int(L·u) + 1) tokens, 0 to L - 1. After it come
+always k masks, even past the end, so that the canvas never tells how long the target is; slots past EOS carry no loss.
+
+Glancing (Qian et al., 2021): a first pass without gradients, with dropout, finds the slots the drafter has wrong; then
+floor(r·wrong) of the row's valid slots, drawn at random, are revealed, that is read as the true token, and the loss is
+taken on the others. r falls along the training. Evaluation neither glances nor reveals.
+
+The loop divides a summed loss by tokens that must be known before the loss is: they are the batch's target tokens. The
+loss is the mean over the slots that are left, as in the authors' code, times that number; so are the figures. So the
+objective need not know k, which is the drafter's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longstride.contract import MASK, PAD, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.nn import masks
+from longstride.nn.cache import aligned
+from longstride.nn.transformer import Transformer
+from longstride.systems.draft_verify.model import Drafter, verifier_states
+
+
+@dataclass(frozen=True)
+class DrafterObjectiveOptions:
+    """Options of the drafter's training."""
+
+    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
+    glance_first: float = option(0.5, "Share of the wrong slots that is revealed at the start of training.")
+    glance_last: float = option(0.3, "The same at its end; in between it moves straight.")
+
+    def __post_init__(self) -> None:
+        for name in ("label_smoothing", "glance_first", "glance_last"):
+            if not 0 <= getattr(self, name) < 1:
+                raise OptionError(f"{name} expects 0 to below 1, found {getattr(self, name)}.")
+
+
+class DrafterWithVerifier(nn.Module):
+    """What is trained: the drafter, beside the frozen verifier whose encoder it may read."""
+
+    def __init__(self, model: Transformer, drafter: Drafter) -> None:
+        super().__init__()
+        self.model = model.requires_grad_(False).eval()
+        self.drafter = drafter
+
+    def train(self, mode: bool = True) -> DrafterWithVerifier:
+        """The drafter alone changes its mode: the verifier is as it will be when it verifies."""
+        super().train(mode)
+        self.model.eval()
+        return self
+
+
+def random_prefixes(lengths: Tensor, rng: torch.Generator) -> Tensor:
+    """[rows] lengths, EOS counted -> prefixes of 0 to length - 1 tokens, each as likely as the others"""
+    masked = (lengths * torch.rand(len(lengths), generator=rng, dtype=torch.float64)).long() + 1
+    return lengths - masked.minimum(lengths)
+
+
+def columns_of(prefix: Tensor, block: int) -> Tensor:
+    """[rows, block] the canvas slots of every row's block"""
+    return prefix[:, None] + torch.arange(block, device=prefix.device)
+
+
+def cut(target: Tensor, lengths: Tensor, prefix: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    """The canvas [rows, slots] and the tokens to be found in its block [rows, block], PAD past the end.
+
+    Of the target [rows, longest] the canvas holds the prefix and nothing else; what follows the block is never seen.
+    """
+    slots = torch.arange(aligned(target.shape[1] + block), device=target.device)
+    ahead = F.pad(target, (0, len(slots) - target.shape[1]), value=PAD)
+    canvas = torch.where(slots < prefix[:, None], ahead, MASK)
+    canvas = torch.where(slots < (prefix + block)[:, None], canvas, PAD)
+    columns = columns_of(prefix, block)
+    return canvas, torch.where(columns < lengths[:, None], ahead.gather(1, columns), PAD)
+
+
+def reveal(found: Tensor, wanted: Tensor, chance: Tensor, ratio: Tensor) -> Tensor:
+    """[rows, block] bool: which valid slots are revealed, floor(ratio·wrong) per row, those of the least chance.
+
+    found and wanted [rows, block] ids, PAD in `wanted` where a slot does not count; chance [rows, block] in [0, 1).
+    """
+    valid = wanted != PAD
+    wrong = ((found != wanted) & valid).sum(dim=1)
+    count = (ratio * wrong).floor().long()
+    order = torch.where(valid, chance, 2.0).argsort(dim=1, stable=True).argsort(dim=1, stable=True)
+    return valid & (order < count[:, None])
+
+
+class DrafterObjective(Objective):
+    """−log p(y_i | y_≤p, x) for the block after a random prefix, smoothed, with glancing."""
+
+    def __init__(self, options: DrafterObjectiveOptions) -> None:
+        self.options = options
+
+    def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
+        """Draw the prefixes, and by what chance a slot is revealed: one number per target token."""
+        o = self.options
+        ratio = o.glance_first + (o.glance_last - o.glance_first) * min(1.0, max(0.0, progress))
+        tensors = {
+            "source": batch.source,
+            "source_lengths": batch.source_lengths,
+            "target": batch.target,
+            "target_lengths": batch.target_lengths,
+            "prefix": random_prefixes(batch.target_lengths, rng),
+            "chance": torch.rand(batch.target.shape, generator=rng),
+            "ratio": torch.tensor(ratio, dtype=torch.float64),
+        }
+        padded = bool((batch.source_lengths != batch.source.shape[1]).any())
+        return Prepared(tensors, int(batch.target_lengths.sum()), padded)
+
+    def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
+        """The mean over the block's slots that were not revealed, times the batch's target tokens.
+
+        Figures: `nll`; `right`, the share of the block's tokens that the drafter finds; `run`, how many it finds before
+        the first it does not, which is what a verifier that agrees with the target would accept.
+        """
+        assert isinstance(model, DrafterWithVerifier)
+        drafter, tensors = model.drafter, prepared.tensors
+        block, source, prefix = drafter.options.block, tensors["source"], tensors["prefix"]
+        visible = masks.real(tensors["source_lengths"], source.shape[1]) if prepared.source_padded else None
+        states = None
+        if drafter.options.encoder != "own":
+            with torch.no_grad():
+                states = verifier_states(model.model, drafter.options, source, visible)
+        canvas, wanted = cut(tensors["target"], tensors["target_lengths"], prefix, block)
+
+        with torch.no_grad():
+            hidden = drafter(canvas, prefix, block, source, visible, states)
+            found = drafter.logits(hidden).argmax(dim=-1)
+        valid = wanted != PAD
+        left = wanted
+        if drafter.training:
+            chance = F.pad(tensors["chance"], (0, block)).gather(1, columns_of(prefix, block))
+            shown = reveal(found, wanted, chance, tensors["ratio"])
+            canvas = canvas.scatter(1, columns_of(prefix, block), torch.where(shown, wanted, MASK))
+            left = wanted.masked_fill(shown, PAD)
+            hidden = drafter(canvas, prefix, block, source, visible, states)
+
+        total, nll = drafter.token_loss(hidden, drafter.output_weight, left, self.options.label_smoothing)
+        share = prepared.tokens / (left != PAD).sum().clamp(min=1)
+        right = (found == wanted) & valid
+        figures = {
+            "nll": nll * share,
+            "right": right.sum() * (prepared.tokens / valid.sum()),
+            "run": right.long().cumprod(dim=1).sum() * (prepared.tokens / len(wanted)),
+        }
+        return Loss(total * share, figures)

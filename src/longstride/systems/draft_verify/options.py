@@ -1,0 +1,75 @@
+"""The shape of a drafter, as options. Defaults: the paper's base size, with a prefix that can be cached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from longstride.contract import OptionError, option
+from longstride.nn.options import TransformerOptions
+
+
+@dataclass(frozen=True)
+class DrafterOptions:
+    """Architecture of a non-autoregressive drafter."""
+
+    vocabulary: int = option(help="Vocabulary size of both sides, the five reserved ids included: the verifier's.")
+    block: int = option(25, "Tokens drafted at once (k).")
+    width: int = option(512, "Model width d.")
+    feed_forward: int = option(2048, "Hidden width of the feed-forward layers.")
+    heads: int = option(8, "Attention heads; must divide the width.")
+    encoder: Literal["own", "shared", "partial"] = option(
+        "own", "An encoder of its own (the paper), the verifier's output, or own layers on top of the verifier's."
+    )
+    encoder_layers: int = option(6, "Own encoder layers (own and partial).")
+    shared_layers: int | None = option(
+        None, "With partial: layers of the verifier's encoder below the own ones (none: all of them)."
+    )
+    verifier_width: int | None = option(None, "With shared and partial: the verifier's width; set from the base.")
+    decoder_layers: int = option(6, "Decoder depth.")
+    prefix: Literal["causal", "full"] = option(
+        "causal", "Prefix slots see earlier ones alone, so that they can be cached, or the whole canvas (the paper)."
+    )
+    soft_copy: bool = option(True, "Feed mask slots a mix of source embeddings that their position chooses.")
+    positions: Literal["learned", "sinusoidal"] = option("learned", "Kind of position embedding.")
+    add_positions: Literal["every", "first"] = option(
+        "every", "Add positions before every decoder layer (the authors' code) or before the first."
+    )
+    scale_embeddings: bool = option(False, "Multiply token embeddings by the square root of the width.")
+    norm: Literal["post", "pre"] = option("post", "Layer norm after each residual sum or before each block.")
+    activation: Literal["relu", "gelu", "silu"] = option("gelu", "Activation of the feed-forward layers.")
+    longest: int = option(1024, "The longest text, EOS counted; there are so many positions and a block more.")
+    dropout: float = option(0.1, "Dropout on embeddings and on each block's output, before the residual sum.")
+    attention_dropout: float = option(0.0, "Dropout on attention weights.")
+    activation_dropout: float = option(0.0, "Dropout after the feed-forward activation.")
+    begin: Literal["fresh", "verifier"] = option(
+        "fresh", "First weights: random, or the verifier's wherever it has one of the same name and shape."
+    )
+
+    def __post_init__(self) -> None:
+        if self.block < 1:
+            raise OptionError(f"block expects 1 or more, found {self.block}.")
+        if self.shared_layers is not None and self.shared_layers < 1:
+            raise OptionError(f"shared_layers expects 1 or more, found {self.shared_layers}.")
+        if self.shared_layers is not None and self.encoder != "partial":
+            raise OptionError(f"shared_layers expects encoder: partial, found {self.encoder}.")
+        self.layers()  # checks all the rest
+
+    def layers(self) -> TransformerOptions:
+        """The same as the shared Transformer's layers want it."""
+        return TransformerOptions(
+            vocabulary=self.vocabulary,
+            width=self.width,
+            feed_forward=self.feed_forward,
+            heads=self.heads,
+            encoder_layers=self.encoder_layers,
+            decoder_layers=self.decoder_layers,
+            norm=self.norm,
+            activation=self.activation,
+            positions=self.positions,
+            longest=self.longest,
+            scale_embeddings=self.scale_embeddings,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            activation_dropout=self.activation_dropout,
+        )

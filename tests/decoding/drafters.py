@@ -1,0 +1,89 @@
+"""Tiny random drafters, and the drafter's slow twin: no cache, no batch, no table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from longstride.contract import EOS, MASK, Limits
+from longstride.nn.transformer import Transformer
+from longstride.systems.draft_verify.model import Drafter, verifier_states
+from longstride.systems.draft_verify.options import DrafterOptions
+from tests.decoding.oracles import allowed, longest_output
+
+KINDS = st.fixed_dictionaries(
+    {
+        "encoder": st.sampled_from(
+            [
+                {"encoder": "own"},
+                {"encoder": "shared", "verifier_width": 16},
+                {"encoder": "partial", "shared_layers": 1, "verifier_width": 16},
+                {"encoder": "partial", "verifier_width": 16},
+            ]
+        ),
+        "prefix": st.sampled_from(["causal", "full"]),
+        "positions": st.sampled_from(["learned", "sinusoidal"]),
+        "add_positions": st.sampled_from(["every", "first"]),
+        "norm": st.sampled_from(["post", "pre"]),
+        "soft_copy": st.booleans(),
+        "width": st.sampled_from([8, 16]),
+    }
+)
+"""What a drafter can be, `encoder` with all that belongs to it."""
+
+
+def tiny_drafter(seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Drafter:
+    """A random drafter whose choices vary with everything it reads."""
+    settings: dict[str, Any] = {
+        "vocabulary": 11,
+        "block": 4,
+        "width": 16,
+        "feed_forward": 32,
+        "heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+        "longest": 64,
+        "dropout": 0.0,
+        **changes,
+    }
+    if isinstance(settings["encoder"] if "encoder" in settings else None, dict):
+        settings = {**settings, **settings["encoder"]}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = Drafter(DrafterOptions(**settings))
+        with torch.no_grad():
+            for weight in model.parameters():
+                if weight.dim() > 1:
+                    weight.normal_(0, 0.6)
+    return model.to(dtype).eval().requires_grad_(False)
+
+
+def slow_logits(drafter: Drafter, verifier: Transformer, source: list[int], prefix: list[int], block: int) -> Any:
+    """[block, vocabulary] by one whole pass over the canvas of one sentence."""
+    ids = torch.tensor([source])
+    states = None if drafter.options.encoder == "own" else verifier_states(verifier, drafter.options, ids, None)
+    canvas = torch.tensor([[*prefix, *[MASK] * block]])
+    return drafter.logits(drafter(canvas, torch.tensor([len(prefix)]), block, ids, None, states))[0]
+
+
+def slow_draft(
+    drafter: Drafter, verifier: Transformer, source: list[int], prefix: list[int], block: int, limits: Limits
+) -> list[int]:
+    """The most likely token of each slot that may stand there."""
+    logits = slow_logits(drafter, verifier, source, prefix, block)
+    found = []
+    for place, scores in enumerate(logits):
+        choices = allowed(len(prefix) + place, longest_output(source, limits), limits, len(scores))
+        found.append(max(choices, key=lambda token: float(scores[token])))
+    return found
+
+
+def slow_drafter_alone(
+    drafter: Drafter, verifier: Transformer, source: list[int], block: int, limits: Limits
+) -> list[int]:
+    tokens: list[int] = []
+    while EOS not in tokens:
+        tokens += slow_draft(drafter, verifier, source, tokens, block, limits)
+    return tokens[: tokens.index(EOS)]

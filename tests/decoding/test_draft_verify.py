@@ -1,0 +1,223 @@
+"""Draft and verify with a real drafter: greedy's output whatever it proposes, and proposals that are what they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longstride.contract import EOS, MASK, NEVER_GENERATED, Limits, OptionError, Source
+from longstride.contract.options import parse
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Greedy
+from longstride.systems.draft_verify.decoder import Draft, DraftOptions, DraftVerify, DraftVerifyOptions
+from longstride.systems.draft_verify.drafter import ModelDrafter
+from longstride.systems.draft_verify.model import begin_as
+from longstride.systems.draft_verify.options import DrafterOptions
+from longstride.verification.drafting import View
+from tests.decoding.drafters import KINDS, slow_draft, slow_drafter_alone, slow_logits, tiny_drafter
+from tests.decoding.test_greedy import LIMITS
+from tests.models import random_source, tiny_model
+
+RUNNER = EagerRunner(precision="fp64")
+
+
+def pair(seed: int, kind: dict[str, Any], **changes: Any) -> tuple[Any, Any]:
+    return tiny_model(seed, sharpness=2.0, encoder_layers=2), tiny_drafter(seed, **kind, **changes)
+
+
+def sentences(source: Source) -> list[list[int]]:
+    return [source.ids[row, : source.lengths[row]].tolist() for row in range(source.rows)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 5),
+    capacity=st.integers(1, 5),
+    k=st.integers(1, 6),
+    limits=LIMITS,
+    kind=KINDS,
+    adaptive=st.booleans(),
+)
+def test_exact_is_greedy_for_any_drafter(seed, rows, capacity, k, limits, kind, adaptive):
+    model, drafter = pair(seed, kind, block=6)
+    source = random_source(rows, 6, seed=seed)
+    greedy = Greedy(model, RUNNER).decode(source, limits)
+    decoder = DraftVerify(model, drafter, RUNNER, DraftVerifyOptions(k=k, adaptive=adaptive))
+    decoded = decoder.decode(source, limits, capacity=capacity, trace=True)
+    assert decoded.tokens == greedy.tokens
+    assert decoded.scores == pytest.approx(greedy.scores, abs=1e-9)
+    for trace, tokens in zip(decoded.traces, decoded.tokens, strict=True):
+        assert trace.replay() == tokens
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), rows=st.integers(1, 4), limits=LIMITS, kind=KINDS, adaptive=st.booleans())
+def test_every_draft_is_its_slow_twins(seed, rows, limits, kind, adaptive):
+    """Ragged, cached, in a table that is refilled: what is proposed is what one pass over a fresh canvas gives."""
+    model, drafter = pair(seed, kind)
+    source = random_source(rows, 6, seed=seed)
+    options = DraftVerifyOptions(adaptive=adaptive)
+    decoded = DraftVerify(model, drafter, RUNNER, options).decode(source, limits, capacity=2, trace=True)
+    for ids, trace in zip(sentences(source), decoded.traces, strict=True):
+        prefix: list[int] = []
+        for event in trace.events:
+            assert event.draft is not None
+            assert list(event.draft) == slow_draft(drafter, model, ids, prefix, event.drafted, limits)
+            prefix += event.ids
+        assert not {token for event in trace.events for token in event.draft} & {*NEVER_GENERATED, *limits.banned}
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), kind=KINDS)
+def test_cached_drafting_equals_recomputing_along_any_prefix(seed, kind):
+    """Rows that grow by anything from nothing to a whole block and one."""
+    model, drafter = pair(seed, kind)
+    generator = torch.Generator().manual_seed(seed)
+    source = random_source(3, 6, seed=seed)
+    limits = Limits(max_length=30)
+    seam = ModelDrafter(drafter, model, RUNNER, 4, limits)
+    with torch.inference_mode():
+        state = seam.begin(3, source.longest, 35, torch.device("cpu"))
+        seam.admit(state, torch.arange(3), source, model.remember(source.ids, source.lengths))
+        tokens = torch.zeros(3, 35, dtype=torch.int64)
+        words = torch.randint(5, 11, (3, 30), generator=generator)
+        length = torch.zeros(3, dtype=torch.int64)
+        for _ in range(6):
+            view = View(tokens, length, torch.ones(3, dtype=torch.bool))
+            proposal = seam.propose(state, view, 4)
+            for row, ids in enumerate(sentences(source)):
+                prefix = tokens[row, : length[row]].tolist()
+                assert proposal.ids[row].tolist() == slow_draft(drafter, model, ids, prefix, 4, limits)
+            length = length + torch.randint(0, 6, (3,), generator=generator)
+            tokens = torch.where(torch.arange(35) < length[:, None], torch.nn.functional.pad(words, (0, 5)), 6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(2, 5),
+    kind=KINDS,
+    rule=st.sampled_from(["exact", "top:2", "top:3,gap:1.0"]),
+)
+def test_a_batch_equals_its_rows_one_by_one_drafts_too(seed, rows, kind, rule):
+    model, drafter = pair(seed, kind)
+    source = random_source(rows, 6, seed=seed)
+    decoder = DraftVerify(model, drafter, RUNNER, parse(DraftVerifyOptions, {"accept": rule}))
+    together = decoder.decode(source, trace=True)
+    for row, ids in enumerate(sentences(source)):
+        alone = decoder.decode(Source.of([ids]), trace=True)
+        assert alone.tokens[0] == together.tokens[row]
+        assert [event.draft for event in alone.traces[0].events] == [
+            event.draft for event in together.traces[row].events
+        ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 5),
+    capacity=st.integers(1, 5),
+    k=st.integers(1, 4),
+    limits=LIMITS,
+    kind=KINDS,
+)
+def test_the_drafter_alone_equals_its_slow_twin(seed, rows, capacity, k, limits, kind):
+    model, drafter = pair(seed, kind)
+    source = random_source(rows, 6, seed=seed)
+    decoded = Draft(model, drafter, RUNNER, DraftOptions(k)).decode(source, limits, capacity=capacity, trace=True)
+    for ids, tokens, trace in zip(sentences(source), decoded.tokens, decoded.traces, strict=True):
+        assert tokens == slow_drafter_alone(drafter, model, ids, k, limits)
+        assert limits.min_length <= len(tokens) <= int(limits.longest_outputs(torch.tensor(len(ids))))
+        assert trace.replay() == tokens
+        assert trace.iterations == -(-(len(tokens) + 1) // k)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), kind=KINDS, word=st.integers(5, 10))
+def test_a_causal_prefix_never_sees_what_comes_after_it(seed, kind, word):
+    """With `full` the block sees all; with `causal`, the cache is right because a prefix slot's state never changes."""
+    _, drafter = pair(seed, {**kind, "encoder": {"encoder": "own"}, "prefix": "causal"})
+    source = torch.tensor([[5, 6, 7, EOS]])
+    hidden = []
+    drafter.decoder.norm.register_forward_hook(lambda module, inputs, output: hidden.append(output))
+    for tail in ([word, MASK, MASK, MASK], [MASK, MASK, MASK, MASK]):
+        drafter(torch.tensor([[6, 9, *tail]]), torch.tensor([2]), 4, source, None, None)
+    torch.testing.assert_close(hidden[0][:, :2], hidden[1][:, :2])
+
+
+def test_a_verifier_that_is_its_own_oracle_is_drafted_well():
+    """Drafts matter: where the drafter always says what greedy will, iterations shrink (a drafter of one block)."""
+    model = tiny_model(3, sharpness=2.0)
+    source = random_source(4, 6, seed=3)
+    greedy = Greedy(model, RUNNER).decode(source)
+    always_word = tiny_drafter(0)
+    decoded = DraftVerify(model, always_word, RUNNER).decode(source, trace=True)
+    assert decoded.tokens == greedy.tokens
+    assert decoded.calls > decoded.iterations * 2  # the drafter's calls are counted beside the verifier's
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"vocabulary": 12}, "vocabulary of 12 pieces, found one with 11"),
+        ({"encoder": "shared", "verifier_width": 32}, "width 32, found a verifier of width 16"),
+        ({"encoder": "partial", "shared_layers": 3, "verifier_width": 16}, "1 encoder layers, found 3"),
+    ],
+)
+@pytest.mark.parametrize("decoder", [DraftVerify, Draft])
+def test_a_drafter_that_does_not_fit_is_refused(decoder, changes, words):
+    with pytest.raises(OptionError, match=words):
+        decoder(tiny_model(), tiny_drafter(**changes), RUNNER)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"k": 5}, "k expects 1 to 4, .* found 5"),
+        ({"k": 0}, "k expects 1 or more"),
+        ({"accept": "top:0"}, "1 or more"),
+        ({"accept": "top:3,gap:-1"}, "gap expects 0 or more"),
+        ({"min_block": 6}, "min_block expects 1 to k \\+ 1 \\(5\\), found 6"),
+        ({"min_block": 0}, "min_block expects 1 or more"),
+    ],
+)
+def test_bad_options_are_refused(values, words):
+    with pytest.raises(OptionError, match=words):
+        DraftVerify(tiny_model(), tiny_drafter(), RUNNER, parse(DraftVerifyOptions, values))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"block": 0}, "block expects 1 or more"),
+        ({"shared_layers": 2}, "shared_layers expects encoder: partial, found own"),
+        ({"encoder": "partial", "shared_layers": 0}, "shared_layers expects 1 or more"),
+        ({"heads": 3}, "divisor"),
+        ({"encoder": "borrowed"}, "own\\|shared\\|partial"),
+    ],
+)
+def test_bad_architectures_are_refused(values, words):
+    with pytest.raises(OptionError, match=words):
+        parse(DrafterOptions, {"vocabulary": 11, **values})
+
+
+def test_the_signature_names_the_block_it_uses():
+    assert DraftVerify(tiny_model(), tiny_drafter(), RUNNER).signature.startswith("draft-verify|k:4|accept:exact|")
+    assert Draft(tiny_model(), tiny_drafter(), RUNNER, DraftOptions(2)).signature.startswith("draft|k:2|")
+
+
+def test_a_drafter_can_begin_as_its_verifier():
+    model = tiny_model(1, encoder_layers=3)
+    own = tiny_drafter(0, encoder_layers=3, activation="relu")
+    begin_as(own, model)
+    assert torch.equal(own.decoder.layers[1].attention.qkv.weight, model.decoder.layers[1].attention.qkv.weight)
+    ids = torch.tensor([[5, 6, EOS]])
+    partial = tiny_drafter(0, encoder="partial", shared_layers=2, verifier_width=16)
+    begin_as(partial, model)
+    assert torch.equal(partial.encoder.layers[0].attention.qkv.weight, model.encoder.layers[2].attention.qkv.weight)
+    assert slow_logits(partial, model, ids[0].tolist(), [], 4).isfinite().all()
