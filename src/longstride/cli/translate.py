@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from longstride.cli.console import warn
+from longstride.cli.console import err, warn
 from longstride.cli.options import DecoderName, Device, Model, Precision, Runtime, Set, open_model, settings
-from longstride.contract import InputError
+from longstride.cli.tracing import TraceTeller, trace_json
+from longstride.contract import Decoded, InputError
 from longstride.text.corpus import decode_lines, read_lines
 from longstride.text.files import written_whole
 from longstride.translator import BUNDLED, Translation, Translator
@@ -32,6 +33,9 @@ def translate(
     device: Device = "auto",
     batch: Annotated[int, typer.Option(min=1, help="Sentences decoded side by side.")] = 32,
     trace: Annotated[Path | None, typer.Option(help="Write how each line came about, as JSON lines.")] = None,
+    show_trace: Annotated[
+        bool, typer.Option("--show-trace", help="Print how each line came about, and a summary, to stderr.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line instead of plain text.")] = False,
 ) -> None:
     """Translate lines of text."""
@@ -39,13 +43,14 @@ def translate(
     options = settings(set)
     translator.decoder(decoder, **options)  # refuse bad options before reading anything
     lines = iter(read_lines(input) if input else decode_lines(sys.stdin.buffer, "standard input"))
+    teller = TraceTeller(translator, err) if show_trace else None
     if output is None:
-        _run(translator, lines, decoder, options, batch, trace, as_json, sys.stdout)
+        _run(translator, lines, decoder, options, batch, trace, teller, as_json, sys.stdout)
     else:
         if not output.parent.is_dir():
             raise InputError(f"{output}: expected a folder to write in, found none at {output.parent}.")
         with written_whole(output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-            _run(translator, lines, decoder, options, batch, trace, as_json, file)
+            _run(translator, lines, decoder, options, batch, trace, teller, as_json, file)
 
 
 def _run(
@@ -55,23 +60,36 @@ def _run(
     options: dict[str, Any],
     batch: int,
     trace: Path | None,
+    teller: TraceTeller | None,
     as_json: bool,
     file: Any,
 ) -> None:
     traces: list[str] = []
     number = 1
+    calls = 0
+
+    def watch(decoded: Decoded) -> None:
+        nonlocal calls
+        calls += decoded.calls
+
     # A person typing at a terminal wants each line answered; a pipe wants sentences of like length side by side.
     portion = 1 if file.isatty() and sys.stdin.isatty() else batch * TABLES
     while chunk := list(islice(lines, portion)):
+        traced = trace is not None or teller is not None
         done = translator.translate(
-            chunk, decoder, batch=batch, trace=trace is not None, warn=warn, first_line=number, **options
+            chunk, decoder, batch=batch, trace=traced, warn=warn, first_line=number, watch=watch, **options
         )
         for offset, translation in enumerate(done):
             file.write((_json(chunk[offset], translation) if as_json else translation.text) + "\n")
             if trace is not None:
-                traces.append(_trace(translator, number + offset, chunk[offset], translation))
+                traces.append(trace_json(translator, number + offset, chunk[offset], translation))
+            if teller is not None:
+                file.flush()
+                teller.tell(number + offset, chunk[offset], translation)
         file.flush()
         number += len(chunk)
+    if teller is not None:
+        teller.summary(calls)
     if trace is not None:
         with written_whole(trace) as temporary:
             temporary.write_text("".join(line + "\n" for line in traces), encoding="utf-8")
@@ -79,13 +97,4 @@ def _run(
 
 def _json(source: str, translation: Translation) -> str:
     found = {"source": source, "text": translation.text, "score": translation.score, "tokens": list(translation.tokens)}
-    return json.dumps(found, ensure_ascii=False)
-
-
-def _trace(translator: Translator, line: int, source: str, translation: Translation) -> str:
-    found: dict[str, Any] = {"line": line, "source": source, "text": translation.text}
-    if translation.trace is not None:
-        found["trace"] = translation.trace.as_dict()
-        for step in found["trace"]["steps"]:
-            step["pieces"] = translator.target_tokenizer.pieces(step["ids"])
     return json.dumps(found, ensure_ascii=False)

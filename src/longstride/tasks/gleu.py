@@ -117,7 +117,7 @@ def _figures(
 
 def _gleu(figures: NDArray[Any]) -> Figures:
     """[draws] from 0 to 1, of each draw's sums [draws, FIGURES]; nothing shared at some order is 0."""
-    whole = figures.all(axis=1)
+    whole: NDArray[np.bool_] = (figures != 0).all(axis=1, keepdims=False)
     safe = np.where(whole[:, None], figures, 1.0)
     brevity = np.minimum(0.0, 1.0 - safe[:, 1] / safe[:, 0])
     precision = np.log(safe[:, 2::2] / safe[:, 3::2]).mean(axis=1)

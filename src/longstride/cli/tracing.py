@@ -1,0 +1,248 @@
+"""How traces are told: as JSON lines to programs, to people as the papers print their examples.
+
+    3  He go to school yesterday .
+       1  drafted   ▁He ▁go   ▁to ▁school ▁yesterday ▁. </s>
+          verified  ▁He ▁went
+                        ^^^^^
+       2  written   ▁to
+       3  drafted   ▁school ▁yesterday ▁. </s>
+          verified  ▁school ▁yesterday ▁. </s>
+       He went to school yesterday .
+       3 iterations, 2.33 tokens each; 5 of 11 drafted tokens stood
+
+What stands below each other is the same place of the output. The bifurcation is where the draft and the verifier part:
+in colour on a terminal, marked below elsewhere. Iterations without a draft are put together, a bar between two.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from longstride.bench.assessment import count
+from longstride.contract import Event, Trace
+from longstride.translator import Translation, Translator
+
+Pieces = Callable[[Sequence[int]], list[str]]
+
+STOOD = "green"
+COMMITTED = "bold"
+PARTED = "bold red"
+UNREAD = "dim"
+"""Styles of drafted tokens that stood, of what is committed, of the draft where the two part, of what lies behind"""
+PLAIN_WIDTH = 100
+"""Where there is no terminal to fit"""
+PER_ROW = 14
+"""Places of the block in one row of the summary"""
+SHORT, LONG = 7, 12
+"""Indents of a sentence's lines: up to the number of the iteration, and up to the name of its line"""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One place of the output in one iteration: what was drafted there and what came of it."""
+
+    drafted: str = ""
+    verified: str = ""
+    drafted_style: str = ""
+    verified_style: str = ""
+    parted: bool = False
+
+    @property
+    def width(self) -> int:
+        """Columns that both need."""
+        return max(cell_len(self.drafted), cell_len(self.verified))
+
+
+class TraceTeller:
+    """Shows how each line came about, and at the end what all of them add up to."""
+
+    def __init__(self, translator: Translator, console: Console) -> None:
+        self._translator = translator
+        self._console = console
+        self._traces: list[Trace] = []
+        self._tokens: list[tuple[int, ...]] = []
+
+    def tell(self, line: int, source: str, translation: Translation) -> None:
+        """One line's iterations; nothing for an empty line."""
+        trace = translation.trace
+        if trace is None:
+            return
+        self._traces.append(trace)
+        self._tokens.append(translation.tokens)
+        coloured = self._console.color_system is not None and not self._console.no_color
+        width = self._console.width if self._console.is_terminal else PLAIN_WIDTH
+        self._print(Text.assemble((f"{line:>5}", "dim"), "  ", (source, "bold")))
+        for row in sentence_rows(trace, self._translator.target_tokenizer.pieces, width, coloured):
+            self._print(row)
+        self._print(Text(" " * SHORT + translation.text, style="bold"))
+        self._print(Text(" " * SHORT + _sentence([trace]), style="dim"))
+        self._print(Text())
+
+    def summary(self, calls: int) -> None:
+        """What all lines add up to; nothing where there were none."""
+        if self._traces:
+            for text in summary_lines(self._traces, self._tokens, calls):
+                self._print(Text(text))
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True, highlight=False)
+
+
+def sentence_rows(trace: Trace, pieces: Pieces, width: int, coloured: bool) -> Iterator[Text]:
+    """The iterations of one sentence, in rows of at most `width` columns where pieces allow."""
+    number = 1
+    for has_draft, group in groupby(trace.events, key=lambda event: event.drafted > 0):
+        events = list(group)
+        if has_draft:
+            for place, event in enumerate(events):
+                yield from _drafted_rows(number + place, event, pieces, width, coloured)
+        else:
+            yield from _undrafted_rows(number, events, pieces, width)
+        number += len(events)
+
+
+def cells_of(event: Event, pieces: Pieces) -> list[Cell]:
+    """The places that one iteration drafted or wrote, in order."""
+    drafted, verified = pieces(event.draft), pieces(event.ids)
+    # A draft that was cut short by its own end did not part from anything.
+    parts_at = event.accepted if event.accepted < min(event.drafted, len(event.ids)) else None
+    cells = []
+    for place in range(max(len(drafted), len(verified))):
+        stood = place < event.accepted
+        style = STOOD if stood else PARTED if place == parts_at else UNREAD
+        cells.append(
+            Cell(
+                drafted[place] if place < len(drafted) else "",
+                verified[place] if place < len(verified) else "",
+                style,
+                f"{COMMITTED} {STOOD}" if stood else COMMITTED,
+                place == parts_at,
+            )
+        )
+    return cells
+
+
+def _drafted_rows(number: int, event: Event, pieces: Pieces, width: int, coloured: bool) -> Iterator[Text]:
+    gutter = f"{number:>{SHORT + 1}}".ljust(LONG - 2)
+    for band in _bands(cells_of(event, pieces), width - LONG - len("verified  ")):
+        drafted, verified, marks = Text(), Text(), Text()
+        for cell in band:
+            drafted.append(_padded(cell.drafted, cell.width), cell.drafted_style).append(" ")
+            verified.append(_padded(cell.verified, cell.width), cell.verified_style).append(" ")
+            marks.append(("^" if cell.parted else " ") * cell.width + " ")
+        yield _row(gutter, "drafted", drafted)
+        gutter = " " * len(gutter)
+        if verified.plain.strip():
+            yield _row(gutter, "verified", verified)
+        if marks.plain.strip() and not coloured:
+            yield _row(gutter, "", marks)
+
+
+def _undrafted_rows(number: int, events: Sequence[Event], pieces: Pieces, width: int) -> Iterator[Text]:
+    """Iterations without a draft, one after another."""
+    last = number + len(events) - 1
+    gutter = f"{number if last == number else f'{number}-{last}':>{SHORT + 1}}".ljust(LONG - 2)
+    cells = []
+    for place, event in enumerate(events):
+        names = [
+            name if in_order else f"{name}@{position}"
+            for name, position, in_order in zip(pieces(event.ids), event.positions, _in_order(event), strict=True)
+        ]
+        cells += [Cell(verified=name, verified_style=COMMITTED) for name in names]
+        if place < len(events) - 1 and names:
+            cells.append(Cell(verified="|", verified_style=UNREAD))
+    for band in _bands(cells, width - LONG - len("verified  ")):
+        text = Text()
+        for cell in band:
+            text.append(cell.verified, cell.verified_style).append(" ")
+        yield _row(gutter, "written", text)
+        gutter = " " * len(gutter)
+
+
+def _in_order(event: Event) -> list[bool]:
+    """Whether all was written in one run: then places need not be named."""
+    first = event.positions[0] if event.positions else 0
+    return [event.positions == tuple(range(first, first + len(event.ids)))] * len(event.ids)
+
+
+def _bands(cells: Sequence[Cell], room: int) -> Iterator[list[Cell]]:
+    """Cells in rows that fit, at least one in each."""
+    band: list[Cell] = []
+    used = 0
+    for cell in cells:
+        if band and used + cell.width > room:
+            yield band
+            band, used = [], 0
+        band.append(cell)
+        used += cell.width + 1
+    if band:
+        yield band
+
+
+def _row(gutter: str, name: str, text: Text) -> Text:
+    row = Text.assemble((f"{gutter}{name:<10}", "dim"), text)
+    row.rstrip()
+    return row
+
+
+def _padded(piece: str, width: int) -> str:
+    return piece + " " * (width - cell_len(piece))
+
+
+def _sentence(traces: Sequence[Trace]) -> str:
+    """Iterations and tokens, and what became of drafts where there were any."""
+    iterations = sum(trace.iterations for trace in traces)
+    each = sum(trace.committed for trace in traces) / max(1, iterations)
+    told = f"{iterations:,} iteration{'' if iterations == 1 else 's'}, {each:.2f} tokens each"
+    drafted, accepted = sum(trace.drafted for trace in traces), sum(trace.accepted for trace in traces)
+    return told + (f"; {accepted:,} of {drafted:,} drafted tokens stood" if drafted else "")
+
+
+def acceptance_by_position(traces: Sequence[Trace]) -> list[float]:
+    """How often the 1st, 2nd, ... drafted token stood, of the times that all before it did."""
+    counts = count(traces, [], 0)
+    accepted = [*counts.accepted_at, *[0] * (len(counts.reached_at) - len(counts.accepted_at))]
+    return [stood / reached for stood, reached in zip(accepted, counts.reached_at, strict=True)]
+
+
+def mean_block(traces: Sequence[Trace]) -> float:
+    """Tokens committed per iteration that had a draft to verify, over all sentences; 0 where none had."""
+    blocks = [len(event.ids) for trace in traces for event in trace.events if event.drafted]
+    return sum(blocks) / len(blocks) if blocks else 0.0
+
+
+def summary_lines(traces: Sequence[Trace], outputs: Sequence[Sequence[int]], calls: int) -> list[str]:
+    """What traces add up to, for people."""
+    counts = count(traces, outputs, calls)
+    lines = [
+        f"{len(traces):,} sentence{'' if len(traces) == 1 else 's'}: {_sentence(traces)}; "
+        f"{counts.tokens_with_eos:,} tokens with the ends, {calls:,} model calls"
+    ]
+    if counts.drafted:
+        lines[0] += f"; mean accepted block {mean_block(traces):.2f}"
+        rates = acceptance_by_position(traces)
+        lines.append("how often a drafted token stood where all before it did, by its place in the block:")
+        for first in range(0, len(rates), PER_ROW):
+            few = rates[first : first + PER_ROW]
+            lines.append("  place  " + " ".join(f"{place:>5}" for place in range(first + 1, first + len(few) + 1)))
+            lines.append("  stood  " + " ".join(f"{100 * rate:>4.0f}%" for rate in few))
+    return lines
+
+
+def trace_json(translator: Translator, line: int, source: str, translation: Translation) -> str:
+    """One line of the trace file."""
+    found: dict[str, Any] = {"line": line, "source": source, "text": translation.text}
+    if translation.trace is not None:
+        found["trace"] = translation.trace.as_dict()
+        for step in found["trace"]["steps"]:
+            step["pieces"] = translator.target_tokenizer.pieces(step["ids"])
+            step["draft_pieces"] = translator.target_tokenizer.pieces(step["draft"])
+    return json.dumps(found, ensure_ascii=False)
