@@ -48,8 +48,8 @@ def tiny_drafter(seed: int = 0, dtype: torch.dtype = torch.float64, **changes: A
         "dropout": 0.0,
         **changes,
     }
-    if isinstance(settings["encoder"] if "encoder" in settings else None, dict):
-        settings = {**settings, **settings["encoder"]}
+    encoder = settings.get("encoder")
+    settings |= encoder if isinstance(encoder, dict) else {}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = Drafter(DrafterOptions(**settings))
@@ -60,9 +60,9 @@ def tiny_drafter(seed: int = 0, dtype: torch.dtype = torch.float64, **changes: A
     return model.to(dtype).eval().requires_grad_(False)
 
 
-def slow_logits(drafter: Drafter, verifier: Transformer, source: list[int], prefix: list[int], block: int) -> Any:
-    """[block, vocabulary] by one whole pass over the canvas of one sentence."""
-    ids = torch.tensor([source])
+def slow_logits(drafter: Drafter, verifier: Transformer, source: list[int], prefix: list[int]) -> Any:
+    """[trained block, vocabulary] by one whole pass over the canvas of one sentence."""
+    ids, block = torch.tensor([source]), drafter.options.block
     states = None if drafter.options.encoder == "own" else verifier_states(verifier, drafter.options, ids, None)
     canvas = torch.tensor([[*prefix, *[MASK] * block]])
     return drafter.logits(drafter(canvas, torch.tensor([len(prefix)]), block, ids, None, states))[0]
@@ -72,7 +72,7 @@ def slow_draft(
     drafter: Drafter, verifier: Transformer, source: list[int], prefix: list[int], block: int, limits: Limits
 ) -> list[int]:
     """The most likely token of each slot that may stand there."""
-    logits = slow_logits(drafter, verifier, source, prefix, block)
+    logits = slow_logits(drafter, verifier, source, prefix)[:block]
     found = []
     for place, scores in enumerate(logits):
         choices = allowed(len(prefix) + place, longest_output(source, limits), limits, len(scores))
