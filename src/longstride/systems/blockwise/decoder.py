@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
 from longstride.contract.signatures import signature
-from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.drafter import HeadsDrafter
 from longstride.systems.blockwise.model import Heads
+from longstride.systems.blockwise.programs import verify
 from longstride.verification.acceptance import EXACT, Rule
 from longstride.verification.reading import forbidden_ids
 from longstride.verification.session import Policy, VerificationSession
@@ -67,9 +67,13 @@ class Blockwise(Decoder):
         forbidden = forbidden_ids(limits, self._runner.device)
         drafter = HeadsDrafter(self._model, self._heads, self._runner, o.k, forbidden)
         policy = Policy(o.accept, o.min_block, o.adaptive)
-        # An identity is left out, so that the step is the very one of greedy decoding.
-        choose = None if self._heads.options.first == "identity" else self._heads.first
-        verify = programs.verify(self._model, choose)
         return VerificationSession(
-            self._model, self._runner, drafter, capacity, limits, longest_source, policy, verify=verify
+            self._model,
+            self._runner,
+            drafter,
+            capacity,
+            limits,
+            longest_source,
+            policy,
+            verify(self._model, self._heads),
         )

@@ -12,21 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longstride.contract import Program, Runner, Source
+from longstride.contract import Runner, Source
 from longstride.nn.cache import Memory
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.model import Heads
+from longstride.systems.blockwise.programs import predict
 from longstride.verification.drafting import Drafter, Proposal, View
-
-
-def predict(model: Transformer, heads: Heads, k: int) -> Program:
-    """(hidden [rows, width], forbidden ids [n]) -> the choices of heads 2 to k, [rows, k - 1]"""
-
-    def function(hidden: Tensor, forbidden: Tensor) -> Tensor:
-        logits = model.logits(heads.ahead(hidden, k))
-        return logits.index_fill(-1, forbidden, float("-inf")).argmax(dim=-1)
-
-    return Program("heads", function)
 
 
 @dataclass
