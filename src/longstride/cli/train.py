@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from longstride.model_folder import ModelFolder
 from longstride.recipe import Outcome, Recipe, check
 from longstride.recipe import run as run_recipe
 from longstride.tasks.score import Score
+from longstride.tasks.translation import Bleu
 from longstride.text.files import written_whole
 from longstride.training.checkpoints import latest
 from longstride.training.metrics import Record, TrainingRecord
@@ -82,7 +84,12 @@ def device_name(device: str) -> str:
 
 def _record(read: Recipe, path: Path, outcome: Outcome, device: str) -> Training:
     result = outcome.result
-    scores = tuple(Score(f"validation {name}", value, "") for name, value in result.scores.items())
+    how = {
+        "loss": Score("loss", 0.0, "label-smoothed nats per target token"),
+        "bleu": Score("BLEU", 0.0, f"{Bleu().signature}, greedy"),
+        "exact": Score("exact match", 0.0, "share of greedy outputs equal to the reference"),
+    }
+    scores = tuple(replace(how[name], value=value) for name, value in sorted(result.scores.items()))
     data = read.data.task if read.data.task != "files" else Path(read.data.train_target).name
     return Training(
         origin=origin_on(read.name, torch.device(device)),
