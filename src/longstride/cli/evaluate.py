@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +24,6 @@ from longstride.cli.options import (
     Experiment,
     Model,
     Precision,
-    Reference,
     Runtime,
     Set,
     Source,
@@ -37,9 +36,10 @@ from longstride.contract import Decoded, InputError, OptionError
 from longstride.registry import OBJECTIVES
 from longstride.systems.autoregressive.objective import AutoregressiveObjectiveOptions
 from longstride.tasks.bootstrap import Comparison, paired_bootstrap
+from longstride.tasks.correction import read_corrections, score_corrections
 from longstride.tasks.perplexity import perplexity
 from longstride.tasks.repetition import word_repetition
-from longstride.tasks.score import Score
+from longstride.tasks.score import Metric, Score
 from longstride.tasks.translation import score_translations, translation_metrics
 from longstride.text.batches import BatchOptions, TokenBatches
 from longstride.text.binarized import BinarizedCorpus
@@ -62,10 +62,27 @@ class Evaluation:
     """wall-clock of tokenizing and decoding, loading excluded"""
 
 
+@dataclass(frozen=True)
+class Material:
+    """A test set and how outputs for it are scored."""
+
+    pairs: Sequence[tuple[str, str]]
+    """sources, each with its first reference"""
+    all_references: Sequence[str]
+    """per source: several are joined by line breaks, which no line holds"""
+    score: Callable[[list[str]], list[Score]]
+    metrics: Callable[[], Sequence[Metric]]
+    """what is compared between two systems"""
+
+
 def evaluate(
     source: Source,
-    reference: Reference,
+    reference: Annotated[
+        list[Path],
+        typer.Option("-r", "--reference", help="References, one per source line; for correction several files."),
+    ],
     model: Model = BUNDLED,
+    task: Annotated[str, typer.Option(help="What the model does: translation or correction.")] = "translation",
     decoder: DecoderName = None,
     set: Set = None,
     runtime: Runtime = "eager",
@@ -86,14 +103,16 @@ def evaluate(
     experiment: Experiment = None,
     workload: Workload = None,
 ) -> None:
-    """Score a model's translations of a test set.
+    """Score a model's translations (or corrections) of a test set.
 
-    BLEU and chrF are sacreBLEU's, each with its signature. Repetition is the share of words, in percent, that equal the
-    word right before them. Perplexity is exp of the mean negative log-likelihood of the references' tokens (the
-    model's own, end of sentence included), for models that can score token after token. A table on a terminal, one
-    JSON object otherwise.
+    BLEU and chrF are sacreBLEU's, each with its signature. Corrections are scored with GLEU, over words between white
+    space: sources, outputs and references must be tokenized alike, as JFLEG is. Repetition is the share of words, in
+    percent, that equal the word right before them. Perplexity is exp of the mean negative log-likelihood of the
+    references' tokens (the model's own, end of sentence included), for models that can score token after token; of
+    several references, of the first. A table on a terminal, one JSON object otherwise.
     """
-    pairs = list(read_parallel(source, reference))
+    material = _material(task, source, reference)
+    pairs = material.pairs
     if not pairs:
         raise InputError(f"{source}: expected at least one sentence to translate, found none.")
     if output is not None and not output.parent.is_dir():
@@ -105,18 +124,20 @@ def evaluate(
     chosen, limits = translator.decoder(decoder, **options)
     rival = _rival(against, decoder, options, pairs, (runtime, precision, device))
 
-    result = _evaluate(translator, decoder, options, pairs, batch, str(source), str(reference))
+    result = _evaluate(translator, decoder, options, material, batch, str(source), str(reference[0]))
     references = [target for _, target in pairs]
     comparisons: list[Comparison] = []
     if against is not None and rival is not None:
         theirs = rival if isinstance(rival, list) else _decode(rival, decoder, options, pairs, batch, str(against))[0]
-        comparisons = [paired_bootstrap(metric, references, theirs, result.outputs) for metric in translation_metrics()]
+        comparisons = [paired_bootstrap(metric, references, theirs, result.outputs) for metric in material.metrics()]
     if output is not None:
         write_lines(output, result.outputs)
     tag = model_tag(translator)
     if record is not None:
         sources = translator.encode([line for line, _ in pairs], warn=lambda message: None)
-        test_set = TestSet.of(workload or data_name(source), sources, references, lambda ids: translator.text([ids])[0])
+        test_set = TestSet.of(
+            workload or data_name(source), sources, material.all_references, lambda ids: translator.text([ids])[0]
+        )
         append_records(
             record,
             [
@@ -143,6 +164,25 @@ def evaluate(
         _tables(tag.name, chosen.signature, result, against, comparisons)
 
 
+def _material(task: str, source: Path, references: Sequence[Path]) -> Material:
+    """Read a test set as the task wants it."""
+    if task == "correction":
+        corrections = read_corrections(source, references)
+        return Material(
+            list(zip(corrections.sources, corrections.references[0], strict=True)),
+            ["\n".join(lines) for lines in zip(*corrections.references, strict=True)],
+            lambda outputs: score_corrections(outputs, corrections),
+            lambda: (corrections.metric,),
+        )
+    if task != "translation":
+        raise OptionError(f"--task expects translation or correction, found {task!r}.")
+    if len(references) != 1:
+        raise OptionError(f"--task translation expects one --reference, found {len(references)}.")
+    pairs = list(read_parallel(source, references[0]))
+    targets = [target for _, target in pairs]
+    return Material(pairs, targets, lambda outputs: score_translations(outputs, targets), translation_metrics)
+
+
 def _rival(
     against: Path | None,
     decoder: str | None,
@@ -167,16 +207,16 @@ def _evaluate(
     translator: Translator,
     decoder: str | None,
     options: dict[str, Any],
-    pairs: Sequence[tuple[str, str]],
+    material: Material,
     batch: int,
     source: str,
     reference: str,
 ) -> Evaluation:
     begun = time.perf_counter()
-    outputs, counts = _decode(translator, decoder, options, pairs, batch, source)
+    outputs, counts = _decode(translator, decoder, options, material.pairs, batch, source)
     seconds = time.perf_counter() - begun
-    scores = [*score_translations(outputs, [target for _, target in pairs]), word_repetition(outputs)]
-    surprise = _perplexity(translator, pairs, reference)
+    scores = [*material.score(outputs), word_repetition(outputs)]
+    surprise = _perplexity(translator, material.pairs, reference)
     return Evaluation(outputs, (*scores, *([surprise] if surprise else [])), counts, seconds)
 
 
