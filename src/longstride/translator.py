@@ -37,6 +37,8 @@ from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 
 BUNDLED = "bundled"
 LIMIT_NAMES = tuple(field.name for field in fields(Limits))
+DRAFTER = "drafter"
+"""A kind of part, and the role that it plays."""
 GROUP = 16
 """So many tables' worth of sentences share one bucket of source lengths."""
 
@@ -61,10 +63,12 @@ def load(
     device: str = "auto",
     precision: Precision = "fp32",
     runtime: str = "eager",
+    drafter: str | os.PathLike[str] | None = None,
 ) -> Translator:
-    """Open a model folder (or the one that comes with the package) for translating."""
+    """Open a model folder (or the one that comes with the package) for translating, with another folder's drafter."""
     path = Path(str(resources.files("longstride") / "bundled")) if str(model) == BUNDLED else Path(model)
-    return Translator(ModelFolder(path), make_runner(device, precision, runtime))
+    other = ModelFolder(drafter) if drafter is not None else None
+    return Translator(ModelFolder(path), make_runner(device, precision, runtime), other)
 
 
 def make_runner(device: str = "auto", precision: Precision = "fp32", runtime: str = "eager") -> Runner:
@@ -96,23 +100,27 @@ def check_device(name: str) -> torch.device:
 class Translator:
     """A loaded model folder and the decoders it offers."""
 
-    def __init__(self, folder: ModelFolder, runner: Runner) -> None:
+    def __init__(self, folder: ModelFolder, runner: Runner, drafter: ModelFolder | None = None) -> None:
         self.folder = folder
         self.runner = runner
         self.source_tokenizer, self.target_tokenizer = folder.tokenizers()
         self._parts: dict[str, nn.Module] = {}
+        self._homes = {name: (folder, name) for name in folder.parts}  # where a part's weights lie, and under what name
+        self._decoders = dict(folder.decoders)
+        self._default = folder.config.default_decoder
         self._check()
+        if drafter is not None:
+            self._take_drafter(drafter)
 
     @property
     def decoders(self) -> list[str]:
         """Names of the decoders this model offers, its default first."""
-        default = self.folder.config.default_decoder
-        return [default, *(name for name in self.folder.decoders if name != default)]
+        return [self._default, *(name for name in self._decoders if name != self._default)]
 
     @property
     def possible(self) -> list[str]:
         """Names of further decoders that this model has all it takes for, though its folder does not list them."""
-        listed = self.folder.decoders
+        listed = self._decoders
         return [
             name
             for name, kind in DECODERS.items()
@@ -127,10 +135,11 @@ class Translator:
     def part(self, name: str) -> nn.Module:
         """A part's module, loaded when first asked for."""
         if name not in self._parts:
-            config = self.folder.parts[name]
+            folder, there = self._homes[name]
+            config = folder.parts[there]
             kind = find(PARTS, config.kind, "kind of part")
             module = kind.build(parse(kind.options, config.options, name))
-            self.folder.fill(name, module)
+            folder.fill(there, module)
             self._parts[name] = self.runner.place(module)
         return self._parts[name]
 
@@ -141,7 +150,7 @@ class Translator:
 
     def decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
         """A decoder with its options, and the limits on its outputs, from one set of names."""
-        name = name or self.folder.config.default_decoder
+        name = name or self._default
         config = self._decoder_config(name)
         kind = find(DECODERS, name, "decoder")
         if kind.one_vocabulary and not self.one_vocabulary:
@@ -167,7 +176,7 @@ class Translator:
     @property
     def longest(self) -> int:
         """The most tokens, EOS counted, that a source may have."""
-        return min(int(part.options.get("longest", 1024)) for part in self.folder.parts.values())
+        return min(int(folder.parts[name].options.get("longest", 1024)) for folder, name in self._homes.values())
 
     def encode(
         self, lines: Sequence[str], warn: Callable[[str], None] | None = None, first_line: int = 1
@@ -277,11 +286,37 @@ class Translator:
         except OptionError as error:
             raise ModelFolderError(f"{place}: {error}") from None
 
+    def _take_drafter(self, other: ModelFolder) -> None:
+        """Let another folder's drafter draft for this model; it then does so unless told otherwise."""
+        found = [name for name, part in other.parts.items() if part.kind == DRAFTER]
+        if not found:
+            raise ModelFolderError(
+                f"{other.path}: expected a model folder with a drafter, found the parts {', '.join(other.parts)}."
+            )
+        mine, theirs = self.folder.config, other.config
+        if (mine.tokenizer_sha256, mine.source_tokenizer_sha256) != (
+            theirs.tokenizer_sha256,
+            theirs.source_tokenizer_sha256,
+        ):
+            raise OptionError(
+                f"The drafter in {other.path} expects the vocabulary it was trained with, "
+                f"found another tokenizer in {self.folder.path}."
+            )
+        verifier = self._decoder_config("greedy").parts["model"]
+        self._parts.pop(DRAFTER, None)
+        self._homes[DRAFTER] = (other, found[0])
+        for name, kind in DECODERS.items():
+            if set(kind.roles) == {"model", DRAFTER}:
+                defaults = other.decoders[name].defaults if name in other.decoders else {}
+                self._decoders[name] = DecoderConfig({"model": verifier, DRAFTER: DRAFTER}, defaults)
+        self._default = "draft-verify"
+        self.decoder()  # a drafter that does not fit is refused here
+
     def _decoder_config(self, name: str) -> DecoderConfig:
-        if name in self.folder.decoders:
-            return self.folder.decoders[name]
+        if name in self._decoders:
+            return self._decoders[name]
         if name in self.possible:
-            return DecoderConfig(self.folder.decoders[DECODERS[name].comes_with].parts)
+            return DecoderConfig(self._decoders[DECODERS[name].comes_with].parts)
         names = ", ".join([*self.decoders, *self.possible])
         raise OptionError(f"The model {self.folder.path} has no decoder {name!r}; it has {names}.")
 

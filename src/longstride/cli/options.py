@@ -14,6 +14,9 @@ from longstride.translator import BUNDLED, Translator, load
 
 Model = Annotated[str, typer.Option("-m", "--model", help="Model folder, or a run's folder.")]
 DecoderName = Annotated[str | None, typer.Option("--decoder", help="Way of generating (default: the model's own).")]
+DrafterFolder = Annotated[
+    str | None, typer.Option("--drafter", help="Model folder, or a run's, whose drafter is to draft for the model.")
+]
 Set = Annotated[list[str] | None, typer.Option("--set", help="An option as name=value; may be given several times.")]
 Runtime = Annotated[str, typer.Option(help="Carries the model calls out: eager.")]
 Precision = Annotated[str, typer.Option(help="fp32, fp16, bf16 or fp64.")]
@@ -34,9 +37,16 @@ def settings(texts: list[str] | None) -> dict[str, Any]:
     return dict(assignments(texts or []))
 
 
-def open_model(model: str, runtime: str = "eager", precision: str = "fp32", device: str = "auto") -> Translator:
+def open_model(
+    model: str,
+    runtime: str = "eager",
+    precision: str = "fp32",
+    device: str = "auto",
+    drafter: str | None = None,
+) -> Translator:
     """Load a model folder as the shared options say."""
     if precision not in ("fp64", "fp32", "fp16", "bf16"):
         raise OptionError(f"--precision expects fp32, fp16, bf16 or fp64, found {precision!r}.")
     folder: str | Path = model if model == BUNDLED else resolve(model)
-    return load(folder, runtime=runtime, precision=precision, device=device)  # type: ignore[arg-type]
+    other = resolve(drafter) if drafter is not None else None
+    return load(folder, runtime=runtime, precision=precision, device=device, drafter=other)  # type: ignore[arg-type]

@@ -11,7 +11,17 @@ from typing import Annotated, Any
 import typer
 
 from longstride.cli.console import err, warn
-from longstride.cli.options import DecoderName, Device, Model, Precision, Runtime, Set, open_model, settings
+from longstride.cli.options import (
+    DecoderName,
+    Device,
+    DrafterFolder,
+    Model,
+    Precision,
+    Runtime,
+    Set,
+    open_model,
+    settings,
+)
 from longstride.cli.tracing import TraceTeller, trace_json
 from longstride.contract import Decoded, InputError
 from longstride.text.corpus import decode_lines, read_lines
@@ -28,6 +38,7 @@ def translate(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write (default: stdout).")] = None,
     decoder: DecoderName = None,
     set: Set = None,
+    drafter: DrafterFolder = None,
     runtime: Runtime = "eager",
     precision: Precision = "fp32",
     device: Device = "auto",
@@ -39,7 +50,7 @@ def translate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line instead of plain text.")] = False,
 ) -> None:
     """Translate lines of text."""
-    translator = open_model(model, runtime, precision, device)
+    translator = open_model(model, runtime, precision, device, drafter)
     options = settings(set)
     translator.decoder(decoder, **options)  # refuse bad options before reading anything
     lines = iter(read_lines(input) if input else decode_lines(sys.stdin.buffer, "standard input"))
