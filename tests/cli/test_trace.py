@@ -48,6 +48,16 @@ def test_a_sentence_is_told_as_the_papers_print_it():
     ]
 
 
+def test_the_page_on_tracing_shows_just_this():
+    page = (Path(__file__).parents[2] / "docs" / "tracing.md").read_text()
+    assert "\n".join(shown(TRACE)) in page
+    assert (
+        summary_lines([TRACE], [[]], 0)[0]
+        .removeprefix("1 sentence: ")
+        .startswith("3 iterations, 2.00 tokens each; 4 of 9 drafted tokens stood")
+    )
+
+
 def test_colours_say_what_the_mark_says():
     rows = list(sentence_rows(Trace((PARTED,)), pieces, 100, coloured=True))
     assert len(rows) == 2
