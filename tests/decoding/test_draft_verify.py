@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,17 +10,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import EOS, MASK, NEVER_GENERATED, Limits, OptionError, Source
+from longstride import load, model_folder
+from longstride.contract import EOS, MASK, NEVER_GENERATED, RESERVED, Limits, OptionError, Source, UsageError
 from longstride.contract.options import parse
+from longstride.model_folder import DecoderConfig, Part
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.draft_verify.decoder import Draft, DraftOptions, DraftVerify, DraftVerifyOptions
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import begin_as
 from longstride.systems.draft_verify.options import DrafterOptions
+from longstride.text.tokenizer import WordsTokenizer
 from longstride.verification.drafting import View
 from tests.decoding.drafters import KINDS, slow_draft, slow_drafter_alone, slow_logits, tiny_drafter
 from tests.decoding.test_greedy import LIMITS
+from tests.folders import LONGEST, words, write_folder
 from tests.models import random_source, tiny_model
 
 RUNNER = EagerRunner(precision="fp64")
@@ -222,3 +227,62 @@ def test_a_drafter_can_begin_as_its_verifier():
     begin_as(partial, model)
     assert torch.equal(partial.encoder.layers[0].attention.qkv.weight, model.encoder.layers[2].attention.qkv.weight)
     assert slow_logits(partial, model, ids[0].tolist(), []).isfinite().all()
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------
+
+
+def write_drafted(path: Path, seed: int = 0, tokenizer: Any = None, **changes: Any) -> Path:
+    """A folder with a tiny verifier and a tiny drafter."""
+    tokenizer = tokenizer or words()
+    model = tiny_model(seed, torch.float32, vocabulary=tokenizer.size, longest=LONGEST)
+    drafter = tiny_drafter(seed + 1, torch.float32, vocabulary=tokenizer.size, longest=LONGEST, **changes)
+    parts = {"model": Part("transformer", model.options, model), "drafter": Part("drafter", drafter.options, drafter)}
+    roles = {"draft-verify": ("model", "drafter"), "draft": ("model", "drafter"), "greedy": ("model",)}
+    decoders = {name: DecoderConfig({role: role for role in needed}) for name, needed in roles.items()}
+    model_folder.write(path, parts, decoders, "draft-verify", tokenizer)
+    return path
+
+
+LINES = ["a b c d", "", "e f", "g h i j k l m n o p"]
+
+
+@pytest.mark.parametrize("encoder", [{}, {"encoder": "shared", "verifier_width": 16}])
+def test_a_folder_with_a_drafter_is_written_and_read(tmp_path, encoder):
+    translator = load(write_drafted(tmp_path / "model", **encoder), precision="fp64", device="cpu")
+    assert translator.decoders == ["draft-verify", "draft", "greedy"]
+    greedy = [str(line) for line in translator.translate(LINES, "greedy")]
+    assert [str(line) for line in translator.translate(LINES)] == greedy
+    assert len(translator.translate(LINES, "draft", k=2)) == len(LINES)
+
+
+def test_a_drafter_of_another_folder_drafts(tmp_path):
+    """As far as its own positions reach: the shorter of the two limits what is read and written."""
+    verifier = write_folder(tmp_path / "verifier", seed=5)
+    drafter = write_drafted(tmp_path / "drafter")
+    translator = load(verifier, precision="fp64", device="cpu", drafter=drafter)
+    assert translator.decoders[0] == "draft-verify"
+    assert {"draft", "greedy", "beam"} < set(translator.decoders)
+    lines = translator.translate(LINES, trace=True)
+    assert [str(line) for line in lines] == [str(line) for line in translator.translate(LINES, "greedy")]
+    assert lines[0].trace.events[0].drafted == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: write_folder(path), "expected a model folder with a drafter, found the parts model"),
+        (
+            lambda path: write_drafted(path, tokenizer=WordsTokenizer([*RESERVED, "a", "b"])),
+            "expects the vocabulary it was trained with, found another tokenizer in",
+        ),
+        (
+            lambda path: write_drafted(path, encoder="shared", verifier_width=32),
+            "reads an encoder of width 32, found a verifier of width 16",
+        ),
+    ],
+)
+def test_a_folder_without_a_fitting_drafter_is_refused(tmp_path, make, words):
+    verifier, other = write_folder(tmp_path / "verifier"), make(tmp_path / "other")
+    with pytest.raises(UsageError, match=words):
+        load(verifier, device="cpu", drafter=other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from longstride.contract import Program
@@ -23,7 +24,7 @@ def verify(model: Transformer, choose: Callable[[Tensor], Tensor] | None = None)
     """
 
     def function(ids: Tensor, start: Tensor, cache: Cache, memory: Memory) -> tuple[Tensor, Tensor]:
-        hidden = model.extend(ids, start, cache, memory)
+        hidden = model.extend(ids, start, cache, memory, positions=_within(model, start, ids.shape[1]))
         return model.logits(hidden if choose is None else choose(hidden)), hidden
 
     return Program("verify", function)
@@ -36,3 +37,11 @@ def extend(model: Transformer) -> Program:
         return model.logits(model.extend(ids, start, cache, memory, span=span))
 
     return Program("extend", function)
+
+
+def _within(model: Transformer, start: Tensor, step: int) -> Tensor | None:
+    """Positions for a draft that may run past the last one there is: no such token is ever committed."""
+    if step == 1:
+        return None
+    positions = start[:, None] + torch.arange(step, device=start.device)
+    return positions.clamp(max=model.options.longest - 1)
