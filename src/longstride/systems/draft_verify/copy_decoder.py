@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
-from longstride.contract import Decoder, Limits, OptionError, Program, Runner, Session, option
+from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
 from longstride.contract.signatures import signature
-from longstride.nn.cache import Cache, Memory
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.copying import SourceDraft
 from longstride.verification.acceptance import EXACT, Rule
@@ -60,20 +56,4 @@ class CopyVerify(Decoder):
         o = self.options
         policy = Policy(o.accept, o.min_block, o.adaptive)
         draft = SourceDraft(o.k, o.suffix)
-        verify = _verify(self._model)
-        return VerificationSession(
-            self._model, self._runner, draft, capacity, limits, longest_source, policy, verify=verify
-        )
-
-
-def _verify(model: Transformer) -> Program:
-    """(ids [rows, step], start [rows], cache, memory) -> logits [rows, step, vocabulary], hidden [rows, step, width]"""
-    last = model.options.longest - 1
-
-    def function(ids: Tensor, start: Tensor, cache: Cache, memory: Memory) -> tuple[Tensor, Tensor]:
-        # A draft may reach past the model's last position, where nothing of it can stand: any position will do there.
-        positions = (start[:, None] + torch.arange(ids.shape[1], device=ids.device)).clamp(max=last)
-        hidden = model.extend(ids, start, cache, memory, positions=positions)
-        return model.logits(hidden), hidden
-
-    return Program("verify", function)
+        return VerificationSession(self._model, self._runner, draft, capacity, limits, longest_source, policy)
