@@ -129,9 +129,9 @@ def test_a_draft_may_reach_past_the_last_position_of_the_model(positions, k):
 @pytest.mark.parametrize("first", ["identity", "learned"])
 def test_a_block_of_one_is_greedy_with_a_mean_block_of_one(first):
     model, heads = tiny_model(2, sharpness=1.0), random_heads(2, 4, first)
-    source = random_source(6, 6, seed=2)
-    decoded = Blockwise(model, heads, RUNNER, BlockwiseOptions(k=1)).decode(source, trace=True)
-    assert decoded.tokens == [follow_head_1(model, heads, ids, Limits()) for ids in sentences(source)]
+    source, limits = random_source(4, 6, seed=2), Limits(max_length=12)
+    decoded = Blockwise(model, heads, RUNNER, BlockwiseOptions(k=1)).decode(source, limits, trace=True)
+    assert decoded.tokens == [follow_head_1(model, heads, ids, limits) for ids in sentences(source)]
     for trace, tokens in zip(decoded.traces, decoded.tokens, strict=True):
         assert trace.mean_block == 1.0
         assert trace.iterations == len(tokens) + 1
@@ -180,10 +180,11 @@ class WithOracle(Blockwise):
 def test_an_oracle_needs_one_call_and_then_one_per_block(seed, k):
     model = tiny_model(seed, sharpness=1.0)
     source = random_source(4, 6, seed=seed)
-    greedy = Greedy(model, RUNNER).decode(source)
+    limits = Limits(max_length=15)
+    greedy = Greedy(model, RUNNER).decode(source, limits)
     decoder = WithOracle(model, random_heads(seed, 8), RUNNER)
     decoder.oracle = Oracle(k, dict(zip(map(tuple, sentences(source)), greedy.tokens, strict=True)))
-    decoded = decoder.decode(source, trace=True)
+    decoded = decoder.decode(source, limits, trace=True)
     assert decoded.tokens == greedy.tokens
     for trace, tokens in zip(decoded.traces, decoded.tokens, strict=True):
         m = len(tokens) + 1
@@ -226,8 +227,9 @@ def test_an_approximate_batch_equals_its_rows_one_by_one(seed, rows, capacity, k
     options = BlockwiseOptions(accept=Rule.from_text(rule), min_block=min_block)
     decoder = Blockwise(tiny_model(seed, sharpness=1.0), random_heads(seed, k), RUNNER, options)
     source = random_source(rows, 6, seed=seed)
-    together = decoder.decode(source, capacity=capacity).tokens
-    assert together == [decoder.decode(Source.of([ids])).tokens[0] for ids in sentences(source)]
+    limits = Limits(max_length=12)
+    together = decoder.decode(source, limits, capacity=capacity).tokens
+    assert together == [decoder.decode(Source.of([ids]), limits).tokens[0] for ids in sentences(source)]
 
 
 def test_heads_cost_no_model_call_of_their_own():
