@@ -187,6 +187,8 @@ def write(
             config["source_tokenizer_sha256"] = source_tokenizer.sha256
         (building / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         os.chmod(building, 0o755)
+        for file in building.iterdir():
+            os.chmod(file, 0o644)
         if path.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
             os.replace(path, old / "was")

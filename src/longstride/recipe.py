@@ -101,6 +101,8 @@ class Outcome:
     model: Path | None
     """The model folder; None where the run was cut short"""
     parameters: int
+    leads: bool = True
+    """False in all but one of several processes"""
 
 
 def run(
@@ -114,9 +116,9 @@ def run(
 ) -> Outcome:
     """Train as the recipe says; interrupted or out of time, `resume` goes on from the newest checkpoint."""
     check(recipe)
-    tell = reporter or Silent()
     avoid_planned_attention()
     team = join(torch.device(device))
+    tell = (reporter or Silent()) if team.leads else Silent()
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(recipe.data, folder, tell) if team.leads else None
     if team.world > 1:  # the leader makes what is missing, the others read it
@@ -176,7 +178,7 @@ def run(
             dtype=DTYPES[recipe.store],
         )
     team.leave()
-    return Outcome(result, finished, count)
+    return Outcome(result, finished, count, team.leads)
 
 
 def check(recipe: Recipe) -> None:
@@ -341,7 +343,7 @@ def _validators(recipe: Recipe, tokenizer: Tokenizer, longest: int, device: torc
     pairs = pairs[: options.sentences]
     ids = [row[: longest - 1] for row in tokenizer.encode_many([source for source, _ in pairs])]
     order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
-    references = [target for _, target in pairs]
+    references = [tokenizer.as_decoded(target) for _, target in pairs]
     decode = _decoder(recipe, device, Limits(max_length=min(Limits().max_length, longest - 1)))
 
     def score(model: nn.Module) -> float:

@@ -83,3 +83,10 @@ def test_a_vocabulary_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_bytes(b"longstride-words 1 join=@@\n\xff\n")
     with pytest.raises(ModelFolderError, match="UTF-8"):
         load_tokenizer(tmp_path / "words.txt")
+
+
+@pytest.mark.parametrize(("join", "expected"), [("@@", "lower case x"), ("none", "low@@ er case x")])
+def test_references_are_spelt_as_outputs_are(tmp_path, join, expected):
+    tokenizer = build_words(["low@@ er case x"], tmp_path / "words", join=join)
+    assert tokenizer.as_decoded("low@@ er  case x") == expected
+    assert tokenizer.decode(tokenizer.encode("low@@ er  case x")) == expected

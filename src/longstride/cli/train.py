@@ -57,7 +57,8 @@ def train(
         outcome = run_recipe(read, output, resume=resume, device=device, reporter=reporter, provenance=provenance)
     finally:
         reporter.close()
-    _tell(outcome, output)
+    if outcome.leads:
+        _tell(outcome, output)
     if record is not None and outcome.model is not None:
         append_records(record, [_record(read, recipe, outcome, device)])
     if outcome.result.interrupted:

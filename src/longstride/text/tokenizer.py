@@ -63,6 +63,10 @@ class Tokenizer(ABC):
         """The texts of many rows of ids, on `threads` threads (default: all cores)."""
 
     @abstractmethod
+    def as_decoded(self, text: str) -> str:
+        """A line of a corpus as decoding its ids would spell it: what outputs are compared with."""
+
+    @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id stands for, for people who read traces."""
 
@@ -134,6 +138,10 @@ class SentencePieceTokenizer(Tokenizer):
         texts: list[str] = self._processor.decode([_visible(row) for row in rows], num_threads=threads or -1)
         return texts
 
+    def as_decoded(self, text: str) -> str:
+        """Decoding gives the text itself."""
+        return text
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The pieces, with SentencePiece's sign for spaces."""
         return [self._processor.id_to_piece(int(id)) for id in ids]
@@ -194,12 +202,18 @@ class WordsTokenizer(Tokenizer):
 
     def decode(self, ids: Sequence[int]) -> str:
         """The words with spaces between, continuations joined if so asked."""
-        text = " ".join(self._words[id] for id in _visible(ids))
-        return (text + " ").replace("@@ ", "").removesuffix(" ") if self.join == "@@" else text
+        return self._joined(" ".join(self._words[id] for id in _visible(ids)))
 
     def decode_many(self, rows: Sequence[Sequence[int]], threads: int | None = None) -> list[str]:
         """The texts of many rows of ids."""
         return [self.decode(row) for row in rows]
+
+    def as_decoded(self, text: str) -> str:
+        """Split words are joined."""
+        return self._joined(" ".join(_split_words(text)))
+
+    def _joined(self, text: str) -> str:
+        return (text + " ").replace("@@ ", "").removesuffix(" ") if self.join == "@@" else text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The words as they stand in the vocabulary."""

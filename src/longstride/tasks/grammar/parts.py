@@ -17,14 +17,23 @@ def sentence(english: str, german: str, end: str = ".") -> Pair:
 def some(rng: random.Random, least: int, most: int) -> Pair:
     """A number that can stand before a plural; small ones are as likely as large ones."""
     while True:
-        value = rng.randint(least, most if rng.random() < 0.5 else min(most, max(least * 10, 20)))
-        if spoken.countable(value):
+        value = _rounded(rng, rng.randint(least, most if rng.random() < 0.5 else min(most, max(least * 10, 20))))
+        if value >= least and spoken.countable(value):
             return spoken.number(value)
 
 
 def any_number(rng: random.Random) -> int:
     """A number below a million; few digits are as likely as many."""
-    return rng.randrange(10 ** rng.randint(1, 6))
+    return _rounded(rng, rng.randrange(10 ** rng.randint(1, 6)))
+
+
+def _rounded(rng: random.Random, value: int) -> int:
+    """Every third number is a round one, as people's numbers are."""
+    digits = len(str(value))
+    if digits == 1 or rng.random() < 0.67:
+        return value
+    unit: int = 10 ** rng.randint(1, digits - 1)
+    return value // unit * unit
 
 
 def time(rng: random.Random, first: int = 1, last: int = 12) -> Pair:
