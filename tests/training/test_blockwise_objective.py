@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import longstride
+from longstride.cli.train import read_recipe
 from longstride.contract import EOS, PAD, Batch, Loss, OptionError
 from longstride.contract.options import parse
 from longstride.nn.transformer import Transformer
@@ -248,3 +249,9 @@ def test_heads_on_a_frozen_model_say_the_same_in_fewer_steps(tmp_path: Path) -> 
 def test_heads_ask_for_a_base(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="expects `base`"):
         train(tmp_path / "heads", model={"k": 4}, objective={"kind": "blockwise"})
+
+
+def test_the_toy_is_trained_on_what_its_base_was() -> None:
+    """Other lines would give the words other ids, and the base could not be built on."""
+    toys = Path(__file__).resolve().parents[2] / "recipes" / "toy"
+    assert read_recipe(toys / "blockwise.yaml", {}).data == read_recipe(toys / "reverse.yaml", {}).data
