@@ -167,7 +167,7 @@ def run(
             "validation": result.scores,
             "averaged_updates": list(result.averaged),
         }
-        decoders = {name: DecoderConfig({role: role for role in DECODERS[name].roles}) for name in kind.decoders}
+        decoders = {name: DecoderConfig({role: role for role in DECODERS[name].roles}) for name in kind.offered(model)}
         model_folder.write(
             finished,
             kind.parts(model),

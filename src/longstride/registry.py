@@ -73,6 +73,12 @@ class ObjectiveKind:
     decoders: tuple[str, ...]
     """what the folder offers, its default first; a role is played by the part of the same name"""
     needs_base: bool = False
+    withheld: Callable[[Any], tuple[str, ...]] = lambda model: ()
+    """those of the decoders that this very model would be misused by"""
+
+    def offered(self, model: nn.Module) -> tuple[str, ...]:
+        """What a folder with this model offers."""
+        return tuple(name for name in self.decoders if name not in self.withheld(model))
 
 
 PARTS: dict[str, PartKind] = {
@@ -182,6 +188,8 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         _blockwise_parts,
         ("blockwise", "greedy", "beam"),
         needs_base=True,
+        # With a learned first head the base alone is no model any more; blockwise with k=1 is its greedy search.
+        withheld=lambda model: ("greedy", "beam") if model.heads.options.first == "learned" else (),
     ),
     "drafter": ObjectiveKind(
         DrafterObjectiveOptions,

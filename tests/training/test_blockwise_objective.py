@@ -22,7 +22,7 @@ from longstride.systems.blockwise.model import BlockwiseModel, Heads, HeadsOptio
 from longstride.systems.blockwise.objective import BlockwiseObjective, BlockwiseObjectiveOptions, targets_of
 from longstride.text.corpus import write_lines
 from longstride.training.naming import freeze
-from tests.models import tiny_options
+from tests.models import tiny_model, tiny_options
 
 LETTERS = "abcdefghijkl"
 
@@ -255,3 +255,12 @@ def test_the_toy_is_trained_on_what_its_base_was() -> None:
     """Other lines would give the words other ids, and the base could not be built on."""
     toys = Path(__file__).resolve().parents[2] / "recipes" / "toy"
     assert read_recipe(toys / "blockwise.yaml", {}).data == read_recipe(toys / "reverse.yaml", {}).data
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"), [("identity", ("blockwise", "greedy", "beam")), ("learned", ("blockwise",))]
+)
+def test_a_learned_first_head_leaves_no_other_decoder(first, expected):
+    """Its base alone is no model any more: greedy search without head 1 would be nonsense."""
+    heads = Heads(HeadsOptions(k=3, width=16, feed_forward=16, first=first))
+    assert OBJECTIVES["blockwise"].offered(BlockwiseModel(tiny_model(0, torch.float32), heads)) == expected
