@@ -38,7 +38,16 @@ def test_statistics_are_sums_over_the_steps() -> None:
         "ids": [5, 6],
         "drafted": 3,
         "accepted": 1,
+        "draft": [],
     }
+
+
+def test_a_call_that_only_proposes_is_left_out_of_the_mean_block() -> None:
+    proposing = Event((0,), (5,), 0, 0, True)
+    verifying = Event((1, 2, 3), (6, 7, EOS), 3, 2, True, draft=(6, 7, 9))
+    assert Trace((proposing, verifying)).mean_block == 3.0
+    assert Trace((proposing, proposing)).mean_block == 1.0  # no drafts at all: greedy search
+    assert Trace(()).mean_block == 0.0
 
 
 def test_steps_are_sorted_by_sentence() -> None:

@@ -200,8 +200,8 @@ def test_the_cache_after_rollback_equals_a_fresh_pass():
     session.admit(source)
     for _ in range(4):
         session.advance()
-        length = int(session._length[0])
-        tokens = session._tokens[0, :length].tolist()
+        length = int(session._outputs.length[0])
+        tokens = session._outputs.tokens[0, :length].tolist()
         if EOS in tokens:
             break
         cache = model.new_cache(1, session._cache.longest)

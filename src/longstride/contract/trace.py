@@ -66,8 +66,8 @@ class Trace:
 
         A call that only proposes is left out, so that one head gives 1.00, as the blockwise paper counts.
         """
-        verified = [event for event in self.events if event.drafted] or list(self.events)
-        return sum(len(event.ids) for event in verified) / len(verified) if verified else 0.0
+        verified = Trace(tuple(event for event in self.events if event.drafted) or self.events)
+        return verified.committed / verified.iterations if verified.iterations else 0.0
 
     def replay(self) -> list[int]:
         """The output, by carrying out the final writes: ids in order of position, without EOS."""

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longstride.contract import START, Finished, Hypothesis, Limits, Program, Runner, Session, Source, Step
+from longstride.contract import START, Finished, Limits, Program, Runner, Session, Source, Step
+from longstride.contract.slots import Slots
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import EXACT, Rule, accept, commit
 from longstride.verification.block_size import next_block
 from longstride.verification.drafting import Drafter, View
+from longstride.verification.outputs import Outputs
 from longstride.verification.reading import forbidden_ids, read
 
 
@@ -74,37 +76,26 @@ class VerificationSession(Session):
         self._cache = model.new_cache(capacity, self._columns)
         self._state = drafter.begin(capacity, longest_source, self._columns, device)
         self._forbidden = forbidden_ids(limits, device)
-        self._tokens = torch.zeros(capacity, self._columns, dtype=torch.int64, device=device)
-        self._length = torch.zeros(capacity, dtype=torch.int64, device=device)
+        self._outputs = Outputs(capacity, self._columns, device)
         self._longest = torch.zeros(capacity, dtype=torch.int64, device=device)
-        self._done = torch.ones(capacity, dtype=torch.bool, device=device)
-        self._log_probability = torch.zeros(capacity, dtype=torch.float64, device=device)
         self._ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
-        self._held: list[int | None] = [None] * capacity  # the host's own copy: which ticket is where
-        self._next_ticket = 0
+        self._slots = Slots(capacity)
 
     @property
     def free(self) -> int:
         """How many rows are empty."""
-        return self._held.count(None)
+        return self._slots.free
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
-        empty = [row for row, held in enumerate(self._held) if held is None][: source.rows]
-        tickets = list(range(self._next_ticket, self._next_ticket + source.rows))
-        self._next_ticket += source.rows
-        for row, ticket in zip(empty, tickets, strict=True):
-            self._held[row] = ticket
+        empty, tickets = self._slots.take(source.rows)
         for first in range(0, source.rows, self._portion):
             self._admit(source.slice(first, first + self._portion), empty[first : first + self._portion])
         device = self._runner.device
         rows = torch.tensor(empty, device=device)
-        self._tokens[rows] = 0
-        self._length[rows] = 0
+        self._outputs.open(rows)
         self._longest[rows] = self._limits.longest_outputs(source.lengths).to(device)
-        self._done[rows] = False
-        self._log_probability[rows] = 0.0
         self._ticket[rows] = torch.tensor(tickets, device=device)
         return tickets
 
@@ -125,11 +116,12 @@ class VerificationSession(Session):
     @torch.inference_mode()
     def advance(self) -> Step:
         """Draft, verify, commit."""
-        active = ~self._done
-        before = torch.where(active, self._length, 0)  # idle rows idle at the front, where there is room
-        proposal = self._drafter.propose(self._state, View(self._tokens, before, active), self._block)
+        outputs = self._outputs
+        active = ~outputs.done
+        before = torch.where(active, outputs.length, 0)  # idle rows idle at the front, where there is room
+        proposal = self._drafter.propose(self._state, View(outputs.tokens, before, active), self._block)
 
-        last = self._tokens.gather(1, (before - 1).clamp(min=0)[:, None])
+        last = outputs.tokens.gather(1, (before - 1).clamp(min=0)[:, None])
         last = torch.where(before[:, None] == 0, START, last)
         ids = torch.cat([last, proposal.ids], dim=1)
         logits, hidden = self._runner.call(self._verify, ids, before, self._cache, self._memory)
@@ -143,23 +135,17 @@ class VerificationSession(Session):
         reading = read(logits, positions, self._longest, self._forbidden, self._limits.min_length, rule, draft)
         verdict = commit(proposal, reading, accept(rule, self._policy.min_block, proposal, reading))
         written = (columns < verdict.committed[:, None]) & active[:, None]
-        self._write(positions, verdict.ids, written, verdict.log_probability)
-        self._done = self._done | (active & verdict.ended)
+        outputs.write(positions, verdict.ids, written, verdict.log_probability)
+        outputs.done = outputs.done | (active & verdict.ended)
         accepted = torch.where(active, verdict.accepted, 0)
         newest = (verdict.committed - 1)[:, None, None].expand(-1, 1, hidden.shape[2])
-        view = View(self._tokens, self._length, ~self._done)
+        view = View(outputs.tokens, outputs.length, ~outputs.done)
         self._drafter.observe(self._state, accepted, view, hidden.gather(1, newest)[:, 0])
         drafted = torch.where(active, proposal.count, 0)
         self._recent = (accepted, drafted)
         return Step(
             self._ticket, active, positions, verdict.ids, written, drafted, accepted, calls=calls, draft=proposal.ids
         )
-
-    def _write(self, positions: Tensor, ids: Tensor, written: Tensor, log_probability: Tensor) -> None:
-        kept = self._tokens.gather(1, positions)
-        self._tokens = self._tokens.scatter(1, positions, torch.where(written, ids, kept))
-        self._length = self._length + written.sum(dim=1)
-        self._log_probability = self._log_probability + torch.where(written, log_probability, 0).sum(dim=1)
 
     def _adapt(self) -> None:
         """Choose the next block from the last iteration, over the rows that had a draft."""
@@ -174,18 +160,4 @@ class VerificationSession(Session):
     def take_finished(self) -> list[Finished]:
         """Read the flags of all rows, and the outputs of those that are done."""
         self._adapt()
-        done = self._done.tolist()
-        rows = [row for row, held in enumerate(self._held) if held is not None and done[row]]
-        if not rows:
-            return []
-        index = torch.tensor(rows, device=self._runner.device)
-        tokens = self._tokens[index].tolist()
-        lengths = self._length[index].tolist()
-        scores = self._log_probability[index].tolist()
-        taken = []
-        for row, ids, length, score in zip(rows, tokens, lengths, scores, strict=True):
-            ticket = self._held[row]
-            assert ticket is not None
-            self._held[row] = None
-            taken.append(Finished(ticket, [Hypothesis(ids[: length - 1], score, score)]))
-        return taken
+        return self._outputs.take_finished(self._slots)

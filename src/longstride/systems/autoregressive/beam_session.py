@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, START, Finished, Hypothesis, Limits, Runner, Session, Source, Step
+from longstride.contract.slots import Slots
 from longstride.nn import programs
 from longstride.nn.cache import aligned
 from longstride.nn.transformer import Transformer
@@ -55,25 +56,21 @@ class BeamSession(Session):
         self._last = torch.full((capacity, width), START, dtype=torch.int64, device=device)
         self._forbidden = forbidden_ids(limits, device)
         self._ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
-        self._held: list[int | None] = [None] * capacity
+        self._slots = Slots(capacity)
         self._age = [
             0
         ] * capacity  # how many tokens the live hypotheses of a slot have, known without asking the device
-        self._next_ticket = 0
 
     @property
     def free(self) -> int:
         """How many slots are empty."""
-        return self._held.count(None)
+        return self._slots.free
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences together and open a search for each."""
-        empty = [slot for slot, held in enumerate(self._held) if held is None][: source.rows]
-        tickets = list(range(self._next_ticket, self._next_ticket + source.rows))
-        self._next_ticket += source.rows
-        for slot, ticket in zip(empty, tickets, strict=True):
-            self._held[slot] = ticket
+        empty, tickets = self._slots.take(source.rows)
+        for slot in empty:
             self._age[slot] = 0
         device = self._runner.device
         slots = torch.tensor(empty, device=device)
@@ -92,7 +89,9 @@ class BeamSession(Session):
         table = self._table
         active = ~table.done
         slots, width = table.live.shape
-        needed = 1 + max((age for age, held in zip(self._age, self._held, strict=True) if held is not None), default=0)
+        needed = 1 + max(
+            (age for age, held in zip(self._age, self._slots.held, strict=True) if held is not None), default=0
+        )
         span = aligned(needed)
         candidates = self._score(span)
         parents, self._last = beam.advance(table, candidates, self._penalty, self._n_best)
@@ -139,8 +138,7 @@ class BeamSession(Session):
     @torch.inference_mode()
     def take_finished(self) -> list[Finished]:
         """Read the flags of all slots, and the hypotheses of those that are done."""
-        done = self._table.done.tolist()
-        ready = [slot for slot, held in enumerate(self._held) if held is not None and done[slot]]
+        ready = self._slots.ready(self._table.done.tolist())
         if not ready:
             return []
         index = torch.tensor(ready, device=self._runner.device)
@@ -153,23 +151,21 @@ class BeamSession(Session):
         tokens = outputs.gather(1, order[..., None].expand(-1, -1, outputs.shape[2])).tolist()
         taken = []
         for row, slot in enumerate(ready):
-            ticket = self._held[slot]
-            assert ticket is not None
-            self._held[slot] = None
             found = zip(tokens[row], lengths[row], scores[row], log_probabilities[row], strict=True)
             hypotheses = [
                 Hypothesis(ids[:length], score, log_probability)
                 for ids, length, score, log_probability in found
                 if score > beam.DEAD
             ]
-            taken.append(Finished(ticket, hypotheses))
+            taken.append(Finished(self._slots.release(slot), hypotheses))
         return taken
 
     @torch.inference_mode()
     def settle(self) -> None:
         """Drop empty slots once half of the table is empty, so that finished sentences stop costing."""
-        kept = [slot for slot, held in enumerate(self._held) if held is not None]
-        if not kept or len(kept) * 2 > len(self._held):
+        held = self._slots.held
+        kept = [slot for slot, ticket in enumerate(held) if ticket is not None]
+        if not kept or len(kept) * 2 > len(held):
             return
         slots = torch.tensor(kept, device=self._runner.device)
         rows = (slots[:, None] * self._width + torch.arange(self._width, device=slots.device)).view(-1)
@@ -179,7 +175,7 @@ class BeamSession(Session):
         self._table = self._table.select(slots)
         self._last = self._last[slots]
         self._ticket = self._ticket[slots]
-        self._held = [self._held[slot] for slot in kept]
+        self._slots.keep(kept)
         self._age = [self._age[slot] for slot in kept]
         self.capacity = len(kept)
 
