@@ -167,6 +167,8 @@ def run(
             "validation": result.scores,
             "averaged_updates": list(result.averaged),
         }
+        if recipe.base:
+            origin["base"] = ModelFolder(resolve(recipe.base)).config.provenance
         decoders = {name: DecoderConfig({role: role for role in DECODERS[name].roles}) for name in kind.offered(model)}
         model_folder.write(
             finished,

@@ -203,9 +203,16 @@ def test_a_warm_start_copies_weights(run: Run, recipe: Path, tmp_path: Path) -> 
 
 
 def test_a_warm_start_from_another_shape_is_refused(run: Run, recipe: Path, tmp_path: Path) -> None:
-    other = write_folder(tmp_path / "other", width=8)
+    assert run("train", recipe, "-o", tmp_path / "first", "--device", "cpu").code == 0
+    changes = ["--set", f"warm_start={tmp_path / 'first'}", "--set", "model.width=8"]
+    error = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu", *changes).error
+    assert "expects shape [25, 8] for 'target_embedding.weight', found [25, 16]" in error
+
+
+def test_a_warm_start_with_another_tokenizer_is_refused(run: Run, recipe: Path, tmp_path: Path) -> None:
+    other = write_folder(tmp_path / "other")
     error = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu", "--set", f"warm_start={other}").error
-    assert "expects shape [25, 16] for 'target_embedding.weight', found [25, 8]" in error
+    assert f"{other}: expected a model with the tokenizer of this recipe, found one with another" in error
 
 
 def test_what_the_model_has_no_positions_for_is_left_out(run: Run, recipe: Path, tmp_path: Path) -> None:
