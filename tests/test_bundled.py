@@ -43,7 +43,7 @@ def within(said: object, whole: object) -> bool:
 
 def test_it_is_the_default_and_has_a_name() -> None:
     assert load(device="cpu").folder.path == load(BUNDLED, device="cpu").folder.path == FOLDER
-    assert bundled().decoders == ["greedy", "beam"]
+    assert bundled().decoders == ["blockwise", "greedy", "beam"]
 
 
 def test_it_is_small_and_whole() -> None:
@@ -57,11 +57,12 @@ def test_it_is_small_and_whole() -> None:
 def test_it_says_where_it_comes_from() -> None:
     text = (FOLDER / "config.json").read_text(encoding="utf-8")
     provenance = json.loads(text)["provenance"]
-    recipe = yaml.safe_load((ROOT / "recipes" / "bundled" / "numbers.yaml").read_text(encoding="utf-8"))
-    assert within(recipe, provenance["recipe"])
+    for name, made in (("heads", provenance), ("numbers", provenance["base"])):
+        recipe = yaml.safe_load((ROOT / "recipes" / "bundled" / f"{name}.yaml").read_text(encoding="utf-8"))
+        assert within(recipe, made["recipe"])
     assert not [place for place in ("/home", "/work", "/tmp", "/root") if place in text]
     card = (FOLDER / "README.md").read_text(encoding="utf-8")
-    for word in ("Apache-2.0", "recipes/bundled/numbers.yaml", "not a general translator"):
+    for word in ("Apache-2.0", "bundled/numbers.yaml", "bundled/heads.yaml", "not a general translator"):
         assert word in card
 
 
@@ -77,3 +78,14 @@ def test_beam_search_is_no_worse_than_greedy() -> None:
 def test_one_sentence_in_one_out() -> None:
     text = bundled().translate("The train to Vienna leaves at half past six from platform eighteen.")
     assert text == "Der Zug nach Wien fährt um halb sieben von Gleis achtzehn ab."
+
+
+def test_blockwise_gives_greedys_output_in_fewer_iterations() -> None:
+    """In float64, where shapes cannot flip a near-tie."""
+    translator = load(device="cpu", precision="fp64")
+    sources = [source for source, _ in generate("numbers", 60, seed=12, split="test")]
+    greedy = translator.translate(sources, "greedy", trace=True)
+    blockwise = translator.translate(sources, "blockwise", trace=True)
+    assert [one.text for one in blockwise] == [one.text for one in greedy]
+    iterations = [sum(one.trace.iterations for one in found if one.trace) for found in (greedy, blockwise)]
+    assert iterations[1] * 1.2 < iterations[0]
