@@ -20,6 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 DATA = Path("data/en-de")
 SMALL = ("small", "small-6-2", "small-6-1")
+HEADS = ("frozen-original", "frozen-distilled", "fine-tuned")
 EVALUATED = ("teacher", "verifier", *SMALL)
 
 
@@ -59,7 +60,8 @@ def stages(work: Path, extra: Sequence[str], precision: str) -> list[Stage]:
             *more,
         )
 
-    def evaluate(model: str, decoder: str, split: str) -> tuple[str, ...]:
+    def evaluate(model: str, decoder: str, split: str, *settings: str) -> tuple[str, ...]:
+        name = ", ".join([model, decoder, *settings])
         return (
             *(
                 "evaluate",
@@ -71,8 +73,9 @@ def stages(work: Path, extra: Sequence[str], precision: str) -> list[Stage]:
                 str(DATA / f"{split}.de.xz"),
             ),
             *("--decoder", decoder, "--precision", precision, "--batch", "512", "--record", records),
-            *("--name", f"{model}, {decoder}", "--experiment", "en-de", "--workload", f"en-de {split}", "--json"),
-            *("-o", str(work / f"{split}.{model}.{decoder}.txt")),
+            *("--name", name, "--experiment", "en-de", "--workload", f"en-de {split}", "--json"),
+            *(part for one in settings for part in ("--set", one)),
+            *("-o", str(work / f"{split}.{name.replace(', ', '.').replace(':', '-')}.txt")),
         )
 
     learnt = (
@@ -81,6 +84,11 @@ def stages(work: Path, extra: Sequence[str], precision: str) -> list[Stage]:
         f"data.cache={distilled}",
     )
     original = f"data.cache={work}"
+    verifier = f"base={work / 'verifier'}"
+    distilled_valid = (
+        f"data.valid_source={distilled / 'valid' / 'valid.src'}",
+        f"data.valid_target={distilled / 'valid' / 'valid.tgt'}",
+    )
     bench = (
         *("bench", "-m", str(work / "verifier"), "-s", str(DATA / "test.en.xz"), "-r", str(DATA / "test.de.xz")),
         *("--decoders", "greedy,beam", "--precision", precision, "--sample", "200", "--passes", "1", "-o", records),
@@ -95,6 +103,29 @@ def stages(work: Path, extra: Sequence[str], precision: str) -> list[Stage]:
         Stage("evaluate-greedy", 0.7, tuple(evaluate(model, "greedy", "test") for model in EVALUATED)),
         Stage("evaluate-beam", 0.9, tuple(evaluate(model, "beam", "test") for model in EVALUATED)),
         Stage("bench", 2.0, (bench,)),
+        # Draft and verify: heads on a frozen base side by side, then what needs the GPU for itself.
+        Stage(
+            "heads",
+            5.0,
+            (
+                train("blockwise-frozen-original", original, f"base={work / 'teacher'}"),
+                train("blockwise-frozen-distilled", *learnt, verifier),
+            ),
+        ),
+        Stage("heads-fine-tuned", 6.0, (train("blockwise-fine-tuned", *learnt, verifier),)),
+        Stage("drafter", 8.0, (train("drafter-shared", *learnt, *distilled_valid, verifier),)),
+        Stage(
+            "evaluate-drafts",
+            2.0,
+            (
+                *(evaluate(f"blockwise-{kind}", "blockwise", "test") for kind in HEADS),
+                evaluate("blockwise-fine-tuned", "blockwise", "test", "accept=top:2"),
+                evaluate("drafter-shared", "draft-verify", "test"),
+                evaluate("drafter-shared", "draft-verify", "test", "accept=top:3,gap:1.0"),
+                evaluate("drafter-shared", "draft-verify", "test", "accept=top:5,gap:3.0"),
+                evaluate("drafter-shared", "draft", "test"),
+            ),
+        ),
     ]
 
 
