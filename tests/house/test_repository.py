@@ -21,7 +21,7 @@ def tracked() -> list[Path]:
     try:
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     except (FileNotFoundError, subprocess.CalledProcessError):
-        pytest.skip("not in a git checkout")
+        pytest.skip("what git tracks can be asked in a checkout only, and this is none")
     paths = [ROOT / name for name in listed.decode().split("\0") if name]
     return [path for path in paths if path.is_file()]
 

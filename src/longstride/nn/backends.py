@@ -8,7 +8,7 @@ import torch
 def avoid_planned_attention() -> None:
     """Keep cuDNN's attention out of the choice, for this process.
 
-    It builds a plan for every new shape, a tenth of a second each; with lengths as they come in text, the first two
-    passes over a corpus ran at a tenth of the speed on an H200. The other kernels take any shape at once.
+    It builds a plan for every new shape. With it, the first 900 updates of every run on an H200, in which most shapes of
+    a corpus come up for the first time, were slow; that the plans are to blame is likely, not yet shown by a run without.
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
