@@ -19,7 +19,7 @@ from longstride.cli.console import err
 from longstride.contract import LongstrideError
 from longstride.version import __version__
 
-COMMANDS = ("translate", "decoders", "train", "distill", "evaluate", "bench", "report", "demo")
+COMMANDS = ("translate", "decoders", "train", "distill", "evaluate", "bench", "report", "export", "demo")
 
 INTERRUPTED = 130
 """What shells give for a command ended by Ctrl-C."""

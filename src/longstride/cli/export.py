@@ -1,0 +1,54 @@
+"""longstride export: a model in other people's formats, written as one folder, whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longstride.cli.console import say
+from longstride.cli.options import DrafterFolder, Model, open_model
+from longstride.contract import InputError, OptionError
+from longstride.translator import BUNDLED, Translator
+
+Exporter = Callable[[Translator, Path, str], str]
+"""(model on the CPU in fp32, an empty folder to fill, the precision asked for) -> a sentence that says what was made.
+
+An exporter refuses a model or a precision that the format cannot hold with an OptionError, before writing anything.
+"""
+
+EXPORTERS: dict[str, Exporter] = {}
+"""Format -> who writes it. An exporter imports what it needs when it is called."""
+
+
+def export(
+    to: Annotated[str, typer.Option("--to", help="Format to write.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to make; it must not exist yet.")],
+    model: Model = BUNDLED,
+    drafter: DrafterFolder = None,
+    precision: Annotated[
+        str, typer.Option(help="Precision of what is written: fp32 or int8, as the format has it.")
+    ] = "fp32",
+) -> None:
+    """Write a model in another format."""
+    if to not in EXPORTERS:
+        raise OptionError(f"--to expects {' or '.join(EXPORTERS) or 'a format'}, found {to!r}.")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise InputError(f"{output}: expected a new or empty folder to write, found something in it.")
+    if not output.resolve().parent.is_dir():
+        raise InputError(f"{output}: expected a folder to write in, found none at {output.parent}.")
+    translator = open_model(model, device="cpu", drafter=drafter)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.resolve().parent))
+    try:
+        made = EXPORTERS[to](translator, temporary, precision)
+        if output.exists():
+            output.rmdir()
+        temporary.chmod(0o755)
+        temporary.replace(output)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    say(made)
