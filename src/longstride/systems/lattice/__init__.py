@@ -1,0 +1,1 @@
+"""Sequence to lattice: counted candidates, neural edge scores, exact search."""
