@@ -1,11 +1,13 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from longstride.bench import Distillation, ModelTag, Quality, Record, Training, append_records, read_records
-from longstride.bench.records import KINDS, WorkloadTag, from_line, to_line
-from longstride.contract import InputError
+from longstride.bench import Distillation, Exactness, ModelTag, Quality, Record, Training, append_records, read_records
+from longstride.bench.assessment import count
+from longstride.bench.records import KINDS, Agreement, Counts, Mismatch, PlaceProbe, WorkloadTag, from_line, to_line
+from longstride.contract import Event, InputError, Trace
 from longstride.tasks import Score
 
 from .conftest import make_latency, make_origin
@@ -18,6 +20,17 @@ RECORDS: list[Record] = [
     Quality(make_origin(), "beam", "beam|width:5", ModelTag("base", "ab"), WorkloadTag("test", "cd", 2000), SCORES),
     Training(make_origin(), "teacher", "recipes/teacher.yaml", 52_000_000, 10_000, 6.5, 530_000.0, SCORES, epochs=12.0),
     Distillation(make_origin(), "train", "teacher", "beam|width:5", 500_000, 5.5, "ef" * 32, dropped=12),
+    Exactness(
+        make_origin(),
+        "blockwise",
+        "blockwise|k:8",
+        ModelTag("base", "ab"),
+        WorkloadTag("test", "cd", 2000),
+        512,
+        Agreement("greedy, same steps", 2000, 0),
+        Agreement("greedy", 2000, 1, (Mismatch(17, 3, 40, 41, 0.002),)),
+        place=PlaceProbe(512, 8, 0, 0, 0, 0.0),
+    ),
 ]
 
 
@@ -71,7 +84,7 @@ TOO_LONG = to_line(RECORDS[0]).replace('"output_lengths":[', '"output_lengths":[
         ("[]", "line 2: expected a JSON object, found list"),
         (_changed(schema=2), "line 2: expected records of schema 1, found schema 2"),
         (_changed(schema=None), "found schema None"),
-        (_changed(kind="gossip"), "quality, training, distillation, found kind 'gossip'"),
+        (_changed(kind="gossip"), "quality, training, distillation, exactness, found kind 'gossip'"),
         (_changed(colour="red"), "line 2: there is no option 'colour'"),
         (_changed(minutes="long"), "line 2: 'minutes' expects float, found 'long'"),
         (TOO_LONG, "'output_lengths' expects 60 numbers, found 61"),
@@ -95,3 +108,25 @@ def test_missing_cut_off_and_undecodable_files_are_named(tmp_path: Path) -> None
     (tmp_path / "cut.jsonl").write_text('{"schema": 1')
     with pytest.raises(InputError, match="last line cut off"):
         append_records(tmp_path / "cut.jsonl", RECORDS)
+
+
+def append_few(path: Path, name: str) -> None:
+    for number in range(5):
+        append_records(path, [Distillation(make_origin(), f"{name} {number}", "t", "d", 1, 1.0, "h")])
+
+
+def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda name: append_few(path, name), "abcd"))
+    found = sorted(record.name for record in read_records([path]) if isinstance(record, Distillation))
+    assert found == sorted(f"{name} {number}" for name in "abcd" for number in range(5))
+
+
+def test_the_mean_block_leaves_out_iterations_that_only_propose() -> None:
+    proposing = Event((0,), (5,), 0, 0, True)
+    verifying = Event((1, 2, 3), (6, 7, 8), 3, 2, True, (6, 7, 9))
+    counts = count([Trace((proposing, verifying, Event((4,), (3,), 3, 0, True)))], [[5, 6, 7, 8]], 4)
+    assert (counts.verified, counts.verified_tokens, counts.mean_block) == (2, 4, 2.0)
+    assert count([Trace((proposing, proposing))], [[5]], 2).mean_block == 1.0
+    assert Counts(4, 5, 8, 9, drafted=6).mean_block is None, "an old record does not say"

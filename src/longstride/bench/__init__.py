@@ -7,6 +7,7 @@ from longstride.bench.measure import Protocol, measure
 from longstride.bench.memory import MemoryProbe, cuda_probe, host_probe
 from longstride.bench.records import (
     Distillation,
+    Exactness,
     Latency,
     ModelTag,
     Origin,
@@ -21,6 +22,7 @@ from longstride.bench.workload import Workload
 __all__ = [
     "Candidate",
     "Distillation",
+    "Exactness",
     "Latency",
     "Machine",
     "MemoryProbe",

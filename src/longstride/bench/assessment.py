@@ -103,6 +103,7 @@ def count(traces: Sequence[Trace], outputs: Sequence[Sequence[int]], calls: int)
     """Add up traces of one sentence each."""
     events = [event for trace in traces for event in trace.events]
     committed = [number for trace in traces for number in trace.committed_per_step]
+    verified = [number for event, number in zip(events, committed, strict=True) if event.drafted]
     return Counts(
         iterations=len(events),
         calls=calls,
@@ -114,6 +115,8 @@ def count(traces: Sequence[Trace], outputs: Sequence[Sequence[int]], calls: int)
         reached_at=_at_least([min(event.drafted, event.accepted + 1) for event in events]),
         accepted_at=_at_least([event.accepted for event in events]),
         committed=tuple(committed.count(number) for number in range(max(committed, default=-1) + 1)),
+        verified=len(verified),
+        verified_tokens=sum(verified),
     )
 
 

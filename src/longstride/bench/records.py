@@ -4,6 +4,7 @@
     quality        one decoder on one test set: scores and counts without a clock
     training       one training run: how fast, how long, what came out
     distillation   one distilled corpus: how many sentences, how fast, the hash of its manifest
+    exactness      one verifying decoder on one test set: is its output greedy's, and if not, where and how nearly
 
 Each kind is a dataclass; a line is its fields plus `schema` and `kind`. Tables and plots are made from records alone.
 """
@@ -13,109 +14,58 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from longstride.bench.machine import Machine
+from longstride.bench.record_parts import (
+    Against,
+    Agreement,
+    Counts,
+    Equality,
+    MemoryUse,
+    Mismatch,
+    ModelTag,
+    Origin,
+    PlaceProbe,
+    WorkloadTag,
+)
 from longstride.contract import InputError, Limits, OptionError
 from longstride.contract.options import as_dict, parse
-from longstride.tasks.bootstrap import Comparison
 from longstride.tasks.score import Score
+
+__all__ = [
+    "KINDS",
+    "SCHEMA",
+    "Against",
+    "Agreement",
+    "Counts",
+    "Distillation",
+    "Equality",
+    "Exactness",
+    "Latency",
+    "MemoryUse",
+    "Mismatch",
+    "ModelTag",
+    "Origin",
+    "PlaceProbe",
+    "Quality",
+    "Record",
+    "Role",
+    "Training",
+    "WorkloadTag",
+    "append_records",
+    "from_line",
+    "read_records",
+    "to_line",
+    "write_whole",
+]
 
 SCHEMA = 1
 
 Role = Literal["baseline", "candidate"]
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where, when and by which code a record came about."""
-
-    experiment: str
-    """what this belongs to; a later run of the same experiment replaces it in reports"""
-    run: str
-    """names one run of one process: ratios are taken within a run only"""
-    date: str
-    """when it began, ISO 8601 in UTC"""
-    commit: str
-    dirty: bool
-    """whether the code had changes that are not in the commit"""
-    version: str
-    """Longstride's"""
-    machine: Machine = field(default_factory=Machine)
-
-
-@dataclass(frozen=True)
-class ModelTag:
-    """Which weights."""
-
-    name: str
-    hash: str = ""
-
-
-@dataclass(frozen=True)
-class WorkloadTag:
-    """Which test set, and how many sentences it has in all."""
-
-    name: str
-    hash: str
-    size: int
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What the traces add up to, over all sentences of a record."""
-
-    iterations: int
-    """how often sentences advanced"""
-    calls: int
-    """model calls, encoders included"""
-    tokens: int
-    """output tokens without EOS"""
-    tokens_with_eos: int
-    """tokens made final, EOS counted"""
-    drafted: int = 0
-    accepted: int = 0
-    drafted_at: tuple[int, ...] = ()
-    """how many iterations drafted at least 1, 2, ... tokens"""
-    reached_at: tuple[int, ...] = ()
-    """how many of these accepted all tokens before the 1st, 2nd, ..."""
-    accepted_at: tuple[int, ...] = ()
-    """how many iterations accepted at least 1, 2, ... of them"""
-    committed: tuple[int, ...] = ()
-    """how many iterations made 0, 1, 2, ... tokens final"""
-
-
-@dataclass(frozen=True)
-class MemoryUse:
-    """Bytes at the highest during one pass of the candidate, and before it, with all candidates loaded."""
-
-    device_held: int | None = None
-    device_peak: int | None = None
-    host_held: int | None = None
-    host_peak: int | None = None
-
-
-@dataclass(frozen=True)
-class Equality:
-    """How many outputs differ, id by id, from those of another candidate of the same run."""
-
-    reference: str
-    compared: int
-    differing: int
-    first: tuple[int, ...] = ()
-    """the first few sentences that differ, as places in the workload"""
-
-
-@dataclass(frozen=True)
-class Against:
-    """A paired bootstrap against a baseline of the same run, over the sentences both decoded."""
-
-    baseline: str
-    sentences: int
-    comparison: Comparison
 
 
 @dataclass(frozen=True)
@@ -261,9 +211,36 @@ class Distillation:
         return self.sentences / (60 * self.minutes) if self.minutes else 0.0
 
 
-Record = Latency | Quality | Training | Distillation
+@dataclass(frozen=True)
+class Exactness:
+    """One verifying decoder's output on one test set beside greedy's."""
 
-KINDS: dict[str, type[Record]] = {kind.kind: kind for kind in (Latency, Quality, Training, Distillation)}
+    kind: ClassVar[str] = "exactness"
+
+    origin: Origin
+    candidate: str
+    decoder: str
+    """the decoder's signature"""
+    model: ModelTag
+    workload: WorkloadTag
+    batch_size: int
+    """rows of the table, for all that are compared"""
+    same_shape: Agreement
+    """with greedy carried out by the decoder's own steps: the guarantee is that nothing differs"""
+    width_one: Agreement
+    """with greedy by steps of one slot: other shapes round otherwise, and a near-tie may fall the other way"""
+    device: str = ""
+    precision: str = ""
+    runtime: str = ""
+    limits: Limits = field(default_factory=Limits)
+    place: PlaceProbe | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+Record = Latency | Quality | Training | Distillation | Exactness
+
+KINDS: dict[str, type[Record]] = {kind.kind: kind for kind in (Latency, Quality, Training, Distillation, Exactness)}
 
 
 def to_line(record: Record) -> str:
@@ -309,14 +286,32 @@ def read_records(paths: Iterable[str | Path]) -> list[Record]:
 
 
 def append_records(path: str | Path, records: Sequence[Record]) -> None:
-    """Add records to a file, all or none: it is written anew beside itself and renamed. One writer at a time."""
+    """Add records to a file, all or none: it is written anew beside itself and renamed. Writers wait for each other."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    before = path.read_bytes() if path.exists() else b""
-    if before and not before.endswith(b"\n"):
-        raise InputError(f"{path}: expected the file to end with a whole line, found its last line cut off.")
     lines = "".join(to_line(record) + "\n" for record in records).encode()
-    write_whole(path, before + lines)
+    with _alone_in(path.parent):
+        before = path.read_bytes() if path.exists() else b""
+        if before and not before.endswith(b"\n"):
+            raise InputError(f"{path}: expected the file to end with a whole line, found its last line cut off.")
+        write_whole(path, before + lines)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold a folder against other writers, who may be other processes, for the length of a block."""
+    try:
+        import fcntl
+    except ImportError:  # no such thing on Windows, where writers have to take turns by themselves
+        yield
+        return
+    # The folder itself is locked: a lock file would be left behind, and the file of records is renamed over.
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_whole(path: Path, content: bytes) -> None:
