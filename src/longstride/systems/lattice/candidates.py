@@ -1,6 +1,6 @@
 """The candidate lattice: which words may stand at which place of the output. Knows neither edges nor lengths.
 
-Three constructions make one (the paper's Figure 1): counts over alignments (`tables.Tables`), one reduced vocabulary for
+Three constructions make one (Figure 1): counts over alignments (`tables.Tables`), one reduced vocabulary for
 the whole sentence (`shared.SharedVocabulary`), and whatever has logits per place (`from_logits`). All of them propose
 words alone: the end of the sentence and the padding after it are put in by the length window.
 """
