@@ -1,0 +1,68 @@
+"""Serial search against all paths there are."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longstride.systems.lattice.viterbi import best_through, path_scores, viterbi, viterbi_triples
+from tests.lattice.lattices import all_paths, random_lattice
+
+lattices = {
+    "columns": st.integers(1, 5),
+    "states": st.integers(1, 4),
+    "seed": st.integers(0, 1 << 30),
+    "forbidden": st.sampled_from([0.0, 0.3, 0.8]),
+}
+
+
+@settings(deadline=None, max_examples=60)
+@given(n=st.integers(1, 5), **lattices)
+def test_serial_search_finds_the_best_of_all_paths(n, columns, states, seed, forbidden):
+    first, edges, _ = random_lattice(3, columns, states, seed, forbidden)
+    paths = viterbi(first, edges, n)
+    assert paths.states.shape == (3, n, columns)
+    for row in range(3):
+        expected = all_paths(first[row], edges[row])[:n]
+        found = [
+            (float(score), tuple(path.tolist()))
+            for score, path in zip(paths.scores[row], paths.states[row], strict=True)
+            if score > -float("inf")
+        ]
+        assert [path for _, path in found] == [path for _, path in expected]
+        torch.testing.assert_close(torch.tensor([s for s, _ in found]), torch.tensor([s for s, _ in expected]))
+
+
+@settings(deadline=None, max_examples=60)
+@given(n=st.integers(1, 5), **lattices)
+def test_search_over_triples_finds_the_best_of_all_paths(n, columns, states, seed, forbidden):
+    columns = max(2, columns)
+    first, edges, triples = random_lattice(2, columns, states, seed, forbidden)
+    paths = viterbi_triples(first, edges[:, 0], triples, n)
+    for row in range(2):
+        expected = all_paths(first[row], edges[row], triples[row])[:n]
+        kept = paths.scores[row] > -float("inf")
+        assert [tuple(path) for path in paths.states[row][kept].tolist()] == [path for _, path in expected]
+        torch.testing.assert_close(paths.scores[row][kept], torch.tensor([s for s, _ in expected], dtype=torch.float64))
+
+
+@settings(deadline=None, max_examples=30)
+@given(**lattices)
+def test_scores_are_what_adding_up_gives(columns, states, seed, forbidden):
+    first, edges, _ = random_lattice(3, columns, states, seed, forbidden)
+    paths = viterbi(first, edges, 2)
+    added = path_scores(first, edges, paths.states)
+    kept = paths.scores > -float("inf")
+    torch.testing.assert_close(paths.scores[kept], added[kept])
+
+
+@settings(deadline=None, max_examples=30)
+@given(**lattices)
+def test_best_path_through_each_state(columns, states, seed, forbidden):
+    first, edges, _ = random_lattice(1, columns, states, seed, forbidden)
+    expected = torch.full((columns, states), -float("inf"), dtype=torch.float64)
+    for score, path in all_paths(first[0], edges[0]):
+        for column, state in enumerate(path):
+            expected[column, state] = max(expected[column, state], score)
+    torch.testing.assert_close(best_through(first, edges)[0], expected)
