@@ -11,8 +11,11 @@ from typing import Annotated
 import typer
 
 from longstride.cli.console import say
+from longstride.cli.export_check import check_export, lines_to_check_with
 from longstride.cli.options import DrafterFolder, Model, open_model
 from longstride.contract import InputError, OptionError
+from longstride.interop.ctranslate2 import export_ctranslate2
+from longstride.interop.hf import export_hf
 from longstride.translator import BUNDLED, Translator
 
 Exporter = Callable[[Translator, Path, str], str]
@@ -21,7 +24,7 @@ Exporter = Callable[[Translator, Path, str], str]
 An exporter refuses a model or a precision that the format cannot hold with an OptionError, before writing anything.
 """
 
-EXPORTERS: dict[str, Exporter] = {}
+EXPORTERS: dict[str, Exporter] = {"hf": export_hf, "ctranslate2": export_ctranslate2}
 """Format -> who writes it. An exporter imports what it needs when it is called."""
 
 
@@ -33,6 +36,10 @@ def export(
     precision: Annotated[
         str, typer.Option(help="Precision of what is written: fp32 or int8, as the format has it.")
     ] = "fp32",
+    check: Annotated[
+        bool, typer.Option(help="Decode a few sentences by the other library too, and compare token ids.")
+    ] = True,
+    check_with: Annotated[Path | None, typer.Option(help="Check with the sentences of this file instead.")] = None,
 ) -> None:
     """Write a model in another format."""
     if to not in EXPORTERS:
@@ -41,10 +48,13 @@ def export(
         raise InputError(f"{output}: expected a new or empty folder to write, found something in it.")
     if not output.resolve().parent.is_dir():
         raise InputError(f"{output}: expected a folder to write in, found none at {output.parent}.")
+    lines = lines_to_check_with(check_with)
     translator = open_model(model, device="cpu", drafter=drafter)
     temporary = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.resolve().parent))
     try:
         made = EXPORTERS[to](translator, temporary, precision)
+        if check:
+            check_export(translator, to, temporary, precision, lines)
         if output.exists():
             output.rmdir()
         temporary.chmod(0o755)

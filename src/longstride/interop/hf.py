@@ -1,0 +1,165 @@
+"""A model as a Hugging Face Marian folder, written as the plain data it is: no other library is needed to write it.
+
+    config.json, generation_config.json    shape and how to generate: our start, end and forbidden symbols
+    model.safetensors                      weights under Marian's names; what is tied stands once
+    source.spm, target.spm, vocab.json, tokenizer_config.json    for MarianTokenizer, where we have SentencePiece
+
+Marian is post-norm with sinusoidal positions; any other model is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from longstride.contract import EOS, NEVER_GENERATED, PAD, RESERVED, START, UNK, OptionError
+from longstride.interop.subject import Subject, subject_of, write_spm_files
+from longstride.translator import Translator
+
+FORMAT = "Hugging Face Marian"
+
+
+def export_hf(translator: Translator, folder: Path, precision: str = "fp32") -> str:
+    """Fill an empty folder; says what was made."""
+    if precision != "fp32":
+        raise OptionError(f"--precision expects fp32 for {FORMAT}, found {precision!r}.")
+    subject = subject_of(translator, FORMAT)
+    has_tokenizer = write_marian(subject, folder)
+    without = "" if has_tokenizer else ", without a tokenizer (its vocabulary is a list of words)"
+    return f"A {FORMAT} folder{without}."
+
+
+def write_marian(subject: Subject, folder: Path) -> bool:
+    """Write all files; False where the vocabulary is none that MarianTokenizer could read."""
+    check_marian(subject)
+    state = marian_state(subject)
+    # Slices of fused projections share their storage, which safetensors refuses.
+    save_file({name: value.clone() for name, value in state.items()}, folder / "model.safetensors", {"format": "pt"})
+    _write_json(folder / "config.json", marian_config(subject))
+    _write_json(folder / "generation_config.json", generation_config(subject))
+    if not write_spm_files(subject, folder):
+        return False
+    _write_json(folder / "vocab.json", _ids_of(subject.pieces(subject.source_tokenizer)))
+    if not subject.one_vocabulary:
+        _write_json(folder / "target_vocab.json", _ids_of(subject.pieces(subject.target_tokenizer)))
+    _write_json(folder / "tokenizer_config.json", _tokenizer_config(subject))
+    return True
+
+
+def check_marian(subject: Subject) -> None:
+    """Refuse what Marian cannot be."""
+    o = subject.options
+    if o.norm != "post":
+        raise OptionError(f"{FORMAT} expects norm: post, found norm: {o.norm} in {subject.name}.")
+    if o.positions != "sinusoidal":
+        raise OptionError(f"{FORMAT} expects positions: sinusoidal, found positions: {o.positions} in {subject.name}.")
+
+
+def marian_config(subject: Subject) -> dict[str, Any]:
+    """What config.json says."""
+    o = subject.options
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": o.source_vocabulary or o.vocabulary,
+        "decoder_vocab_size": o.vocabulary,
+        "d_model": o.width,
+        "encoder_layers": o.encoder_layers,
+        "decoder_layers": o.decoder_layers,
+        "encoder_ffn_dim": o.feed_forward,
+        "decoder_ffn_dim": o.feed_forward,
+        "encoder_attention_heads": o.heads,
+        "decoder_attention_heads": o.heads,
+        "activation_function": o.activation,
+        "max_position_embeddings": o.longest,
+        "scale_embedding": o.scale_embeddings,
+        "share_encoder_decoder_embeddings": o.tie == "all",
+        "tie_word_embeddings": o.tie != "none",
+        "dropout": o.dropout,
+        "attention_dropout": o.attention_dropout,
+        "activation_dropout": o.activation_dropout,
+        "use_cache": True,
+        "dtype": "float32",
+        "pad_token_id": PAD,
+        "bos_token_id": START,
+        "eos_token_id": EOS,
+        "decoder_start_token_id": START,
+        "forced_eos_token_id": EOS,
+    }
+
+
+def generation_config(subject: Subject) -> dict[str, Any]:
+    """What generation_config.json says: greedy search with what ours never emits forbidden."""
+    return {
+        "pad_token_id": PAD,
+        "bos_token_id": START,
+        "eos_token_id": EOS,
+        "decoder_start_token_id": START,
+        "forced_eos_token_id": EOS,
+        "bad_words_ids": [[token] for token in NEVER_GENERATED],
+        "max_length": subject.options.longest,  # the start symbol counted: as many positions as there are
+        "num_beams": 1,
+        "do_sample": False,
+    }
+
+
+def marian_state(subject: Subject) -> dict[str, Tensor]:
+    """Our weights under Marian's names; fused projections are split."""
+    o = subject.options
+    theirs: dict[str, Tensor] = {"final_logits_bias": torch.zeros(1, o.vocabulary)}
+    if o.tie == "all":
+        theirs["model.shared.weight"] = subject.target_embedding
+    else:
+        theirs["model.encoder.embed_tokens.weight"] = subject.source_embedding
+        theirs["model.decoder.embed_tokens.weight"] = subject.target_embedding
+    if o.tie == "none":
+        theirs["lm_head.weight"] = subject.output_embedding
+
+    def put(names: Sequence[str], ours: str) -> None:
+        """One of our layers as one or several of theirs."""
+        weight, bias = subject.linear(ours)
+        for name, rows, offsets in zip(names, weight.chunk(len(names)), bias.chunk(len(names)), strict=True):
+            theirs[f"{name}.weight"], theirs[f"{name}.bias"] = rows, offsets
+
+    for side, depth in (("encoder", o.encoder_layers), ("decoder", o.decoder_layers)):
+        for number in range(depth):
+            here, ours = f"model.{side}.layers.{number}", f"{side}.layers.{number}"
+            put([f"{here}.self_attn.{kind}_proj" for kind in "qkv"], f"{ours}.attention.qkv")
+            put([f"{here}.self_attn.out_proj"], f"{ours}.attention.out")
+            put([f"{here}.self_attn_layer_norm"], f"{ours}.attention_residual.norm")
+            if side == "decoder":
+                put([f"{here}.encoder_attn.q_proj"], f"{ours}.cross.q")
+                put([f"{here}.encoder_attn.{kind}_proj" for kind in "kv"], f"{ours}.cross.kv")
+                put([f"{here}.encoder_attn.out_proj"], f"{ours}.cross.out")
+                put([f"{here}.encoder_attn_layer_norm"], f"{ours}.cross_residual.norm")
+            put([f"{here}.fc1"], f"{ours}.feed_forward.up")
+            put([f"{here}.fc2"], f"{ours}.feed_forward.down")
+            put([f"{here}.final_layer_norm"], f"{ours}.feed_forward_residual.norm")
+    return theirs
+
+
+def _tokenizer_config(subject: Subject) -> dict[str, Any]:
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "unk_token": RESERVED[UNK],
+        "eos_token": RESERVED[EOS],
+        "pad_token": RESERVED[PAD],
+        "model_max_length": subject.options.longest,
+        "separate_vocabs": not subject.one_vocabulary,
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+def _ids_of(pieces: Sequence[str]) -> dict[str, int]:
+    return {piece: number for number, piece in enumerate(pieces)}
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

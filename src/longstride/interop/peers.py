@@ -1,0 +1,215 @@
+"""Other libraries as decoders: what people would use instead, on the same weights, seen through our contract.
+
+A peer decodes whole batches and keeps its state to itself: it has no session and no trace. Ids go in and come out;
+text stays outside, as with our own decoders. Lengths are limited as ours are; a library that knows only one limit for
+a batch is given the widest and its outputs are cut.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from longstride.contract import (
+    DTYPES,
+    EOS,
+    NEVER_GENERATED,
+    Decoded,
+    Decoder,
+    Hypothesis,
+    Limits,
+    OptionError,
+    Session,
+    Source,
+    WorkError,
+    option,
+)
+from longstride.interop.optional import package
+from longstride.translator import Translator
+
+PEERS = ("hf", "ctranslate2")
+
+Rows = list[list[int]]
+
+
+@dataclass(frozen=True)
+class PeerOptions:
+    """How a peer searches."""
+
+    width: int = option(1, "Hypotheses kept per sentence; 1 is greedy search.")
+    strength: float = option(0.0, "Scores are log-probability / length^strength.")
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise OptionError(f"width expects 1 or more, found {self.width}.")
+
+
+class Peer(Decoder):
+    """Another library with a model loaded."""
+
+    options: PeerOptions
+    version: str
+    """the library's"""
+    precision: str
+    threads: int
+
+    @property
+    def signature(self) -> str:
+        """``ctranslate2|width:1|strength:0.0|threads:2|int8|v4.8.4``"""
+        o = self.options
+        search = f"width:{o.width}|strength:{o.strength}|threads:{self.threads}"
+        return f"{self.name}|{search}|{self.precision}|v{self.version}"
+
+    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """A peer keeps its state to itself."""
+        raise WorkError(f"{self.name} decodes whole batches and has no session to start.")
+
+    def decode(
+        self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+    ) -> Decoded:
+        """Decode all rows, at most `capacity` at a time; there is never a trace."""
+        limits = limits or Limits()
+        step = max(1, capacity or source.rows)
+        outputs: Rows = []
+        for first in range(0, source.rows, step):
+            part = source.slice(first, first + step)
+            longest = limits.longest_outputs(part.lengths).tolist()
+            outputs += [row[:most] for row, most in zip(self._outputs(part, limits, longest), longest, strict=True)]
+        return Decoded([[Hypothesis(row, math.nan, math.nan)] for row in outputs])
+
+    @abstractmethod
+    def _outputs(self, source: Source, limits: Limits, longest: Sequence[int]) -> Rows:
+        """The ids of each row without EOS; they may be longer than a row's own limit."""
+
+
+class HuggingFace(Peer):
+    """`generate` of transformers, with its cache, on a folder written by :mod:`longstride.interop.hf`."""
+
+    name = "hf"
+
+    def __init__(
+        self,
+        folder: Path,
+        options: PeerOptions | None = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        transformers = package("transformers")
+        self.options = options or PeerOptions()
+        self.version = str(transformers.__version__)
+        self.precision = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype, str(dtype))
+        self.threads = torch.get_num_threads()
+        with _without_bars(transformers.utils.logging):
+            model = transformers.MarianMTModel.from_pretrained(folder, local_files_only=True, dtype=dtype)
+        self._model = model.to(device).eval()
+
+    @torch.inference_mode()
+    def _outputs(self, source: Source, limits: Limits, longest: Sequence[int]) -> Rows:
+        device = self._model.device
+        visible = torch.arange(source.longest) < source.lengths[:, None]
+        o = self.options
+        beam = {"length_penalty": o.strength} if o.width > 1 else {}
+        least = {"min_new_tokens": limits.min_length} if limits.min_length else {}
+        found = self._model.generate(
+            input_ids=source.ids.to(device),
+            attention_mask=visible.long().to(device),
+            max_length=max(longest) + 2,  # the start symbol and EOS count
+            num_beams=o.width,
+            bad_words_ids=[[token] for token in _forbidden(limits)],
+            **beam,
+            **least,
+        )
+        return [_until_end(row[1:]) for row in found.tolist()]
+
+
+class CTranslate2(Peer):
+    """`translate_batch` on the processor, on a folder written by :mod:`longstride.interop.ctranslate2`.
+
+    The library takes and gives pieces, not ids: looking them up counts as its own time.
+    """
+
+    name = "ctranslate2"
+
+    def __init__(
+        self,
+        folder: Path,
+        source_pieces: Sequence[str],
+        target_pieces: Sequence[str],
+        options: PeerOptions | None = None,
+        precision: str = "fp32",
+        threads: int | None = None,
+    ) -> None:
+        ctranslate2 = package("ctranslate2")
+        self.options = options or PeerOptions()
+        self.version = str(ctranslate2.__version__)
+        self.precision = precision
+        self.threads = threads or torch.get_num_threads()
+        computation = {"fp32": "float32", "int8": "int8"}[precision]
+        if computation not in ctranslate2.get_supported_compute_types("cpu"):
+            raise OptionError(f"CTranslate2 expects a processor that it can compute in {precision} on, found this one.")
+        self._translator = ctranslate2.Translator(
+            str(folder), "cpu", compute_type=computation, inter_threads=1, intra_threads=self.threads
+        )
+        self._source_pieces = list(source_pieces)
+        self._target_pieces = list(target_pieces)
+        self._target_ids = {piece: number for number, piece in enumerate(target_pieces)}
+
+    def _outputs(self, source: Source, limits: Limits, longest: Sequence[int]) -> Rows:
+        pieces, o = self._source_pieces, self.options
+        rows = zip(source.ids.tolist(), source.lengths.tolist(), strict=True)
+        found = self._translator.translate_batch(
+            [[pieces[token] for token in ids[: length - 1]] for ids, length in rows],
+            beam_size=o.width,
+            length_penalty=o.strength,
+            suppress_sequences=[[self._target_pieces[token]] for token in _forbidden(limits)],
+            max_input_length=0,
+            max_decoding_length=max(longest),
+            min_decoding_length=limits.min_length,
+        )
+        return [[self._target_ids[piece] for piece in result.hypotheses[0]] for result in found]
+
+
+def open_peer(
+    name: str,
+    folder: Path,
+    translator: Translator,
+    options: PeerOptions | None = None,
+    precision: str = "fp32",
+    threads: int | None = None,
+) -> Peer:
+    """A peer by name, on a folder that was exported from this model, for the device that this model is on."""
+    if name == HuggingFace.name:
+        return HuggingFace(folder, options, translator.runner.device, DTYPES[precision])
+    if name == CTranslate2.name:
+        source, target = (
+            one.pieces(range(one.size)) for one in (translator.source_tokenizer, translator.target_tokenizer)
+        )
+        return CTranslate2(folder, source, target, options, precision, threads)
+    raise OptionError(f"There is no peer {name!r}; there are {' and '.join(PEERS)}.")
+
+
+@contextmanager
+def _without_bars(logging: Any) -> Iterator[None]:
+    """Loading a small file takes no time to watch."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _forbidden(limits: Limits) -> list[int]:
+    return sorted({*NEVER_GENERATED, *limits.banned})
+
+
+def _until_end(row: list[int]) -> list[int]:
+    return row[: row.index(EOS)] if EOS in row else row

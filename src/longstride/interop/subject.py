@@ -1,0 +1,92 @@
+"""What other libraries can take of a model folder: an ordinary Transformer that greedy search is right for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from longstride.contract import OptionError
+from longstride.nn.options import TransformerOptions
+from longstride.nn.transformer import Transformer
+from longstride.text.tokenizer import SentencePieceTokenizer, Tokenizer
+from longstride.translator import Translator
+
+GREEDY = "greedy"
+SOURCE_SPM, TARGET_SPM = "source.spm", "target.spm"
+"""The names that MarianTokenizer looks for."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model to be handed over: its shape, its weights on the host in float32, its tokenizers."""
+
+    name: str
+    """of its folder, for errors"""
+    options: TransformerOptions
+    weights: dict[str, Tensor]
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+
+    def weight(self, name: str) -> Tensor:
+        """A weight by the name it has in our state."""
+        return self.weights[name]
+
+    def linear(self, name: str) -> tuple[Tensor, Tensor]:
+        """Weight and bias of a linear layer, or of a norm."""
+        return self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+
+    @property
+    def source_embedding(self) -> Tensor:
+        """[source vocabulary, width]"""
+        return self.weights["target_embedding.weight" if self.options.tie == "all" else "source_embedding.weight"]
+
+    @property
+    def target_embedding(self) -> Tensor:
+        """[vocabulary, width]"""
+        return self.weights["target_embedding.weight"]
+
+    @property
+    def output_embedding(self) -> Tensor:
+        """[vocabulary, width]"""
+        return self.weights["output_embedding.weight" if self.options.tie == "none" else "target_embedding.weight"]
+
+    @property
+    def one_vocabulary(self) -> bool:
+        """Source and target ids mean the same."""
+        return self.source_tokenizer.sha256 == self.target_tokenizer.sha256
+
+    def pieces(self, tokenizer: Tokenizer) -> list[str]:
+        """Every piece of a vocabulary, in the order of ids."""
+        return tokenizer.pieces(range(tokenizer.size))
+
+    def spm_files(self) -> Iterator[tuple[str, bytes]]:
+        """Name and content of the SentencePiece models, where both sides have one."""
+        both = (self.source_tokenizer, self.target_tokenizer)
+        if all(isinstance(tokenizer, SentencePieceTokenizer) for tokenizer in both):
+            yield from zip((SOURCE_SPM, TARGET_SPM), (tokenizer.serialized for tokenizer in both), strict=True)
+
+
+def subject_of(translator: Translator, to: str) -> Subject:
+    """The Transformer that the folder's greedy search runs; `to` names, in errors, who is to take it."""
+    name = str(translator.folder.path)
+    if GREEDY not in translator.decoders:
+        offered = ", ".join(translator.decoders)
+        raise OptionError(f"{to} expects a model that greedy search is right for; {name} offers {offered} alone.")
+    model = translator.parts_of(GREEDY)["model"]
+    if not isinstance(model, Transformer):
+        raise OptionError(f"{to} expects an ordinary Transformer, found {type(model).__name__} in {name}.")
+    weights = {key: value.detach().to("cpu", torch.float32).contiguous() for key, value in model.state_dict().items()}
+    return Subject(name, model.options, weights, translator.source_tokenizer, translator.target_tokenizer)
+
+
+def write_spm_files(subject: Subject, folder: Path) -> bool:
+    """The SentencePiece models beside the weights; False where the vocabulary is of another kind."""
+    written = False
+    for name, content in subject.spm_files():
+        (folder / name).write_bytes(content)
+        written = True
+    return written
