@@ -1,0 +1,143 @@
+"""Which source word each target word of a corpus comes from: learnt here, or read from a file in Pharaoh format.
+
+A Pharaoh file has one line per line of the corpus, of links `source-target` between words counted from 0. Words are the
+tokenizer's pieces, EOS left out. The candidate model has one source word per target word; where a file links several
+(symmetrised alignments do), the one nearest the diagonal is kept. A target word without a link comes from no word.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from longstride.contract import InputError, OptionError
+from longstride.systems.lattice.fast_align import AlignerOptions, Words, align, memory_needed
+from longstride.text.binarized import BinarizedCorpus
+from longstride.text.corpus import read_lines, write_lines
+from longstride.text.side import Side
+
+Progress = Callable[[int, int], None]
+
+
+def _silent(done: int, total: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The links of a corpus."""
+
+    links: npt.NDArray[np.int32]
+    """[target words] the source word each comes from, from 0 within its sentence; -1 for none"""
+    made_by: str
+    """for the manifest"""
+    doubled: int = 0
+    """target words that had several links, of which one was kept"""
+
+
+def words_of(side: Side) -> Words:
+    """One side of a corpus without EOS."""
+    keep = np.ones(len(side.ids), bool)
+    keep[side.offsets[1:] - 1] = False
+    return Words(side.ids[keep].astype(np.int64), side.offsets - np.arange(len(side.offsets)))
+
+
+def learn(
+    corpus: BinarizedCorpus,
+    options: AlignerOptions | None = None,
+    *,
+    device: torch.device | str = "cpu",
+    memory: float = 8.0,
+    progress: Progress = _silent,
+) -> Alignment:
+    """Align a corpus with FastAlign's model, in at most `memory` GiB for its probabilities."""
+    options = options or AlignerOptions()
+    source, target = words_of(corpus.source), words_of(corpus.target)
+    needed = memory_needed(source, target) / 2**30
+    if needed > memory:
+        raise OptionError(
+            f"--memory expects at least {needed:.1f} GiB to align words as varied as these, found {memory:g}; "
+            f"or give alignments made elsewhere with --alignments."
+        )
+    found = align(source, target, options, device=device, progress=progress)
+    said = (
+        f"fast_align, {options.iterations} iterations, tension {found.tension:.4f}, perplexity {found.perplexity:.3f}"
+    )
+    return Alignment(found.links, said)
+
+
+def read_pharaoh(path: str | os.PathLike[str], corpus: BinarizedCorpus, *, progress: Progress = _silent) -> Alignment:
+    """The links of a corpus from a file with a line for every line of the text, those that were filtered out too."""
+    source_words, target_words = corpus.source.lengths - 1, corpus.target.lengths - 1
+    links = np.full(int(target_words.sum()), -1, np.int32)
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(target_words)])
+    seen = corpus.report.seen
+    doubled = found = 0
+    kept = enumerate(corpus.lines.tolist())
+    pair, wanted = next(kept, (-1, -1))
+    for number, line in enumerate(read_lines(path)):
+        found = number + 1
+        if number == wanted:
+            size = int(source_words[pair]), int(target_words[pair])
+            own = links[starts[pair] : starts[pair + 1]]
+            doubled += _fill(own, _parsed(line, path, number + 1), size, path, number + 1)
+            pair, wanted = next(kept, (-1, -1))
+            if pair % 10_000 == 0:
+                progress(pair, len(corpus))
+    if found != seen:
+        raise InputError(f"{path}: expected as many lines as the corpus has ({seen}), found {found}.")
+    return Alignment(links, "Pharaoh file", doubled)
+
+
+def write_pharaoh(path: str | os.PathLike[str], corpus: BinarizedCorpus, alignment: Alignment) -> None:
+    """The links as a file that `read_pharaoh` reads; lines that were filtered out are empty."""
+
+    def lines() -> Iterator[str]:
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(corpus.target.lengths - 1)])
+        written = 0
+        for pair, line in enumerate(corpus.lines.tolist()):
+            yield from ("" for _ in range(written, line))
+            own = alignment.links[starts[pair] : starts[pair + 1]].tolist()
+            yield " ".join(f"{source}-{target}" for target, source in enumerate(own) if source >= 0)
+            written = line + 1
+        yield from ("" for _ in range(written, corpus.report.seen))
+
+    write_lines(path, lines())
+
+
+def _parsed(line: str, path: str | os.PathLike[str], number: int) -> list[tuple[int, int]]:
+    links = []
+    for text in line.split():
+        source, dash, target = text.partition("-")
+        if not (dash and source.isascii() and source.isdigit() and target.isascii() and target.isdigit()):
+            raise InputError(f"{path}, line {number}: expected links such as 0-0, found {text[:40]!r}.")
+        links.append((int(source), int(target)))
+    return links
+
+
+def _fill(
+    own: npt.NDArray[np.int32],
+    links: list[tuple[int, int]],
+    size: tuple[int, int],
+    path: str | os.PathLike[str],
+    number: int,
+) -> int:
+    """Write the links of one pair into its place; how many target words had several."""
+    doubled = set()
+    for source, target in links:
+        if source >= size[0] or target >= size[1]:
+            raise InputError(
+                f"{path}, line {number}: expected links between {size[0]} source and {size[1]} target words, counted "
+                f"from 0, found {source}-{target}."
+            )
+        if own[target] >= 0 and own[target] != source:
+            doubled.add(target)
+            centre = (target + 0.5) * size[0] / size[1] - 0.5
+            source = min(int(own[target]), source, key=lambda place: (abs(place - centre), place))
+        own[target] = source
+    return len(doubled)

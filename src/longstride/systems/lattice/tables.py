@@ -1,0 +1,138 @@
+"""Candidate tables: counts made ready for lookup, and the words they propose for each place of a translation.
+
+    P(y_t | x) = Σ_a P(y_t | x_a, a - t) · P(a | S, t)          a over the S source words and "none"
+
+What unseen keys fall back on was settled when the tables were laid out (`layout`), so that proposing is nothing but
+lookups, a sort and a choice, with no loop over places.
+
+All arrays are integers, so a conversion to half precision leaves them alone, and probabilities are summed in fixed
+point: the candidates and their order are the same on every device and in every batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from longstride.contract import PAD, OptionError, option
+from longstride.systems.lattice.candidates import Candidates, filled
+from longstride.systems.lattice.counts import NO_SOURCE, CountOptions
+from longstride.systems.lattice.length import LengthRegression
+
+ONE = 1 << 40
+"""Probability 1 in fixed point."""
+ID_BITS = 20
+"""A sum and the word it belongs to share one integer when the best are chosen; ties go to the lower id."""
+_LARGEST_ID = (1 << ID_BITS) - 1
+
+
+@dataclass(frozen=True)
+class TablesOptions:
+    """The sizes of candidate tables, and what they were made for."""
+
+    vocabulary: int = option(help="Target ids.")
+    source_vocabulary: int = option(help="Source ids.")
+    tokenizer_sha256: str = option(help="Hash of the target tokenizer's file.")
+    source_tokenizer_sha256: str = option(help="Hash of the source tokenizer's file.")
+    entries: int = option(help="Target words kept, over all keys.")
+    longest_source: int = option(help="Source words up to which positions were counted.")
+    longest_target: int = option(help="Target words up to which positions were counted.")
+    counted: CountOptions = option(factory=CountOptions, help="What was counted and kept.")
+    length: LengthRegression = option(factory=LengthRegression, help="Target words by source words.")
+
+    def __post_init__(self) -> None:
+        if max(self.vocabulary, self.source_vocabulary) > _LARGEST_ID:
+            raise OptionError(f"vocabulary expects at most {_LARGEST_ID} ids, found {self.vocabulary}.")
+
+
+class Tables(nn.Module):
+    """Counts to look candidates up in; proposes words for any number of them and any K."""
+
+    first: Tensor
+    """[source ids · slots] where a key's words begin"""
+    size: Tensor
+    """[source ids · slots] how many words the key has"""
+    total: Tensor
+    """[source ids · slots] how often the key occurred, words that were cut off included"""
+    words: Tensor
+    """[entries + keep] target words, a key's most frequent one first; padded, so that reading on is harmless"""
+    counts: Tensor
+    """[entries + keep] how often the word occurred with the key"""
+    places: Tensor
+    """[S + 1, T, S + 1] as in Counts, unseen rows filled from `drift`"""
+    drift: Tensor
+    """[slots] as in Counts"""
+
+    def __init__(self, options: TablesOptions) -> None:
+        super().__init__()
+        self.options = options
+        keys = options.source_vocabulary * options.counted.slots
+        narrow = torch.int16 if options.vocabulary <= 1 << 15 else torch.int32
+        entries = options.entries + options.counted.keep
+        source, target = options.longest_source, options.longest_target
+        self.register_buffer("first", torch.zeros(keys, dtype=torch.int32))
+        self.register_buffer("size", torch.zeros(keys, dtype=torch.uint8))
+        self.register_buffer("total", torch.zeros(keys, dtype=torch.int32))
+        self.register_buffer("words", torch.zeros(entries, dtype=narrow))
+        self.register_buffer("counts", torch.zeros(entries, dtype=torch.int32))
+        self.register_buffer("places", torch.zeros(source + 1, target, source + 1, dtype=torch.int32))
+        self.register_buffer("drift", torch.zeros(options.counted.slots, dtype=torch.int32))
+
+    def candidates(self, source: Tensor, lengths: Tensor, columns: int, k: int) -> Candidates:
+        """The k likeliest words at each of the first `columns` places; see CandidateSource."""
+        slots, reach = self.options.counted.slots, self.options.counted.reach
+        device = source.device
+        a = torch.arange(source.shape[1], device=device)
+        t = torch.arange(columns, device=device)
+        slot = (a - t[:, None]).clamp(-reach, reach) + (reach + 1)
+        key = source[:, None, :] * slots + slot
+        # "None" is PAD in slot 0, the first key of all: [rows, columns, source words + 1]
+        key = nn.functional.pad(key, (1, 0), value=PAD)
+        return self.best(key, self.place_probabilities(lengths - 1, source.shape[1], columns), k)
+
+    def place_probabilities(self, words: Tensor, width: int, columns: int) -> Tensor:
+        """P(a | S, t): [rows, columns, 1 + width] float64, "none" first, for sources of S = words [rows]."""
+        a = torch.arange(1 + width, device=words.device)
+        t = torch.arange(columns, device=words.device)
+        inside = a <= words[:, None, None]
+        longest, last = self.options.longest_source, self.options.longest_target - 1
+        row = words.clamp(max=longest)[:, None] * (last + 1) + t.clamp(max=last)
+        cell = row[:, :, None] * (longest + 1) + a.clamp(max=longest)
+        counts = self.places.view(-1)[cell] * inside
+        if width - 1 > longest or columns > last + 1:
+            counted = (words <= longest)[:, None] & (t <= last)
+            counts = torch.where(counted[:, :, None], counts, self._drifted(words, a, t) * inside)
+        weights = counts.double()
+        return weights / weights.sum(-1, keepdim=True).clamp(min=1.0)
+
+    def _drifted(self, words: Tensor, a: Tensor, t: Tensor) -> Tensor:
+        """The counts of all lengths together: [rows, columns, len(a)]."""
+        reach = self.options.counted.reach
+        expected = ((t + 0.5).double() * words[:, None] / self.options.length.words(words)[:, None]).floor().long()
+        slot = (a - 1 - expected[:, :, None]).clamp(-reach, reach) + (reach + 1)
+        return self.drift[slot.masked_fill(a == NO_SOURCE, NO_SOURCE)]
+
+    def best(self, key: Tensor, weight: Tensor, k: int) -> Candidates:
+        """The k words with the largest Σ weight · P(y | key), both [rows, columns, keys]."""
+        ranks = torch.arange(self.options.counted.keep, device=key.device)
+        scale = weight * ONE / self.total[key].clamp(min=1)
+        kept = self.size[key].masked_fill(weight == 0, 0)
+        entry = self.first[key].long()[..., None] + ranks
+        amounts = (self.counts[entry] * scale[..., None]).round().long().clamp(min=1)
+        amounts = amounts.masked_fill(ranks >= kept[..., None], 0)
+        return best_sums(self.words[entry].flatten(2), amounts.flatten(2), k)
+
+
+def best_sums(words: Tensor, amounts: Tensor, k: int) -> Candidates:
+    """Add up the fixed-point amounts of equal words and choose the k largest sums. Both: [rows, columns, entries]."""
+    words, order = words.sort(dim=-1)
+    sums = amounts.gather(-1, order).cumsum(-1)
+    # A word's sum is what has come together at its last entry less what had at the last entry of the word before.
+    last = nn.functional.pad(words[..., 1:] != words[..., :-1], (0, 1), value=True)
+    before = nn.functional.pad((sums * last).cummax(-1).values[..., :-1], (1, 0))
+    ranked = (((sums - before) << ID_BITS) + (_LARGEST_ID - words.long())) * (last & (sums > before))
+    best = ranked.topk(min(k, ranked.shape[-1]), dim=-1).values
+    found = (best >> ID_BITS).double().div(ONE).log().float()
+    return filled(_LARGEST_ID - (best & _LARGEST_ID), found, k)
