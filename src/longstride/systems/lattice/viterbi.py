@@ -57,9 +57,9 @@ def viterbi_triples(first: Tensor, second: Tensor, triples: Tensor, n: int = 1) 
     for column in range(triples.shape[1]):
         step = triples[:, column].transpose(1, 2)  # [rows, one before, two before, this]
         grown, pointers = _step(best.flatten(0, 1), step.flatten(0, 1), n)
-        kept = grown.shape[1]
-        best = grown.view(rows, states, kept, states).permute(0, 3, 2, 1)
-        came_from.append(pointers.view(rows, states, kept, states))  # [rows, one before, kept, this]
+        shape = (rows, states, grown.shape[1], states)
+        best = grown.view(shape).permute(0, 3, 2, 1)
+        came_from.append(pointers.view(shape))  # [rows, one before, kept, this]
     scores, place = _top(best.flatten(1), n)
     kept_of_all = best.shape[2]
     last = place // (kept_of_all * states)

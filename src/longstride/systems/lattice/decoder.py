@@ -1,0 +1,52 @@
+"""Sequence to lattice: candidates for every position, all edges scored in one pass, the best path found exactly."""
+
+from __future__ import annotations
+
+from longstride.contract import Decoder, Limits, OptionError, Runner, Session
+from longstride.contract.signatures import signature
+from longstride.systems.lattice.candidates import CandidateSource
+from longstride.systems.lattice.length import LengthRegression
+from longstride.systems.lattice.model import Scorer
+from longstride.systems.lattice.pipeline import LatticeOptions, Pipeline
+from longstride.systems.lattice.session import LatticeSession
+
+
+class LatticeDecoder(Decoder):
+    """A scorer over the candidates of one source, with a regression of target on source length."""
+
+    name = "lattice"
+
+    def __init__(
+        self,
+        model: Scorer,
+        source: CandidateSource | None,
+        regression: LengthRegression,
+        runner: Runner,
+        options: LatticeOptions | None = None,
+    ) -> None:
+        """Without a source of candidates the scorer's own unigrams propose them."""
+        self.options = options or LatticeOptions()
+        if self.options.order > model.options.order:
+            raise OptionError(
+                f"order expects at most {model.options.order}, what the scorer was trained with, "
+                f"found {self.options.order}."
+            )
+        self._model = model
+        self._source = source
+        self._regression = regression
+        self._runner = runner
+
+    @property
+    def signature(self) -> str:
+        """``lattice|candidates:64|length_window:3|order:2|...|eager|fp32|v0.1.0``"""
+        return signature(self.name, self.options, self._runner)
+
+    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """An empty table."""
+        return LatticeSession(
+            self.pipeline(limits), self._runner, self.options.n_best, capacity, limits, longest_source
+        )
+
+    def pipeline(self, limits: Limits) -> Pipeline:
+        """The stages one by one, for whoever wants to look between them."""
+        return Pipeline(self._model, self._source, self._regression, self._runner, self.options, limits)

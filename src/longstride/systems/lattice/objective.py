@@ -1,0 +1,83 @@
+"""Training the scorer as a Markov transformer: label-smoothed cross-entropy of every word, given its segment alone.
+
+Where the segments of a sentence begin is drawn anew each time, so that every word is learnt as the first, second, ...
+word of a segment. The paper says "bigrams to trigrams" and no more: segments of the model's `order`, 3 unless told
+otherwise, hold one slot of each kind from unigram to trigram; with `shortest` the segments' length is drawn too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from longstride.contract import PAD, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.nn import masks
+from longstride.systems.lattice.model import LatticeModel, segment_inputs, segment_mask, segments
+
+
+@dataclass(frozen=True)
+class LatticeObjectiveOptions:
+    """Options of the scorer's training."""
+
+    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
+    shortest: int | None = option(
+        None, "Draw each sentence's segment length from this to the model's order (none: always its order)."
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise OptionError(f"label_smoothing expects 0 to below 1, found {self.label_smoothing}.")
+        if self.shortest is not None and self.shortest < 2:
+            raise OptionError(f"shortest expects 2 or more, found {self.shortest}.")
+
+
+class LatticeObjective(Objective):
+    """−log p(y_t | the words before it in its segment, t, x), smoothed and summed."""
+
+    def __init__(self, options: LatticeObjectiveOptions) -> None:
+        self.options = options
+
+    def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
+        """Draw where and how long segments are, as large numbers: the longest there may be, the model knows."""
+        tensors = {
+            "source": batch.source,
+            "source_lengths": batch.source_lengths,
+            "target": batch.target,
+            "offset": torch.randint(1 << 40, batch.target_lengths.shape, generator=rng),
+            "order": torch.randint(1 << 40, batch.target_lengths.shape, generator=rng),
+        }
+        padded = bool((batch.source_lengths != batch.source.shape[1]).any())
+        return Prepared(tensors, int(batch.target_lengths.sum()), padded)
+
+    def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
+        """Summed over all real target tokens; validation tells the likelihood of every order (`nll_1`, ...) too."""
+        assert isinstance(model, LatticeModel)
+        tensors, scorer = prepared.tensors, model.model
+        source, target = tensors["source"], tensors["target"]
+        longest = scorer.options.order
+        shortest = self.options.shortest or longest
+        if shortest > longest:
+            raise OptionError(f"shortest expects at most the model's order {longest}, found {shortest}.")
+        order = shortest + tensors["order"] % (longest - shortest + 1)
+        segment = segments(tensors["offset"] % order, order, target.shape[1])
+        visible = masks.real(tensors["source_lengths"], source.shape[1]) if prepared.source_padded else None
+        memory = model.encode(source, visible)
+        hidden = scorer.decode(segment_inputs(target, segment), memory, visible, mask=segment_mask(segment))
+        smoothing = self.options.label_smoothing
+        total, nll = scorer.token_loss(hidden, scorer.output_weight, target, smoothing)
+        figures = {"nll": nll}
+        if not model.training:
+            place = _place_in_segment(segment)
+            for number in range(1, longest + 1):
+                of_order = torch.where(place == number, target, PAD)
+                _, found = scorer.token_loss(hidden, scorer.output_weight, of_order, 0.0)
+                figures[f"nll_{number}"] = found * (prepared.tokens / (of_order != PAD).sum().clamp(min=1))
+        return Loss(total, figures)
+
+
+def _place_in_segment(segment: Tensor) -> Tensor:
+    """[rows, length] 1 for the first slot of a segment, 2 for the second, ..."""
+    same = segment[:, :, None] == segment[:, None, :]
+    return same.tril().sum(dim=2)

@@ -1,0 +1,190 @@
+"""The stages of one sentence batch: encode, propose candidates, score their edges, search. Each is one call.
+
+The stages are apart so that a session can run them in turn and a stopwatch can stand between them. What they need to
+know of lengths is settled on the host before, from the source lengths alone, so that no stage waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from longstride.contract import EOS, PAD, UNK, Limits, OptionError, Program, Runner, Source, option
+from longstride.systems.lattice.candidates import Candidates, CandidateSource, from_logits
+from longstride.systems.lattice.length import LengthRegression
+from longstride.systems.lattice.model import Scorer
+from longstride.systems.lattice.scan import scan
+from longstride.systems.lattice.scoring import Encoded, Normalise, Scores, encode, score_edges, score_triples, unigrams
+from longstride.systems.lattice.viterbi import Paths, viterbi, viterbi_triples
+from longstride.systems.lattice.window import Lattice, Window, assemble, usable
+
+AT_ONCE = 1 << 28
+"""Numbers that the widest tensor of a pass may hold; more sentences go in several passes."""
+
+
+@dataclass(frozen=True)
+class LatticeOptions:
+    """Options of lattice decoding."""
+
+    candidates: int = option(64, "K: words per position.")
+    length_window: int = option(3, "Outputs may be so many tokens shorter or longer than predicted.")
+    order: int = option(2, "A word's score depends on one word before it (2) or on two (3).")
+    construction: Literal["tables", "shared", "model"] = option(
+        "tables", "Who proposes words: aligned counts, one reduced vocabulary per sentence, the scorer's own unigrams."
+    )
+    search: Literal["serial", "scan"] = option("serial", "Column by column, or in O(log length) parallel steps.")
+    n_best: int = option(1, "How many outputs to return.")
+    normalise: Normalise = option(
+        "vocabulary", "Probabilities are shares of the whole vocabulary, or of the column's candidates alone."
+    )
+
+    def __post_init__(self) -> None:
+        if self.candidates < 1:
+            raise OptionError(f"candidates expects 1 or more, found {self.candidates}.")
+        if self.length_window < 0:
+            raise OptionError(f"length_window expects 0 or more, found {self.length_window}.")
+        if self.order not in (2, 3):
+            raise OptionError(f"order expects 2 or 3, found {self.order}.")
+        if self.n_best < 1:
+            raise OptionError(f"n_best expects 1 or more, found {self.n_best}.")
+        if self.search == "scan" and (self.order != 2 or self.n_best != 1):
+            raise OptionError(
+                f"search: scan expects order 2 and n_best 1, found {self.order} and {self.n_best}; use serial."
+            )
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Sources on the device, with what the host knows of them."""
+
+    ids: Tensor
+    """[rows, longest] no wider than it has to be"""
+    lengths: Tensor
+    """[rows]"""
+    padded: bool
+    window: Window
+    columns: int
+    """of a lattice that holds every length of every window"""
+
+    @property
+    def rows(self) -> int:
+        """How many sentences there are."""
+        return self.ids.shape[0]
+
+    def slice(self, first: int, last: int) -> Sentences:
+        """The sentences `first` to `last` (exclusive)."""
+        rows = slice(first, last)
+        return Sentences(self.ids[rows], self.lengths[rows], self.padded, self.window.slice(first, last), self.columns)
+
+
+class Pipeline:
+    """A scorer, a source of candidates and a runner, put together for certain limits. Immutable."""
+
+    def __init__(
+        self,
+        model: Scorer,
+        source: CandidateSource | None,
+        regression: LengthRegression,
+        runner: Runner,
+        options: LatticeOptions,
+        limits: Limits,
+    ) -> None:
+        self._model = model
+        self._regression = regression
+        self._runner = runner
+        self._options = options
+        self._limits = limits
+        banned = sorted(set(limits.banned))
+        self._banned = torch.tensor(banned, dtype=torch.int64, device=runner.device) if banned else None
+        words = (UNK, *range(EOS + 2, model.options.vocabulary))
+        self._fallback = next((word for word in words if word not in banned), UNK)
+        self._encode = Program("encode", partial(encode, model))
+        self._propose = Program("candidates", self._proposer(source))
+        score = score_edges if options.order == 2 else score_triples
+        self._score = Program("score", partial(_scored, score, model, options.normalise))
+        self._search = Program("search", partial(_searched, options))
+
+    def read(self, source: Source) -> Sentences:
+        """Bring sentences to the device; their lengths and windows are settled before they leave the host."""
+        predicted = self._regression.predict(source.lengths)
+        window = Window.around(
+            predicted, self._options.length_window, self._limits, source.lengths, self._model.options.longest
+        )
+        widest, columns = int(source.lengths.max()), int(window.longest.max())
+        packed = torch.stack([source.lengths, window.shortest, window.longest]).to(self._runner.device)
+        return Sentences(
+            source.ids[:, :widest].to(self._runner.device),
+            packed[0],
+            bool((source.lengths != widest).any()),
+            Window(packed[1], packed[2]),
+            columns,
+        )
+
+    def rows_at_once(self, columns: int) -> int:
+        """How many sentences fit into one pass."""
+        o = self._options
+        slots = columns * (o.candidates if o.order == 2 else o.candidates**2)
+        widest = max(self._model.options.feed_forward, 3 * self._model.options.width, 2 * (o.candidates + 2))
+        return max(1, AT_ONCE // (slots * widest))
+
+    def encode(self, sentences: Sentences) -> Encoded:
+        """Stage 1: the encoder."""
+        encoded: Encoded = self._runner.call(self._encode, sentences.ids, sentences.lengths, sentences.padded)
+        return encoded
+
+    def candidates(self, sentences: Sentences, encoded: Encoded) -> Candidates:
+        """Stage 2: K words for every column, at least one."""
+        found: Candidates = self._runner.call(self._propose, sentences, encoded)
+        return found
+
+    def score(self, sentences: Sentences, encoded: Encoded, candidates: Candidates) -> Lattice:
+        """Stage 3: the edges."""
+        lattice: Lattice = self._runner.call(self._score, encoded, candidates, sentences.window)
+        return lattice
+
+    def search(self, lattice: Lattice) -> Paths:
+        """Stage 4: the best paths."""
+        paths: Paths = self._runner.call(self._search, lattice)
+        return paths
+
+    def _proposer(self, source: CandidateSource | None) -> Callable[[Sentences, Encoded], Candidates]:
+        k = self._options.candidates
+
+        def propose(sentences: Sentences, encoded: Encoded) -> Candidates:
+            if source is None:
+                found = from_logits(unigrams(self._model, encoded, sentences.columns), k)
+            else:
+                found = source.candidates(sentences.ids, sentences.lengths, sentences.columns, k)
+            return usable(found, self._banned, self._fallback)
+
+        return propose
+
+
+def emitted(lattice: Lattice, paths: Paths) -> tuple[Tensor, Tensor]:
+    """What paths spell: ids [rows, n, columns], PAD after EOS, and lengths [rows, n], EOS counted."""
+    ids = lattice.ids[:, None].expand(-1, paths.states.shape[1], -1, -1).gather(3, paths.states[..., None])[..., 0]
+    return ids, (ids != PAD).sum(dim=-1)
+
+
+def _scored(
+    score: Callable[[Scorer, Encoded, Tensor, Normalise], Scores],
+    model: Scorer,
+    normalise: Normalise,
+    encoded: Encoded,
+    candidates: Candidates,
+    window: Window,
+) -> Lattice:
+    return assemble(candidates, score(model, encoded, candidates.ids, normalise), window)
+
+
+def _searched(options: LatticeOptions, lattice: Lattice) -> Paths:
+    if lattice.triples is not None:
+        return viterbi_triples(lattice.first, lattice.edges[:, 0], lattice.triples, options.n_best)
+    if options.search == "scan":
+        return scan(lattice.first, lattice.edges)
+    return viterbi(lattice.first, lattice.edges, options.n_best)

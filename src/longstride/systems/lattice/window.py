@@ -1,0 +1,139 @@
+"""The length window: which lengths a sentence may have, and a lattice in which one search covers them all.
+
+A column holds K words, then EOS, then PAD. A path of length l, EOS counted, has l - 1 words, EOS in column l - 1 and
+PAD after it. So the window is a matter of edges:
+
+    into EOS     from words alone, in the columns that end a sentence of an allowed length; its score is the model's
+    into PAD     from EOS and PAD alone, for nothing; from a word never
+    into a word  from words alone, in columns before the last in which the sentence may end
+
+What must not be is −∞, whatever the model says. Knows no model and no search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from longstride.contract import EOS, PAD, Limits
+from longstride.systems.lattice.candidates import Candidates
+from longstride.systems.lattice.scoring import Scores
+
+FORBIDDEN = float("-inf")
+
+
+@dataclass(frozen=True)
+class Window:
+    """Per sentence, the lengths it may have, EOS counted: at least 2, since one word is the least there is."""
+
+    shortest: Tensor
+    """[rows] int64"""
+    longest: Tensor
+    """[rows] int64"""
+
+    @staticmethod
+    def around(
+        predicted: Tensor, spread: int, limits: Limits, source_lengths: Tensor, positions: int = 1 << 30
+    ) -> Window:
+        """Lengths within `spread` of the predicted ones [rows], moved inside the limits and the model's positions."""
+        most = (limits.longest_outputs(source_lengths) + 1).clamp(max=positions)
+        least = most.clamp(max=max(2, limits.min_length + 1))
+        centre = torch.minimum(torch.maximum(predicted, least), most)
+        return Window(torch.maximum(centre - spread, least), torch.minimum(centre + spread, most))
+
+    def to(self, device: torch.device) -> Window:
+        """The same on another device."""
+        return Window(self.shortest.to(device), self.longest.to(device))
+
+    def slice(self, first: int, last: int) -> Window:
+        """The sentences `first` to `last` (exclusive)."""
+        return Window(self.shortest[first:last], self.longest[first:last])
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Sentences as lattices with all their scores: what is searched, and what a person may look at."""
+
+    ids: Tensor
+    """[rows, columns, states] int64: K candidates (PAD where there are fewer), EOS, PAD"""
+    first: Tensor
+    """[rows, states] scores of column 0"""
+    edges: Tensor
+    """[rows, columns - 1, states, states] from the earlier column's state to the later one's; with triples only those
+    into column 1"""
+    triples: Tensor | None
+    """[rows, columns - 2, states, states, states] from the two states before; None where one decides"""
+    log_scores: Tensor
+    """[rows, columns, K] what the candidates were chosen by"""
+
+    @property
+    def rows(self) -> int:
+        """How many sentences there are."""
+        return self.ids.shape[0]
+
+    @property
+    def columns(self) -> int:
+        """How many words and EOS fit."""
+        return self.ids.shape[1]
+
+    @property
+    def states(self) -> int:
+        """Candidates per column, EOS and PAD among them."""
+        return self.ids.shape[2]
+
+
+def usable(candidates: Candidates, banned: Tensor | None, fallback: int) -> Candidates:
+    """Without banned ids [n]; a column that has no candidate left gets `fallback`, since a path must go somewhere."""
+    ids, scores = candidates.ids, candidates.log_scores
+    bad = scores == FORBIDDEN
+    if banned is not None:
+        bad = bad | torch.isin(ids, banned)
+        ids, scores = ids.masked_fill(bad, PAD), scores.masked_fill(bad, FORBIDDEN)
+    slot = torch.zeros_like(bad)
+    slot[..., 0] = bad.all(dim=-1)
+    return Candidates(ids.masked_fill(slot, fallback), scores.masked_fill(slot, 0.0))
+
+
+def assemble(candidates: Candidates, scores: Scores, window: Window) -> Lattice:
+    """Put EOS and PAD beside the candidates and forbid what must not be."""
+    words = candidates.ids
+    ids = torch.cat([words, torch.full_like(words[..., :1], EOS), torch.full_like(words[..., :1], PAD)], dim=-1)
+    allowed = _allowed(words, window)
+    first = _emitted(scores.first, allowed[:, 0])
+    if scores.triples is None:
+        return Lattice(ids, first, _edges(scores.edges, allowed[:, 1:]), None, candidates.log_scores)
+    triples = _triples(scores.triples, allowed[:, 2:])
+    return Lattice(ids, first, _edges(scores.edges, allowed[:, 1:2]), triples, candidates.log_scores)
+
+
+def _allowed(words: Tensor, window: Window) -> Tensor:
+    """[rows, columns, K + 1] bool: which words, and whether EOS, may stand in each column."""
+    column = torch.arange(words.shape[1], device=words.device)
+    goes_on = column < window.longest[:, None] - 1
+    ends = (column >= window.shortest[:, None] - 1) & (column < window.longest[:, None])
+    return torch.cat([(words != PAD) & goes_on[..., None], ends[..., None]], dim=-1)
+
+
+def _emitted(scores: Tensor, allowed: Tensor) -> Tensor:
+    """[..., K + 1] -> [..., K + 2]: scores of words and EOS where they may stand; PAD comes from no word."""
+    return F.pad(scores.masked_fill(~allowed, FORBIDDEN), (0, 1), value=FORBIDDEN)
+
+
+def _edges(scores: Tensor, allowed: Tensor) -> Tensor:
+    """[rows, n, K, K + 1] -> [rows, n, K + 2, K + 2]: from words by the model, from EOS and PAD to PAD alone."""
+    from_words = _emitted(scores, allowed[:, :, None])
+    edges = F.pad(from_words, (0, 0, 0, 2), value=FORBIDDEN)
+    edges[..., -2:, -1] = 0
+    return edges
+
+
+def _triples(scores: Tensor, allowed: Tensor) -> Tensor:
+    """[rows, n, K, K, K + 1] -> [rows, n, K + 2, K + 2, K + 2]; only EOS may follow a word and stand before PAD."""
+    from_words = _emitted(scores, allowed[:, :, None, None])
+    triples = F.pad(from_words, (0, 0, 0, 2, 0, 2), value=FORBIDDEN)
+    triples[..., :-2, -2, -1] = 0  # word, EOS, PAD
+    triples[..., -2:, -1, -1] = 0  # EOS or PAD, PAD, PAD
+    return triples
