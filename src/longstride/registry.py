@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -23,6 +23,10 @@ from longstride.systems.draft_verify.decoder import Draft, DraftOptions, DraftVe
 from longstride.systems.draft_verify.model import Drafter, begin_as, check_encoder
 from longstride.systems.draft_verify.objective import DrafterObjective, DrafterObjectiveOptions, DrafterWithVerifier
 from longstride.systems.draft_verify.options import DrafterOptions
+from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
+from longstride.systems.interleaved.model import InterleavedModel, Interleaving
+from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
+from longstride.systems.interleaved.options import InterleavingOptions
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ PARTS: dict[str, PartKind] = {
     "transformer": PartKind(TransformerOptions, Transformer),
     "heads": PartKind(HeadsOptions, Heads),
     "drafter": PartKind(DrafterOptions, Drafter),
+    "interleaving": PartKind(InterleavingOptions, Interleaving),
 }
 
 DECODERS: dict[str, DecoderKind] = {
@@ -125,6 +130,12 @@ DECODERS: dict[str, DecoderKind] = {
         DraftOptions,
         ("model", "drafter"),
         lambda parts, runner, options: Draft(parts["model"], parts["drafter"], runner, options),
+    ),
+    "interleaved": DecoderKind(
+        "several words per pass, from both ends of the sentence",
+        InterleavedOptions,
+        ("model", "interleaving"),
+        lambda parts, runner, options: Interleaved(parts["model"], parts["interleaving"], runner, options),
     ),
 }
 
@@ -173,6 +184,22 @@ def _drafter_parts(model: DrafterWithVerifier) -> dict[str, Part]:
     return {**_transformer_part(model.model), "drafter": Part("drafter", model.drafter.options, model.drafter)}
 
 
+def _interleaved(plan: Plan) -> InterleavedModel:
+    """An ordinary Transformer, and beside it, from `interleaving` in the model's section, what makes it interleaved."""
+    settings = dict(plan.settings)
+    own = settings.pop("interleaving", {})
+    if not isinstance(own, Mapping) or "width" in own:
+        raise OptionError(f"{plan.where}: interleaving expects options such as h and c, not the width, found {own!r}.")
+    model = _transformer(replace(plan, settings=settings))
+    chosen = parse(InterleavingOptions, {**own, "width": model.options.width}, f"{plan.where}, interleaving")
+    return InterleavedModel(model, Interleaving(chosen))
+
+
+def _interleaved_parts(model: InterleavedModel) -> dict[str, Part]:
+    part = Part("interleaving", model.options, model.interleaving)
+    return {**_transformer_part(model.model), "interleaving": part}
+
+
 OBJECTIVES: dict[str, ObjectiveKind] = {
     "autoregressive": ObjectiveKind(
         AutoregressiveObjectiveOptions,
@@ -198,6 +225,14 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         _drafter_parts,
         ("draft-verify", "draft", "greedy", "beam"),
         needs_base=True,
+    ),
+    "interleaved": ObjectiveKind(
+        InterleavedObjectiveOptions,
+        InterleavedObjective,
+        _interleaved,
+        _interleaved_parts,
+        ("interleaved", "greedy", "beam"),
+        withheld=lambda model: () if model.options.ordinary else ("greedy", "beam"),
     ),
 }
 

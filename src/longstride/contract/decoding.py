@@ -101,7 +101,8 @@ class Step:
     active: Tensor
     """[slots] bool: the slot took part in this iteration"""
     position: Tensor
-    """[slots, width] output positions written, from 0"""
+    """[slots, width] output positions written, from 0; who does not know the length yet may leave gaps, which traces
+    close when the sentence ends"""
     ids: Tensor
     """[slots, width] what was written there"""
     written: Tensor
@@ -116,6 +117,9 @@ class Step:
     """Model calls this iteration made for the whole table"""
     draft: Tensor | None = None
     """[slots, block] what was proposed, the first `drafted` columns of each row; None where nothing ever is"""
+    when: Tensor | None = None
+    """[slots, width] for writes that were held back: the iteration they belong to, counted from 0 for each sentence;
+    None: this one"""
 
 
 @dataclass(frozen=True)

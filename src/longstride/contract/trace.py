@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from longstride.contract.symbols import EOS
@@ -112,6 +112,7 @@ class TraceBuilder:
         positions, ids, written = step.position.tolist(), step.ids.tolist(), step.written.tolist()
         drafted, accepted = step.drafted.tolist(), step.accepted.tolist()
         drafts = step.draft.tolist() if step.draft is not None else None
+        whens = step.when.tolist() if step.when is not None else None
         for slot, live in enumerate(active):
             if not live:
                 continue
@@ -124,8 +125,32 @@ class TraceBuilder:
                 step.final,
                 tuple(drafts[slot][: drafted[slot]]) if drafts is not None else (),
             )
-            self._events.setdefault(tickets[slot], []).append(event)
+            events = self._events.setdefault(tickets[slot], [])
+            events.append(event)
+            if whens is not None:
+                _file(events, [whens[slot][column] for column in columns])
 
     def trace(self, ticket: int) -> Trace:
         """The finished trace of one sentence."""
-        return Trace(tuple(self._events.get(ticket, ())))
+        return Trace(_closed(self._events.get(ticket, [])))
+
+
+def _file(events: list[Event], whens: list[int]) -> None:
+    """Put what the last event writes into the events it belongs to, one number for each token."""
+    last = events[-1]
+    events[-1] = replace(last, positions=(), ids=())
+    for position, token, when in zip(last.positions, last.ids, whens, strict=True):
+        event = events[when]
+        events[when] = replace(event, positions=(*event.positions, position), ids=(*event.ids, token))
+
+
+def _closed(events: list[Event]) -> tuple[Event, ...]:
+    """The events of a sentence that has ended, with positions counted through from 0."""
+    cells = {
+        position: token for one in events if one.final for position, token in zip(one.positions, one.ids, strict=True)
+    }
+    words = sorted(position for position, token in cells.items() if token != EOS)
+    if len(words) == len(cells):
+        return tuple(events)
+    places = dict.fromkeys(cells, len(words)) | {position: place for place, position in enumerate(words)}
+    return tuple(replace(one, positions=tuple(places.get(p, p) for p in one.positions)) for one in events)

@@ -1,0 +1,284 @@
+"""Beam search when a model call predicts several words at once (Zhang et al. 2020, Algorithm 1). Knows no model.
+
+A step gives, for every live hypothesis, a distribution for each of its next z slots, independent of each other. Slots
+are folded in one after another: the outer sum of the hypothesis's best partial continuations and the slot's best words,
+pruned to `width` again. That is exact: who is not among the `width` best of its hypothesis after some slots cannot be
+later. Then the `width` best of all hypotheses live on.
+
+Places are shared by live and finished hypotheses as in :mod:`longstride.search.beam`, which one word per step is. What
+ends may be ranked in two ways:
+
+- at its own slot: a hypothesis that ends in slot i competes with the partial continuations of the same length, so that
+  what it would have dropped neither helps nor harms, and width 1 is greedy search slot by slot;
+- at the end of the step, as the paper's authors do: words after EOS are dropped from the output, but their
+  log-probabilities and their number stay in the score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from longstride.contract import PAD
+from longstride.search.beam import DEAD
+from longstride.search.length_penalty import LengthPenalty
+
+
+@dataclass
+class MultiWordTable:
+    """The hypotheses of every sentence, as words in the order of writing. Live ones of a sentence are equally long."""
+
+    words: Tensor
+    """[sentences, width, columns] live hypotheses"""
+    live: Tensor
+    """[sentences, width] their log-probabilities; -inf: no such hypothesis"""
+    length: Tensor
+    """[sentences] words of the live hypotheses so far"""
+    finished_words: Tensor
+    """[sentences, width, columns]"""
+    finished: Tensor
+    """[sentences, width] log-probabilities, EOS included; -inf: no such hypothesis"""
+    finished_length: Tensor
+    """[sentences, width] words, EOS not counted"""
+    counted: Tensor
+    """[sentences, width] the length that the penalty of a finished hypothesis goes by"""
+    longest: Tensor
+    """[sentences] most words, EOS not counted, an output may have"""
+    done: Tensor
+    """[sentences] bool"""
+
+    @staticmethod
+    def empty(sentences: int, width: int, columns: int, device: torch.device) -> MultiWordTable:
+        """All done, waiting for sentences. There must be `step` columns more than an output can have words."""
+        whole, flat = (sentences, width, columns), (sentences, width)
+        return MultiWordTable(
+            words=torch.full(whole, PAD, dtype=torch.int64, device=device),
+            live=torch.full(flat, DEAD, dtype=torch.float64, device=device),
+            length=torch.zeros(sentences, dtype=torch.int64, device=device),
+            finished_words=torch.full(whole, PAD, dtype=torch.int64, device=device),
+            finished=torch.full(flat, DEAD, dtype=torch.float64, device=device),
+            finished_length=torch.zeros(flat, dtype=torch.int64, device=device),
+            counted=torch.ones(flat, dtype=torch.int64, device=device),
+            longest=torch.zeros(sentences, dtype=torch.int64, device=device),
+            done=torch.ones(sentences, dtype=torch.bool, device=device),
+        )
+
+    def select(self, sentences: Tensor) -> MultiWordTable:
+        """Some sentences alone."""
+        return MultiWordTable(**{field.name: getattr(self, field.name)[sentences] for field in fields(self)})
+
+    def open(self, sentences: Tensor, longest: Tensor) -> None:
+        """Start fresh searches: one empty hypothesis each."""
+        self.live[sentences] = DEAD
+        self.live[sentences, 0] = 0.0
+        self.length[sentences] = 0
+        self.finished[sentences] = DEAD
+        self.finished_length[sentences] = 0
+        self.counted[sentences] = 1
+        self.longest[sentences] = longest
+        self.done[sentences] = False
+
+    def scores(self, penalty: LengthPenalty) -> Tensor:
+        """[sentences, width] scores of the finished hypotheses, -inf where there is none."""
+        return self.finished / penalty(self.counted)
+
+
+@dataclass(frozen=True)
+class SlotScores:
+    """What a model says of the next slots of every hypothesis."""
+
+    ids: Tensor
+    """[sentences, width, step, kept] the best words of each slot, EOS not among them"""
+    words: Tensor
+    """[sentences, width, step, kept] float64 log-probabilities of these words; -inf: forbidden"""
+    end: Tensor
+    """[sentences, width, step] float64 log-probability of EOS"""
+
+
+@dataclass(frozen=True)
+class Endings:
+    """Continuations that end, some of them to be finished."""
+
+    scores: Tensor
+    """[sentences, n]"""
+    parents: Tensor
+    """[sentences, n] the hypothesis each continues"""
+    words: Tensor
+    """[sentences, n, step] what stands before its EOS, and left-overs"""
+    count: Tensor
+    """[sentences, n] how many words that is"""
+    accepted: Tensor
+    """[sentences, n] bool: which are finished"""
+
+
+def advance(
+    table: MultiWordTable, slots: SlotScores, penalty: LengthPenalty, n_best: int, earliest: int, count_dropped: bool
+) -> tuple[Tensor, Tensor]:
+    """Extend by a step, finish, prune. Changes the table; the new live hypotheses' parents and last words.
+
+    parents [sentences, width] index the old places; words are [sentences, width, step]. EOS may not stand in a slot
+    before `earliest`, and nothing else in slot `longest`. With `count_dropped`, endings are ranked as the authors do.
+    """
+    sentences, width = table.live.shape
+    step = slots.end.shape[2]
+    at = table.length[:, None] + torch.arange(step, device=table.live.device)
+    must_end = at >= table.longest[:, None]
+    words = slots.words.masked_fill(must_end[:, None, :, None], DEAD)
+    end = slots.end.masked_fill(((at < earliest) & ~must_end)[:, None], DEAD)
+
+    free = width - (table.finished > DEAD).sum(dim=1)
+    live = table.live.masked_fill(table.done[:, None], DEAD)[..., None]  # [sentences, width, partial continuations]
+    chosen = slots.ids.new_empty(sentences, width, 1, 0)
+    found: list[Endings] = []
+    ended: Ended | None = None
+    for slot in range(step):
+        ending = live + end[:, :, slot, None]
+        grown, picks = fold(live, words[:, :, slot], width)
+        if count_dropped:
+            ended = carry(ended, ending, chosen, words[:, :, slot], end[:, :, slot], width)
+        else:
+            endings = rank(Ended.at(ending, chosen, slot), grown, free)
+            free = free - endings.accepted.sum(dim=1)
+            found.append(endings)
+        chosen = _traced(chosen, slots.ids[:, :, slot], picks)
+        live = grown
+    if ended is not None:
+        endings = rank(ended, live, free)
+        free = free - endings.accepted.sum(dim=1)
+        found.append(endings)
+
+    _finish(table, found, step if count_dropped else None)
+    kept = live.shape[2]
+    scores, picks = live.reshape(sentences, -1).topk(width, dim=1)
+    alive = (torch.arange(width, device=picks.device) < free[:, None]) & (scores > DEAD)
+    parents = picks // kept
+    last = chosen.reshape(sentences, -1, step).gather(1, picks[..., None].expand(-1, -1, step))
+    last = torch.where(alive[..., None], last, PAD)
+
+    moved = table.words.gather(1, parents[..., None].expand_as(table.words))
+    columns = at.clamp(max=moved.shape[2] - 1)[:, None].expand_as(last)
+    table.words = moved.scatter(2, columns, last)
+    table.live = torch.where(alive, scores, DEAD)
+    table.length = torch.where(table.done, table.length, table.length + step)
+    table.done = table.done | _nothing_can_win(table, penalty, n_best, step if count_dropped else None)
+    return parents, last
+
+
+def fold(live: Tensor, words: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The outer sum with one slot's words, pruned to at most `width`: scores and picks.
+
+    live [..., partial continuations], words [..., kept] log-probabilities of the slot's best words. A pick counts
+    through the outer sum: partial continuation · kept + word.
+    """
+    outer = (live[..., None] + words[..., None, :]).flatten(-2)
+    scores, picks = outer.topk(min(width, outer.shape[-1]), dim=-1)
+    return scores, picks
+
+
+def _traced(chosen: Tensor, ids: Tensor, picks: Tensor) -> Tensor:
+    """The words of the picked continuations: chosen [s, width, partial, i], ids [s, width, kept] -> one slot more."""
+    kept = ids.shape[-1]
+    before = chosen.gather(2, (picks // kept)[..., None].expand(-1, -1, -1, chosen.shape[3]))
+    return torch.cat([before, ids.gather(2, picks % kept)[..., None]], dim=-1)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Per hypothesis, continuations with an EOS in them."""
+
+    scores: Tensor
+    """[sentences, width, n]"""
+    words: Tensor
+    """[sentences, width, n, slots so far]"""
+    count: Tensor
+    """[sentences, width, n] words before EOS"""
+
+    @staticmethod
+    def at(scores: Tensor, chosen: Tensor, slot: int) -> Ended:
+        """Those that end in this very slot."""
+        return Ended(scores, chosen, torch.full_like(scores, slot, dtype=torch.int64))
+
+
+def carry(ended: Ended | None, ending: Tensor, chosen: Tensor, words: Tensor, end: Tensor, width: int) -> Ended:
+    """One slot more, its words counted for what has ended before and dropped; and what ends in this slot.
+
+    ending [s, width, partial] and chosen [s, width, partial, i]: what ends here. words [s, width, kept] and end
+    [s, width]: what the slot may hold after an EOS. The `width` best of each hypothesis are kept.
+    """
+    slot = chosen.shape[3]
+    new = Ended.at(ending, chosen, slot)
+    if ended is None:
+        return new
+    anything = torch.cat([words, end[..., None]], dim=-1)
+    kept = min(width, anything.shape[-1])
+    scores, picks = fold(ended.scores, anything.topk(kept, dim=-1).values, width)
+    parents = picks // kept
+    old = ended.words.gather(2, parents[..., None].expand(-1, -1, -1, slot - 1))
+    both = torch.cat([scores, new.scores], dim=2)
+    best, at = both.topk(min(width, both.shape[2]), dim=2)
+    every = torch.cat([F.pad(old, (0, 1), value=PAD), new.words], dim=2)
+    count = torch.cat([ended.count.gather(2, parents), new.count], dim=2)
+    return Ended(best, every.gather(2, at[..., None].expand(-1, -1, -1, slot)), count.gather(2, at))
+
+
+def rank(ended: Ended, live: Tensor, free: Tensor) -> Endings:
+    """Which of the ended [sentences, width, n] are among the `free` [sentences] best, live [..., m] ones counted."""
+    sentences, width, each = ended.scores.shape
+    flat = ended.scores.reshape(sentences, -1)
+    scores, picks = torch.cat([flat, live.reshape(sentences, -1)], dim=1).topk(width, dim=1)
+    ends = picks < flat.shape[1]
+    picks = picks.clamp(max=flat.shape[1] - 1)
+    accepted = ends & (scores > DEAD) & (torch.arange(width, device=picks.device) < free[:, None])
+    words = ended.words.reshape(sentences, width * each, -1)
+    words = words.gather(1, picks[..., None].expand(-1, -1, words.shape[2]))
+    return Endings(scores, picks // each, words, ended.count.reshape(sentences, -1).gather(1, picks), accepted)
+
+
+def _finish(table: MultiWordTable, found: list[Endings], counted_step: int | None) -> None:
+    """Move what is finished into the free places of its sentence."""
+    _, width, columns = table.words.shape
+    longest = max(endings.words.shape[2] for endings in found)
+    accepted = torch.cat([endings.accepted for endings in found], dim=1)
+    # Never more than `width` of a sentence are: bring them to the front.
+    order = accepted.long().argsort(dim=1, descending=True, stable=True)[:, :width]
+    accepted = accepted.gather(1, order)
+    scores, parents, count = (
+        torch.cat([getattr(endings, name) for endings in found], dim=1).gather(1, order)
+        for name in ("scores", "parents", "count")
+    )
+    words = torch.cat([F.pad(one.words, (0, longest - one.words.shape[2]), value=PAD) for one in found], dim=1)
+    words = words.gather(1, order[..., None].expand(-1, -1, longest))
+
+    whole = table.words.gather(1, parents[..., None].expand(-1, -1, columns))
+    at = table.length[:, None, None] + torch.arange(longest, device=words.device)
+    whole = whole.scatter(2, at.clamp(max=columns - 1).expand_as(words), words)
+    length = table.length[:, None] + count
+    counted = length + 1 if counted_step is None else (table.length[:, None] + counted_step).expand_as(length)
+
+    place = (table.finished > DEAD).sum(dim=1, keepdim=True) + accepted.cumsum(dim=1) - 1
+    spare = torch.where(accepted, place, width)  # column `width` catches all that are not finished
+
+    def put(into: Tensor, values: Tensor) -> Tensor:
+        room = torch.cat([into, into[:, :1]], dim=1)
+        index = spare if values.dim() == 2 else spare[..., None].expand_as(values)
+        return room.scatter(1, index, values)[:, :width]
+
+    table.finished_words = put(table.finished_words, whole)
+    table.finished_length = put(table.finished_length, length)
+    table.counted = put(table.counted, counted)
+    table.finished = put(table.finished, scores)
+
+
+def _nothing_can_win(table: MultiWordTable, penalty: LengthPenalty, n_best: int, counted_step: int | None) -> Tensor:
+    """[sentences] bool: no live hypothesis can still rank among the n best."""
+    settled = table.scores(penalty).topk(n_best, dim=1).values[:, -1]
+    if counted_step is None:
+        soonest, latest = table.length + 1, table.longest + 1
+    else:
+        soonest = table.length + counted_step
+        latest = (table.longest // counted_step + 1) * counted_step
+    bound = table.live.max(dim=1).values / penalty.best(soonest, latest)
+    return (bound <= settled) | (table.live == DEAD).all(dim=1)

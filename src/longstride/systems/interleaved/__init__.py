@@ -1,0 +1,1 @@
+"""Generating from several ends at once: bidirectional, semi-autoregressive and multi-directional decoding."""

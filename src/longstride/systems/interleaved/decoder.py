@@ -1,0 +1,77 @@
+"""Greedy and beam search with several directions and words per step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
+from longstride.contract.signatures import signature
+from longstride.nn.transformer import Transformer
+from longstride.search.length_penalty import LengthPenalty
+from longstride.systems.interleaved.beam_session import BeamSession
+from longstride.systems.interleaved.greedy_session import GreedySession
+from longstride.systems.interleaved.model import InterleavedModel, Interleaving
+
+
+@dataclass(frozen=True)
+class InterleavedOptions:
+    """Options of interleaved search."""
+
+    width: int = option(1, "Hypotheses kept per sentence; 1 is greedy search.")
+    end: Literal["any-direction", "paper"] = option(
+        "any-direction",
+        "The first EOS ends, whichever direction says it, and what it drops is not scored; or as the authors do.",
+    )
+    dedup: int = option(0, "Take immediate repetitions of up to this many tokens out of outputs (0: leave them).")
+    length_penalty: Literal["gnmt", "average", "none"] = option(
+        "gnmt", "Score = log-probability / ((5 + length) / 6)^strength (gnmt) or / length^strength (average)."
+    )
+    strength: float = option(0.6, "Strength of the length penalty.")
+    n_best: int = option(1, "How many hypotheses to return, at most width.")
+    h: int | None = option(None, "Directions: the model's, and refused where they are not (none: whatever it has).")
+    c: int | None = option(None, "Words per direction and step: the model's, and refused where they are not.")
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise OptionError(f"width expects 1 or more, found {self.width}.")
+        if not 1 <= self.n_best <= self.width:
+            raise OptionError(f"n_best expects 1 to width ({self.width}), found {self.n_best}.")
+        if self.dedup < 0:
+            raise OptionError(f"dedup expects 0 or more, found {self.dedup}.")
+
+
+class Interleaved(Decoder):
+    """Writes h·c words per model call, from all ends of the sentence."""
+
+    name = "interleaved"
+
+    def __init__(
+        self, model: Transformer, interleaving: Interleaving, runner: Runner, options: InterleavedOptions | None = None
+    ) -> None:
+        trained = interleaving.options
+        self.options = options or InterleavedOptions()
+        for name in ("h", "c"):
+            asked, has = getattr(self.options, name), getattr(trained, name)
+            if asked not in (None, has):
+                raise OptionError(f"{name} expects {has}, which the model was trained with, found {asked}.")
+        self._model = InterleavedModel(model, interleaving)
+        self._runner = runner
+
+    @property
+    def signature(self) -> str:
+        """``interleaved|width:1|end:any-direction|...|h:2|c:1|eager|fp32|v0.1.0``"""
+        trained = self._model.options
+        return signature(self.name, replace(self.options, h=trained.h, c=trained.c), self._runner)
+
+    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """An empty table."""
+        o = self.options
+        penalty = LengthPenalty(o.length_penalty, o.strength)
+        dropped = o.end == "paper"
+        model, runner = self._model, self._runner
+        if o.width == 1:
+            return GreedySession(model, runner, penalty, dropped, o.dedup, capacity, limits, longest_source)
+        return BeamSession(
+            model, runner, o.width, o.n_best, penalty, dropped, o.dedup, capacity, limits, longest_source
+        )

@@ -1,0 +1,104 @@
+"""What interleaving adds to a Transformer: which slot reads what, where it stands and whom it sees. Does not search.
+
+The Transformer itself is untouched, so that any trained one can be begun with. `Interleaving` holds the settings and
+the few weights of its own that some of them want; `InterleavedModel` runs the Transformer's decoder by them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from longstride.contract import OptionError
+from longstride.nn.cache import Cache, Memory
+from longstride.nn.transformer import Transformer
+from longstride.systems.interleaved.masks import rule_of
+from longstride.systems.interleaved.options import InterleavingOptions
+from longstride.systems.interleaved.positions import directions, signals
+
+
+class Interleaving(nn.Module):
+    """The settings, with direction embeddings for more than two directions and learned start vectors if asked for."""
+
+    def __init__(self, options: InterleavingOptions) -> None:
+        super().__init__()
+        self.options = options
+        width = options.width
+        self.directions = nn.Embedding(options.h, width) if options.embeds_directions else None
+        self.starts = nn.Parameter(torch.randn(options.step, width)) if options.start == "learned" else None
+        if self.directions is not None:
+            nn.init.normal_(self.directions.weight, std=width**-0.5)
+
+    def begin(self, embedded: Tensor, slots: Tensor) -> Tensor:
+        """embedded [rows, step, width] with the first step's slots replaced; slots [rows or 1, step]"""
+        if self.options.start == "symbol":
+            return embedded
+        first = (slots < self.options.step)[..., None]
+        if self.starts is None:
+            return embedded.masked_fill(first, 0)
+        return torch.where(first, self.starts[slots.clamp(max=self.options.step - 1)].to(embedded.dtype), embedded)
+
+
+class InterleavedModel(nn.Module):
+    """A Transformer whose decoder writes several directions and words at once."""
+
+    def __init__(self, model: Transformer, interleaving: Interleaving) -> None:
+        super().__init__()
+        self.model = model
+        self.interleaving = interleaving
+        options = interleaving.options
+        if options.width != model.options.width:
+            raise OptionError(
+                f"interleaving expects a Transformer of width {options.width}, found {model.options.width}."
+            )
+        if model.options.positions == "learned" and options.h == 2 and options.signal == "interleaved":
+            raise OptionError("Two directions expect positions: sinusoidal, found learned, which has no negative ones.")
+        self._rule = rule_of(options)
+
+    @property
+    def options(self) -> InterleavingOptions:
+        """The settings."""
+        return self.interleaving.options
+
+    def embed(self, ids: Tensor, slots: Tensor) -> Tensor:
+        """ids [rows, step] in input slots [rows or 1, step] -> [rows, step, width]"""
+        model, options = self.model, self.options
+        embedded = self.interleaving.begin(model.target_embedding(ids) * model.scale, slots)
+        # A step may run past the last position there is: no such word is ever kept.
+        last = model.options.longest - 1
+        x = embedded + model.target_positions(signals(slots, options).clamp(-last, last))
+        if self.interleaving.directions is not None:
+            x = x + self.interleaving.directions(directions(slots, options))
+        kind = x.device.type
+        x = x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+        return model.dropout(x)  # type: ignore[no-any-return]
+
+    def decode(self, ids: Tensor, memory: Tensor, visible: Tensor | None) -> Tensor:
+        """All slots at once: inputs [rows, slots], memory [rows, source, width] -> hidden [rows, slots, width]"""
+        slots = torch.arange(ids.shape[1], device=ids.device)
+        x = self.embed(ids, slots[None])
+        # One step of one word with nothing hidden is plainly causal, which attention knows a faster way for.
+        causal = self.options.step == 1 or (self.options.mask == "vanilla" and not self.options.independent)
+        mask = None if causal else _additive(self._rule(slots[None], slots)[:, None], x)
+        memory_mask = None if visible is None else visible[:, None, None, :]
+        for layer in self.model.decoder.layers:
+            x = layer(x, memory, mask, memory_mask, causal)
+        return self.model.decoder.norm(x)  # type: ignore[no-any-return]
+
+    def extend(self, ids: Tensor, start: Tensor, cache: Cache, memory: Memory, span: int | None = None) -> Tensor:
+        """A step of every row from its own start [rows]: ids [rows, step] -> hidden [rows, step, width]
+
+        Only the first `span` slots of the cache are looked at (default: all).
+        """
+        slots = start[:, None] + torch.arange(ids.shape[1], device=ids.device)
+        seen = torch.arange(cache.longest if span is None else span, device=ids.device)
+        x = self.embed(ids, slots)
+        mask = _additive(self._rule(slots, seen)[:, None], x)
+        memory_mask = _additive(memory.visible[:, None, None, :], x)
+        for number, layer in enumerate(self.model.decoder_layers()):
+            x = layer.extend(x, number, cache, slots, mask, memory.keys[number], memory.values[number], memory_mask)
+        return self.model.decoder.norm(x)  # type: ignore[no-any-return]
+
+
+def _additive(mask: Tensor, like: Tensor) -> Tensor:
+    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, float("-inf"))

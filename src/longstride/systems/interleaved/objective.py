@@ -1,0 +1,59 @@
+"""Training: the ordinary objective on reordered targets. Words change places; nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from longstride.contract import PAD, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.nn import masks
+from longstride.nn.cache import aligned
+from longstride.systems.interleaved.inputs import shifted
+from longstride.systems.interleaved.model import InterleavedModel
+from longstride.systems.interleaved.orders import interleave
+
+
+@dataclass(frozen=True)
+class InterleavedObjectiveOptions:
+    """Options of the label-smoothed objective."""
+
+    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise OptionError(f"label_smoothing expects 0 to below 1, found {self.label_smoothing}.")
+
+
+class InterleavedObjective(Objective):
+    """−log p(words of a step | words of all earlier steps, x), smoothed and summed."""
+
+    def __init__(self, options: InterleavedObjectiveOptions) -> None:
+        self.options = options
+
+    def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
+        """Nothing here is random. Targets are padded to a width that attention with a mask is fast at."""
+        width = batch.target.shape[1]
+        tensors = {
+            "source": batch.source,
+            "source_lengths": batch.source_lengths,
+            "target": F.pad(batch.target, (0, aligned(width) - width), value=PAD),
+            "target_lengths": batch.target_lengths,
+        }
+        padded = bool((batch.source_lengths != batch.source.shape[1]).any())
+        return Prepared(tensors, int(batch.target_lengths.sum()), padded)
+
+    def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
+        """Summed over all real target tokens. The order is the model's, so that it is made here."""
+        assert isinstance(model, InterleavedModel)
+        o, tensors = model.options, prepared.tensors
+        source = tensors["source"]
+        visible = masks.real(tensors["source_lengths"], source.shape[1]) if prepared.source_padded else None
+        memory = model.model.encode(source, visible)
+        words = interleave(tensors["target"], tensors["target_lengths"] - 1, o.h, o.order)
+        hidden = model.decode(shifted(words, o.step), memory, visible)
+        weight = model.model.output_weight
+        total, nll = model.model.token_loss(hidden, weight, words, self.options.label_smoothing)
+        return Loss(total, {"nll": nll})

@@ -1,0 +1,69 @@
+"""What makes an interleaved model of a Transformer, as options: each of the paper's variants and ablations is some.
+
+    h=1, c=1   the ordinary Transformer            h=2, c=1   IBDecoder
+    h=1, c>1   semi-autoregressive (SA)            h=2, c>1   IBDecoder + SA
+    h=4, ...   IMDecoder
+
+Order and positions go by h alone; how much is written, seen and shifted at a time by z = h·c.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from longstride.contract import OptionError, option
+
+Order = Literal["side-to-middle", "middle-to-side"]
+
+
+@dataclass(frozen=True)
+class InterleavingOptions:
+    """Directions, words per step, and the paper's ablations."""
+
+    width: int = option(help="Width of the Transformer this belongs to.")
+    h: int = option(2, "Directions that are written at once: 1, 2 or an even number.")
+    c: int = option(1, "Words that each direction writes per step.")
+    order: Order = option(
+        "side-to-middle", "Directions run from the ends of a segment to its middle (the paper) or the other way."
+    )
+    signal: Literal["interleaved", "vanilla"] = option(
+        "interleaved", "Positions per direction (the paper's Eq. 7 and 10) or slots counted through (Eq. 5)."
+    )
+    mask: Literal["relaxed", "vanilla"] = option(
+        "relaxed", "Slots see their whole step (the paper's Eq. 4) or only the slots before them."
+    )
+    independent: bool = option(False, "Directions do not see each other.")
+    autoregressive: bool = option(False, "One word per step all the same, in the order of h directions.")
+    start: Literal["symbol", "zeros", "learned"] = option(
+        "symbol", "What the first step reads: the start symbol, zero vectors (the authors' code) or a vector per slot."
+    )
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise OptionError(f"width expects 1 or more, found {self.width}.")
+        if self.h < 1 or (self.h > 1 and self.h % 2):
+            raise OptionError(f"h expects 1, 2 or an even number of directions, found {self.h}.")
+        if self.c < 1:
+            raise OptionError(f"c expects 1 or more words per direction and step, found {self.c}.")
+        if self.order == "middle-to-side" and self.h == 1:
+            raise OptionError("order: middle-to-side expects two directions or more, found h 1.")
+        if self.independent and self.autoregressive:
+            raise OptionError("independent expects directions written side by side, found autoregressive: true.")
+        if self.autoregressive and self.c > 1:
+            raise OptionError(f"autoregressive expects c 1, found {self.c}: it writes one word per step.")
+
+    @property
+    def step(self) -> int:
+        """Words per step (z); decoder inputs are shifted by as many slots."""
+        return 1 if self.autoregressive else self.h * self.c
+
+    @property
+    def embeds_directions(self) -> bool:
+        """With more than two directions a position is a step and a direction, and the latter has an embedding."""
+        return self.h > 2 and self.signal == "interleaved"
+
+    @property
+    def ordinary(self) -> bool:
+        """Whether this is the ordinary Transformer, which greedy and beam search can run."""
+        return self.h == 1 and self.step == 1 and self.start == "symbol"

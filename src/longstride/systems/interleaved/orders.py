@@ -1,0 +1,97 @@
+"""The order in which words are written, and its inverse. Knows places in a sentence, no words and no models.
+
+A *slot* is a place in the order of writing, a *position* a place in the sentence; both count from 0. Slot t belongs to
+direction t mod h. Directions 2s and 2s + 1 share segment s of the sentence, which is as long as the slots t < n of the
+two together: so n alone fixes the order, and only the last step can be partial. The even direction takes one word more
+where they cannot share evenly. From side to middle (the paper):
+
+    h = 2, n = 5    A B C D E         written  A E, B D, C
+    h = 4, n = 7    A B C D | E F G   written  A D E G, B C F
+
+From middle to side the same directions run backwards: C D, B E, A for five words. EOS stands in slot n, after all.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from longstride.systems.interleaved.options import Order
+
+
+def positions_of(slots: Tensor, lengths: Tensor, h: int, order: Order = "side-to-middle") -> Tensor:
+    """slots [..., width], lengths [...] in words -> positions [..., width]; slots beyond the words stay as they are."""
+    lengths = lengths[..., None]
+    if h == 1:
+        return slots + torch.zeros_like(lengths)
+    direction, index = slots % h, slots // h
+    first = direction - direction % 2  # the even direction of the segment
+    before, left, right = _segment(first, lengths, h)
+    if order == "side-to-middle":
+        found = torch.where(direction == first, before + index, before + left + right - 1 - index)
+    else:
+        found = torch.where(direction == first, before + left - 1 - index, before + left + index)
+    return torch.where(slots < lengths, found, slots)
+
+
+def slots_of(positions: Tensor, lengths: Tensor, h: int, order: Order = "side-to-middle") -> Tensor:
+    """The inverse of :func:`positions_of`."""
+    lengths = lengths[..., None]
+    if h == 1:
+        return positions + torch.zeros_like(lengths)
+    starts = torch.arange(2, h, 2, device=positions.device)  # even directions but the first: where segments begin
+    begun = positions[..., None] >= _before(starts, lengths[..., None], h)
+    first = 2 * begun.sum(dim=-1)
+    before, left, right = _segment(first, lengths, h)
+    within = positions - before
+    on_left = within < left
+    if order == "side-to-middle":
+        index = torch.where(on_left, within, left + right - 1 - within)
+    else:
+        index = torch.where(on_left, left - 1 - within, within - left)
+    found = index * h + first + (~on_left).long()
+    return torch.where(positions < lengths, found, positions)
+
+
+def interleave(target: Tensor, lengths: Tensor, h: int, order: Order = "side-to-middle") -> Tensor:
+    """[rows, longest] sentences, lengths [rows] in words -> the same in the order of writing; the rest stays behind."""
+    slots = torch.arange(target.shape[-1], device=target.device)
+    return target if h == 1 else target.gather(-1, positions_of(slots, lengths, h, order))
+
+
+def restore(words: Tensor, lengths: Tensor, h: int, order: Order = "side-to-middle") -> Tensor:
+    """[..., longest] in the order of writing, lengths [...] in words -> sentences."""
+    positions = torch.arange(words.shape[-1], device=words.device)
+    return words if h == 1 else words.gather(-1, slots_of(positions, lengths, h, order))
+
+
+def anchors(slots: Tensor, room: int, h: int, order: Order = "side-to-middle") -> Tensor:
+    """Numbers in the order of the sentence for slots [...] of one whose length is not known yet, at most `room` words.
+
+    The left end counts up from 0, others from or towards where a sentence of any length would leave them room.
+    """
+    if h == 1:
+        return slots
+    direction, index = slots % h, slots // h
+    apart = 2 * (room + 1)
+    begin = direction // 2 * apart
+    on_left = direction % 2 == 0
+    if order == "side-to-middle":
+        return begin + torch.where(on_left, index, apart - 1 - index)
+    return begin + torch.where(on_left, apart // 2 - 1 - index, apart // 2 + index)
+
+
+def after_all(room: int, h: int) -> int:
+    """A number behind all anchors: where EOS stands."""
+    return room + 1 if h == 1 else h // 2 * 2 * (room + 1)
+
+
+def _before(direction: Tensor, lengths: Tensor, h: int) -> Tensor:
+    """Words of all directions before this one."""
+    return direction * (lengths // h) + torch.minimum(direction, lengths % h)
+
+
+def _segment(first: Tensor, lengths: Tensor, h: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Words before the segment whose even direction is `first`, and of its two directions."""
+    each, more = lengths // h, lengths % h
+    return _before(first, lengths, h), each + (first < more).long(), each + (first + 1 < more).long()

@@ -1,0 +1,48 @@
+"""From words in the order of writing to sentences: order restored, repetitions taken out, each word with its step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from longstride.contract import EOS, Step
+from longstride.search.repeats import without_repeats
+from longstride.systems.interleaved.options import InterleavingOptions
+from longstride.systems.interleaved.orders import slots_of
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Finished sentences; EOS follows the words, and left-overs follow it."""
+
+    tokens: Tensor
+    """[..., columns]"""
+    lengths: Tensor
+    """[...] words"""
+    steps: Tensor
+    """[..., columns] the step, from 0, that wrote each token"""
+
+
+def sentences_of(words: Tensor, lengths: Tensor, options: InterleavingOptions, dedup: int) -> Sentences:
+    """words [rows, columns] in the order of writing, `lengths` [rows] of them, fewer than columns."""
+    columns = torch.arange(words.shape[1], device=words.device)
+    slots = slots_of(columns, lengths, options.h, options.order)
+    tokens, steps = words.gather(1, slots), slots // options.step
+    kept = lengths
+    if dedup:
+        stay = without_repeats(tokens, lengths, dedup)
+        order = (~stay).long().argsort(dim=1, stable=True)
+        tokens, steps, kept = tokens.gather(1, order), steps.gather(1, order), stay.sum(dim=1)
+    inside = columns < kept[:, None]
+    last = (lengths // options.step)[:, None]
+    return Sentences(torch.where(inside, tokens, EOS), kept, torch.where(inside, steps, last))
+
+
+def closing_step(sentences: Sentences, ticket: Tensor, active: Tensor, closed: Tensor) -> Step:
+    """The iteration in which the `closed` [rows] sentences are written whole, and nothing of the others."""
+    columns = torch.arange(sentences.tokens.shape[1], device=ticket.device).expand_as(sentences.tokens)
+    written = (columns <= sentences.lengths[:, None]) & closed[:, None]
+    none = torch.zeros_like(ticket)
+    return Step(ticket, active, columns, sentences.tokens, written, none, none, when=sentences.steps)
