@@ -71,8 +71,8 @@ class Tally:
     """How often each key occurred; keys are merged whenever as many have come in as there already are."""
 
     def __init__(self) -> None:
-        self._keys: list[Integers] = []
-        self._counts: list[Integers] = []
+        self._keys: list[Integers] = [np.zeros(0, np.int64)]
+        self._counts: list[Integers] = [np.zeros(0, np.int64)]
         self._waiting = self._merged = 0
 
     def add(self, keys: Integers) -> None:
@@ -90,17 +90,19 @@ class Tally:
 
     def result(self) -> tuple[Integers, Integers]:
         """Distinct keys in order and their counts."""
-        if not self._keys:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        if len(self._keys) > 1 or self._waiting:
+        if self._waiting:
             keys, counts = np.concatenate(self._keys), np.concatenate(self._counts)
             order = np.argsort(keys, kind="stable")
             keys, counts = keys[order], counts[order]
-            first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-            self._keys = [keys[first]]
-            self._counts = [np.add.reduceat(counts, first)] if len(keys) else [counts]
+            first = run_starts(keys)
+            self._keys, self._counts = [keys[first]], [np.add.reduceat(counts, first)]
             self._merged, self._waiting = len(first), 0
         return self._keys[0], self._counts[0]
+
+
+def run_starts(ordered: Integers) -> Integers:
+    """Where runs of equal values begin."""
+    return np.flatnonzero(np.concatenate([np.ones(min(len(ordered), 1), bool), ordered[1:] != ordered[:-1]]))
 
 
 def expected_source(t: Integers, source_words: Integers, length: LengthRegression) -> Integers:
@@ -120,7 +122,7 @@ def count(
     """Count a corpus whose target words come from `links` [target words], -1 for none; `progress` counts pairs."""
     source_words, target_words = corpus.source.lengths - 1, corpus.target.lengths - 1
     length = LengthRegression.fit(source_words, target_words)
-    longest = int(source_words.max(initial=0)), int(target_words.max(initial=0))
+    longest = int(source_words.max(initial=0)), int(target_words.max(initial=1))
     shape = (longest[0] + 1, longest[1], longest[0] + 1)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(target_words)])
     tally, places = Tally(), Tally()

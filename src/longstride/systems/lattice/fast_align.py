@@ -194,7 +194,7 @@ class _Model:
         for first in range(0, len(self._counts), height):
             rows = self._counts[first : first + height]
             seen = rows > 0
-            totals = rows.sum(1, dtype=torch.float64) + prior * seen.sum(1)
+            totals = rows.sum(1, dtype=torch.float64) + prior * seen.sum(1).double()
             within = seen.nonzero(as_tuple=True)
             counts, total = rows[within].double() + prior, totals[within[0]]
             t = (torch.digamma(counts) - torch.digamma(total)).exp() if prior else counts / total

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from longstride.contract import RESERVED
-from longstride.systems.lattice.counts import NO_SOURCE, CountOptions, Counts, Integers, expected_source
+from longstride.systems.lattice.counts import NO_SOURCE, CountOptions, Counts, Integers, expected_source, run_starts
 from longstride.systems.lattice.tables import Tables, TablesOptions
 
 
@@ -66,9 +66,8 @@ def _most_frequent(row: Integers, occurred: Integers, keep: int) -> Integers:
     """Which entries to keep: the most frequent of each row, lower ids first among equals. Entries come in order."""
     most = int(occurred.max(initial=0))
     order = np.argsort(row * (most + 1) + (most - occurred), kind="stable")
-    ordered = row[order]
-    begins = np.concatenate([[True], ordered[1:] != ordered[:-1]])
-    rank = np.arange(len(order)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+    starts = run_starts(row[order])
+    rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
     kept: Integers = order[rank < keep]
     return kept
 
