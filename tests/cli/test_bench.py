@@ -13,6 +13,7 @@ from longstride.contract import OptionError
 from longstride.tasks.toys import generate
 from longstride.text.tokenizer import WordsTokenizer
 from tests.cli.conftest import Run
+from tests.decoding.test_draft_verify import write_drafted
 from tests.folders import words, write_folder
 
 SHORT = ["--set", "max_length=4"]
@@ -172,3 +173,15 @@ def test_models_of_different_tokenizers_are_not_mixed(run: Run, model: Path, pai
     other = write_folder(tmp_path / "other", tokenizer=tokenizer)
     error = run("bench", "-m", model, "-m", other, *pairs, "-o", tmp_path / "records.jsonl").error
     assert "--model expects models of one tokenizer, found another in" in error
+
+
+def test_another_folders_drafter_takes_part(run: Run, model: Path, pairs: list[Any], tmp_path: Path) -> None:
+    out, drafter = tmp_path / "records.jsonl", write_drafted(tmp_path / "drafter")
+    asked = ["bench", "-m", model, *pairs, "--drafter", drafter, "-o", out]
+    assert run(*asked, "--decoders", "greedy,draft-verify", "--no-baselines", "--precision", "fp64").code == 0
+    greedy, drafted = latencies(out)
+    assert (greedy.candidate, drafted.candidate) == ("greedy", "draft-verify")
+    assert drafted.model.name == "tiny + drafter"
+    assert drafted.equality is not None
+    assert (drafted.equality.reference, drafted.equality.differing) == ("greedy", 0)
+    assert "one --model that it drafts for, found 2" in run(*asked, "-m", model).error

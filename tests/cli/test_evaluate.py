@@ -10,11 +10,13 @@ import pytest
 from rich.console import Console
 
 import longstride
-from longstride.bench.records import Quality, read_records
-from longstride.cli import evaluate
+from longstride.bench.records import Exactness, Quality, read_records
+from longstride.cli import evaluation_output
 from longstride.tasks.toys import generate
 from longstride.tasks.translation import score_translations
+from longstride.verification import session
 from tests.cli.conftest import Run
+from tests.decoding.test_draft_verify import write_drafted
 from tests.folders import LONGEST, write_folder
 
 
@@ -26,7 +28,7 @@ def pairs(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "src", tmp_path / "ref"
 
 
-def command(model: Path, pairs: tuple[Path, Path]) -> list[Any]:
+def command(model: Path | str, pairs: tuple[Path, Path]) -> list[Any]:
     return ["evaluate", "-m", model, "-s", pairs[0], "-r", pairs[1], "--device", "cpu"]
 
 
@@ -132,7 +134,7 @@ def test_long_lines_are_cut_with_warnings_that_name_the_file(run: Run, model: Pa
 def test_a_table_is_for_people(
     run: Run, model: Path, pairs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate, "out", Console(force_terminal=True, color_system=None, width=160))
+    monkeypatch.setattr(evaluation_output, "out", Console(force_terminal=True, color_system=None, width=160))
     ran = run(*command(model, pairs), "--against", pairs[1])
     assert ran.code == 0
     assert "BLEU" in ran.out
@@ -145,3 +147,156 @@ def test_help_defines_the_repetition_rate_and_perplexity(run: Run) -> None:
     told = " ".join(run("evaluate", "--help").out.split())
     assert "equal the word right before them" in told
     assert "exp of the mean negative log-likelihood" in told
+
+
+SEVERAL = "greedy,beam:width=2,copy-verify:k=2,copy-verify:k=3;accept=top:2"
+
+
+def test_several_settings_are_what_each_is_alone(
+    run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    file = tmp_path / "records.jsonl"
+    ran = run(*command(model, pairs), "--decoders", SEVERAL, "--record", file, "-o", tmp_path / "outputs")
+    assert ran.code == 0
+    told = json.loads(ran.out)
+    assert [one["name"] for one in told] == [
+        "greedy",
+        "beam width=2",
+        "copy-verify k=2",
+        "copy-verify k=3 accept=top:2",
+    ]
+    records = read_records([file])
+    assert [record.candidate for record in records if isinstance(record, Quality)] == [one["name"] for one in told]
+    assert len({record.origin.run for record in records}) == 1
+    for one, record in zip(told, records, strict=True):
+        assert isinstance(record, Quality)
+        decoder, *options = one["name"].split(" ")
+        settings = [part for option in options for part in ("--set", option)]
+        alone = run(*command(model, pairs), "--decoder", decoder, *settings, "-o", tmp_path / "alone")
+        found = json.loads(alone.out)
+        for key in ("decoder", "scores", "iterations", "tokens_per_iteration", "mean_block"):
+            assert found[key] == one[key], key
+        (output,) = (tmp_path / "outputs").glob(f"{one['name'].replace(' ', '-').translate(SIGNS)}.txt")
+        assert output.read_text() == (tmp_path / "alone").read_text()
+        assert record.equality is not None
+        assert (record.equality.reference, record.equality.compared) == ("greedy", 8)
+        assert (record.role == "baseline") is (record.candidate == "greedy")
+        assert record.decoder == one["decoder"]
+    assert len(list((tmp_path / "outputs").iterdir())) == 4
+
+
+SIGNS = str.maketrans("=:", "--")
+
+
+def test_exact_acceptance_is_counted_as_greedys_own(
+    run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    file = tmp_path / "records.jsonl"
+    settings = "copy-verify:k=2,copy-verify:k=3;min_block=3,greedy"
+    assert run(*command(model, pairs), "--decoders", settings, "--record", file, "--precision", "fp64").code == 0
+    greedy, exact, forced = read_records([file])  # greedy is decoded first, whatever its place
+    assert isinstance(greedy, Quality)
+    assert isinstance(exact, Quality)
+    assert isinstance(forced, Quality)
+    assert [one.order for one in (greedy, exact, forced)] == [2, 0, 1]
+    assert exact.equality is not None
+    assert exact.equality.differing == 0
+    assert forced.equality is not None
+    assert forced.equality.differing > 0
+    (against,) = exact.against
+    assert (against.baseline, against.comparison.difference) == ("greedy", 0.0)
+    assert greedy.against == ()
+    counts = exact.counts
+    assert counts is not None
+    assert counts.mean_block is not None
+    assert counts.verified == counts.drafted_at[0]
+    assert exact.notes["parts"]["model"]["width"] == 16
+
+
+def test_a_model_with_one_head_of_its_own_is_compared_with_that(run: Run, pairs: tuple[Path, Path]) -> None:
+    told = json.loads(run(*command("bundled", pairs), "--decoders", "blockwise:k=3,blockwise:k=1").out)
+    assert [one["differ_from_greedy"] for one in told] == [0, 0]
+    assert [one["mean_block"] is None for one in told] == [False, True]
+
+
+def test_several_are_told_in_one_table(
+    run: Run, model: Path, pairs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation_output, "out", Console(force_terminal=True, color_system=None, width=200))
+    ran = run(*command(model, pairs), "--decoders", "greedy,copy-verify:k=2", "--against", pairs[1])
+    assert ran.code == 0
+    assert "copy-verify k=2" in ran.out
+    assert "differ from greedy" in ran.out
+    assert ran.out.count("p = ") == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--decoders", "greedy,beem"], "has no decoder 'beem'"),
+        (["--decoders", "greedy:width=3"], "has no option 'width'"),
+        (["--decoders", "greedy", "--decoder", "beam"], "expect one of them alone, found both"),
+        (["--decoders", "greedy,greedy"], "every setting once, found 'greedy' several times"),
+        (["--decoders", "greedy", "-o", "src"], "src: expected a folder for the outputs of --decoders, found a file"),
+        (["--drafter", "nowhere"], "nowhere"),
+        (["--exactness", "--decoder", "beam"], "a decoder that verifies drafts, found beam"),
+        (["--exactness", "--decoders", "copy-verify:accept=top:2"], "Exactness expects accept=exact"),
+    ],
+)
+def test_misuse_of_several_is_told_in_one_sentence(
+    run: Run,
+    model: Path,
+    pairs: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert told in run(*command(model, pairs), *arguments).error
+
+
+def test_another_folders_drafter_drafts(run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path) -> None:
+    drafter, file = write_drafted(tmp_path / "drafter"), tmp_path / "records.jsonl"
+    asked = [*command(model, pairs), "--drafter", drafter, "--record", file, "--precision", "fp64"]
+    assert run(*asked, "--decoders", "greedy,draft-verify,draft").code == 0
+    _, exact, _ = read_records([file])
+    assert isinstance(exact, Quality)
+    assert exact.model.name == "tiny + drafter"
+    assert exact.notes["parts"]["drafter"]["block"] == 4
+    assert exact.equality is not None
+    assert exact.equality.differing == 0
+
+
+def test_exactness_is_measured_and_recorded(run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    asked = [*command(model, pairs), "--decoders", "copy-verify:k=2,copy-verify:k=3", "--record", file, "--batch", "3"]
+    ran = run(*asked, "--exactness")
+    assert ran.code == 0
+    assert ran.out.count("same step shape: 0 of 7 differ from greedy") == 2
+    first, second = read_records([file])
+    assert isinstance(first, Exactness)
+    assert isinstance(second, Exactness)
+    assert [one.candidate for one in (first, second)] == ["copy-verify k=2", "copy-verify k=3"]
+    assert (first.same_shape.sentences, first.batch_size, first.precision) == (7, 3, "fp32")
+    assert first.width_one.reference.startswith("greedy|")
+    assert first.place is not None
+    assert (first.place.rows, first.place.width, first.place.moved) == (3, 3, 0)
+
+
+def test_a_broken_promise_fails_once_it_is_recorded(
+    run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = session.accept
+
+    def careless(rule: Any, min_block: int, proposal: Any, reading: Any) -> Any:
+        return (right(rule, min_block, proposal, reading) + 1).minimum(proposal.count)
+
+    monkeypatch.setattr(session, "accept", careless)
+    file = tmp_path / "records.jsonl"
+    ran = run(*command(model, pairs), "--decoder", "copy-verify", "--record", file, "--exactness")
+    assert ran.code == 1
+    assert "Expected greedy's output at the same step shape, found another by copy-verify." in ran.err
+    (record,) = read_records([file])
+    assert isinstance(record, Exactness)
+    assert record.same_shape.differing == len(record.same_shape.mismatches) > 0

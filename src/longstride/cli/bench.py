@@ -14,9 +14,10 @@ from longstride.bench.records import append_records, read_records
 from longstride.bench.tables import latency_table
 from longstride.bench.workload import Workload as TestSet
 from longstride.cli.console import out, say, stages, warn
-from longstride.cli.lineup import line_up, read_entries, read_samples
+from longstride.cli.lineup import greedy_among, line_up, read_entries, read_samples
 from longstride.cli.options import (
     Device,
+    DrafterFolder,
     Experiment,
     Precision,
     Reference,
@@ -47,6 +48,7 @@ def bench(
         ),
     ] = None,
     set: Set = None,
+    drafter: DrafterFolder = None,
     batch_sizes: Annotated[
         str, typer.Option(help="Sentences decoded together, e.g. 1,8,32; 1 is latency, more is throughput.")
     ] = "1",
@@ -88,12 +90,14 @@ def bench(
     entries = read_entries(decoders) if decoders is not None else []
     samples = read_samples(sample or [])
     pairs = list(read_parallel(source, reference))
-    translators = [open_model(one, runtime, precision, device) for one in model]
+    if drafter is not None and len(model) > 1:
+        raise OptionError(f"--drafter expects one --model that it drafts for, found {len(model)}.")
+    translators = [open_model(one, runtime, precision, device, drafter) for one in model]
     _one_vocabulary(translators)
-    candidates = line_up(translators, entries, settings(set), samples, baselines, baseline or ())
+    candidates = line_up(translators, entries, settings(set), samples, baselines, baseline or (), drafter)
     _check_samples(samples, [one.decoder.name for one in candidates])
     if same_as is None and len(translators) == 1:
-        same_as = next((one.name for one in candidates if one.decoder.name == "greedy"), None)
+        same_as = greedy_among([(one.name, one.decoder) for one in candidates])
     protocol = Protocol(sizes.passes, sizes.batch_sizes, same_as)
 
     test_set = _test_set(translators, pairs, workload or data_name(source), str(source), warmup)

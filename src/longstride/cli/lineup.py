@@ -1,4 +1,4 @@
-"""Who takes part in a benchmark: decoders as the command line names them, made into candidates.
+"""Who takes part in a benchmark or an evaluation: decoders as the command line names them, made into candidates.
 
 A decoder is written `name` or `name:option=value;option=value`; decoders are separated by commas. A comma is part of a
 value where what follows it does not begin with the name of a decoder: `draft-verify:accept=top:3,gap:1.0,greedy` names
@@ -15,8 +15,9 @@ import torch
 
 from longstride.bench.candidate import Candidate
 from longstride.bench.memory import cuda_probe
+from longstride.cli.lineage import lineage, tag_of
 from longstride.cli.provenance import model_tag
-from longstride.contract import OptionError
+from longstride.contract import Decoder, OptionError
 from longstride.contract.options import assignments
 from longstride.registry import DECODERS
 from longstride.translator import Translator
@@ -59,6 +60,12 @@ def read_entries(text: str) -> list[Entry]:
     return entries
 
 
+def greedy_among(named: Sequence[tuple[str, Decoder]]) -> str | None:
+    """The one whose output exact acceptance must give: greedy or, of a model that offers none, one head alone."""
+    wanted = ("greedy|", "blockwise|k:1|")
+    return next((name for begins in wanted for name, one in named if one.signature.startswith(begins)), None)
+
+
 def read_samples(texts: Sequence[str]) -> dict[str, int]:
     """What --sample says: decoder -> sentences; the empty name stands for all that are not named."""
     samples: dict[str, int] = {}
@@ -77,8 +84,12 @@ def line_up(
     samples: dict[str, int],
     baselines: bool,
     names: Sequence[str] = (),
+    drafter: str | None = None,
 ) -> list[Candidate]:
-    """Candidates of all models, the first model's greedy and beam first; `names` are baselines besides or instead."""
+    """Candidates of all models, the first model's greedy and beam first; `names` are baselines besides or instead.
+
+    `drafter` is the folder whose drafter drafts, where that is not the model's own.
+    """
     several = len(translators) > 1
     found: list[Candidate] = []
     for number, translator in enumerate(translators):
@@ -91,7 +102,7 @@ def line_up(
             name = f"{model_tag(translator).name} {entry.name}" if several else entry.name
             role = name in names if names else number == 0 and baselines and entry.decoder in BASELINES
             sample = samples.get(entry.decoder, samples.get(""))
-            found.append(_candidate(translator, entry, name, {**shared, **entry.options}, role, sample))
+            found.append(_candidate(translator, entry, name, {**shared, **entry.options}, role, sample, drafter))
     unknown = [name for name in names if name not in [one.name for one in found]]
     if unknown:
         there = ", ".join(one.name for one in found)
@@ -106,7 +117,13 @@ def _place(candidate: Candidate) -> tuple[bool, int]:
 
 
 def _candidate(
-    translator: Translator, entry: Entry, name: str, options: dict[str, Any], baseline: bool, sample: int | None
+    translator: Translator,
+    entry: Entry,
+    name: str,
+    options: dict[str, Any],
+    baseline: bool,
+    sample: int | None,
+    drafter: str | None,
 ) -> Candidate:
     decoder, limits = translator.decoder(entry.decoder, **options)
     runner = translator.runner
@@ -116,7 +133,7 @@ def _candidate(
         decoder,
         limits,
         role="baseline" if baseline else "candidate",
-        model=model_tag(translator),
+        model=tag_of(translator, drafter),
         device=str(runner.device),
         precision=runner.precision,
         runtime=runner.name,
@@ -124,6 +141,7 @@ def _candidate(
         memory=cuda_probe(runner.device) if on_cuda else None,
         sample=sample,
         options=options,
+        notes=lineage(translator, drafter),
     )
 
 

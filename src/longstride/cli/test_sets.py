@@ -1,0 +1,64 @@
+"""Test sets as the command line names them: files in, sentence pairs out, with the scores that their task has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from longstride.contract import InputError, OptionError
+from longstride.tasks.correction import read_corrections, score_corrections
+from longstride.tasks.score import Metric, Score
+from longstride.tasks.translation import score_translations, translation_metrics
+from longstride.text.corpus import read_parallel
+
+
+@dataclass(frozen=True)
+class Material:
+    """A test set and how outputs for it are scored."""
+
+    pairs: Sequence[tuple[str, str]]
+    """sources, each with its first reference"""
+    all_references: Sequence[str]
+    """per source: several are joined by line breaks, which no line holds"""
+    score: Callable[[list[str]], list[Score]]
+    metrics: Callable[[], Sequence[Metric]]
+    """what is compared between two systems"""
+
+    @property
+    def sources(self) -> list[str]:
+        """The lines to be decoded."""
+        return [source for source, _ in self.pairs]
+
+    @property
+    def references(self) -> list[str]:
+        """The first of each line's references."""
+        return [reference for _, reference in self.pairs]
+
+
+def read_material(task: str, source: Path, references: Sequence[Path]) -> Material:
+    """Read a test set as the task wants it; an empty one is refused."""
+    if task not in ("translation", "correction"):
+        raise OptionError(f"--task expects translation or correction, found {task!r}.")
+    if task == "translation" and len(references) != 1:
+        raise OptionError(f"--task translation expects one --reference, found {len(references)}.")
+    found = _corrections(source, references) if task == "correction" else _translations(source, references[0])
+    if not found.pairs:
+        raise InputError(f"{source}: expected at least one sentence to translate, found none.")
+    return found
+
+
+def _translations(source: Path, reference: Path) -> Material:
+    pairs = list(read_parallel(source, reference))
+    targets = [target for _, target in pairs]
+    return Material(pairs, targets, lambda outputs: score_translations(outputs, targets), translation_metrics)
+
+
+def _corrections(source: Path, references: Sequence[Path]) -> Material:
+    test_set = read_corrections(source, references)
+    return Material(
+        list(zip(test_set.sources, test_set.references[0], strict=True)),
+        ["\n".join(lines) for lines in zip(*test_set.references, strict=True)],
+        lambda outputs: score_corrections(outputs, test_set),
+        lambda: (test_set.metric,),
+    )
