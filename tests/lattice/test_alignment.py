@@ -11,9 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import InputError, OptionError
+from longstride.contract import RESERVED, InputError, OptionError
 from longstride.systems.lattice.alignment import Alignment, learn, read_pharaoh, words_of, write_pharaoh
 from longstride.systems.lattice.fast_align import Aligned, AlignerOptions, Words, align
+from longstride.text import LengthFilter, WordsTokenizer, binarize
 from longstride.text.binarized import BinarizedCorpus
 
 LINES = """
@@ -143,9 +144,6 @@ def test_pharaoh_round_trip_with_filtered_lines(tmp_path: Path) -> None:
 
 
 def test_pharaoh_lines_of_pairs_left_out_are_skipped(tmp_path: Path) -> None:
-    from longstride.contract import RESERVED
-    from longstride.text import LengthFilter, WordsTokenizer, binarize
-
     (tmp_path / "s").write_text("a b\n\na\n")
     (tmp_path / "t").write_text("b a\nb\nb b\n")
     (tmp_path / "links").write_text("0-1 1-0\n99-99\n0-1\n")
