@@ -43,16 +43,16 @@ def places_slowly(tables: Tables, size: int, t: int) -> list[float]:
         reach = o.counted.reach
         slots = [max(-reach, min(reach, a - expected)) + reach + 1 for a in range(size)]
         counts = [int(tables.drift[slot]) for slot in [0, *slots]]
-    return [count / max(sum(counts), 1) for count in counts]
+    return [occurred / max(sum(counts), 1) for occurred in counts]
 
 
 def sums_slowly(keys: list[tuple[int, int | None]], weights: list[float], tables: Tables) -> dict[int, float]:
     sums: dict[int, float] = {}
     for (x, distance), weight in zip(keys, weights, strict=True):
         words, counts, total = row_of(tables, x, distance)
-        for word, count in zip(words, counts, strict=True):
+        for word, occurred in zip(words, counts, strict=True):
             if weight:
-                sums[word] = sums.get(word, 0.0) + weight * count / total
+                sums[word] = sums.get(word, 0.0) + weight * occurred / total
     return sums
 
 
