@@ -26,6 +26,9 @@ from longstride.systems.lattice.window import Lattice, Window, assemble, usable
 AT_ONCE = 1 << 28
 """Numbers that the widest tensor of a pass may hold; more sentences go in several passes."""
 
+LOOKED_UP = 256
+"""What tables hold for a while per column and source word: forty candidates, several numbers each."""
+
 
 @dataclass(frozen=True)
 class LatticeOptions:
@@ -125,12 +128,13 @@ class Pipeline:
             columns,
         )
 
-    def rows_at_once(self, columns: int) -> int:
-        """How many sentences fit into one pass."""
+    def rows_at_once(self, sentences: Sentences) -> int:
+        """How many of these sentences fit into one pass."""
         o = self._options
-        slots = columns * (o.candidates if o.order == 2 else o.candidates**2)
+        before = o.candidates if o.order == 2 else o.candidates**2
         widest = max(self._model.options.feed_forward, 3 * self._model.options.width, 2 * (o.candidates + 2))
-        return max(1, AT_ONCE // (slots * widest))
+        looked_up = LOOKED_UP * sentences.ids.shape[1]
+        return max(1, AT_ONCE // (sentences.columns * max(before * widest, looked_up)))
 
     def encode(self, sentences: Sentences) -> Encoded:
         """Stage 1: the encoder."""

@@ -65,7 +65,7 @@ class LatticeSession(Session):
         for group in self._waiting:
             for slot in group.slots:
                 active[slot] = self._done[slot] = True
-            portion = self._pipeline.rows_at_once(group.sentences.columns)
+            portion = self._pipeline.rows_at_once(group.sentences)
             for first in range(0, group.sentences.rows, portion):
                 last = first + portion
                 self._decode(
