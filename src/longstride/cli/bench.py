@@ -28,6 +28,7 @@ from longstride.cli.options import (
     open_model,
     settings,
 )
+from longstride.cli.peers import peer_candidates, read_peers
 from longstride.cli.provenance import data_name, model_tag, origin_of
 from longstride.contract import InputError, OptionError
 from longstride.contract.options import parse
@@ -73,6 +74,13 @@ def bench(
             help="Count the outputs that differ from this member's (default: greedy, where there is one model)."
         ),
     ] = None,
+    peers: Annotated[
+        str | None,
+        typer.Option(
+            help="Other libraries on the first model's weights: hf, ctranslate2 or both, separated by a comma; "
+            "those that are slow decode a sample of 200 sentences once."
+        ),
+    ] = None,
     warmup: Annotated[Path | None, typer.Option(help="Text to warm up on, besides shuffled sentences.")] = None,
     runtime: Runtime = "eager",
     precision: Precision = "fp32",
@@ -94,7 +102,10 @@ def bench(
         raise OptionError(f"--drafter expects one --model that it drafts for, found {len(model)}.")
     translators = [open_model(one, runtime, precision, device, drafter) for one in model]
     _one_vocabulary(translators)
-    candidates = line_up(translators, entries, settings(set), samples, baselines, baseline or (), drafter)
+    others = read_peers(peers, translators[0])
+    named = [name for name in baseline or () if name not in {one.name for one in others}]
+    candidates = line_up(translators, entries, settings(set), samples, baselines, named, drafter)
+    candidates += peer_candidates(others, translators[0], candidates, samples, baseline or ())
     _check_samples(samples, [one.decoder.name for one in candidates])
     if same_as is None and len(translators) == 1:
         same_as = greedy_among([(one.name, one.decoder) for one in candidates])

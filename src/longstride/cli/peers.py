@@ -1,0 +1,172 @@
+"""Peers in a benchmark: other libraries on the same weights, made into candidates that race with ours.
+
+The first model is exported to a temporary folder and opened by each library, for greedy search and for beam search of
+the width that ours has. What a fair reader wants to know of each goes into its record.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from longstride.bench.candidate import Candidate
+from longstride.cli.provenance import model_tag
+from longstride.contract import Limits, OptionError
+from longstride.interop.ctranslate2 import write_ctranslate2
+from longstride.interop.hf import write_marian
+from longstride.interop.peers import PEERS, Peer, PeerOptions, open_peer
+from longstride.interop.subject import subject_of
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Beam, BeamOptions
+from longstride.translator import Translator
+
+SLOW_SAMPLE = 200
+"""Sentences that a slow peer decodes, in one pass, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class PeerEntry:
+    """One peer in one search and precision."""
+
+    peer: str
+    search: Literal["greedy", "beam"]
+    precision: str
+
+    @property
+    def name(self) -> str:
+        """``ctranslate2 int8 greedy``"""
+        return f"{self.peer} {self.precision} {self.search}"
+
+    @property
+    def slow(self) -> bool:
+        """Whether it decodes a sample only."""
+        return self.peer == "hf" or self.search == "beam"
+
+
+def read_peers(text: str | None, translator: Translator) -> list[PeerEntry]:
+    """What --peers asks for: each library in greedy and beam search, in the precisions it has here."""
+    if text is None:
+        return []
+    entries: list[PeerEntry] = []
+    for name in (part.strip() for part in text.split(",")):
+        if name not in PEERS:
+            raise OptionError(f"--peers expects {' or '.join(PEERS)}, separated by commas, found {name!r}.")
+        if name == "ctranslate2" and translator.runner.device.type != "cpu":
+            raise OptionError("--peers ctranslate2 is compared on the processor and expects --device cpu.")
+        precisions = ("fp32", "int8") if name == "ctranslate2" else (_precision_of(translator),)
+        for precision in precisions:
+            entries += [PeerEntry(name, "greedy", precision), PeerEntry(name, "beam", precision)]
+    return list(dict.fromkeys(entries))
+
+
+def peer_candidates(
+    entries: Sequence[PeerEntry],
+    translator: Translator,
+    ours: Sequence[Candidate],
+    samples: Mapping[str, int],
+    baselines: Sequence[str] = (),
+) -> list[Candidate]:
+    """Export the model, load it into every library, and describe each as a candidate.
+
+    Limits and the width of beams are those of `ours`; `samples` and `baselines` are what the command line said.
+    """
+    if not entries:
+        return []
+    # From the folder itself: a runner may hold weights in another form.
+    subject = subject_of(Translator(translator.folder, EagerRunner("cpu", "fp32")), "--peers")
+    folders: dict[tuple[str, str], Path] = {}
+    found = []
+    beam = _beam_options(ours)
+    with tempfile.TemporaryDirectory(prefix="longstride-peers-") as temporary:
+        for entry in entries:
+            # transformers converts when it loads; CTranslate2 reads each precision from a folder of its own.
+            stored = "fp32" if entry.peer == "hf" else entry.precision
+            folder = folders.get((entry.peer, stored))
+            if folder is None:
+                folder = folders[entry.peer, stored] = Path(temporary) / f"{entry.peer}-{stored}"
+                folder.mkdir()
+                if entry.peer == "hf":
+                    write_marian(subject, folder)
+                else:
+                    write_ctranslate2(subject, folder, stored)
+            options = PeerOptions(beam.width, _strength(beam)) if entry.search == "beam" else PeerOptions()
+            peer = open_peer(entry.peer, folder, translator, options, entry.precision)
+            alike = next((one for one in ours if one.decoder.name == entry.search), ours[0])
+            sample = samples.get(entry.peer, samples.get("", SLOW_SAMPLE if entry.slow else None))
+            found.append(_candidate(entry, peer, translator, alike, sample, entry.name in baselines, beam))
+    return found
+
+
+def _candidate(
+    entry: PeerEntry,
+    peer: Peer,
+    translator: Translator,
+    alike: Candidate,
+    sample: int | None,
+    baseline: bool,
+    beam: BeamOptions,
+) -> Candidate:
+    return Candidate(
+        entry.name,
+        peer,
+        alike.limits,
+        role="baseline" if baseline else "candidate",
+        model=model_tag(translator),
+        device=str(translator.runner.device) if entry.peer == "hf" else "cpu",
+        precision=entry.precision,
+        runtime=entry.peer,
+        synchronize=alike.synchronize,
+        memory=alike.memory if entry.peer == "hf" else None,
+        sample=sample,
+        passes=1 if entry.slow else None,
+        options={"width": peer.options.width, "strength": peer.options.strength},
+        notes=_notes(entry, peer, alike.limits, beam),
+    )
+
+
+def _notes(entry: PeerEntry, peer: Peer, limits: Limits, beam: BeamOptions) -> dict[str, Any]:
+    """What a fair reader wants to know."""
+    library = "transformers" if entry.peer == "hf" else entry.peer
+    notes: dict[str, Any] = {
+        "library": f"{library} {peer.version}",
+        "weights": "ours, exported for this run",
+        "threads": peer.threads,
+        "our_threads": torch.get_num_threads(),
+        "length_limits": (
+            f"as ours: {limits.max_ratio:g} times the source and {limits.max_extra}, at most {limits.max_length}; "
+            "in a batch the widest limit holds for all"
+        ),
+        "clock": "from ids to ids, tokenization excluded, as for ours",
+    }
+    if entry.peer == "ctranslate2":
+        notes["clock"] += "; the library takes pieces, and looking them up is inside the clock"
+        notes["weights"] += f", stored and computed in {entry.precision}"
+    else:
+        notes["cache"] = "generate with its own growing cache, not compiled"
+    if entry.search == "beam":
+        notes["beam"] = (
+            f"width {peer.options.width}, scores / length^{peer.options.strength:g}; "
+            f"ours: {beam.length_penalty} {beam.strength:g}; each stops by its own rule"
+        )
+    return notes
+
+
+def _precision_of(translator: Translator) -> str:
+    """Of the run, where PyTorch computes in it."""
+    precision = translator.runner.precision
+    return precision if precision in ("fp64", "fp32", "fp16", "bf16") else "fp32"
+
+
+def _beam_options(ours: Sequence[Candidate]) -> BeamOptions:
+    """Of the first beam search in the line-up."""
+    return next((one.decoder.options for one in ours if isinstance(one.decoder, Beam)), BeamOptions())
+
+
+def _strength(beam: BeamOptions) -> float:
+    """Peers divide by a power of the length; gnmt grows with the same power of it in the long run."""
+    return 0.0 if beam.length_penalty == "none" else beam.strength
