@@ -166,11 +166,7 @@ def write(
         written: dict[str, Any] = {}
         for name, part in parts.items():
             file = building / f"{name}.safetensors"
-            state = {
-                key: value.detach().to("cpu", dtype).contiguous() for key, value in part.module.state_dict().items()
-            }
-            save_file(state, file)
-            written[name] = as_dict(PartConfig(part.kind, as_dict(part.options), file.name, file_sha256(file)))
+            written[name] = _written(part, file, dtype)
         tokenizer.save(building / TOKENIZER)
         config: dict[str, Any] = {
             "format": FORMAT,
@@ -199,6 +195,47 @@ def write(
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
+
+
+def drop_in(
+    path: str | os.PathLike[str],
+    name: str,
+    part: Part,
+    decoders: Mapping[str, DecoderConfig],
+    provenance: Mapping[str, Any],
+) -> None:
+    """Add a part to a folder that is there, or replace one of its name; until config.json is replaced nothing shows."""
+    folder = ModelFolder(path)
+    values = json.loads((folder.path / CONFIG).read_text(encoding="utf-8"))
+    old = folder.parts.get(name)
+    if old is not None and old.kind != part.kind:
+        raise ModelFolderError(f"{folder.path}: expected {name!r} to be of kind {part.kind}, found {old.kind}.")
+    with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.path) as building:
+        made = Path(building) / name
+        written = _written(part, made, torch.float32)
+        written["weights"] = f"{name}-{written['sha256'][:8]}.safetensors"
+        values["parts"][name] = written
+        for decoder, offered in decoders.items():
+            values["decoders"].setdefault(decoder, as_dict(offered))
+        values["provenance"] = {**values.get("provenance", {}), name: dict(provenance)}
+        config = Path(building) / CONFIG
+        config.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        for file in (made, config):
+            os.chmod(file, 0o644)
+        os.replace(made, folder.path / written["weights"])
+        os.replace(config, folder.path / CONFIG)
+    if old is not None and old.weights != written["weights"]:
+        (folder.path / old.weights).unlink(missing_ok=True)
+
+
+def _written(part: Part, file: Path, dtype: torch.dtype) -> dict[str, Any]:
+    """Write a part's weights; what config.json says of them. Whole numbers stay what they are."""
+    state = {
+        key: value.detach().to("cpu", dtype if value.is_floating_point() else value.dtype).contiguous()
+        for key, value in part.module.state_dict().items()
+    }
+    save_file(state, file)
+    return as_dict(PartConfig(part.kind, as_dict(part.options), file.name, file_sha256(file)))
 
 
 def _read_config(path: Path) -> FolderConfig:

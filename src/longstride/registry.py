@@ -27,6 +27,8 @@ from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptio
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
 from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
 from longstride.systems.interleaved.options import InterleavingOptions
+from longstride.systems.lattice.counts_decoder import CountsDecoder, CountsOptions
+from longstride.systems.lattice.tables import Tables, TablesOptions
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ PARTS: dict[str, PartKind] = {
     "heads": PartKind(HeadsOptions, Heads),
     "drafter": PartKind(DrafterOptions, Drafter),
     "interleaving": PartKind(InterleavingOptions, Interleaving),
+    "tables": PartKind(TablesOptions, Tables),
 }
 
 DECODERS: dict[str, DecoderKind] = {
@@ -136,6 +139,12 @@ DECODERS: dict[str, DecoderKind] = {
         InterleavedOptions,
         ("model", "interleaving"),
         lambda parts, runner, options: Interleaved(parts["model"], parts["interleaving"], runner, options),
+    ),
+    "counts": DecoderKind(
+        "the likeliest word at each place by aligned counts, no model at all",
+        CountsOptions,
+        ("tables",),
+        lambda parts, runner, options: CountsDecoder(parts["tables"], runner, options),
     ),
 }
 

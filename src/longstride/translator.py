@@ -266,14 +266,19 @@ class Translator:
     def _check(self) -> None:
         """Refuse a folder whose parts and decoders are not as their kinds want them, before any weight is read."""
         place = self.folder.path / CONFIG
-        sizes = {"vocabulary": self.target_tokenizer.size, "source_vocabulary": self.source_tokenizer.size}
+        fitting = {
+            "vocabulary": self.target_tokenizer.size,
+            "source_vocabulary": self.source_tokenizer.size,
+            "tokenizer_sha256": self.target_tokenizer.sha256,
+            "source_tokenizer_sha256": self.source_tokenizer.sha256,
+        }
         try:
             for name, part in self.folder.parts.items():
                 options = parse(find(PARTS, part.kind, "kind of part").options, part.options, f"parts.{name}")
-                for option, size in sizes.items():
-                    if getattr(options, option, None) not in (None, size):
+                for option, own in fitting.items():
+                    if getattr(options, option, None) not in (None, own):
                         raise OptionError(
-                            f"parts.{name}: {option} expects the tokenizer's {size}, found {getattr(options, option)}."
+                            f"parts.{name}: {option} expects the tokenizer's {own}, found {getattr(options, option)}."
                         )
             for name, decoder in self.folder.decoders.items():
                 kind = find(DECODERS, name, "decoder")
