@@ -1,0 +1,152 @@
+"""Tiny interleaved models, and slow twins of their search: one sentence, no cache, no table, by the definition."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+
+from longstride.contract import EOS, NEVER_GENERATED, START, Limits
+from longstride.search.length_penalty import LengthPenalty
+from longstride.systems.interleaved.model import InterleavedModel, Interleaving
+from longstride.systems.interleaved.options import InterleavingOptions
+from tests.decoding.oracles import longest_output
+from tests.models import tiny_model
+
+VARIANTS: list[dict[str, Any]] = [
+    {"h": 1, "c": 1},
+    {"h": 1, "c": 2},
+    {"h": 1, "c": 3},
+    {"h": 2, "c": 1},
+    {"h": 2, "c": 2},
+    {"h": 2, "c": 1, "mask": "vanilla"},
+    {"h": 2, "c": 1, "signal": "vanilla"},
+    {"h": 2, "c": 1, "order": "middle-to-side"},
+    {"h": 2, "c": 2, "independent": True},
+    {"h": 2, "c": 1, "autoregressive": True},
+    {"h": 2, "c": 1, "start": "zeros"},
+    {"h": 4, "c": 1},
+    {"h": 4, "c": 1, "start": "learned"},
+    {"h": 4, "c": 1, "order": "middle-to-side"},
+    {"h": 6, "c": 1},
+]
+
+
+def tiny_interleaved(seed: int = 0, variant: dict[str, Any] | None = None, **changes: Any) -> InterleavedModel:
+    model = tiny_model(seed, **changes)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        interleaving = Interleaving(InterleavingOptions(model.options.width, **(variant or {})))
+    return InterleavedModel(model, interleaving).double().eval().requires_grad_(False)
+
+
+def in_order(words: list[Any], options: InterleavingOptions) -> list[Any]:
+    """The sentence that words in the order of writing make: every direction gathers its own, then segments join."""
+    if options.h == 1:
+        return list(words)
+    sentence: list[Any] = []
+    for first in range(0, options.h, 2):
+        left, right = words[first :: options.h], words[first + 1 :: options.h]
+        sentence += left + right[::-1] if options.order == "side-to-middle" else left[::-1] + right
+    return sentence
+
+
+def log_probabilities(model: InterleavedModel, source: list[int], words: list[int]) -> list[list[float]]:
+    """[step, vocabulary] of the next step, by a whole forward pass."""
+    step = model.options.step
+    memory = model.model.encode(torch.tensor([source]), None)
+    hidden = model.decode(torch.tensor([[START] * step + words]), memory, None)
+    return model.model.logits(hidden)[0, -step:].log_softmax(-1).tolist()
+
+
+def allowed(slot: int, longest: int, earliest: int, limits: Limits, vocabulary: int) -> list[int]:
+    if slot >= longest:
+        return [EOS]
+    never = {*NEVER_GENERATED, *limits.banned} | ({EOS} if slot < earliest else set())
+    return [token for token in range(vocabulary) if token not in never]
+
+
+def earliest(model: InterleavedModel, limits: Limits, paper: bool) -> int:
+    return max(limits.min_length, model.options.step if paper else 0)
+
+
+def greedy(model: InterleavedModel, source: list[int], limits: Limits, paper: bool = False) -> tuple[list[int], float]:
+    words: list[int] = []
+    total, ended = 0.0, False
+    while not ended:
+        scores = log_probabilities(model, source, words)
+        begin = len(words)
+        for slot, row in enumerate(scores, begin):
+            choices = allowed(slot, longest_output(source, limits), earliest(model, limits, paper), limits, len(row))
+            best = max(choices, key=lambda token: row[token])
+            if not ended or paper:
+                total += row[best]
+            ended = ended or best == EOS
+            if not ended:
+                words.append(best)
+    return in_order(words, model.options), total
+
+
+Found = list[tuple[list[int], float]]
+
+
+def beam(
+    model: InterleavedModel, source: list[int], limits: Limits, width: int, penalty: LengthPenalty, n_best: int
+) -> Found:
+    """Every continuation of every hypothesis slot by slot; what ends competes with what is equally long."""
+    live: list[tuple[float, list[int]]] = [(0.0, [])]
+    finished: list[tuple[float, list[int]]] = []
+    longest, first = longest_output(source, limits), earliest(model, limits, False)
+    while live:
+        scored = [log_probabilities(model, source, words) for _, words in live]
+        partial = [[one] for one in live]
+        for slot in range(model.options.step):
+            ended: list[tuple[float, list[int], bool]] = []
+            grown: list[list[tuple[float, list[int]]]] = []
+            for parts, rows in zip(partial, scored, strict=True):
+                row = rows[slot]
+                more = []
+                for total, words in parts:
+                    for token in allowed(len(words), longest, first, limits, len(row)):
+                        if token == EOS:
+                            ended.append((total + row[token], words, True))
+                        else:
+                            more.append((total + row[token], [*words, token]))
+                grown.append(sorted(more, key=lambda item: -item[0])[:width])
+            pool = [*ended, *((total, words, False) for parts in grown for total, words in parts)]
+            pool.sort(key=lambda item: -item[0])
+            finished += [(total, words) for total, words, end in pool[: width - len(finished)] if end]
+            partial = grown
+        every = sorted((one for parts in partial for one in parts), key=lambda item: -item[0])
+        live = every[: width - len(finished)]
+    ranked = [(in_order(w, model.options), total / float(penalty(torch.tensor(len(w) + 1)))) for total, w in finished]
+    return sorted(ranked, key=lambda item: -item[1])[:n_best]
+
+
+def paper_beam(
+    model: InterleavedModel, source: list[int], limits: Limits, width: int, penalty: LengthPenalty, n_best: int
+) -> Found:
+    """Every combination of tokens for a step, ended if there is an EOS anywhere in it; all of it is scored."""
+    live: list[tuple[float, list[int]]] = [(0.0, [])]
+    finished: list[tuple[float, list[int], int]] = []
+    longest, first = longest_output(source, limits), earliest(model, limits, True)
+    step = model.options.step
+    while live:
+        pool: list[tuple[float, list[int], int | None]] = []
+        for total, words in live:
+            rows = log_probabilities(model, source, words)
+            choices = [allowed(len(words) + at, longest, first, limits, len(row)) for at, row in enumerate(rows)]
+            for tokens in itertools.product(*choices):
+                score = total + sum(row[token] for row, token in zip(rows, tokens, strict=True))
+                kept = list(itertools.takewhile(lambda token: token != EOS, tokens))
+                pool.append((score, [*words, *kept], len(words) + step if EOS in tokens else None))
+        pool.sort(key=lambda item: -item[0])
+        places = width - len(finished)
+        finished += [(score, words, counted) for score, words, counted in pool[:places] if counted is not None]
+        live = [(score, words) for score, words, counted in pool if counted is None][: width - len(finished)]
+    ranked = [
+        (in_order(words, model.options), total / float(penalty(torch.tensor(counted))))
+        for total, words, counted in finished
+    ]
+    return sorted(ranked, key=lambda item: -item[1])[:n_best]
