@@ -28,6 +28,10 @@ from longstride.systems.interleaved.model import InterleavedModel, Interleaving
 from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.lattice.counts_decoder import CountsDecoder, CountsOptions
+from longstride.systems.lattice.decoder import with_tables
+from longstride.systems.lattice.model import LatticeModel, Scorer, ScorerOptions
+from longstride.systems.lattice.objective import LatticeObjective, LatticeObjectiveOptions
+from longstride.systems.lattice.pipeline import LatticeOptions
 from longstride.systems.lattice.tables import Tables, TablesOptions
 
 
@@ -93,6 +97,7 @@ PARTS: dict[str, PartKind] = {
     "drafter": PartKind(DrafterOptions, Drafter),
     "interleaving": PartKind(InterleavingOptions, Interleaving),
     "tables": PartKind(TablesOptions, Tables),
+    "scorer": PartKind(ScorerOptions, Scorer),
 }
 
 DECODERS: dict[str, DecoderKind] = {
@@ -145,6 +150,12 @@ DECODERS: dict[str, DecoderKind] = {
         CountsOptions,
         ("tables",),
         lambda parts, runner, options: CountsDecoder(parts["tables"], runner, options),
+    ),
+    "lattice": DecoderKind(
+        "candidates for every place, all edges scored in one pass, an exact search for the best path",
+        LatticeOptions,
+        ("model", "tables"),
+        lambda parts, runner, options: with_tables(parts["model"], parts["tables"], runner, options),
     ),
 }
 
@@ -209,6 +220,23 @@ def _interleaved_parts(model: InterleavedModel) -> dict[str, Part]:
     return {**_transformer_part(model.model), "interleaving": part}
 
 
+def _lattice(plan: Plan) -> LatticeModel:
+    """A scorer, beside the tables of the base that it will search with."""
+    tables = plan.base.get("tables")
+    if not isinstance(tables, Tables):
+        raise OptionError(f"{plan.where}: expected a base with candidate tables named 'tables', found none.")
+    settings = {**plan.settings, "vocabulary": plan.vocabulary}
+    return LatticeModel(Scorer(parse(ScorerOptions, settings, plan.where)), tables)
+
+
+def _lattice_parts(model: LatticeModel) -> dict[str, Part]:
+    tables = model.tables
+    return {
+        "model": Part("scorer", model.model.options, model.model),
+        "tables": Part("tables", tables.options, tables),
+    }
+
+
 OBJECTIVES: dict[str, ObjectiveKind] = {
     "autoregressive": ObjectiveKind(
         AutoregressiveObjectiveOptions,
@@ -242,6 +270,14 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         _interleaved_parts,
         ("interleaved", "greedy", "beam"),
         withheld=lambda model: () if model.options.ordinary else ("greedy", "beam"),
+    ),
+    "lattice": ObjectiveKind(
+        LatticeObjectiveOptions,
+        LatticeObjective,
+        _lattice,
+        _lattice_parts,
+        ("lattice", "counts"),
+        needs_base=True,
     ),
 }
 

@@ -9,6 +9,8 @@ from longstride.systems.lattice.length import LengthRegression
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.pipeline import LatticeOptions, Pipeline
 from longstride.systems.lattice.session import LatticeSession
+from longstride.systems.lattice.shared import SharedVocabulary
+from longstride.systems.lattice.tables import Tables
 
 
 class LatticeDecoder(Decoder):
@@ -50,3 +52,18 @@ class LatticeDecoder(Decoder):
     def pipeline(self, limits: Limits) -> Pipeline:
         """The stages one by one, for whoever wants to look between them."""
         return Pipeline(self._model, self._source, self._regression, self._runner, self.options, limits)
+
+
+def with_tables(model: Scorer, tables: Tables, runner: Runner, options: LatticeOptions) -> LatticeDecoder:
+    """The decoder of a model folder: the tables predict lengths and, unless told otherwise, propose words."""
+    if tables.options.vocabulary != model.options.vocabulary:
+        raise OptionError(
+            f"A lattice expects tables of the scorer's vocabulary of {model.options.vocabulary} pieces, "
+            f"found tables of {tables.options.vocabulary}."
+        )
+    sources: dict[str, CandidateSource | None] = {
+        "tables": tables,
+        "shared": SharedVocabulary(tables),
+        "model": None,
+    }
+    return LatticeDecoder(model, sources[options.construction], tables.options.length, runner, options)
