@@ -10,7 +10,7 @@ from longstride.contract.errors import (
     WorkError,
 )
 from longstride.contract.options import option
-from longstride.contract.running import DTYPES, Precision, Program, Runner
+from longstride.contract.running import DTYPES, Drawing, Feeds, Precision, Program, Runner
 from longstride.contract.symbols import EOS, MASK, NEVER_GENERATED, PAD, RESERVED, START, UNK
 from longstride.contract.trace import Event, Trace, TraceBuilder
 from longstride.contract.training import Batch, BatchSource, Loss, Objective, Prepared
@@ -28,7 +28,9 @@ __all__ = [
     "BatchSource",
     "Decoded",
     "Decoder",
+    "Drawing",
     "Event",
+    "Feeds",
     "Finished",
     "Hypothesis",
     "InputError",

@@ -1,29 +1,71 @@
 """What a system declares and a runtime carries out.
 
 A program is a function of tensors with fixed shapes; the state it may write in place (caches) is among its arguments. A
-runner carries programs out: eagerly, or from copies it compiled or captured. Runners know no system.
+runner carries programs out: eagerly, or from copies it compiled or captured, or from a graph it built itself where the
+program comes with a drawing of one. Runners know no system.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 M = TypeVar("M", bound=nn.Module)
 
-Precision = Literal["fp64", "fp32", "fp16", "bf16"]
+Precision = Literal["fp64", "fp32", "fp16", "bf16", "int8"]
 
 DTYPES: dict[str, torch.dtype] = {
     "fp64": torch.float64,
     "fp32": torch.float32,
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
+    "int8": torch.float32,  # products alone are in integers, inside the runner
 }
+
+Dimension = str | int
+Shape = tuple[Dimension, ...]
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """The arguments of one call, as a graph takes them."""
+
+    inputs: Mapping[str, Tensor]
+    """by name; read alone"""
+    state: Mapping[str, Tensor] = field(default_factory=dict)
+    """by name; read, and written in place"""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """dimensions that no input has, by name"""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A program once more, for runners that build graphs of their own: the same result, drawn instead of computed.
+
+    Shapes are tuples of numbers and of names, which stand for whatever a call brings. `draw` gets a pen
+    (longstride.nn.pen) and the values of all inputs and states by name; it gives the values of all outputs, and of
+    every state the new value under the state's own name. What is `layered` has layers for its first dimension; the
+    graph sees a list, one value for each layer.
+    """
+
+    modules: tuple[nn.Module, ...]
+    """whose weights it reads: with the program's name and the settings they tell one graph from another"""
+    feeds: Callable[..., Feeds]
+    """(what the program's function takes) -> what the graph takes"""
+    inputs: Mapping[str, tuple[torch.dtype, Shape]]
+    state: Mapping[str, tuple[torch.dtype, Shape]]
+    outputs: Mapping[str, tuple[torch.dtype, Shape]]
+    draw: Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
+    """(pen, values) -> values"""
+    result: Callable[[Mapping[str, Tensor], Feeds], Any]
+    """(outputs by name, what went in) -> what the program's function gives"""
+    layered: frozenset[str] = frozenset()
+    settings: tuple[Hashable, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -32,6 +74,7 @@ class Program:
 
     name: str
     function: Callable[..., Any]
+    drawing: Drawing | None = None
 
 
 class Runner(ABC):

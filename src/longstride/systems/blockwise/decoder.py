@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
 from longstride.contract.signatures import signature
-from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.drafter import HeadsDrafter
 from longstride.systems.blockwise.model import Heads
+from longstride.systems.blockwise.programs import verify
 from longstride.verification.acceptance import EXACT, Rule
 from longstride.verification.reading import forbidden_ids
 from longstride.verification.session import Policy, VerificationSession
@@ -75,5 +75,5 @@ class Blockwise(Decoder):
             limits,
             longest_source,
             policy,
-            programs.verify(self._model, self._heads.first),
+            verify(self._model, self._heads),
         )

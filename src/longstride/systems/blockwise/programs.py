@@ -1,12 +1,19 @@
-"""Blockwise decoding's own model call, as a program a runner carries out: predict the next block."""
+"""Blockwise decoding's own model calls, as programs a runner carries out: verify by head 1, predict the next block."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from longstride.contract import Program
+from longstride.nn import programs
 from longstride.nn.transformer import Transformer
+from longstride.systems.blockwise import drawn
 from longstride.systems.blockwise.model import Heads
+
+
+def verify(model: Transformer, heads: Heads) -> Program:
+    """(ids [rows, step], start [rows], cache, memory) -> head 1's logits [rows, step, vocabulary], hidden states"""
+    return programs.verify(model, heads.first, drawn.verify(model, heads))
 
 
 def predict(model: Transformer, heads: Heads, k: int) -> Program:
@@ -16,4 +23,4 @@ def predict(model: Transformer, heads: Heads, k: int) -> Program:
         logits = model.logits(heads.ahead(hidden, k))
         return logits.index_fill(-1, forbidden, float("-inf")).argmax(dim=-1)
 
-    return Program("heads", function)
+    return Program("heads", function, drawn.predict(model, heads, k))

@@ -26,6 +26,7 @@ from longstride.contract import Limits, Program, Runner, Source
 from longstride.nn import masks
 from longstride.nn.cache import Cache, Memory
 from longstride.nn.transformer import Transformer
+from longstride.systems.draft_verify import drawn
 from longstride.systems.draft_verify.model import Drafter as DrafterModel
 from longstride.systems.draft_verify.model import reads_whole_encoder, verifier_states
 from longstride.verification.acceptance import Reading
@@ -61,7 +62,7 @@ class ModelDrafter(Drafter):
         self._limits = limits
         self._forbidden = forbidden_ids(limits, runner.device)
         self._takes_states = reads_whole_encoder(drafter.options, verifier)
-        self._remember = remember(drafter, verifier)
+        self._remember = {given: remember(drafter, verifier, given) for given in (True, False)}
         self._draft = draft_full(drafter) if drafter.options.prefix == "full" else draft_causal(drafter)
 
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> DraftState:
@@ -81,7 +82,9 @@ class ModelDrafter(Drafter):
         """Encode the new sentences, from the verifier's states where the drafter reads these and they are at hand."""
         states = memory.states if memory is not None and self._takes_states else None
         columns = state.mask_slots.shape[1]
-        found, mask_slots = self._runner.call(self._remember, source.ids, source.lengths, states, columns)
+        found, mask_slots = self._runner.call(
+            self._remember[states is not None], source.ids, source.lengths, states, columns
+        )
         state.memory.put(rows, found)
         state.mask_slots[rows] = mask_slots
         state.longest[rows] = self._limits.longest_outputs(source.lengths)
@@ -104,7 +107,7 @@ class ModelDrafter(Drafter):
         """Nothing to learn: what was committed is read when the next block is drafted."""
 
 
-def remember(drafter: DrafterModel, verifier: Transformer) -> Program:
+def remember(drafter: DrafterModel, verifier: Transformer, from_states: bool) -> Program:
     """(ids [rows, source], lengths [rows], verifier's states or None, columns) -> Memory, mask slots"""
     options = drafter.options
 
@@ -113,7 +116,7 @@ def remember(drafter: DrafterModel, verifier: Transformer) -> Program:
             states = verifier_states(verifier, options, ids, masks.real(lengths, ids.shape[1]))
         return drafter.remember(ids, lengths, states), drafter.mask_slots(ids, lengths, columns)
 
-    return Program("remember-draft", function)
+    return Program("remember-draft", function, drawn.remember(drafter, verifier, from_states))
 
 
 def draft_causal(drafter: DrafterModel) -> Program:
@@ -136,7 +139,7 @@ def draft_causal(drafter: DrafterModel) -> Program:
         hidden = drafter.run(embedded, positions, torch.cat([newest, behind], dim=1), mask, cache, memory)
         return drafter.logits(hidden[:, window : window + block])
 
-    return Program("draft", function)
+    return Program("draft", function, drawn.draft_causal(drafter))
 
 
 def draft_full(drafter: DrafterModel) -> Program:
@@ -156,7 +159,7 @@ def draft_full(drafter: DrafterModel) -> Program:
         masked = length[:, None] + torch.arange(block, device=tokens.device)
         return drafter.logits(_rows(hidden, masked))
 
-    return Program("draft", function)
+    return Program("draft", function, drawn.draft_full(drafter))
 
 
 def _tokens(drafter: DrafterModel, ids: Tensor) -> Tensor:

@@ -1,0 +1,292 @@
+"""The shared Transformer once more, drawn for runners that build graphs of their own (see longstride.nn.pen).
+
+Every function here is the twin of one in layers.py or transformer.py and has to be changed with it; tests hold the two
+together. Dropout is left out: graphs only infer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from longstride.contract import Drawing, Feeds
+from longstride.nn.cache import Cache, Memory
+from longstride.nn.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
+from longstride.nn.pen import Pen, Value
+from longstride.nn.positions import SinusoidalPositions
+from longstride.nn.transformer import Stack, Transformer
+
+F32, I64, BOOL = torch.float32, torch.int64, torch.bool
+
+See = Callable[[int, Value, Value, Value], Value]
+"""(layer, queries, keys, values [rows, step, width]) -> what self-attention mixed [rows, step, width]"""
+
+Read = Callable[[int, Value], Value]
+"""(layer, queries [rows, step, width]) -> what cross-attention mixed [rows, step, width]"""
+
+Choose = Callable[[Pen, Value], Value]
+"""A change of hidden states before they are projected."""
+
+
+# --- layers ----------------------------------------------------------------------------------------------------------
+
+
+def linear(pen: Pen, module: nn.Linear, x: Value) -> Value:
+    """[..., inputs] -> [..., outputs]"""
+    return pen.linear(x, module.weight, module.bias)
+
+
+def feed_forward(pen: Pen, module: FeedForward, x: Value) -> Value:
+    """[..., width] -> [..., width]"""
+    return linear(pen, module.down, pen.activation(linear(pen, module.up, x), module.activation))
+
+
+def _enter(pen: Pen, residual: Residual, x: Value) -> Value:
+    return pen.norm(x, residual.norm) if residual.pre else x
+
+
+def _leave(pen: Pen, residual: Residual, x: Value, block: Value) -> Value:
+    return pen.node("Add", x, block) if residual.pre else pen.norm(x, residual.norm, block)
+
+
+def encoder_layer(pen: Pen, layer: EncoderLayer, x: Value, mask: Value) -> Value:
+    """x [rows, length, width]; mask [rows, 1, length, length]"""
+    attention = layer.attention
+    queries, keys, values = pen.split(linear(pen, attention.qkv, _enter(pen, layer.attention_residual, x)), 3)
+    block = linear(pen, attention.out, pen.attend(queries, keys, values, mask, attention.heads))
+    x = _leave(pen, layer.attention_residual, x, block)
+    block = feed_forward(pen, layer.feed_forward, _enter(pen, layer.feed_forward_residual, x))
+    return _leave(pen, layer.feed_forward_residual, x, block)
+
+
+def encoder(pen: Pen, stack: Stack, x: Value, visible: Value) -> Value:
+    """x [rows, source, width], visible [rows, source] -> [rows, source, width]"""
+    mask = memory_mask(pen, visible, pen.size(x, 1))
+    for layer in stack.layers:
+        assert isinstance(layer, EncoderLayer)
+        x = encoder_layer(pen, layer, x, mask)
+    return pen.norm(x, stack.norm) if isinstance(stack.norm, nn.LayerNorm) else x
+
+
+def decoder_layer(pen: Pen, layer: DecoderLayer, number: int, x: Value, see: See, read: Read) -> Value:
+    """[rows, step, width] -> [rows, step, width]"""
+    attention, cross = layer.attention, layer.cross
+    mixed = see(number, *pen.split(linear(pen, attention.qkv, _enter(pen, layer.attention_residual, x)), 3))
+    x = _leave(pen, layer.attention_residual, x, linear(pen, attention.out, mixed))
+    mixed = read(number, linear(pen, cross.q, _enter(pen, layer.cross_residual, x)))
+    x = _leave(pen, layer.cross_residual, x, linear(pen, cross.out, mixed))
+    block = feed_forward(pen, layer.feed_forward, _enter(pen, layer.feed_forward_residual, x))
+    return _leave(pen, layer.feed_forward_residual, x, block)
+
+
+def reader(pen: Pen, given: Mapping[str, Value], heads: int, step: Value) -> Read:
+    """Cross-attention over the memory that was given, one source for every row."""
+    mask = memory_mask(pen, given["visible"], step)
+
+    def read(number: int, queries: Value) -> Value:
+        return pen.attend(queries, given["memory_keys"][number], given["memory_values"][number], mask, heads)
+
+    return read
+
+
+def shared_reader(pen: Pen, given: Mapping[str, Value], heads: int, width: int) -> Read:
+    """The same where several rows, side by side, read one source: they are read as one longer row."""
+    ids, visible = given["ids"], given["visible"]
+    rows, sources = pen.size(ids, 0), pen.size(visible, 0)
+    together = pen.node("Concat", sources, pen.integers(-1, width), axis=0)
+    apart = pen.node("Concat", rows, pen.integers(-1, width), axis=0)
+    tokens = pen.node("Mul", rows, pen.size(ids, 1))
+    mask = memory_mask(pen, visible, pen.node("Div", tokens, sources))
+
+    def read(number: int, queries: Value) -> Value:
+        keys, values = given["memory_keys"][number], given["memory_values"][number]
+        mixed = pen.attend(pen.node("Reshape", queries, together), keys, values, mask, heads)
+        return pen.node("Reshape", mixed, apart)
+
+    return read
+
+
+def memory_mask(pen: Pen, visible: Value, step: Value) -> Value:
+    """visible [sources, source], step [1] -> [sources, 1, step, source]"""
+    wide = pen.node("Unsqueeze", pen.additive(visible), pen.integers(1, 2))
+    one = pen.integers(1)
+    return pen.node("Expand", wide, pen.node("Concat", one, one, step, one, axis=0))
+
+
+def project_memory(pen: Pen, layers: list[DecoderLayer], memory: Value) -> tuple[Value, Value]:
+    """[rows, source, width] -> keys, values [layers, rows, heads, source, head]: one product for all layers"""
+    weight = torch.cat([layer.cross.kv.weight for layer in layers])
+    bias = torch.cat([layer.cross.kv.bias for layer in layers])
+    flat = pen.linear(memory, weight, bias)
+    split = pen.node("Reshape", flat, pen.integers(0, 0, len(layers), 2, layers[0].cross.heads, -1))
+    turned = pen.node("Transpose", split, perm=[3, 2, 0, 4, 1, 5])
+    keys, values = pen.node("Split", turned, outputs=2, axis=0, num_outputs=2)
+    first = pen.integers(0)
+    return pen.node("Squeeze", keys, first), pen.node("Squeeze", values, first)
+
+
+def real(pen: Pen, lengths: Value, ids: Value) -> Value:
+    """lengths [rows], ids [rows, source] -> visible [rows, source]; the first column always is"""
+    longest = pen.column(pen.node("Max", lengths, pen.integer(1)))
+    return pen.node("Less", pen.arange(pen.size(ids, 1)), longest)
+
+
+def embed_source(pen: Pen, model: Transformer, ids: Value) -> Value:
+    """Twin of :meth:`Transformer.embed_source`."""
+    table = model.target_embedding if model.source_embedding is None else model.source_embedding
+    places = pen.look_up(position_table(model.source_positions), pen.arange(pen.size(ids, 1)))
+    return pen.node("Add", pen.look_up(table.weight * model.scale, ids), places)
+
+
+def position_table(module: nn.Module) -> Tensor:
+    """[n, width] the positions 0, 1, ..."""
+    table: Tensor = module.table[module.longest :] if isinstance(module, SinusoidalPositions) else module.weight  # type: ignore[assignment]
+    return table
+
+
+# --- programs --------------------------------------------------------------------------------------------------------
+
+
+def remember(model: Transformer) -> Drawing:
+    """Twin of :meth:`Transformer.remember`."""
+    o = model.options
+
+    def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
+        ids = given["ids"]
+        visible = real(pen, given["lengths"], ids)
+        states = encoder(pen, model.encoder, embed_source(pen, model, ids), visible)
+        keys, values = project_memory(pen, model.decoder_layers(), states)
+        return {"keys": keys, "values": values, "visible": visible, "states": states}
+
+    return Drawing(
+        modules=(model,),
+        feeds=lambda ids, lengths: Feeds({"ids": ids, "lengths": lengths}),
+        inputs={"ids": (I64, ("rows", "source")), "lengths": (I64, ("rows",))},
+        state={},
+        outputs=memory_outputs(o.decoder_layers, o.heads, o.head_width, o.width),
+        draw=draw,
+        result=lambda found, feeds: Memory(found["keys"], found["values"], found["visible"], found["states"]),
+    )
+
+
+def memory_outputs(
+    layers: int, heads: int, head: int, width: int
+) -> dict[str, tuple[torch.dtype, tuple[str | int, ...]]]:
+    """What a drawing that makes a memory gives."""
+    return {
+        "keys": (F32, (layers, "rows", heads, "source", head)),
+        "values": (F32, (layers, "rows", heads, "source", head)),
+        "visible": (BOOL, ("rows", "source")),
+        "states": (F32, ("rows", "source", width)),
+    }
+
+
+def memory_inputs(layers: int, heads: int, head: int) -> dict[str, tuple[torch.dtype, tuple[str | int, ...]]]:
+    """What a drawing that reads a memory takes."""
+    return {
+        "memory_keys": (F32, (layers, "sources", heads, "source", head)),
+        "memory_values": (F32, (layers, "sources", heads, "source", head)),
+        "visible": (BOOL, ("sources", "source")),
+    }
+
+
+def cache_state(layers: int, heads: int, head: int) -> dict[str, tuple[torch.dtype, tuple[str | int, ...]]]:
+    """What a drawing that keeps keys and values reads and writes."""
+    shape = (layers, "rows", heads, "slots", head)
+    return {"keys": (F32, shape), "values": (F32, shape)}
+
+
+LAYERED = frozenset({"keys", "values", "memory_keys", "memory_values"})
+
+
+def step_feeds(ids: Tensor, start: Tensor, cache: Cache, memory: Memory, span: int | None = None) -> Feeds:
+    """The arguments of a step. All slots are looked at: what lies beyond `span` is hidden, and adds nothing."""
+    inputs = {
+        "ids": ids,
+        "start": start,
+        "memory_keys": memory.keys,
+        "memory_values": memory.values,
+        "visible": memory.visible,
+    }
+    return Feeds(inputs, {"keys": cache.keys, "values": cache.values})
+
+
+def verify(model: Transformer, choose: Choose | None = None, chooser: tuple[nn.Module, ...] = ()) -> Drawing:
+    """Twin of :func:`longstride.nn.programs.verify`; `choose` reads the weights of `chooser`."""
+    o = model.options
+
+    def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
+        read = reader(pen, given, o.heads, pen.size(given["ids"], 1))
+        hidden, kept = _extend(pen, model, given, read)
+        chosen = hidden if choose is None else choose(pen, hidden)
+        return {"logits": pen.linear(chosen, model.output_weight), "hidden": hidden, **kept}
+
+    return Drawing(
+        modules=(model, *chooser),
+        feeds=step_feeds,
+        inputs=_step_inputs(model),
+        state=cache_state(o.decoder_layers, o.heads, o.head_width),
+        outputs={"logits": (F32, ("rows", "step", o.vocabulary)), "hidden": (F32, ("rows", "step", o.width))},
+        draw=draw,
+        result=lambda found, feeds: (found["logits"], found["hidden"]),
+        layered=LAYERED,
+    )
+
+
+def extend(model: Transformer) -> Drawing:
+    """Twin of :func:`longstride.nn.programs.extend`."""
+    o = model.options
+
+    def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
+        hidden, kept = _extend(pen, model, given, shared_reader(pen, given, o.heads, o.width))
+        return {"logits": pen.linear(hidden, model.output_weight), **kept}
+
+    return Drawing(
+        modules=(model,),
+        feeds=step_feeds,
+        inputs=_step_inputs(model),
+        state=cache_state(o.decoder_layers, o.heads, o.head_width),
+        outputs={"logits": (F32, ("rows", "step", o.vocabulary))},
+        draw=draw,
+        result=lambda found, feeds: found["logits"],
+        layered=LAYERED,
+    )
+
+
+def _step_inputs(model: Transformer) -> dict[str, tuple[torch.dtype, tuple[str | int, ...]]]:
+    o = model.options
+    return {
+        "ids": (I64, ("rows", "step")),
+        "start": (I64, ("rows",)),
+        **memory_inputs(o.decoder_layers, o.heads, o.head_width),
+    }
+
+
+def _extend(pen: Pen, model: Transformer, given: Mapping[str, Value], read: Read) -> tuple[Value, dict[str, Value]]:
+    """Hidden states of the new slots and the caches with them: twin of :meth:`Transformer.extend`."""
+    ids, start = given["ids"], given["start"]
+    step = pen.size(ids, 1)
+    slots = pen.node("Add", pen.column(start), pen.arange(step))
+    seen = pen.arange(pen.size(given["keys"][0], 2))
+    mask = pen.additive(pen.node("Unsqueeze", pen.node("LessOrEqual", seen, pen.column(slots)), pen.integers(1)))
+    # A draft may run past the last position there is: no such token is ever committed.
+    places = pen.node("Min", slots, pen.integer(model.options.longest - 1))
+    x = pen.node(
+        "Add",
+        pen.look_up(model.target_embedding.weight * model.scale, ids),
+        pen.look_up(position_table(model.target_positions), places),
+    )
+    kept: dict[str, list[Value]] = {"keys": [], "values": []}
+    heads = model.options.heads
+
+    def see(number: int, queries: Value, keys: Value, values: Value) -> Value:
+        for name, new in (("keys", keys), ("values", values)):
+            kept[name].append(pen.write(given[name][number], pen.split_heads(new, heads), start))
+        return pen.attend(queries, kept["keys"][number], kept["values"][number], mask, heads)
+
+    for number, layer in enumerate(model.decoder_layers()):
+        x = decoder_layer(pen, layer, number, x, see, read)
+    norm = model.decoder.norm
+    return (pen.norm(x, norm) if isinstance(norm, nn.LayerNorm) else x), kept

@@ -1,0 +1,178 @@
+"""Draws ONNX graphs with a model's weights in them, in fp32 or int8. Needs the package onnx.
+
+In int8 a product's weights have one scale per output, its activations one scale per row: a row's numbers depend on that
+row alone, and since integers are summed, on nothing else, so that a block of tokens gives bit for bit what its tokens
+give one by one. Activations are unsigned with zero point 128: signed ones take a path that is many times slower.
+Attention, norms and sums stay in fp32.
+
+A graph for steps of width one (`lone`) hands its attention two equal queries and drops the second answer: ONNX
+Runtime's products of a single row are computed in another order than wider ones, which all agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from torch import Tensor, nn
+
+from longstride.contract import Drawing
+from longstride.contract.running import Shape
+from longstride.nn.pen import Pen, Value
+from longstride.runtime.onnx_names import layer_names
+
+OPSET = 24
+"""The first with TensorScatter, which writes a cache in place."""
+IR_VERSION = 10
+CONTRIB = "com.microsoft"
+CONTRIBUTED = {"MultiHeadAttention", "SkipLayerNormalization"}
+"""Operators of ONNX Runtime's own set that are drawn here."""
+ZERO_POINT = 128
+LEVELS = 127
+FEWER_LEVELS = 63
+"""Of weights, where a processor sums two products in 16 bits: 2 x 255 x 63 still fits."""
+SMALLEST = torch.finfo(torch.float32).tiny * LEVELS
+"""A scale is never zero, nor too small to divide by."""
+
+ELEMENT = {torch.float32: TensorProto.FLOAT, torch.int64: TensorProto.INT64, torch.bool: TensorProto.BOOL}
+
+
+def quantize(weight: Tensor, levels: int = LEVELS) -> tuple[Tensor, Tensor]:
+    """[outputs, inputs] -> int8 of the same shape, and scales [outputs]: symmetric, one scale per output"""
+    scale = weight.abs().amax(dim=1).clamp(min=SMALLEST) / levels
+    return (weight / scale[:, None]).round().clamp(-levels, levels).to(torch.int8), scale
+
+
+class OnnxPen(Pen):
+    """Collects nodes and weights; :meth:`model` makes a graph of them."""
+
+    def __init__(self, int8: bool, lone: bool = False, narrow: bool = False) -> None:
+        """`lone`: for steps of width one; `narrow`: integer weights in 7 bits."""
+        self._int8 = int8
+        self._levels = FEWER_LEVELS if narrow else LEVELS
+        self._lone = lone
+        self._nodes: list[onnx.NodeProto] = []
+        self._weights: list[onnx.TensorProto] = []
+        self._known: dict[Any, Value] = {}  # constants and quantized activations, so that each is made once
+        self._count = 0
+
+    # --- what systems draw with --------------------------------------------------------------------------------------
+
+    def node(self, kind: str, *inputs: Value, outputs: int = 1, **attributes: Any) -> Any:
+        """One operator."""
+        names = [self._name(kind) for _ in range(outputs)]
+        domain = CONTRIB if kind in CONTRIBUTED else ""
+        self._nodes.append(helper.make_node(kind, list(inputs), names, name=names[0], domain=domain, **attributes))
+        return names[0] if outputs == 1 else tuple(names)
+
+    def constant(self, tensor: Tensor) -> Value:
+        """A value that is always the same; a small one is kept once however often it is asked for."""
+        array = tensor.detach().cpu().numpy()
+        key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= 16 else None
+        if key is not None and key in self._known:
+            return self._known[key]
+        name = self._name("constant")
+        self._weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        if key is not None:
+            self._known[key] = name
+        return name
+
+    def linear(self, x: Value, weight: Tensor, bias: Tensor | None = None) -> Value:
+        """A product in the pen's precision."""
+        if self._int8:
+            return self._integer_linear(x, weight, bias)
+        product = self.node("MatMul", self._doubled(x), self.constant(weight.t()))
+        product = self._halved(product)
+        return product if bias is None else self.node("Add", product, self.constant(bias))
+
+    def norm(self, x: Value, norm: nn.LayerNorm, added: Value | None = None) -> Value:
+        """Layer norm, of a sum if need be."""
+        weights = (self.constant(norm.weight), self.constant(norm.bias))
+        if added is None:
+            return self.node("LayerNormalization", x, *weights, epsilon=norm.eps, axis=-1)
+        return self.node("SkipLayerNormalization", x, added, *weights, epsilon=norm.eps)
+
+    def attend(self, queries: Value, keys: Value, values: Value, mask: Value, heads: int) -> Value:
+        """Attention in fp32."""
+        inputs = (self._doubled(queries), keys, values, "", "", self._doubled(mask, axis=2))
+        return self._halved(self.node("MultiHeadAttention", *inputs, num_heads=heads))
+
+    def write(self, state: Value, new: Value, start: Value) -> Value:
+        """In place, where the runner binds the result to the memory of `state`."""
+        return self.node("TensorScatter", state, new, start, axis=2)
+
+    # --- int8 --------------------------------------------------------------------------------------------------------
+
+    def _integer_linear(self, x: Value, weight: Tensor, bias: Tensor | None) -> Value:
+        codes, scale = self._quantized(x)
+        whole, weight_scale = quantize(weight.detach().float().cpu(), self._levels)
+        zero = self.constant(torch.tensor(ZERO_POINT, dtype=torch.uint8))
+        product = self.node("MatMulInteger", codes, self.constant(whole.t()), zero)
+        product = self.node("Mul", self.node("Cast", product, to=TensorProto.FLOAT), scale)
+        product = self.node("Mul", product, self.constant(weight_scale))
+        return product if bias is None else self.node("Add", product, self.constant(bias))
+
+    def _quantized(self, x: Value) -> tuple[Value, Value]:
+        """[..., width] -> uint8 codes of the same shape and scales [..., 1]"""
+        if ("codes", x) not in self._known:
+            largest = self.node("ReduceMax", self.node("Abs", x), self.integers(-1), keepdims=1)
+            floor = self.constant(torch.tensor(SMALLEST))
+            scale = self.node("Mul", self.node("Max", largest, floor), self.constant(torch.tensor(1 / LEVELS)))
+            rounded = self.node("Round", self.node("Div", x, scale))
+            shifted = self.node("Add", rounded, self.constant(torch.tensor(float(ZERO_POINT))))
+            self._known["codes", x] = (self.node("Cast", shifted, to=TensorProto.UINT8), scale)
+        found: tuple[Value, Value] = self._known["codes", x]
+        return found
+
+    # --- steps of width one ------------------------------------------------------------------------------------------
+
+    def _doubled(self, x: Value, axis: int = 1) -> Value:
+        return self.node("Concat", x, x, axis=axis) if self._lone else x
+
+    def _halved(self, x: Value) -> Value:
+        return self.node("Split", x, outputs=2, axis=1, num_outputs=2)[0] if self._lone else x
+
+    # --- the whole ---------------------------------------------------------------------------------------------------
+
+    def model(self, name: str, drawing: Drawing) -> onnx.ModelProto:
+        """The graph of a drawing. Of what is layered there is one input, or output, a layer: ``keys.0``, ``keys.1``.
+
+        The new value of a state is called ``new_keys.0`` and may lie in the memory of the old.
+        """
+        inputs: list[onnx.ValueInfoProto] = []
+        given: dict[str, Any] = {}
+        for name_, (dtype, shape) in {**drawing.inputs, **drawing.state}.items():
+            places, each = layer_names(drawing, name_, shape)
+            inputs += [helper.make_tensor_value_info(place, ELEMENT[dtype], each) for place in places]
+            given[name_] = places if name_ in drawing.layered else places[0]
+        drawn = drawing.draw(self, given)
+        outputs: list[onnx.ValueInfoProto] = []
+        for name_, (dtype, shape) in drawing.outputs.items():
+            outputs.append(self._output(drawn[name_], name_, dtype, shape, given))
+        for name_, (dtype, shape) in drawing.state.items():
+            places, each = layer_names(drawing, name_, shape)
+            values = drawn[name_] if name_ in drawing.layered else [drawn[name_]]
+            for place, value in zip(places, values, strict=True):
+                outputs.append(self._output(value, f"new_{place}", dtype, each, given))
+        graph = helper.make_graph(self._nodes, name, inputs, outputs, self._weights)
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="longstride")
+
+    def _output(
+        self, value: Value, name: str, dtype: torch.dtype, shape: Shape, given: Mapping[str, Any]
+    ) -> onnx.ValueInfoProto:
+        """Give a value its outward name: the node that makes it is told so, and all that read it."""
+        makers = [node for node in self._nodes if value in node.output]
+        assert makers, f"{name} is an input handed through, which no graph of ours should have"
+        for node in self._nodes:
+            node.input[:] = [name if read == value else read for read in node.input]
+            node.output[:] = [name if made == value else made for made in node.output]
+        return helper.make_tensor_value_info(name, ELEMENT[dtype], list(shape))
+
+    def _name(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}_{self._count}"

@@ -1,0 +1,95 @@
+"""The CPU runner: graphs of our own drawing in ONNX Runtime, in fp32 or int8. Needs the packages onnxruntime and onnx.
+
+A program that comes with a drawing is built into a graph when it is first called, and carried out by it from then on:
+one graph for all shapes, and one more for steps of width one. A program without a drawing, or one whose graph ONNX
+Runtime refuses, runs eagerly in fp32; the person is told once. Knows no system.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+
+from longstride.contract import Drawing, Feeds, OptionError, Precision, Program, Runner
+from longstride.contract.running import M
+from longstride.runtime.onnx_graph import OnnxGraph
+from longstride.runtime.onnx_pen import OnnxPen
+from longstride.runtime.processor import Processor, this_processor
+
+Tell = Callable[[str], None]
+
+
+class OnnxRunner(Runner):
+    """Carries programs out by ONNX Runtime on the processor."""
+
+    name = "onnx"
+
+    def __init__(
+        self,
+        precision: Precision = "fp32",
+        threads: int | None = None,
+        tell: Tell | None = None,
+        processor: Processor | None = None,
+    ) -> None:
+        if precision not in ("fp32", "int8"):
+            raise OptionError(f"precision expects fp32 or int8 with the runtime onnx, found {precision!r}.")
+        if threads is not None and threads < 1:
+            raise OptionError(f"threads expects 1 or more, found {threads}.")
+        self.device = torch.device("cpu")
+        self.precision = precision
+        self.threads = threads or available_cores()
+        self.processor = processor or this_processor()
+        self._tell = tell or _warn
+        self._graphs: dict[Hashable, OnnxGraph | None] = {}
+
+    def place(self, module: M) -> M:
+        """Bring weights here, in fp32: graphs quantize for themselves."""
+        return module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
+
+    @torch.inference_mode()
+    def call(self, program: Program, *arguments: Any) -> Any:
+        """By its graph, or eagerly where it has none."""
+        drawing = program.drawing
+        if drawing is None:
+            self._say_once(program.name, "it has no drawing")
+            return program.function(*arguments)
+        feeds = drawing.feeds(*arguments)
+        graph = self._graph(program.name, drawing, is_lone(feeds))
+        if graph is None:
+            return program.function(*arguments)
+        return drawing.result(graph(feeds), feeds)
+
+    def _graph(self, name: str, drawing: Drawing, lone: bool) -> OnnxGraph | None:
+        key = (name, drawing.modules, drawing.settings, lone)
+        if key not in self._graphs:
+            try:
+                pen = OnnxPen(self.precision == "int8", lone, self.processor.saturates)
+                self._graphs[key] = OnnxGraph(drawing, pen.model(name, drawing).SerializeToString(), self.threads)
+            except Exception as error:  # whatever ONNX Runtime or protobuf refuses: the eager way is always there
+                self._graphs[key] = None
+                self._say_once(name, str(error).splitlines()[0])
+        return self._graphs[key]
+
+    def _say_once(self, name: str, why: str) -> None:
+        if ("told", name) not in self._graphs:
+            self._graphs["told", name] = None
+            self._tell(f"The runtime onnx carries the program {name!r} out eagerly in fp32: {why}.")
+
+
+def is_lone(feeds: Feeds) -> bool:
+    """Whether a step is one token wide."""
+    ids = feeds.inputs.get("ids")
+    return bool(feeds.state) and ids is not None and ids.shape[1] == 1
+
+
+def available_cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=4)

@@ -1,0 +1,57 @@
+"""What this processor has for integer products, and whether they can overflow on it. Knows no graph."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+CPUINFO = Path("/proc/cpuinfo")
+
+INTEGER_FEATURES = {
+    "i8mm": "int8 matrix products (i8mm)",
+    "asimddp": "int8 dot products (asimddp)",
+    "avx512_vnni": "int8 dot products (AVX-512 VNNI)",
+    "avx_vnni": "int8 dot products (AVX-VNNI)",
+    "avx512bw": "AVX-512 without VNNI",
+    "avx2": "AVX2 without VNNI",
+}
+"""Flags as Linux names them, best first."""
+
+EXACT = ("i8mm", "asimddp", "avx512_vnni", "avx_vnni")
+"""With one of these, products of bytes are summed in 32 bits, whatever the bytes."""
+
+
+@dataclass(frozen=True)
+class Processor:
+    """The part of a processor that integer products depend on."""
+
+    machine: str
+    """aarch64, x86_64, ..."""
+    flags: frozenset[str]
+    """those of INTEGER_FEATURES that it has; empty where nobody can tell"""
+
+    @property
+    def saturates(self) -> bool:
+        """Two products of an unsigned and a signed byte may be summed in 16 bits, which full-range weights overflow."""
+        arm = self.machine.lower() in ("aarch64", "arm64")
+        return not arm and not self.flags & set(EXACT)
+
+    def describe(self) -> str:
+        """One phrase for a person."""
+        best = next((INTEGER_FEATURES[flag] for flag in INTEGER_FEATURES if flag in self.flags), "no known features")
+        weights = (
+            "weights in 7 bits, since sums of two products may overflow" if self.saturates else "weights in 8 bits"
+        )
+        return f"{self.machine} with {best}; {weights}"
+
+
+def this_processor(cpuinfo: Path = CPUINFO) -> Processor:
+    """The one that runs this; flags from Linux's own list, elsewhere unknown."""
+    words: set[str] = set()
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip().lower() in ("flags", "features"):
+                words.update(value.split())
+    return Processor(platform.machine(), frozenset(words & set(INTEGER_FEATURES)))

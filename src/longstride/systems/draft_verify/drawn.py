@@ -1,0 +1,249 @@
+"""The drafter's model calls once more, drawn for runners that build graphs of their own (longstride.nn.pen).
+
+Twins of what model.py and drafter.py compute; tests hold the two together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longstride.contract import MASK, Drawing, Feeds
+from longstride.nn import drawn
+from longstride.nn.cache import Cache, Memory
+from longstride.nn.drawn import F32, I64, LAYERED
+from longstride.nn.layers import EncoderLayer
+from longstride.nn.pen import Pen, Value
+from longstride.nn.transformer import Transformer
+from longstride.systems.draft_verify.model import Drafter, reads_whole_encoder
+
+
+def remember(drafter: Drafter, verifier: Transformer, from_states: bool) -> Drawing:
+    """Twin of :meth:`Drafter.remember` and :meth:`Drafter.mask_slots`; reads the verifier's states, or ids alone."""
+    o = drafter.options
+    own = o.encoder == "own"
+    width = verifier.options.width
+
+    def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
+        ids = given["ids"]
+        visible = drawn.real(pen, given["lengths"], ids)
+        places = pen.look_up(drawn.position_table(drafter.source_positions), pen.arange(pen.size(ids, 1)))
+        tokens = pen.look_up(drafter.target_embedding.weight * drafter.scale, ids)
+        keyed = pen.node("Add", tokens, places)
+        if own:
+            x = keyed
+        else:
+            x = given["states"] if from_states else _verifier_states(pen, verifier, drafter, ids, visible)
+            x = x if drafter.bridge is None else drawn.linear(pen, drafter.bridge, x)
+        if drafter.encoder is not None:
+            x = drawn.encoder(pen, drafter.encoder, x, visible)
+        keys, values = drawn.project_memory(pen, drafter.decoder_layers(), x)
+        mask_slots = _mask_slots(pen, drafter, given["columns"], tokens, keyed, visible)
+        return {"keys": keys, "values": values, "visible": visible, "mask_slots": mask_slots}
+
+    def feeds(ids: Tensor, lengths: Tensor, states: Tensor | None, columns: int) -> Feeds:
+        inputs = {"ids": ids, "lengths": lengths, "columns": torch.tensor([columns])}
+        if reads_states and states is not None:
+            inputs["states"] = states
+        return Feeds(inputs, sizes={"columns": columns})
+
+    def result(found: Mapping[str, Tensor], feeds: Feeds) -> tuple[Memory, Tensor]:
+        return Memory(found["keys"], found["values"], found["visible"]), found["mask_slots"]
+
+    reads_states = from_states and not own
+    inputs: dict[str, tuple[torch.dtype, tuple[str | int, ...]]] = {
+        "ids": (I64, ("rows", "source")),
+        "lengths": (I64, ("rows",)),
+        "columns": (I64, (1,)),
+    }
+    if reads_states:
+        inputs["states"] = (F32, ("rows", "source", width))
+    outputs = drawn.memory_outputs(o.decoder_layers, o.heads, o.width // o.heads, o.width)
+    del outputs["states"]
+    outputs["mask_slots"] = (F32, ("rows", "columns", o.width))
+    return Drawing((drafter, verifier), feeds, inputs, {}, outputs, draw, result, settings=(reads_states,))
+
+
+def _verifier_states(pen: Pen, verifier: Transformer, drafter: Drafter, ids: Value, visible: Value) -> Value:
+    """Twin of :func:`longstride.systems.draft_verify.model.verifier_states`."""
+    x = drawn.embed_source(pen, verifier, ids)
+    if reads_whole_encoder(drafter.options, verifier):
+        return drawn.encoder(pen, verifier.encoder, x, visible)
+    mask = drawn.memory_mask(pen, visible, pen.size(x, 1))
+    for layer in list(verifier.encoder.layers)[: drafter.options.shared_layers]:
+        assert isinstance(layer, EncoderLayer)
+        x = drawn.encoder_layer(pen, layer, x, mask)
+    return x
+
+
+def _mask_slots(pen: Pen, drafter: Drafter, columns: Value, tokens: Value, keyed: Value, visible: Value) -> Value:
+    """[rows, columns, width] from the source's tokens [rows, source, width], bare and with their positions"""
+    embedded = pen.constant(drafter.target_embedding.weight[MASK] * drafter.scale)
+    if drafter.copy is None:
+        rows = pen.size(tokens, 0)
+        return pen.node("Expand", embedded, pen.node("Concat", rows, columns, pen.integers(1), axis=0))
+    with torch.no_grad():  # what positions ask for is the same for every sentence
+        asked = drafter.copy(drawn.position_table(drafter.target_positions)) / math.sqrt(drafter.options.width)
+    asked_here = pen.cut(pen.constant(asked), pen.integers(0), columns, 0)
+    scores = pen.node("MatMul", asked_here, pen.node("Transpose", keyed, perm=[0, 2, 1]))
+    hidden = pen.node("Unsqueeze", pen.additive(visible), pen.integers(1))
+    weights = pen.node("Softmax", pen.node("Add", scores, hidden), axis=-1)
+    return pen.node("Add", embedded, pen.node("MatMul", weights, tokens))
+
+
+# --- a draft ---------------------------------------------------------------------------------------------------------
+
+Write = Callable[[Value, Value], Value]
+"""(one layer's keys or values, new ones [rows, heads, step, head]) -> the whole"""
+
+
+def draft_causal(drafter: Drafter) -> Drawing:
+    """The newest committed tokens and a block of masks: twin of :func:`..drafter.draft_causal`."""
+    trained = drafter.options.block
+
+    def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
+        recent, first, length = given["recent"], given["first"], given["length"]
+        window, canvas = pen.size(recent, 1), pen.size(given["mask_slots"], 1)
+        newest = pen.node("Add", pen.column(first), pen.arange(window))
+        masked = pen.node("Add", pen.column(length), pen.constant(torch.arange(trained)))
+        slots = pen.node("GatherND", given["mask_slots"], pen.column(masked), batch_dims=1)
+        embedded = pen.node("Concat", _tokens(pen, drafter, recent), slots, axis=1)
+        seen = pen.arange(pen.size(given["keys"][0], 2))
+        of_prefix = pen.node("LessOrEqual", seen, pen.column(newest))
+        behind = pen.node("GreaterOrEqual", seen, canvas)
+        behind = pen.node("And", behind, pen.node("Less", seen, pen.node("Add", canvas, pen.integers(trained))))
+        of_block = pen.node("Or", pen.node("Less", seen, pen.column(length)), behind)
+        of_block = pen.node("Unsqueeze", of_block, pen.integers(1))
+        of_block = pen.node("Expand", of_block, pen.integers(1, trained, 1))
+        mask = pen.node("Concat", of_prefix, of_block, axis=1)
+        at_canvas = pen.node("Expand", canvas, pen.size(recent, 0))
+        zero, end = pen.integers(0), pen.node("Add", window, pen.integers(trained))
+
+        def write(state: Value, new: Value) -> Value:
+            state = pen.write(state, pen.cut(new, zero, window, 2), first)
+            return pen.write(state, pen.cut(new, window, end, 2), at_canvas)
+
+        positions = pen.node("Concat", newest, masked, axis=1)
+        hidden, kept = _run(pen, drafter, given, embedded, positions, mask, write)
+        asked = pen.cut(hidden, window, pen.node("Add", window, given["block"]), 1)
+        return {"logits": pen.linear(asked, drafter.output_weight), **kept}
+
+    def feeds(
+        tokens: Tensor, length: Tensor, window: int, block: int, mask_slots: Tensor, cache: Cache, memory: Memory
+    ) -> Feeds:
+        first = (length - window).clamp(min=0)
+        newest = first[:, None] + torch.arange(window, device=tokens.device)
+        inputs = {"recent": tokens.gather(1, newest), "first": first, "length": length, "block": torch.tensor([block])}
+        return _feeds(inputs, block, mask_slots, cache, memory)
+
+    inputs = {"recent": (I64, ("rows", "window")), "first": (I64, ("rows",))}
+    return _drawing(drafter, feeds, inputs, draw)
+
+
+def draft_full(drafter: Drafter) -> Drawing:
+    """The whole canvas: twin of :func:`..drafter.draft_full`."""
+    trained = drafter.options.block
+
+    def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
+        canvas, length = given["canvas"], given["length"]
+        slots = pen.arange(pen.size(canvas, 1))
+        committed = pen.column(pen.node("Less", slots, pen.column(length)))
+        embedded = pen.node("Where", committed, _tokens(pen, drafter, canvas), given["mask_slots"])
+        seen = pen.arange(pen.size(given["keys"][0], 2))
+        ends = pen.column(pen.node("Add", length, pen.integer(trained)))
+        mask = pen.node("Unsqueeze", pen.node("Less", seen, ends), pen.integers(1))
+        mask = pen.node(
+            "Expand", mask, pen.node("Concat", pen.integers(1), pen.size(canvas, 1), pen.integers(1), axis=0)
+        )
+        start = pen.node("Mul", length, pen.integer(0))
+        positions = pen.node("Unsqueeze", slots, pen.integers(0))
+        hidden, kept = _run(
+            pen, drafter, given, embedded, positions, mask, lambda state, new: pen.write(state, new, start)
+        )
+        masked = pen.node("Add", pen.column(length), pen.arange(given["block"]))
+        asked = pen.node("GatherND", hidden, pen.column(masked), batch_dims=1)
+        return {"logits": pen.linear(asked, drafter.output_weight), **kept}
+
+    def feeds(
+        tokens: Tensor, length: Tensor, window: int, block: int, mask_slots: Tensor, cache: Cache, memory: Memory
+    ) -> Feeds:
+        canvas = F.pad(tokens, (0, mask_slots.shape[1] - tokens.shape[1]))
+        inputs = {"canvas": canvas, "length": length, "block": torch.tensor([block])}
+        return _feeds(inputs, block, mask_slots, cache, memory)
+
+    return _drawing(drafter, feeds, {"canvas": (I64, ("rows", "columns"))}, draw)
+
+
+def _feeds(inputs: dict[str, Tensor], block: int, mask_slots: Tensor, cache: Cache, memory: Memory) -> Feeds:
+    inputs |= {
+        "mask_slots": mask_slots,
+        "memory_keys": memory.keys,
+        "memory_values": memory.values,
+        "visible": memory.visible,
+    }
+    return Feeds(inputs, {"keys": cache.keys, "values": cache.values}, {"block": block})
+
+
+def _drawing(
+    drafter: Drafter,
+    feeds: Callable[..., Feeds],
+    inputs: Mapping[str, tuple[torch.dtype, tuple[str | int, ...]]],
+    draw: Callable[[Pen, Mapping[str, Value]], Mapping[str, Value]],
+) -> Drawing:
+    o = drafter.options
+    shape = (o.decoder_layers, o.heads, o.width // o.heads)
+    return Drawing(
+        modules=(drafter,),
+        feeds=feeds,
+        inputs={
+            **inputs,
+            "length": (I64, ("rows",)),
+            "block": (I64, (1,)),
+            "mask_slots": (F32, ("rows", "columns", o.width)),
+            **drawn.memory_inputs(*shape),
+        },
+        state=drawn.cache_state(*shape),
+        outputs={"logits": (F32, ("rows", "block", o.vocabulary))},
+        draw=draw,
+        result=lambda found, feeds: found["logits"],
+        layered=LAYERED,
+        settings=(o.prefix,),
+    )
+
+
+def _tokens(pen: Pen, drafter: Drafter, ids: Value) -> Value:
+    return pen.look_up(drafter.target_embedding.weight * drafter.scale, ids)
+
+
+def _run(
+    pen: Pen,
+    drafter: Drafter,
+    given: Mapping[str, Value],
+    embedded: Value,
+    positions: Value,
+    mask: Value,
+    write: Write,
+) -> tuple[Value, dict[str, list[Value]]]:
+    """Twin of :meth:`Drafter.run`; mask [rows, step, cache slots] bool."""
+    o = drafter.options
+    place = pen.look_up(drawn.position_table(drafter.target_positions), positions)
+    x = pen.node("Add", embedded, place)
+    seen = pen.additive(pen.node("Unsqueeze", mask, pen.integers(1)))
+    kept: dict[str, list[Value]] = {"keys": [], "values": []}
+
+    def see(number: int, queries: Value, keys: Value, values: Value) -> Value:
+        for name, new in (("keys", keys), ("values", values)):
+            kept[name].append(write(given[name][number], pen.split_heads(new, o.heads)))
+        return pen.attend(queries, kept["keys"][number], kept["values"][number], seen, o.heads)
+
+    read = drawn.reader(pen, given, o.heads, pen.size(x, 1))
+    for number, layer in enumerate(drafter.decoder_layers()):
+        if number and o.add_positions == "every":
+            x = pen.node("Add", x, place)
+        x = drawn.decoder_layer(pen, layer, number, x, see, read)
+    norm = drafter.decoder.norm
+    return (pen.norm(x, norm) if isinstance(norm, nn.LayerNorm) else x), kept
