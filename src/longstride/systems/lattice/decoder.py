@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longstride.contract import Decoder, Limits, OptionError, Runner, Session
+from longstride.contract import Decoder, Limits, OptionError, Runner, Session, Source
 from longstride.contract.signatures import signature
 from longstride.systems.lattice.candidates import CandidateSource
 from longstride.systems.lattice.length import LengthRegression
@@ -11,6 +11,8 @@ from longstride.systems.lattice.pipeline import LatticeOptions, Pipeline
 from longstride.systems.lattice.session import LatticeSession
 from longstride.systems.lattice.shared import SharedVocabulary
 from longstride.systems.lattice.tables import Tables
+from longstride.systems.lattice.viterbi import Paths
+from longstride.systems.lattice.window import Lattice
 
 
 class LatticeDecoder(Decoder):
@@ -52,6 +54,14 @@ class LatticeDecoder(Decoder):
     def pipeline(self, limits: Limits) -> Pipeline:
         """The stages one by one, for whoever wants to look between them."""
         return Pipeline(self._model, self._source, self._regression, self._runner, self.options, limits)
+
+    def lattices(self, source: Source, limits: Limits | None = None) -> tuple[Lattice, Paths]:
+        """The sentences' lattices with all their scores, and the best paths through them: to be looked at."""
+        pipeline = self.pipeline(limits or Limits())
+        sentences = pipeline.read(source)
+        encoded = pipeline.encode(sentences)
+        lattice = pipeline.score(sentences, encoded, pipeline.candidates(sentences, encoded))
+        return lattice, pipeline.search(lattice)
 
 
 def with_tables(model: Scorer, tables: Tables, runner: Runner, options: LatticeOptions) -> LatticeDecoder:
