@@ -21,6 +21,9 @@ from longstride.version import __version__
 
 COMMANDS = ("translate", "decoders", "train", "distill", "evaluate", "bench", "report", "export", "demo")
 
+GROUPS = ("lattice",)
+"""Commands that have commands of their own."""
+
 INTERRUPTED = 130
 """What shells give for a command ended by Ctrl-C."""
 
@@ -52,6 +55,8 @@ def _options(
 
 for _name in COMMANDS:
     app.command(_name)(getattr(importlib.import_module(f"longstride.cli.{_name}"), _name))
+for _name in GROUPS:
+    app.add_typer(importlib.import_module(f"longstride.cli.{_name}").app, name=_name)
 
 
 def main(arguments: list[str]) -> int:
