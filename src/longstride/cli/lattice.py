@@ -13,6 +13,7 @@ import typer
 
 from longstride import model_folder
 from longstride.cli.console import Bar, commit, out, say
+from longstride.cli.lattice_inspect import inspect
 from longstride.cli.options import Device, Model, Reference, Set, Source, open_model, settings
 from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.options import parse
@@ -33,7 +34,8 @@ TABLES = "tables"
 """The name and the kind of the part."""
 SIZES = "1,2,4,8,16,32,64,128,256"
 
-app = typer.Typer(help="Candidate tables for lattices.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Candidate tables, and a look into lattices.", no_args_is_help=True, rich_markup_mode=None)
+app.command()(inspect)
 
 
 @app.command()
