@@ -129,7 +129,7 @@ def test_devices_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cuda", "mps", "meta", "tpu", "", "cpu:3"):
         with pytest.raises(OptionError, match="device"):
             check_device(name)
-    with pytest.raises(OptionError, match="precision expects fp32, fp16, bf16 or fp64, found 'int3'"):
+    with pytest.raises(OptionError, match="precision expects fp32, fp16, bf16, fp64 or int8, found 'int3'"):
         make_runner("cpu", "int3")  # type: ignore[arg-type]
 
 

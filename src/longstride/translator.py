@@ -36,6 +36,7 @@ from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 
 BUNDLED = "bundled"
+RUNTIMES = ("eager", "onnx")
 LIMIT_NAMES = tuple(field.name for field in fields(Limits))
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
@@ -64,20 +65,51 @@ def load(
     precision: Precision = "fp32",
     runtime: str = "eager",
     drafter: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Translator:
-    """Open a model folder (or the one that comes with the package) for translating, with another folder's drafter."""
+    """Open a model folder (or the one that comes with the package) for translating, with another folder's drafter.
+
+    `threads` are those of the runtime onnx (default: all cores); `tell` hears what it could not do, and did eagerly.
+    """
     path = Path(str(resources.files("longstride") / "bundled")) if str(model) == BUNDLED else Path(model)
     other = ModelFolder(drafter) if drafter is not None else None
-    return Translator(ModelFolder(path), make_runner(device, precision, runtime), other)
+    return Translator(ModelFolder(path), make_runner(device, precision, runtime, threads, tell), other)
 
 
-def make_runner(device: str = "auto", precision: Precision = "fp32", runtime: str = "eager") -> Runner:
-    """A runner by name; `auto` takes a CUDA device where there is one."""
-    if runtime != "eager":
-        raise OptionError(f"There is no runtime {runtime!r} in this version; there is eager.")
-    if precision not in ("fp64", "fp32", "fp16", "bf16"):
-        raise OptionError(f"precision expects fp32, fp16, bf16 or fp64, found {precision!r}.")
+def make_runner(
+    device: str = "auto",
+    precision: Precision = "fp32",
+    runtime: str = "eager",
+    threads: int | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Runner:
+    """A runner by name; `auto` takes a CUDA device where there is one and the runtime can use it."""
+    if runtime not in RUNTIMES:
+        raise OptionError(f"There is no runtime {runtime!r} in this version; there are {' and '.join(RUNTIMES)}.")
+    if precision not in ("fp64", "fp32", "fp16", "bf16", "int8"):
+        raise OptionError(f"precision expects fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
+    if runtime == "onnx":
+        return _onnx_runner(device, precision, threads, tell or _warn)
+    if precision == "int8":
+        raise OptionError("precision int8 expects the runtime onnx, found eager.")
     return EagerRunner(check_device(device), precision)
+
+
+def _onnx_runner(device: str, precision: Precision, threads: int | None, tell: Callable[[str], None]) -> Runner:
+    if device != "auto" and check_device(device).type != "cpu":
+        raise OptionError(f"The runtime onnx expects the device cpu, found {device!r}.")
+    try:
+        from longstride.runtime.onnx_runner import OnnxRunner
+    except ImportError as error:
+        if precision not in ("fp32", "int8"):
+            raise OptionError(f"precision expects fp32 or int8 with the runtime onnx, found {precision!r}.") from None
+        tell(
+            "The runtime onnx expects the packages onnxruntime and onnx (pip install 'longstride[onnx]'), found no "
+            f"{error.name}: the model runs eagerly in fp32."
+        )
+        return EagerRunner("cpu", "fp32")
+    return OnnxRunner(precision, threads, tell)
 
 
 def check_device(name: str) -> torch.device:

@@ -24,6 +24,7 @@ from longstride.cli.options import (
     Runtime,
     Set,
     Source,
+    Threads,
     Workload,
     open_model,
     settings,
@@ -85,6 +86,7 @@ def bench(
     runtime: Runtime = "eager",
     precision: Precision = "fp32",
     device: Device = "auto",
+    threads: Threads = None,
     experiment: Experiment = None,
     workload: Workload = None,
 ) -> None:
@@ -100,7 +102,7 @@ def bench(
     pairs = list(read_parallel(source, reference))
     if drafter is not None and len(model) > 1:
         raise OptionError(f"--drafter expects one --model that it drafts for, found {len(model)}.")
-    translators = [open_model(one, runtime, precision, device, drafter) for one in model]
+    translators = [open_model(one, runtime, precision, device, drafter, threads) for one in model]
     _one_vocabulary(translators)
     others = read_peers(peers, translators[0])
     named = [name for name in baseline or () if name not in {one.name for one in others}]

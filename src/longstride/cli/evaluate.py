@@ -27,6 +27,7 @@ from longstride.cli.options import (
     Runtime,
     Set,
     Source,
+    Threads,
     Workload,
     open_model,
     settings,
@@ -59,6 +60,7 @@ def evaluate(
     runtime: Runtime = "eager",
     precision: Precision = "fp32",
     device: Device = "auto",
+    threads: Threads = None,
     batch: Annotated[int, typer.Option(min=1, help="Sentences decoded side by side.")] = 32,
     against: Annotated[
         Path | None,
@@ -100,7 +102,7 @@ def evaluate(
     entries = _entries(decoder, decoders)
     _check_output(output, several)
     read_records([record] if record is not None and record.exists() else [])  # refuse what is none of ours in time
-    translator = open_model(model, runtime, precision, device, drafter)
+    translator = open_model(model, runtime, precision, device, drafter, threads)
     line_up = _line_up(translator, decoder, entries, settings(set), name, output)
     rival = _rival(against, line_up, len(material.pairs), (runtime, precision, device))
     sources = translator.encode(material.sources, warn=lambda message: None)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
+from longstride.cli.console import say
 from longstride.contract import OptionError
 from longstride.contract.options import assignments
 from longstride.recipe import resolve
@@ -18,8 +20,9 @@ DrafterFolder = Annotated[
     str | None, typer.Option("--drafter", help="Model folder, or a run's, whose drafter is to draft for the model.")
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", help="An option as name=value; may be given several times.")]
-Runtime = Annotated[str, typer.Option(help="Carries the model calls out: eager.")]
-Precision = Annotated[str, typer.Option(help="fp32, fp16, bf16 or fp64.")]
+Runtime = Annotated[str, typer.Option(help="Carries the model calls out: eager, or onnx (processors, fast).")]
+Precision = Annotated[str, typer.Option(help="fp32, fp16, bf16 or fp64; with the runtime onnx fp32 or int8.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the processor to use (default: all cores).")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 
 
@@ -43,10 +46,24 @@ def open_model(
     precision: str = "fp32",
     device: str = "auto",
     drafter: str | None = None,
+    threads: int | None = None,
 ) -> Translator:
     """Load a model folder as the shared options say."""
-    if precision not in ("fp64", "fp32", "fp16", "bf16"):
-        raise OptionError(f"--precision expects fp32, fp16, bf16 or fp64, found {precision!r}.")
+    if precision not in ("fp64", "fp32", "fp16", "bf16", "int8"):
+        raise OptionError(f"--precision expects fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
+    if threads is not None:
+        torch.set_num_threads(threads)
     folder: str | Path = model if model == BUNDLED else resolve(model)
     other = resolve(drafter) if drafter is not None else None
-    return load(folder, runtime=runtime, precision=precision, device=device, drafter=other)  # type: ignore[arg-type]
+    translator = load(
+        folder,
+        runtime=runtime,
+        precision=precision,  # type: ignore[arg-type]
+        device=device,
+        drafter=other,
+        threads=threads,
+        tell=say,
+    )
+    if runtime != "eager":
+        say(f"Carried out by {translator.runner.describe()}.")
+    return translator

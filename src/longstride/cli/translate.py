@@ -19,6 +19,7 @@ from longstride.cli.options import (
     Precision,
     Runtime,
     Set,
+    Threads,
     open_model,
     settings,
 )
@@ -42,6 +43,7 @@ def translate(
     runtime: Runtime = "eager",
     precision: Precision = "fp32",
     device: Device = "auto",
+    threads: Threads = None,
     batch: Annotated[int, typer.Option(min=1, help="Sentences decoded side by side.")] = 32,
     trace: Annotated[Path | None, typer.Option(help="Write how each line came about, as JSON lines.")] = None,
     show_trace: Annotated[
@@ -50,7 +52,7 @@ def translate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line instead of plain text.")] = False,
 ) -> None:
     """Translate lines of text."""
-    translator = open_model(model, runtime, precision, device, drafter)
+    translator = open_model(model, runtime, precision, device, drafter, threads)
     options = settings(set)
     translator.decoder(decoder, **options)  # refuse bad options before reading anything
     lines = iter(read_lines(input) if input else decode_lines(sys.stdin.buffer, "standard input"))

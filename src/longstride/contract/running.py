@@ -89,6 +89,10 @@ class Runner(ABC):
         """The type that weights and activations have."""
         return DTYPES[self.precision]
 
+    def describe(self) -> str:
+        """How programs are carried out, in one phrase for a person."""
+        return f"{self.name} on {self.device}, {self.precision}"
+
     @abstractmethod
     def place(self, module: M) -> M:
         """Bring a module's weights to this runner's device and precision, ready for inference."""

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Hashable
 from typing import Any
 
+import onnxruntime
 import torch
 
 from longstride.contract import Drawing, Feeds, OptionError, Precision, Program, Runner
@@ -45,6 +46,11 @@ class OnnxRunner(Runner):
         self.processor = processor or this_processor()
         self._tell = tell or _warn
         self._graphs: dict[Hashable, OnnxGraph | None] = {}
+
+    def describe(self) -> str:
+        """``ONNX Runtime 1.31.1, int8 on 2 threads of aarch64 with int8 dot products (asimddp); ...``"""
+        processor = self.processor.describe() if self.precision == "int8" else self.processor.machine
+        return f"ONNX Runtime {onnxruntime.__version__}, {self.precision} on {self.threads} threads of {processor}"
 
     def place(self, module: M) -> M:
         """Bring weights here, in fp32: graphs quantize for themselves."""
