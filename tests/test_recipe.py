@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from torch import nn
 
 from longstride.cli.train import read_recipe
 from longstride.contract.options import as_dict, parse
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.recipe import Recipe, _objective, _plan, run
+from longstride.systems.lattice.tables import Tables, TablesOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
@@ -22,12 +24,18 @@ def test_there_are_recipes() -> None:
     assert {"copy.yaml", "reverse.yaml"} <= {path.name for path in RECIPES}
 
 
+def _base(vocabulary: int) -> dict[str, nn.Module]:
+    """Everything that any recipe may build on."""
+    tables = TablesOptions(vocabulary, vocabulary, "", "", entries=0, longest_source=1, longest_target=1)
+    return {"model": Transformer(TransformerOptions(vocabulary)), "tables": Tables(tables)}
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=[str(path.relative_to(ROOT / "recipes")) for path in RECIPES])
 def test_a_shipped_recipe_is_one(path: Path) -> None:
     recipe = read_recipe(path, {})
     kind, _ = _objective(recipe)
     with torch.device("meta"):
-        base = {"model": Transformer(TransformerOptions(recipe.data.vocabulary))} if kind.needs_base else {}
+        base = _base(recipe.data.vocabulary) if kind.needs_base else {}
         kind.model(_plan(recipe, recipe.data.vocabulary, base))
     assert recipe.name
     assert recipe.about, "expected a recipe to say what it is for"
