@@ -158,7 +158,7 @@ class PlaceProbe:
     moved: int
     """rows whose logits changed when they stood elsewhere in the table"""
     neighbours: int
-    """rows whose logits changed when all other rows held other sentences"""
+    """rows whose logits changed when half of the other rows held other sentences"""
     slots: int
     """slots, of rows * width, whose logits changed when they were first in their step instead of behind others"""
     largest: float

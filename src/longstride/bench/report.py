@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from longstride.bench import tables
+from longstride.bench.draft_tables import draft_sections
+from longstride.bench.exactness_tables import exactness_table
 from longstride.bench.plots import MARKER, Plot, marker, plots
 from longstride.bench.races import quality_groups, races, slug
 from longstride.bench.records import Distillation, Record, Training, write_whole
@@ -45,6 +47,10 @@ def sections(records: Sequence[Record]) -> dict[str, str]:
         found[f"quality/{slug(group[0].origin.experiment + ' ' + group[0].workload.name)}"] = tables.quality_table(
             group
         )
+    found.update({section.name: section.text for section in draft_sections(records)})
+    exactness = exactness_table(records)
+    if exactness:
+        found["exactness"] = exactness
     training = [record for record in records if isinstance(record, Training)]
     if training:
         found["training"] = tables.training_table(training)
@@ -100,7 +106,9 @@ def results_page(records: Sequence[Record]) -> str:
     for group in quality_groups(records):
         parts.append(f"## {group[0].origin.experiment}: quality on {group[0].workload.name}\n")
         parts.append(tables.quality_table(group))
-    for name, title in (("training", "Training"), ("distillation", "Distillation")):
+    for section in draft_sections(records):
+        parts += [f"## {section.title}\n", section.text]
+    for name, title in (("exactness", "Exactness"), ("training", "Training"), ("distillation", "Distillation")):
         if name in found:
             parts += [f"## {title}\n", found[name]]
     return "\n".join(parts)

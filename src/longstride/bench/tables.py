@@ -3,62 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from longstride.bench.races import Race, latest, speed_up
-from longstride.bench.records import (
-    Against,
-    Counts,
-    Distillation,
-    Equality,
-    Latency,
-    MemoryUse,
-    Origin,
-    Quality,
-    Training,
+from longstride.bench.cells import (
+    NOTHING,
+    Column,
+    difference_text,
+    equality_column,
+    markdown,
+    origin_note,
+    over,
+    paragraph,
+    score_names,
+    score_text,
+    signatures_note,
 )
+from longstride.bench.races import Race, latest, speed_up
+from longstride.bench.records import Counts, Distillation, Latency, MemoryUse, Quality, Training
 from longstride.bench.statistics import Ratio, per_second, summarise
-from longstride.tasks.score import Score
-
-NOTHING = "·"
-"""stands where a record does not say"""
 
 SAMPLED = " †"
 
 ACCEPTANCE_COLUMNS = 10
-
-Scored = Latency | Quality | Training
-
-
-@dataclass(frozen=True)
-class Column:
-    """A heading and a cell per row; a column without anything to say is left out of a table."""
-
-    heading: str
-    cells: Sequence[str]
-    numeric: bool = True
-
-    @property
-    def empty(self) -> bool:
-        """Whether no row has anything to say."""
-        return all(cell in ("", NOTHING) for cell in self.cells)
-
-
-def markdown(columns: Sequence[Column]) -> str:
-    """A Markdown table, padded so that its source is a table too."""
-    shown = [column for column in columns if not column.empty]
-    texts = [[_escaped(text) for text in (column.heading, *column.cells)] for column in shown]
-    widths = [max(3, *(len(text) for text in column)) for column in texts]
-    lines = []
-    for row in range(len(texts[0])):
-        cells = [
-            column[row].rjust(width) if told.numeric else column[row].ljust(width)
-            for told, column, width in zip(shown, texts, widths, strict=True)
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    rule = ["-" * (width - 1) + ":" if told.numeric else "-" * width for told, width in zip(shown, widths, strict=True)]
-    lines.insert(1, "| " + " | ".join(rule) + " |")
-    return "\n".join(lines) + "\n"
 
 
 def latency_table(race: Race) -> str:
@@ -93,15 +58,15 @@ def work_table(race: Race) -> str:
         *_other_scores(rows),
         Column("tokens/s", _tokens_per_second(rows)),
         *_count_columns([(record.counts, len(record.source_lengths)) for record in rows]),
-        _equality_column([record.equality for record in rows]),
+        equality_column([record.equality for record in rows]),
         Column("memory, MiB", [_memory(record.memory) for record in rows]),
     ]
     notes = [
         "Iterations and model calls per sentence; tokens without EOS unless said.",
         "Memory: the peak in one pass with all candidates loaded, in brackets what the pass itself took.",
-        _signatures(rows, leading=False),
+        signatures_note(rows, leading=False),
     ]
-    return markdown(columns) + "\n" + _paragraph(notes)
+    return markdown(columns) + "\n" + paragraph(notes)
 
 
 def summary_table(race: Race) -> str:
@@ -148,15 +113,15 @@ def quality_table(records: Sequence[Quality]) -> str:
         *_leading_score(records),
         *_other_scores(records),
         *_count_columns([(one.counts, len(one.sentences or ()) or one.workload.size) for one in records]),
-        _equality_column([record.equality for record in records]),
+        equality_column([record.equality for record in records]),
         Column("paper", [record.paper for record in records], numeric=False),
     ]
     sizes = sorted({record.workload.size for record in records})
     notes = [f"{records[0].workload.name}: {' or '.join(f'{size:,}' for size in sizes)} sentences."]
     notes += [_sample_note(one.candidate, len(one.sentences), 0) for one in records if one.sentences is not None]
-    notes += [_brackets(records), _signatures(records), _signatures(records, leading=False)]
-    notes += [_origin_note([record.origin for record in records])]
-    return markdown(columns) + "\n" + _paragraph(notes)
+    notes += [_brackets(records), signatures_note(records), signatures_note(records, leading=False)]
+    notes += [origin_note([record.origin for record in records])]
+    return markdown(columns) + "\n" + paragraph(notes)
 
 
 def training_table(records: Sequence[Training]) -> str:
@@ -172,12 +137,12 @@ def training_table(records: Sequence[Training]) -> str:
         Column("epochs", [NOTHING if record.epochs is None else f"{record.epochs:.1f}" for record in rows]),
         Column("minutes", [f"{record.minutes:.1f}" for record in rows]),
         Column("target tokens/s", [f"{record.tokens_per_second:,.0f}" for record in rows]),
-        *(Column(f"{name}, valid", [_score(record.scores, name) for record in rows]) for name in names),
+        *(Column(f"{name}, valid", [score_text(record.scores, name) for record in rows]) for name in names),
         Column("device", [record.origin.machine.device for record in rows], numeric=False),
         Column("paper", [record.paper for record in rows], numeric=False),
     ]
-    notes = [_signatures(rows), _signatures(rows, leading=False)]
-    return markdown(columns) + "\n" + _paragraph([*notes, _origin_note([record.origin for record in rows])])
+    notes = [signatures_note(rows), signatures_note(rows, leading=False)]
+    return markdown(columns) + "\n" + paragraph([*notes, origin_note([record.origin for record in rows])])
 
 
 def distillation_table(records: Sequence[Distillation]) -> str:
@@ -194,7 +159,7 @@ def distillation_table(records: Sequence[Distillation]) -> str:
         Column("device", [record.origin.machine.device for record in rows], numeric=False),
         Column("manifest", [f"`{record.manifest_hash[:12]}`" for record in rows], numeric=False),
     ]
-    return markdown(columns) + "\n" + _paragraph([_origin_note([record.origin for record in rows])])
+    return markdown(columns) + "\n" + paragraph([origin_note([record.origin for record in rows])])
 
 
 def _names(rows: Sequence[Latency] | Sequence[Quality]) -> Column:
@@ -215,27 +180,25 @@ def _head(rows: Sequence[Latency] | Sequence[Quality]) -> list[Column]:
     return columns
 
 
-def _score_names(rows: Sequence[Scored]) -> list[str]:
-    return list(dict.fromkeys(score.name for record in rows for score in record.scores))
-
-
 def _leading_score(rows: Sequence[Latency] | Sequence[Quality]) -> list[Column]:
     """The first score, and its difference from the first baseline."""
     columns = []
-    for name in _score_names(rows)[:1]:
-        columns.append(Column(name, [_score(record.scores, name) for record in rows]))
+    for name in score_names(rows)[:1]:
+        columns.append(Column(name, [score_text(record.scores, name) for record in rows]))
         # Where the baseline was assessed elsewhere, only the comparisons name it.
         named = [record.candidate for record in rows if record.role == "baseline"]
         named += [one.baseline for record in rows for one in record.against]
         for baseline in named[:1]:
-            columns.append(Column(f"{name} − {baseline}", [_difference(record.against, baseline) for record in rows]))
+            columns.append(
+                Column(f"{name} − {baseline}", [difference_text(record.against, baseline) for record in rows])
+            )
     return columns
 
 
 def _other_scores(rows: Sequence[Latency] | Sequence[Quality]) -> list[Column]:
     return [
-        Column("repetition, %" if name == "repetition" else name, [_score(record.scores, name) for record in rows])
-        for name in _score_names(rows)[1:]
+        Column("repetition, %" if name == "repetition" else name, [score_text(record.scores, name) for record in rows])
+        for name in score_names(rows)[1:]
     ]
 
 
@@ -251,18 +214,18 @@ def _count_columns(rows: Sequence[tuple[Counts | None, int]]) -> list[Column]:
 
     return [
         Column("iterations", cells(f"{one.iterations / size:.2f}" if one and size else None for one, size in rows)),
-        Column("tokens/iteration", cells(_over(one.tokens, one.iterations) if one else None for one, _ in rows)),
-        Column("with EOS", cells(_over(one.tokens_with_eos, one.iterations) if one else None for one, _ in rows)),
+        Column("tokens/iteration", cells(over(one.tokens, one.iterations) if one else None for one, _ in rows)),
+        Column("with EOS", cells(over(one.tokens_with_eos, one.iterations) if one else None for one, _ in rows)),
+        Column("mean block", cells(_mean_block(one) for one, _ in rows)),
         Column("model calls", cells(f"{one.calls / size:.2f}" if one and size else None for one, size in rows)),
     ]
 
 
-def _equality_column(rows: Sequence[Equality | None]) -> Column:
-    reference = next((one.reference for one in rows if one), "")
-    cells = [
-        f"{one.differing:,} of {one.compared:,}" if one and one.reference == reference else NOTHING for one in rows
-    ]
-    return Column(f"differ from {reference}", cells)
+def _mean_block(counts: Counts | None) -> str | None:
+    """Tokens per iteration that had a draft to verify; nothing where nothing was drafted."""
+    if counts is None or not counts.drafted or counts.mean_block is None:
+        return None
+    return f"{counts.mean_block:.2f}"
 
 
 def _race_notes(race: Race) -> str:
@@ -288,42 +251,17 @@ def _race_notes(race: Race) -> str:
     for heading, values in (("precision", {one.precision for one in rows}), ("runtime", {one.runtime for one in rows})):
         if len(values) == 1:
             notes.append(f"{heading.capitalize()}: {values.pop()}.")
-    notes += [_brackets(rows), _signatures(rows), _origin_note([race.origin])]
-    return _paragraph(notes)
+    notes += [_brackets(rows), signatures_note(rows), origin_note([race.origin])]
+    return paragraph(notes)
 
 
 def _brackets(rows: Sequence[Latency] | Sequence[Quality]) -> str:
     return "In brackets: 95 % intervals over resampled sentences." if any(record.against for record in rows) else ""
 
 
-def _signatures(rows: Sequence[Scored], leading: bool = True) -> str:
-    """The signatures of the first score, or of all the others."""
-    names = _score_names(rows)[:1] if leading else _score_names(rows)[1:]
-    scores = [score for record in rows for score in record.scores if score.name in names]
-    told = dict.fromkeys(f"{score.name}: `{score.signature}`" for score in scores)
-    return ". ".join(told) + ("." if told else "")
-
-
 def _sample_note(name: str, sentences: int, passes: int) -> str:
     timed = f", {passes} {'pass' if passes == 1 else 'passes'}" if passes else ""
     return f"† {name}: on a fixed sample of {sentences:,} sentences{timed}; ratios to it are over those."
-
-
-def _origin_note(origins: Sequence[Origin]) -> str:
-    told = []
-    for origin in origins:
-        machine = origin.machine
-        changes = " with uncommitted changes" if origin.dirty else ""
-        cpu = f" ({machine.cpu})" if machine.cpu and machine.cpu != machine.device else ""
-        told.append(
-            f"{machine.device}{cpu}, {machine.threads} CPU threads, PyTorch {machine.torch}, "
-            f"Longstride {origin.version}, commit {origin.commit[:10]}{changes}, {origin.date[:10]}."
-        )
-    return " ".join(dict.fromkeys(told))
-
-
-def _paragraph(notes: Sequence[str]) -> str:
-    return " ".join(note for note in notes if note) + "\n"
 
 
 def _ms(microseconds: float) -> str:
@@ -334,33 +272,8 @@ def _ratio(ratio: Ratio | None) -> str:
     return NOTHING if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
-def _difference(against: Sequence[Against], baseline: str) -> str:
-    for one in against:
-        if one.baseline == baseline:
-            found = one.comparison
-            return f"{_signed(found.difference)} ({_signed(found.low)} to {_signed(found.high)})"
-    return NOTHING
-
-
-def _signed(value: float) -> str:
-    text = f"{value:+.2f}"
-    return "0.00" if text in ("+0.00", "-0.00") else text.replace("-", "−")
-
-
-def _score(scores: Sequence[Score], name: str) -> str:
-    return next((f"{score.value:.2f}" for score in scores if score.name == name), NOTHING)
-
-
-def _over(amount: int, number: int) -> str | None:
-    return f"{amount / number:.2f}" if number else None
-
-
 def _memory(memory: MemoryUse) -> str:
     for held, peak in ((memory.device_held, memory.device_peak), (memory.host_held, memory.host_peak)):
         if peak is not None:
             return f"{peak / 2**20:,.0f} (+{max(0, peak - (held or 0)) / 2**20:,.0f})"
     return NOTHING
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
