@@ -11,7 +11,13 @@
        3 iterations, 2.33 tokens each; 5 of 11 drafted tokens stood
 
 What stands below each other is the same place of the output. The bifurcation is where the draft and the verifier part:
-in colour on a terminal, marked below elsewhere. Iterations without a draft are put together, a bar between two.
+in colour on a terminal, marked below elsewhere. Iterations without a draft are put together, a bar between two, unless
+they write from several ends: then each shows the sentence as far as it stands, so that one can watch it close.
+
+       1  written   He ·    ·  ·      ·         .
+       2  written   He went ·  ·      yesterday .
+       3  written   He went to school yesterday .
+       4  written   He went to school yesterday . </s>
 """
 
 from __future__ import annotations
@@ -27,7 +33,7 @@ from rich.console import Console
 from rich.text import Text
 
 from longstride.bench.assessment import count
-from longstride.contract import Event, Trace
+from longstride.contract import EOS, Event, Trace
 from longstride.translator import Translation, Translator
 
 Pieces = Callable[[Sequence[int]], list[str]]
@@ -98,6 +104,9 @@ class TraceTeller:
 
 def sentence_rows(trace: Trace, pieces: Pieces, width: int, coloured: bool) -> Iterator[Text]:
     """The iterations of one sentence, in rows of at most `width` columns where pieces allow."""
+    if _from_several_ends(trace):
+        yield from _closing_rows(trace, pieces, width)
+        return
     number = 1
     for has_draft, group in groupby(trace.events, key=lambda event: event.drafted > 0):
         events = list(group)
@@ -165,6 +174,41 @@ def _undrafted_rows(number: int, events: Sequence[Event], pieces: Pieces, width:
             text.append(cell.verified, cell.verified_style).append(" ")
         yield _row(gutter, "written", text)
         gutter = " " * len(gutter)
+
+
+def _from_several_ends(trace: Trace) -> bool:
+    """Whether a finished sentence was written in another order than from left to right."""
+    ended = any(EOS in event.ids for event in trace.events)
+    return ended and not trace.drafted and not all(all(_in_order(event)) for event in trace.events)
+
+
+def _closing_rows(trace: Trace, pieces: Pieces, width: int) -> Iterator[Text]:
+    """The sentence as far as it stands after each iteration, its new tokens in bold, dots where there is none yet.
+
+    Of a sentence that needs several rows only those are shown in which something is new.
+    """
+    cells: dict[int, Cell] = {}
+    for event in trace.events:
+        names = zip(event.positions, pieces(event.ids), strict=True)
+        cells |= {place: Cell(verified=name) for place, name in names}
+    places = iter(sorted(cells))
+    room = width - LONG - len("verified  ")
+    bands = [[next(places) for _ in row] for row in _bands([cells[place] for place in sorted(cells)], room)]
+    stands: set[int] = set()
+    for number, event in enumerate(trace.events, 1):
+        stands |= set(event.positions)
+        gutter = f"{number:>{SHORT + 1}}".ljust(LONG - 2)
+        for band in bands:
+            if not set(band) & set(event.positions):
+                continue
+            text = Text()
+            for place in band:
+                name = cells[place].verified if place in stands else "·"
+                if place in stands or max(stands) > place:
+                    style = COMMITTED if place in event.positions else "" if place in stands else UNREAD
+                    text.append(_padded(name, cells[place].width), style).append(" ")
+            yield _row(gutter, "written", text)
+            gutter = " " * len(gutter)
 
 
 def _in_order(event: Event) -> list[bool]:

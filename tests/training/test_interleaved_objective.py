@@ -1,0 +1,170 @@
+"""Interleaved training: the ordinary loss on reordered targets, warm starts, students, the road to a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import longstride
+from longstride.contract import EOS, PAD, START, OptionError
+from longstride.contract.options import parse
+from longstride.recipe import Recipe, run
+from longstride.registry import OBJECTIVES, Plan
+from longstride.systems.autoregressive.objective import AutoregressiveObjective, AutoregressiveObjectiveOptions
+from longstride.systems.interleaved.model import InterleavedModel
+from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
+from tests.decoding.interleaved import VARIANTS, in_order, tiny_interleaved
+from tests.training.test_drafter_objective import make_batch
+
+LENGTHS = st.lists(st.integers(1, 19), min_size=1, max_size=4)
+RNG = torch.Generator()
+
+
+def objective(smoothing: float = 0.0) -> InterleavedObjective:
+    return InterleavedObjective(InterleavedObjectiveOptions(smoothing))
+
+
+@settings(max_examples=25, deadline=None)
+@given(lengths=LENGTHS, variant=st.sampled_from(VARIANTS), seed=st.integers(0, 1000))
+def test_the_loss_is_the_sum_over_words_in_the_order_of_writing(lengths, variant, seed):
+    """Row by row, unpadded, with the order found by gathering directions instead of by arithmetic."""
+    model = tiny_interleaved(seed, variant)
+    batch = make_batch(lengths, [length + 1 for length in lengths], seed)
+    prepared = objective().prepare(batch, RNG)
+    found = objective().loss(model, prepared)
+    expected = 0.0
+    step = model.options.step
+    for row, length in enumerate(lengths):
+        words = batch.target[row, : length - 1].tolist()
+        slots = in_order(list(range(len(words))), model.options)  # position -> slot
+        written = [word for _, word in sorted(zip(slots, words, strict=True))] + [EOS]
+        inputs = ([START] * step + written)[: len(written)]
+        memory = model.model.encode(batch.source[row : row + 1, : batch.source_lengths[row]], None)
+        # The last step is whole when it is decoded: what it reads is there, whatever it then predicts.
+        more = -len(inputs) % step
+        inputs = ([START] * step + written)[: len(inputs) + more]
+        inputs += [PAD] * (len(written) + more - len(inputs))
+        scores = model.model.logits(model.decode(torch.tensor([inputs]), memory, None))[0].log_softmax(-1)
+        expected -= float(sum(scores[slot, word] for slot, word in enumerate(written)))
+    assert float(found.total) == pytest.approx(expected, abs=1e-8)
+    assert float(found.figures["nll"]) == pytest.approx(expected, abs=1e-8)
+    assert prepared.tokens == sum(lengths)
+
+
+@settings(max_examples=15, deadline=None)
+@given(lengths=LENGTHS, seed=st.integers(0, 1000), smoothing=st.sampled_from([0.0, 0.1]))
+def test_one_direction_and_one_word_have_the_ordinary_loss(lengths, seed, smoothing):
+    model = tiny_interleaved(seed, {"h": 1, "c": 1})
+    batch = make_batch(lengths, lengths, seed)
+    ordinary = AutoregressiveObjective(AutoregressiveObjectiveOptions(smoothing))
+    expected = ordinary.loss(model.model, ordinary.prepare(batch, RNG))
+    found = objective(smoothing).loss(model, objective(smoothing).prepare(batch, RNG))
+    assert float(found.total) == pytest.approx(float(expected.total), abs=1e-8)
+    assert float(found.figures["nll"]) == pytest.approx(float(expected.figures["nll"]), abs=1e-8)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_every_weight_is_trained(variant):
+    model = tiny_interleaved(0, variant).requires_grad_(True)
+    batch = make_batch([9, 14], [5, 5])
+    objective(0.1).loss(model, objective(0.1).prepare(batch, RNG)).total.backward()
+    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
+
+
+def test_smoothing_is_checked():
+    with pytest.raises(OptionError, match="label_smoothing expects 0 to below 1, found 1"):
+        InterleavedObjectiveOptions(1.0)
+
+
+def plan(settings: dict[str, Any]) -> InterleavedModel:
+    small = {"width": 16, "feed_forward": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    return OBJECTIVES["interleaved"].model(Plan({**small, **settings}, 11, {}, "here, model"))
+
+
+def test_the_registry_builds_what_the_recipe_says():
+    kind = OBJECTIVES["interleaved"]
+    model = plan({"interleaving": {"h": "4", "c": "2"}})
+    assert (model.options.h, model.options.c, model.options.step, model.options.width) == (4, 2, 8, 16)
+    assert set(kind.parts(model)) == {"model", "interleaving"}
+    assert kind.offered(model) == ("interleaved",)
+    assert plan({}).options.h == 2
+    assert kind.offered(plan({"interleaving": {"h": 1}})) == ("interleaved", "greedy", "beam")
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"h": 3}, "here, model, interleaving: h expects 1, 2 or an even number of directions, found 3."),
+        ({"c": 0}, "here, model, interleaving: c expects 1 or more"),
+        ({"k": 2}, "there is no option 'k'"),
+        ({"width": 16}, "interleaving expects options such as h and c, not the width"),
+        (2, "interleaving expects options such as h and c, not the width, found 2."),
+    ],
+)
+def test_bad_recipes_are_refused(settings, told):
+    with pytest.raises(OptionError) as refused:
+        plan({"interleaving": settings})
+    assert told in str(refused.value)
+
+
+def recipe(name: str, model: dict[str, Any], kind: str, **more: Any) -> Recipe:
+    settings = {
+        "name": name,
+        "data": {
+            "task": "copy",
+            "pairs": 60,
+            "valid_pairs": 5,
+            "tokenizer_kind": "words",
+            "vocabulary": 40,
+            "batches": {"tokens": 128},
+            **more.pop("data", {}),
+        },
+        "model": {"width": 8, "feed_forward": 8, "heads": 1, "encoder_layers": 1, "decoder_layers": 2, **model},
+        "objective": {"kind": kind},
+        "training": {"steps": 2, **more.pop("training", {})},
+        "validation": {"metric": "exact", "sentences": 5},
+        **more,
+    }
+    return parse(Recipe, settings)
+
+
+def test_a_warm_start_takes_an_ordinary_transformers_weights(tmp_path: Path) -> None:
+    teacher = run(recipe("teacher", {}, "autoregressive"), tmp_path / "teacher")
+    assert teacher.model is not None
+    still = {"steps": 1, "schedule": {"kind": "linear", "peak": 1e-30, "warmup": 1}}  # changes no weight
+    tokenizer = {"tokenizer": str(teacher.model / "tokenizer.model")}
+
+    def begun(name: str, **model: Any) -> Path:
+        chosen = recipe(name, model, "interleaved", warm_start=str(teacher.model), training=still, data=tokenizer)
+        outcome = run(chosen, tmp_path / name)
+        assert outcome.model is not None
+        return outcome.model
+
+    lines = ["a b c", "d", "e f g h"]
+    expected = longstride.load(teacher.model, device="cpu").translate(lines)
+    same = longstride.load(begun("same", interleaving={"h": 1, "c": 1}), device="cpu")
+    assert same.decoders == ["interleaved", "greedy", "beam"]
+    for decoder in ("interleaved", "greedy"):
+        assert [one.tokens for one in same.translate(lines, decoder)] == [one.tokens for one in expected]
+
+    given = longstride.load(teacher.model, device="cpu").part("model").state_dict()
+    for name, changes in {
+        "ib": {"interleaving": {"h": 2, "c": 2}},
+        "im": {"interleaving": {"h": 4, "start": "learned"}},
+        "student": {"decoder_layers": 1},
+    }.items():
+        folder = begun(name, **changes)
+        translator = longstride.load(folder, device="cpu")
+        assert translator.decoders == ["interleaved"]
+        found = translator.part("model").state_dict()
+        assert all(torch.equal(weight, given[key]) for key, weight in found.items())
+        one = translator.translate(lines, width=3, trace=True, max_length=9)
+        assert [line.trace.replay() for line in one if line.trace] == [list(line.tokens) for line in one]
+        assert {key for key in given if key.startswith("decoder.layers.1.")} <= set(found) or name == "student"
+    with pytest.raises(OptionError, match="h expects 2, which the model was trained with, found 4"):
+        longstride.load(tmp_path / "ib" / "model", device="cpu").decoder("interleaved", h=4)
