@@ -66,3 +66,15 @@ def test_best_path_through_each_state(columns, states, seed, forbidden):
         for column, state in enumerate(path):
             expected[column, state] = max(expected[column, state], score)
     torch.testing.assert_close(best_through(first, edges)[0], expected)
+
+
+def test_ties_do_not_make_one_path_two():
+    """All paths score alike: the n best are still n different ones."""
+    paths = viterbi(torch.zeros(1, 3), torch.zeros(1, 3, 3, 3), 40)
+    assert len({tuple(path) for path in paths.states[0].tolist()}) == 40
+
+
+def test_fewer_paths_than_asked_for():
+    paths = viterbi(torch.zeros(1, 1), torch.zeros(1, 2, 1, 1), 3)
+    assert paths.scores.tolist() == [[0.0, -float("inf"), -float("inf")]]
+    assert paths.states.tolist() == [[[0, 0, 0]] * 3]

@@ -28,6 +28,8 @@ def viterbi(first: Tensor, edges: Tensor, n: int = 1) -> Paths:
 
     first [rows, states]; edges [rows, columns - 1, states, states], from the earlier column's state to the later one's.
     """
+    if n == 1:
+        return _best_path(first, edges)
     best = first[:, None, :]  # [rows, kept, states]: the scores of the best paths that end in each state
     came_from = []
     for column in range(edges.shape[1]):
@@ -41,6 +43,21 @@ def viterbi(first: Tensor, edges: Tensor, n: int = 1) -> Paths:
         kept, state = place // first.shape[1], place % first.shape[1]
         found.append(state)
     return _filled(Paths(torch.stack(found[::-1], dim=-1), scores), n)
+
+
+def _best_path(first: Tensor, edges: Tensor) -> Paths:
+    """The same for a single path, in the fewest operations per column: a sum, a maximum and a step back."""
+    best = first
+    came_from = []
+    for column in range(edges.shape[1]):
+        best, pointers = (best[:, :, None] + edges[:, column]).max(dim=1)
+        came_from.append(pointers)
+    score, state = best.max(dim=1, keepdim=True)
+    found = [state]
+    for pointers in reversed(came_from):
+        state = pointers.gather(1, state)
+        found.append(state)
+    return Paths(torch.stack(found[::-1], dim=-1), score)
 
 
 def viterbi_triples(first: Tensor, second: Tensor, triples: Tensor, n: int = 1) -> Paths:
