@@ -44,7 +44,7 @@ def words_of(side: Side) -> Words:
     """One side of a corpus without EOS."""
     keep = np.ones(len(side.ids), bool)
     keep[side.offsets[1:] - 1] = False
-    return Words(side.ids[keep].astype(np.int64), side.offsets - np.arange(len(side.offsets)))
+    return Words(side.ids[keep], side.offsets - np.arange(len(side.offsets)))
 
 
 def learn(

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,8 +62,8 @@ class AlignerOptions:
 class Words:
     """Sentences without EOS, end to end."""
 
-    ids: Integers
-    """[words]"""
+    ids: npt.NDArray[Any]
+    """[words] whole numbers of any width"""
     offsets: Integers
     """[sentences + 1]"""
 
@@ -134,9 +135,9 @@ class _Blocks:
     def __init__(self, source: Words, target: Words, device: torch.device) -> None:
         self.device = device
         self._source, self._target = source, target
-        seen_source, self._rows = np.unique(source.ids, return_inverse=True)
-        seen_target, self._columns = np.unique(target.ids, return_inverse=True)
-        self.shape = (len(seen_source) + 1, len(seen_target))
+        rows, self._rows = _numbered(source.ids)
+        columns, self._columns = _numbered(target.ids)
+        self.shape = (rows + 1, columns)
         self.lengths = np.diff(source.offsets), np.diff(target.offsets)
         self.words = len(target.ids)
 
@@ -158,10 +159,18 @@ class _Blocks:
             rows = max(1, CELLS // ((n + 1) * m))
             for first in range(0, len(group), rows):
                 pairs = group[first : first + rows]
-                chosen = self._rows[self._source.offsets[pairs][:, None] + np.arange(n)] + 1
-                chosen = np.concatenate([np.zeros((len(pairs), 1), np.int64), chosen], 1)
-                columns = self._columns[self._target.offsets[pairs][:, None] + np.arange(m)]
+                chosen = np.zeros((len(pairs), n + 1), np.int64)
+                chosen[:, 1:] = self._rows[self._source.offsets[pairs][:, None] + np.arange(n)] + 1
+                columns = self._columns[self._target.offsets[pairs][:, None] + np.arange(m)].astype(np.int64)
                 yield _Block(pairs, torch.from_numpy(chosen).to(self.device), torch.from_numpy(columns).to(self.device))
+
+
+def _numbered(ids: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.int32]]:
+    """How many different ids there are, and each word by the number of its id among them."""
+    seen = np.unique(ids)
+    numbers = np.zeros(int(seen.max(initial=0)) + 1, np.int32)
+    numbers[seen] = np.arange(len(seen))
+    return len(seen), numbers[ids]
 
 
 class _Model:
