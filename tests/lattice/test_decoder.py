@@ -15,6 +15,7 @@ from longstride.systems.lattice import pipeline
 from longstride.systems.lattice.decoder import LatticeDecoder
 from longstride.systems.lattice.length import LengthRegression
 from longstride.systems.lattice.model import Scorer
+from longstride.systems.lattice.pipeline import LatticeOptions
 from tests.lattice.models import FakeSource, decoder, tiny_scorer
 from tests.models import random_source
 
@@ -156,3 +157,19 @@ def test_single_precision():
     model = runner.place(tiny_scorer(0, torch.float32))
     found = LatticeDecoder(model, FakeSource(), LengthRegression(), runner).decode(random_source(2, 4))
     assert all(found.tokens)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("options", [{}, {"search": "scan"}, {"order": 3}, {"normalise": "candidates"}])
+def test_on_a_gpu(precision, options):
+    """What a search there finds scores what a search here in double precision finds, as far as the precision goes."""
+    source = random_source(6, 9)
+    runner = EagerRunner("cuda:0", precision)
+    model = runner.place(tiny_scorer(0))
+    chosen = LatticeOptions(candidates=4, **options)
+    there = LatticeDecoder(model, FakeSource(), LengthRegression(), runner, chosen).decode(source)
+    here = decoder(tiny_scorer(0), **options).decode(source)
+    tolerance = 1e-3 if precision == "fp32" else 1.0
+    assert there.scores == pytest.approx(here.scores, abs=tolerance, rel=1e-4 if precision == "fp32" else 0.1)

@@ -84,7 +84,7 @@ def test_translates(road):
     for options in ({}, {"search": "scan"}, {"order": 3}, {"construction": "shared"}, {"construction": "model"}):
         found = translator.translate(sources, **{"candidates": 16, **options})
         right = sum(one.text == other for one, other in zip(found, targets, strict=True))
-        assert right > 30, options
+        assert right > 25, options
     assert translator.translate(["", "A A"], trace=True)[0].text == ""
 
 
