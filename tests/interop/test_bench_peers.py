@@ -62,7 +62,8 @@ def test_peers_race_with_ours_and_say_how(run: Run, model: Path, pairs: list[Any
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (["--peers", "marian"], "--peers expects hf or ctranslate2, separated by commas, found 'marian'"),
+        (["--peers", "marian"], "--peers expects hf, ctranslate2, hf-compiled or several"),
+        (["--peers", "hf-compiled"], "--device expects cuda, found cpu"),
         (["--peers", "hf", "--sample", "ctranslate2=3"], "--sample expects a decoder of the line-up"),
         (["--peers", "hf", "--baseline", "ctranslate2 int8 greedy"], "--baseline expects one of greedy, beam"),
     ],

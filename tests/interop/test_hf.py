@@ -62,6 +62,19 @@ def test_greedy_gives_the_same_ids(make_translator: MakeTranslator, empty: Path,
         assert peer.decode(source, limits, capacity=5).tokens == expected
 
 
+def test_its_static_cache_gives_the_same_ids(make_translator: MakeTranslator, empty: Path) -> None:
+    """On a processor nothing is compiled, but what is fed and what comes out is the same as where it is."""
+    translator = make_translator(1)
+    export_hf(translator, empty)
+    peer = open_peer("hf-compiled", empty, translator)
+    assert peer.name == "hf-compiled"
+    source = random_source(6, 8, 13, seed=1)
+    for row in range(6):
+        one = source.slice(row, row + 1)
+        decoder, limits = translator.decoder("greedy", max_length=12)
+        assert peer.decode(one, limits).tokens == decoder.decode(one, limits).tokens
+
+
 def test_beam_search_mostly_gives_the_same_ids(make_translator: MakeTranslator, empty: Path) -> None:
     """The searches end by different rules, so some outputs may differ; the models do not."""
     translator = make_translator(1)

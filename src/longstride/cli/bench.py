@@ -78,7 +78,7 @@ def bench(
     peers: Annotated[
         str | None,
         typer.Option(
-            help="Other libraries on the first model's weights: hf, ctranslate2 or both, separated by a comma; "
+            help="Other libraries on the first model's weights, separated by commas: hf, hf-compiled, ctranslate2; "
             "those that are slow decode a sample of 200 sentences once."
         ),
     ] = None,

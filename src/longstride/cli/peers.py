@@ -19,7 +19,7 @@ from longstride.cli.provenance import model_tag
 from longstride.contract import Limits, OptionError
 from longstride.interop.ctranslate2 import write_ctranslate2
 from longstride.interop.hf import write_marian
-from longstride.interop.peers import PEERS, Peer, PeerOptions, open_peer
+from longstride.interop.peers import BUCKET, COMPILED, PEERS, Peer, PeerOptions, open_peer
 from longstride.interop.subject import subject_of
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
@@ -45,7 +45,12 @@ class PeerEntry:
     @property
     def slow(self) -> bool:
         """Whether it decodes a sample only."""
-        return self.peer == "hf" or self.search == "beam"
+        return self.peer != "ctranslate2" or self.search == "beam"
+
+    @property
+    def library(self) -> str:
+        """Who writes and reads its folder."""
+        return "hf" if self.peer == COMPILED else self.peer
 
 
 def read_peers(text: str | None, translator: Translator) -> list[PeerEntry]:
@@ -53,14 +58,22 @@ def read_peers(text: str | None, translator: Translator) -> list[PeerEntry]:
     if text is None:
         return []
     entries: list[PeerEntry] = []
+    known = (*PEERS, COMPILED)
+    device = translator.runner.device.type
     for name in (part.strip() for part in text.split(",")):
-        if name not in PEERS:
-            raise OptionError(f"--peers expects {' or '.join(PEERS)}, separated by commas, found {name!r}.")
-        if name == "ctranslate2" and translator.runner.device.type != "cpu":
-            raise OptionError("--peers ctranslate2 is compared on the processor and expects --device cpu.")
+        if name not in known:
+            raise OptionError(f"--peers expects {', '.join(known)} or several with commas between, found {name!r}.")
+        if name == "ctranslate2" and device != "cpu":
+            raise OptionError(
+                f"--peers ctranslate2 is compared on the processor: --device expects cpu, found {device}."
+            )
+        if name == COMPILED and device != "cuda":
+            raise OptionError(f"--peers {COMPILED} compiles for CUDA alone: --device expects cuda, found {device}.")
         precisions = ("fp32", "int8") if name == "ctranslate2" else (_precision_of(translator),)
         for precision in precisions:
-            entries += [PeerEntry(name, "greedy", precision), PeerEntry(name, "beam", precision)]
+            entries.append(PeerEntry(name, "greedy", precision))
+            if name != COMPILED:
+                entries.append(PeerEntry(name, "beam", precision))
     return list(dict.fromkeys(entries))
 
 
@@ -85,12 +98,12 @@ def peer_candidates(
     with tempfile.TemporaryDirectory(prefix="longstride-peers-") as temporary:
         for entry in entries:
             # transformers converts when it loads; CTranslate2 reads each precision from a folder of its own.
-            stored = "fp32" if entry.peer == "hf" else entry.precision
-            folder = folders.get((entry.peer, stored))
+            stored = "fp32" if entry.library == "hf" else entry.precision
+            folder = folders.get((entry.library, stored))
             if folder is None:
-                folder = folders[entry.peer, stored] = Path(temporary) / f"{entry.peer}-{stored}"
+                folder = folders[entry.library, stored] = Path(temporary) / f"{entry.library}-{stored}"
                 folder.mkdir()
-                if entry.peer == "hf":
+                if entry.library == "hf":
                     write_marian(subject, folder)
                 else:
                     write_ctranslate2(subject, folder, stored)
@@ -117,11 +130,11 @@ def _candidate(
         alike.limits,
         role="baseline" if baseline else "candidate",
         model=model_tag(translator),
-        device=str(translator.runner.device) if entry.peer == "hf" else "cpu",
+        device=str(translator.runner.device),
         precision=entry.precision,
         runtime=entry.peer,
         synchronize=alike.synchronize,
-        memory=alike.memory if entry.peer == "hf" else None,
+        memory=alike.memory,
         sample=sample,
         passes=1 if entry.slow else None,
         options={"width": peer.options.width, "strength": peer.options.strength},
@@ -131,7 +144,7 @@ def _candidate(
 
 def _notes(entry: PeerEntry, peer: Peer, limits: Limits, beam: BeamOptions) -> dict[str, Any]:
     """What a fair reader wants to know."""
-    library = "transformers" if entry.peer == "hf" else entry.peer
+    library = "transformers" if entry.library == "hf" else entry.library
     notes: dict[str, Any] = {
         "library": f"{library} {peer.version}",
         "weights": "ours, exported for this run",
@@ -146,6 +159,8 @@ def _notes(entry: PeerEntry, peer: Peer, limits: Limits, beam: BeamOptions) -> d
     if entry.peer == "ctranslate2":
         notes["clock"] += "; the library takes pieces, and looking them up is inside the clock"
         notes["weights"] += f", stored and computed in {entry.precision}"
+    elif entry.peer == COMPILED:
+        notes["cache"] = f"generate with its static cache, compiled; sources are padded to multiples of {BUCKET}"
     else:
         notes["cache"] = "generate with its own growing cache, not compiled"
     if entry.search == "beam":

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 
 from longstride.contract import (
     DTYPES,
     EOS,
     NEVER_GENERATED,
+    PAD,
     Decoded,
     Decoder,
     Hypothesis,
@@ -35,6 +37,13 @@ from longstride.interop.optional import package
 from longstride.translator import Translator
 
 PEERS = ("hf", "ctranslate2")
+"""Libraries, by the names that exports have too."""
+
+COMPILED = "hf-compiled"
+"""A peer that is the first library once more, compiled."""
+
+BUCKET = 32
+"""Where shapes are compiled, sources are padded to a multiple of this."""
 
 Rows = list[list[int]]
 
@@ -90,7 +99,11 @@ class Peer(Decoder):
 
 
 class HuggingFace(Peer):
-    """`generate` of transformers, with its cache, on a folder written by :mod:`longstride.interop.hf`."""
+    """`generate` of transformers, with its cache, on a folder written by :mod:`longstride.interop.hf`.
+
+    With `compiled` it is asked for its static cache, with which it compiles and captures the decoder's step on a CUDA
+    device; sources are then padded to a few lengths and outputs limited alike, so that few shapes are compiled.
+    """
 
     name = "hf"
 
@@ -100,6 +113,7 @@ class HuggingFace(Peer):
         options: PeerOptions | None = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        compiled: bool = False,
     ) -> None:
         transformers = package("transformers")
         self.options = options or PeerOptions()
@@ -109,22 +123,29 @@ class HuggingFace(Peer):
         with _without_bars(transformers.utils.logging):
             model = transformers.MarianMTModel.from_pretrained(folder, local_files_only=True, dtype=dtype)
         self._model = model.to(device).eval()
+        self._compiled = compiled
+        if compiled:
+            self.name = COMPILED
 
-    @torch.inference_mode()
     def _outputs(self, source: Source, limits: Limits, longest: Sequence[int]) -> Rows:
         device = self._model.device
-        visible = torch.arange(source.longest) < source.lengths[:, None]
         o = self.options
-        beam = {"length_penalty": o.strength} if o.width > 1 else {}
-        least = {"min_new_tokens": limits.min_length} if limits.min_length else {}
+        settings: dict[str, Any] = {"length_penalty": o.strength} if o.width > 1 else {}
+        if limits.min_length:
+            settings["min_new_tokens"] = limits.min_length
+        ids, most = source.ids, max(longest)
+        if self._compiled:
+            settings["cache_implementation"] = "static"
+            ids = F.pad(ids, (0, -source.longest % BUCKET), value=PAD)
+            most = limits.max_length
+        visible = torch.arange(ids.shape[1]) < source.lengths[:, None]
         found = self._model.generate(
-            input_ids=source.ids.to(device),
+            input_ids=ids.to(device),
             attention_mask=visible.long().to(device),
-            max_length=max(longest) + 2,  # the start symbol and EOS count
+            max_length=most + 2,  # the start symbol and EOS count
             num_beams=o.width,
             bad_words_ids=[[token] for token in _forbidden(limits)],
-            **beam,
-            **least,
+            **settings,
         )
         return [_until_end(row[1:]) for row in found.tolist()]
 
@@ -185,8 +206,9 @@ def open_peer(
     threads: int | None = None,
 ) -> Peer:
     """A peer by name, on a folder that was exported from this model, for the device that this model is on."""
-    if name == HuggingFace.name:
-        return HuggingFace(folder, options, translator.runner.device, DTYPES[precision])
+    if name in (HuggingFace.name, COMPILED):
+        device = translator.runner.device
+        return HuggingFace(folder, options, device, DTYPES[precision], compiled=name == COMPILED)
     if name == CTranslate2.name:
         source, target = (
             one.pieces(range(one.size)) for one in (translator.source_tokenizer, translator.target_tokenizer)
