@@ -51,7 +51,7 @@ def from_logits(logits: Tensor, k: int) -> Candidates:
 
 def filled(ids: Tensor, log_scores: Tensor, k: int) -> Candidates:
     """Candidates widened to k, with PAD wherever there is no score. Both: [rows, columns, at most k]."""
-    missing = k - ids.shape[-1]
-    ids = torch.nn.functional.pad(ids, (0, missing), value=PAD)
-    log_scores = torch.nn.functional.pad(log_scores, (0, missing), value=-torch.inf)
+    if missing := k - ids.shape[-1]:
+        ids = torch.nn.functional.pad(ids, (0, missing), value=PAD)
+        log_scores = torch.nn.functional.pad(log_scores, (0, missing), value=-torch.inf)
     return Candidates(ids.masked_fill(log_scores == -torch.inf, PAD), log_scores)

@@ -93,17 +93,19 @@ class Tables(nn.Module):
         return self.best(key, self.place_probabilities(lengths - 1, source.shape[1], columns), k)
 
     def place_probabilities(self, words: Tensor, width: int, columns: int) -> Tensor:
-        """P(a | S, t): [rows, columns, 1 + width] float64, "none" first, for sources of S = words [rows]."""
+        """P(a | S, t): [rows, columns, 1 + width] float64, "none" first; S is words [rows], all below width."""
         a = torch.arange(1 + width, device=words.device)
         t = torch.arange(columns, device=words.device)
-        inside = a <= words[:, None, None]
         longest, last = self.options.longest_source, self.options.longest_target - 1
-        row = words.clamp(max=longest)[:, None] * (last + 1) + t.clamp(max=last)
-        cell = row[:, :, None] * (longest + 1) + a.clamp(max=longest)
-        counts = self.places.view(-1)[cell] * inside
-        if width - 1 > longest or columns > last + 1:
+        if width <= longest and columns <= last + 1:  # places beyond S are 0 in the table
+            row = words[:, None] * (last + 1) + t
+            counts = self.places.view(-1)[row[:, :, None] * (longest + 1) + a]
+        else:
+            row = words.clamp(max=longest)[:, None] * (last + 1) + t.clamp(max=last)
+            counts = self.places.view(-1)[row[:, :, None] * (longest + 1) + a.clamp(max=longest)]
             counted = (words <= longest)[:, None] & (t <= last)
-            counts = torch.where(counted[:, :, None], counts, self._drifted(words, a, t) * inside)
+            counts = torch.where(counted[:, :, None], counts, self._drifted(words, a, t))
+            counts = counts.masked_fill(a > words[:, None, None], 0)
         weights = counts.double()
         return weights / weights.sum(-1, keepdim=True).clamp(min=1.0)
 
@@ -120,7 +122,8 @@ class Tables(nn.Module):
         scale = weight * ONE / self.total[key].clamp(min=1)
         kept = self.size[key].masked_fill(weight == 0, 0)
         entry = self.first[key].long()[..., None] + ranks
-        amounts = (self.counts[entry] * scale[..., None]).round().long().clamp(min=1)
+        # Rounded up, so that no word whose probability is not 0 is lost.
+        amounts = (self.counts[entry] * scale[..., None]).ceil().long()
         amounts = amounts.masked_fill(ranks >= kept[..., None], 0)
         return best_sums(self.words[entry].flatten(2), amounts.flatten(2), k)
 
@@ -132,7 +135,7 @@ def best_sums(words: Tensor, amounts: Tensor, k: int) -> Candidates:
     # A word's sum is what has come together at its last entry less what had at the last entry of the word before.
     last = nn.functional.pad(words[..., 1:] != words[..., :-1], (0, 1), value=True)
     before = nn.functional.pad((sums * last).cummax(-1).values[..., :-1], (1, 0))
-    ranked = (((sums - before) << ID_BITS) + (_LARGEST_ID - words.long())) * (last & (sums > before))
+    ranked = (((sums - before) << ID_BITS) + (_LARGEST_ID - words.long())) * last
     best = ranked.topk(min(k, ranked.shape[-1]), dim=-1).values
-    found = (best >> ID_BITS).double().div(ONE).log().float()
+    found = ((best >> ID_BITS).double() / ONE).log().float()  # a sum of 0 is no candidate: -inf
     return filled(_LARGEST_ID - (best & _LARGEST_ID), found, k)
