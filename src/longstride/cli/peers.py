@@ -6,6 +6,7 @@ the width that ours has. What a fair reader wants to know of each goes into its 
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ from longstride.interop.subject import subject_of
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 from longstride.translator import Translator
+
+RESTING = ("KMP_BLOCKTIME", "1")
+"""Threads of Intel's OpenMP, which CTranslate2 brings on x86, otherwise spin for 200 ms after a sentence and so take a
+core from whoever decodes next; read by the library when it is loaded."""
 
 SLOW_SAMPLE = 200
 """Sentences that a slow peer decodes, in one pass, unless told otherwise."""
@@ -90,6 +95,7 @@ def peer_candidates(
     """
     if not entries:
         return []
+    os.environ.setdefault(*RESTING)
     # From the folder itself: a runner may hold weights in another form.
     subject = subject_of(Translator(translator.folder, EagerRunner("cpu", "fp32")), "--peers")
     folders: dict[tuple[str, str], Path] = {}
@@ -159,6 +165,7 @@ def _notes(entry: PeerEntry, peer: Peer, limits: Limits, beam: BeamOptions) -> d
     if entry.peer == "ctranslate2":
         notes["clock"] += "; the library takes pieces, and looking them up is inside the clock"
         notes["weights"] += f", stored and computed in {entry.precision}"
+        notes["idle_threads"] = f"{RESTING[0]}={os.environ.get(RESTING[0], '')}"
     elif entry.peer == COMPILED:
         notes["cache"] = f"generate with its static cache, compiled; sources are padded to multiples of {BUCKET}"
     else:
