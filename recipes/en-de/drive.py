@@ -3,7 +3,8 @@
     python recipes/en-de/drive.py --work runs/en-de [--only teacher,distil] [--list]
 
 Expects data/en-de/{train,valid,test}.{en,de}.xz. Every stage prints its estimate before and its time after; what it
-made lies under --work: one folder per model, distilled/, records.jsonl, logs/. Estimates are minutes on one H200.
+made lies under --work: one folder per model, distilled/, outputs/, records.jsonl, logs/. Estimates are minutes on one
+H200. Where one model is scored in many settings, one process loads it once and runs through them all.
 """
 
 from __future__ import annotations
@@ -19,9 +20,32 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 DATA = Path("data/en-de")
+OUTPUTS = "outputs"
 SMALL = ("small", "small-6-2", "small-6-1")
 HEADS = ("frozen-original", "frozen-distilled", "fine-tuned")
 EVALUATED = ("teacher", "verifier", *SMALL)
+
+FROZEN_SIZES, TUNED_SIZES = (2, 4, 6, 8, 10), (2, 4, 6, 8)
+"""Block sizes decoded from the frozen heads (k=10) and the fine-tuned ones (k=8)."""
+SMALL_DRAFTERS = ("drafter-1", "drafter-2", "drafter-6", "drafter-own")
+BLOCKS = (10, 15, 20, 30)
+"""Block sizes beside drafter-6's own 25."""
+
+
+def heads_settings(sizes: Sequence[int], greedy: bool, variants: bool) -> list[str]:
+    """Table 1 of the blockwise paper: every k exactly; as variants top-2, top-3 and minimum blocks of 2 and 3 too."""
+    found = [*(["greedy"] if greedy else []), "blockwise:k=1", *(f"blockwise:k={k}" for k in sizes)]
+    if variants:
+        found += [f"blockwise:k={k};accept=top:{best}" for best in (2, 3) for k in sizes]
+        found += [f"blockwise:k={k};min_block={least}" for least in (2, 3) for k in sizes if k >= least]
+    return found
+
+
+def drafter_settings(sweep: bool) -> list[str]:
+    """GAD's Tables 1 and 3: both alone, exact, and GAD++ at the paper's two settings or over top-β and gap τ."""
+    loose = [(best, gap) for best in (3, 5) for gap in (1, 2, 3, 4, 5)] if sweep else [(3, 1), (5, 3)]
+    both = [f"draft-verify:accept=top:{best},gap:{gap}" for best, gap in loose]
+    return ["greedy", "beam", "draft", "draft-verify", *both]
 
 
 @dataclass(frozen=True)
@@ -38,10 +62,12 @@ def stages(work: Path, extra: Sequence[str], precision: str) -> list[Stage]:
     records = str(work / "records.jsonl")
     distilled = work / "distilled"
 
-    def train(recipe: str, *settings: str) -> tuple[str, ...]:
+    def train(recipe: str, *settings: str, name: str = "") -> tuple[str, ...]:
+        """Run a recipe; under another `name` where it is run with other settings too."""
         changes = [part for one in (*settings, *extra) for part in ("--set", one)]
+        changes += ["--set", f"name=en-de-{name}"] if name else []
         here = str(HERE / f"{recipe}.yaml")
-        return ("train", here, "-o", str(work / recipe), "--resume", "--record", records, *changes)
+        return ("train", here, "-o", str(work / (name or recipe)), "--resume", "--record", records, *changes)
 
     def distil(split: str, *more: str) -> tuple[str, ...]:
         return (
@@ -77,6 +103,21 @@ def stages(work: Path, extra: Sequence[str], precision: str) -> list[Stage]:
             *(part for one in settings for part in ("--set", one)),
             *("-o", str(work / f"{split}.{name.replace(', ', '.').replace(':', '-')}.txt")),
         )
+
+    def settings_of(model: str, split: str, experiment: str, settings: Sequence[str], *more: str) -> tuple[str, ...]:
+        """Score one model in many settings, in one process; one record and one file of outputs for each."""
+        source, reference = DATA / f"{split}.en.xz", DATA / f"{split}.de.xz"
+        made = work / OUTPUTS / f"{model}.{split}"
+        return (
+            *("evaluate", "-m", str(work / model), "-s", str(source), "-r", str(reference)),
+            *("--decoders", ",".join(settings), "--record", records, "--json"),
+            *("--experiment", experiment, "--workload", f"en-de {split}"),
+            *(more or ("--precision", precision, "--batch", "512", "-o", str(made))),
+        )
+
+    def exactness(model: str, decoder: str, kind: str) -> tuple[str, ...]:
+        how = ("--exactness", "--precision", kind, "--batch", "256")
+        return settings_of(model, "test", "en-de exactness", [decoder], *how)
 
     learnt = (
         f"data.train_source={distilled / 'train' / 'train.src'}",
@@ -116,14 +157,65 @@ def stages(work: Path, extra: Sequence[str], precision: str) -> list[Stage]:
         Stage("drafter", 8.0, (train("drafter-shared", *learnt, *distilled_valid, verifier),)),
         Stage(
             "evaluate-drafts",
-            2.0,
+            6.0,
             (
-                *(evaluate(f"blockwise-{kind}", "blockwise", "test") for kind in HEADS),
-                evaluate("blockwise-fine-tuned", "blockwise", "test", "accept=top:2"),
-                evaluate("drafter-shared", "draft-verify", "test"),
-                evaluate("drafter-shared", "draft-verify", "test", "accept=top:3,gap:1.0"),
-                evaluate("drafter-shared", "draft-verify", "test", "accept=top:5,gap:3.0"),
-                evaluate("drafter-shared", "draft", "test"),
+                *(
+                    settings_of(f"blockwise-{kind}", split, "en-de blockwise", settings)
+                    for split in ("valid", "test")
+                    for kind, settings in (
+                        ("frozen-original", heads_settings(FROZEN_SIZES, True, False)),
+                        ("frozen-distilled", heads_settings(FROZEN_SIZES, True, True)),
+                        # Trained with a first head of its own, it has no other greedy search than k=1.
+                        ("fine-tuned", heads_settings(TUNED_SIZES, False, True)),
+                    )
+                ),
+                *(
+                    settings_of("drafter-shared", split, "en-de drafts", drafter_settings(sweep=True))
+                    for split in ("valid", "test")
+                ),
+            ),
+        ),
+        # Small drafters for the same verifier: depth, an encoder of their own, block sizes.
+        Stage(
+            "small-drafters",
+            6.0,
+            tuple(train(recipe, *learnt, *distilled_valid, verifier) for recipe in SMALL_DRAFTERS),
+        ),
+        Stage(
+            "small-blocks",
+            6.0,
+            tuple(
+                train("drafter-6", *learnt, *distilled_valid, verifier, f"model.block={k}", name=f"drafter-6-k{k}")
+                for k in BLOCKS
+            ),
+        ),
+        Stage(
+            "evaluate-small-drafts",
+            2.5,
+            (
+                # Makes on the test set; block sizes on the validation set, as the paper has them.
+                *(
+                    settings_of(model, "test", "en-de small drafters", drafter_settings(sweep=False))
+                    for model in SMALL_DRAFTERS
+                ),
+                *(
+                    settings_of(model, "valid", "en-de small drafters", drafter_settings(sweep=False))
+                    for model in ("drafter-6", *(f"drafter-6-k{k}" for k in BLOCKS))
+                ),
+            ),
+        ),
+        # Last, since a broken promise ends the run once it is recorded.
+        Stage(
+            "exactness",
+            4.0,
+            tuple(
+                exactness(model, decoder, kind)
+                for kind in ("fp32", "fp16", "bf16")
+                for model, decoder in (
+                    ("blockwise-frozen-distilled", "blockwise"),
+                    ("blockwise-fine-tuned", "blockwise"),
+                    ("drafter-shared", "draft-verify"),
+                )
             ),
         ),
     ]
@@ -134,6 +226,7 @@ def run(stage: Stage, work: Path) -> float:
     begun = time.monotonic()
     logs = work / "logs"
     logs.mkdir(parents=True, exist_ok=True)
+    (work / OUTPUTS).mkdir(exist_ok=True)
     running = []
     for number, command in enumerate(stage.commands):
         log = (logs / f"{stage.name}-{number}.log").open("ab")

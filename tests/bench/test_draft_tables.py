@@ -101,6 +101,7 @@ def test_other_acceptance_stands_beside_exact() -> None:
         blockwise("tuned", 8, 24.2, 5.3, accept="top:2", notes=TUNED),
         blockwise("tuned", 8, 22.0, 5.0, least=2, notes=TUNED),
         blockwise("frozen", 8, 24.9, 2.1, accept="top:2", notes=FROZEN),
+        blockwise("mixed", 8, 24.9, 1.9, notes=MIXED),
     ]
     (heading, frozen, tuned), _ = table(records, "blockwise-variants")
     assert heading == ["model", "k", "exact", "exact, at least 2", "top:2", "paper, top:2"]
@@ -182,9 +183,10 @@ def test_block_sizes_and_makes_of_drafters() -> None:
 
 def test_places_are_chances_given_what_came_before() -> None:
     records = [blockwise("m", k, 25.0, 2.0) for k in (4, 8)]
-    (heading, first, _), _ = table(records, "places")
+    (heading, only), _ = table(records, "places")
     assert heading == ["decoder", "model", "1", "2", "3"]
-    assert first[2:] == ["0.80", "0.50", "0.00"]
+    assert only[0].startswith("blockwise k:8"), "the largest block says most"
+    assert only[2:] == ["0.80", "0.50", "0.00"]
 
 
 def test_without_records_there_is_no_table() -> None:

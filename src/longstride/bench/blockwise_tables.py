@@ -41,11 +41,13 @@ def blockwise_table(group: Sequence[Quality]) -> str | None:
 
 def blockwise_variants(group: Sequence[Quality]) -> str | None:
     """Top-B acceptance and minimum blocks beside exact acceptance, a row per model and k."""
-    found = settings(group, "blockwise")
-    kinds = sorted({(one.accept != EXACT, one.accept, one.min_block) for one in found if one.k > 1})
-    if len(kinds) < 2:
+    found = [one for one in settings(group, "blockwise") if one.k > 1]
+    other = {one.model for one in found if not one.exact}
+    found = [one for one in found if one.model in other]
+    if not found:
         return None
-    rows = list(dict.fromkeys((one.model, one.k) for one in sorted(found, key=lambda one: one.k) if one.k > 1))
+    kinds = sorted({(one.accept != EXACT, one.accept, one.min_block) for one in found})
+    rows = list(dict.fromkeys((one.model, one.k) for one in sorted(found, key=lambda one: one.k)))
     rows.sort(key=lambda row: _place(row[0], found))
     columns = [
         Column("model", [_training(model, found) for model, _ in rows], numeric=False),
@@ -72,7 +74,7 @@ def blockwise_variants(group: Sequence[Quality]) -> str | None:
         "BLEU / mean accepted block. `at least 2`: a minimum block, whatever the rule says.",
         "Paper: section 7.1 of Stern et al., newstest2013; minimum blocks lost much more there than they gained.",
     ]
-    return noted(columns, notes, [one for one in found if one.k > 1])
+    return noted(columns, notes, found)
 
 
 def _cell(one: Setting) -> str:

@@ -42,11 +42,12 @@ def draft_sections(records: Sequence[Record]) -> list[Section]:
 
 
 def places_table(group: Sequence[Quality]) -> str | None:
-    """Chance that a drafted token stands given that those before it did, by its place, for exact acceptance."""
-    rows = [one for one in map(Setting.of, group) if one.exact and one.plain and one.k > 1]
-    rows = [one for one in rows if one.record.counts is not None and one.record.counts.drafted]
-    if len(rows) < 2:
+    """Chance that a drafted token stands given that those before it did, for exact acceptance of the largest block."""
+    found = [one for one in map(Setting.of, group) if one.exact and one.plain and one.k > 1]
+    found = [one for one in found if one.record.counts is not None and one.record.counts.drafted]
+    if len(found) < 2:
         return None
+    rows = list({(one.decoder, one.model): one for one in sorted(found, key=lambda one: one.k)}.values())
     columns = [
         Column("decoder", [one.record.candidate for one in rows], numeric=False),
         Column("model", [one.model for one in rows], numeric=False),
