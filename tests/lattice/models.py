@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -56,7 +58,9 @@ class FakeSource:
 def decoder(
     model: Scorer, source: object | None = None, slope: float = 1.0, intercept: float = 0.0, **options: object
 ) -> LatticeDecoder:
+    """Over candidates made by hand, unless the model is to propose its own (construction)."""
     runner = EagerRunner("cpu", "fp64")
     settings = {"candidates": 4, **options}
     chosen = LatticeOptions(**settings)  # type: ignore[arg-type]
-    return LatticeDecoder(model, source or FakeSource(), LengthRegression(slope, intercept), runner, chosen)  # type: ignore[arg-type]
+    proposing: Any = None if chosen.construction == "model" else source or FakeSource()
+    return LatticeDecoder(model, proposing, LengthRegression(slope, intercept), runner, chosen)

@@ -15,6 +15,7 @@ from longstride.systems.lattice import pipeline
 from longstride.systems.lattice.decoder import LatticeDecoder
 from longstride.systems.lattice.length import LengthRegression
 from longstride.systems.lattice.model import Scorer
+from longstride.systems.lattice.own import OwnCandidates
 from longstride.systems.lattice.pipeline import LatticeOptions
 from tests.lattice.models import FakeSource, decoder, tiny_scorer
 from tests.models import random_source
@@ -75,8 +76,8 @@ def test_decoding_equals_enumeration(seed, order, window):
 )
 def test_a_batch_equals_its_rows(seed, order, construction, normalise, missing):
     model, source = tiny_scorer(seed), random_source(5, 9, seed=seed)
-    own = FakeSource(missing=missing) if construction == "tables" else None
-    found = decoder(model, own, order=order, normalise=normalise, n_best=2)
+    settings = {"order": order, "construction": construction, "normalise": normalise, "n_best": 2}
+    found = decoder(model, FakeSource(missing=missing), **settings)
     together = found.decode(source)
     apart = [found.decode(source.slice(row, row + 1)) for row in range(5)]
     assert together.tokens == [one.tokens[0] for one in apart]
@@ -173,3 +174,12 @@ def test_on_a_gpu(precision, options):
     here = decoder(tiny_scorer(0), **options).decode(source)
     tolerance = 1e-3 if precision == "fp32" else 1.0
     assert there.scores == pytest.approx(here.scores, abs=tolerance, rel=1e-4 if precision == "fp32" else 0.1)
+
+
+def test_the_scorers_own_candidates():
+    """Proposing from an encoder output of its own gives the lattice that decoding searches."""
+    model, source = tiny_scorer(3), random_source(3, 6)
+    found = decoder(model, length_window=1, construction="model")
+    own = OwnCandidates(model, EagerRunner("cpu", "fp64"))
+    given = LatticeDecoder(model, own, LengthRegression(), EagerRunner("cpu", "fp64"), found.options)
+    assert given.decode(source).tokens == found.decode(source).tokens
