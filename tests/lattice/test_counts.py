@@ -83,6 +83,19 @@ def test_counts_equal_counting_by_hand(corpus: list[Triple], reach: int, chunk: 
     assert int(made.drift.sum()) == sum(places.values())
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.lists(triples(), min_size=1, max_size=8), st.integers(1, 4))
+def test_positions_are_counted_up_to_a_length_and_words_at_all(corpus: list[Triple], longest: int) -> None:
+    options = CountOptions(reach=2, longest=longest)
+    made = counted(corpus, options)
+    whole = counted(corpus, CountOptions(reach=2))
+    sizes = made.places.shape
+    assert max(sizes[0] - 1, sizes[1]) <= longest
+    assert np.array_equal(made.places, whole.places[: sizes[0], : sizes[1], : sizes[2]])
+    assert unfolded(made, options) == unfolded(whole, options)
+    assert made.drift.tolist() == whole.drift.tolist()
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(triples(), min_size=1, max_size=8), st.integers(0, 3))
 def test_probabilities_sum_to_one_before_anything_is_cut(corpus: list[Triple], reach: int) -> None:
@@ -180,7 +193,7 @@ def test_length_regression() -> None:
     assert LengthRegression(0.1, -5.0).predict(torch.tensor([1])).tolist() == [2]  # one word at least
 
 
-@pytest.mark.parametrize("wrong", [{"keep": 0}, {"keep": 256}, {"reach": -1}, {"least": 0}])
+@pytest.mark.parametrize("wrong", [{"keep": 0}, {"keep": 256}, {"reach": -1}, {"longest": 0}, {"least": 0}])
 def test_options_are_checked(wrong: dict[str, int]) -> None:
     with pytest.raises(OptionError, match=next(iter(wrong))):
         CountOptions(**wrong)

@@ -35,6 +35,7 @@ class CountOptions:
 
     keep: int = option(40, "Target words kept for each source word and distance, the most frequent ones.")
     reach: int = option(40, "Distances between target and source position are told apart up to this.")
+    longest: int = option(128, "Positions are counted by length up to this many words a side, else over all lengths.")
     least: int = option(1, "Keys seen less often than this fall back on coarser ones; 1 is the paper's rule.")
 
     def __post_init__(self) -> None:
@@ -42,6 +43,8 @@ class CountOptions:
             raise OptionError(f"keep expects 1 to 255, found {self.keep}.")
         if self.reach < 0:
             raise OptionError(f"reach expects 0 or more, found {self.reach}.")
+        if self.longest < 1:
+            raise OptionError(f"longest expects 1 or more, found {self.longest}.")
         if self.least < 1:
             raise OptionError(f"least expects 1 or more, found {self.least}.")
 
@@ -122,7 +125,7 @@ def count(
     """Count a corpus whose target words come from `links` [target words], -1 for none; `progress` counts pairs."""
     source_words, target_words = corpus.source.lengths - 1, corpus.target.lengths - 1
     length = LengthRegression.fit(source_words, target_words)
-    longest = int(source_words.max(initial=0)), int(target_words.max(initial=1))
+    longest = [min(int(words.max(initial=1)), options.longest) for words in (source_words, target_words)]
     shape = (longest[0] + 1, longest[1], longest[0] + 1)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(target_words)])
     tally, places = Tally(), Tally()
@@ -140,7 +143,8 @@ def count(
         slot = np.where(linked, np.clip(a - t, -options.reach, options.reach) + options.reach + 1, 0)
         tally.add((x * options.slots + slot) * vocabulary + y)
         size = source_words[pair]
-        places.add((size * shape[1] + t) * shape[2] + a + 1)
+        inside = (size <= longest[0]) & (t < longest[1])
+        places.add(((size * shape[1] + t) * shape[2] + a + 1)[inside])
         away = np.clip(a - expected_source(t, size, length), -options.reach, options.reach) + options.reach + 1
         drift += np.bincount(np.where(linked, away, NO_SOURCE), minlength=options.slots)
         progress(last, len(corpus))
