@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from longstride.contract import Limits, OptionError
 from longstride.interop.ctranslate2 import write_ctranslate2
 from longstride.interop.hf import write_marian
 from longstride.interop.peers import BUCKET, COMPILED, PEERS, Peer, PeerOptions, open_peer
-from longstride.interop.subject import subject_of
+from longstride.interop.subject import Subject, subject_of
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 from longstride.translator import Translator
@@ -98,27 +98,33 @@ def peer_candidates(
     os.environ.setdefault(*RESTING)
     # From the folder itself: a runner may hold weights in another form.
     subject = subject_of(Translator(translator.folder, EagerRunner("cpu", "fp32")), "--peers")
-    folders: dict[tuple[str, str], Path] = {}
     found = []
-    beam = _beam_options(ours)
+    beam, threads = _beam_options(ours), _threads_of(translator)
     with tempfile.TemporaryDirectory(prefix="longstride-peers-") as temporary:
         for entry in entries:
-            # transformers converts when it loads; CTranslate2 reads each precision from a folder of its own.
-            stored = "fp32" if entry.library == "hf" else entry.precision
-            folder = folders.get((entry.library, stored))
-            if folder is None:
-                folder = folders[entry.library, stored] = Path(temporary) / f"{entry.library}-{stored}"
-                folder.mkdir()
-                if entry.library == "hf":
-                    write_marian(subject, folder)
-                else:
-                    write_ctranslate2(subject, folder, stored)
             options = PeerOptions(beam.width, _strength(beam)) if entry.search == "beam" else PeerOptions()
-            peer = open_peer(entry.peer, folder, translator, options, entry.precision)
+            folder = _exported(entry, subject, Path(temporary))
+            peer = open_peer(entry.peer, folder, translator, options, entry.precision, threads)
             alike = next((one for one in ours if one.decoder.name == entry.search), ours[0])
             sample = samples.get(entry.peer, samples.get("", SLOW_SAMPLE if entry.slow else None))
-            found.append(_candidate(entry, peer, translator, alike, sample, entry.name in baselines, beam))
+            candidate = _candidate(entry, peer, translator, alike, sample, entry.name in baselines)
+            notes = {**_notes(entry, peer, alike.limits, beam), "our_threads": threads}
+            found.append(replace(candidate, notes=notes))
     return found
+
+
+def _exported(entry: PeerEntry, subject: Subject, room: Path) -> Path:
+    """The folder this peer reads, written when it is first asked for."""
+    # transformers converts when it loads; CTranslate2 reads each precision from a folder of its own.
+    stored = "fp32" if entry.library == "hf" else entry.precision
+    folder = room / f"{entry.library}-{stored}"
+    if not folder.exists():
+        folder.mkdir()
+        if entry.library == "hf":
+            write_marian(subject, folder)
+        else:
+            write_ctranslate2(subject, folder, stored)
+    return folder
 
 
 def _candidate(
@@ -128,7 +134,6 @@ def _candidate(
     alike: Candidate,
     sample: int | None,
     baseline: bool,
-    beam: BeamOptions,
 ) -> Candidate:
     return Candidate(
         entry.name,
@@ -144,7 +149,6 @@ def _candidate(
         sample=sample,
         passes=1 if entry.slow else None,
         options={"width": peer.options.width, "strength": peer.options.strength},
-        notes=_notes(entry, peer, alike.limits, beam),
     )
 
 
@@ -155,7 +159,6 @@ def _notes(entry: PeerEntry, peer: Peer, limits: Limits, beam: BeamOptions) -> d
         "library": f"{library} {peer.version}",
         "weights": "ours, exported for this run",
         "threads": peer.threads,
-        "our_threads": torch.get_num_threads(),
         "length_limits": (
             f"as ours: {limits.max_ratio:g} times the source and {limits.max_extra}, at most {limits.max_length}; "
             "in a batch the widest limit holds for all"
@@ -176,6 +179,11 @@ def _notes(entry: PeerEntry, peer: Peer, limits: Limits, beam: BeamOptions) -> d
             f"ours: {beam.length_penalty} {beam.strength:g}; each stops by its own rule"
         )
     return notes
+
+
+def _threads_of(translator: Translator) -> int:
+    """Of the run: the runner's own, where it has any, else PyTorch's."""
+    return int(getattr(translator.runner, "threads", torch.get_num_threads()))
 
 
 def _precision_of(translator: Translator) -> str:
