@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.contract import PAD, Batch, Loss, Objective, OptionError, Prepared, option
 from longstride.nn import masks
-from longstride.nn.cache import aligned
 from longstride.systems.interleaved.inputs import shifted
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.orders import interleave
+
+WIDTHS = 8
+"""On a GPU, attention with a mask wants rows of a multiple of so many slots, and pads others anew in every layer."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,11 @@ class InterleavedObjective(Objective):
         self.options = options
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
-        """Nothing here is random. Targets are padded to a width that attention with a mask is fast at."""
-        width = batch.target.shape[1]
+        """Nothing here is random."""
         tensors = {
             "source": batch.source,
             "source_lengths": batch.source_lengths,
-            "target": F.pad(batch.target, (0, aligned(width) - width), value=PAD),
+            "target": batch.target,
             "target_lengths": batch.target_lengths,
         }
         padded = bool((batch.source_lengths != batch.source.shape[1]).any())
@@ -52,8 +54,14 @@ class InterleavedObjective(Objective):
         source = tensors["source"]
         visible = masks.real(tensors["source_lengths"], source.shape[1]) if prepared.source_padded else None
         memory = model.model.encode(source, visible)
-        words = interleave(tensors["target"], tensors["target_lengths"] - 1, o.h, o.order)
+        words = interleave(_whole_steps(tensors["target"], o.step), tensors["target_lengths"] - 1, o.h, o.order)
         hidden = model.decode(shifted(words, o.step), memory, visible)
         weight = model.model.output_weight
         total, nll = model.model.token_loss(hidden, weight, words, self.options.label_smoothing)
         return Loss(total, {"nll": nll})
+
+
+def _whole_steps(target: Tensor, step: int) -> Tensor:
+    """[rows, longest] -> the same with a last step that is whole, as it is when it is decoded: its slots are seen."""
+    multiple = math.lcm(step, WIDTHS) if target.is_cuda and step > 1 else step
+    return F.pad(target, (0, -target.shape[1] % multiple), value=PAD)
