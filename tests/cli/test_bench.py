@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+import longstride
 from longstride.bench.records import Latency, read_records
 from longstride.cli.lineup import read_entries, read_samples
 from longstride.contract import OptionError
+from longstride.tasks.gleu import Gleu
 from longstride.tasks.toys import generate
 from longstride.text.tokenizer import WordsTokenizer
 from tests.cli.conftest import Run
@@ -163,7 +165,10 @@ def test_misuse_is_told_before_any_work(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").write_text("")
     (tmp_path / "empty.txt").write_text("no record\n")
-    assert told in run("bench", "-m", model, *pairs, "-o", "records.jsonl", *arguments).error
+    asked = [*pairs]
+    if "-r" in arguments:  # in the place of the other, not beside it
+        del asked[asked.index("-r") : asked.index("-r") + 2]
+    assert told in run("bench", "-m", model, *asked, "-o", "records.jsonl", *arguments).error
     assert not (tmp_path / "records.jsonl").exists()
     assert (tmp_path / "empty.txt").read_text() == "no record\n"
 
@@ -185,3 +190,27 @@ def test_another_folders_drafter_takes_part(run: Run, model: Path, pairs: list[A
     assert drafted.equality is not None
     assert (drafted.equality.reference, drafted.equality.differing) == ("greedy", 0)
     assert "one --model that it drafts for, found 2" in run(*asked, "-m", model).error
+
+
+def test_corrections_are_scored_as_evaluate_scores_them(
+    run: Run, model: Path, pairs: list[Any], tmp_path: Path
+) -> None:
+    """GLEU knows each sentence by its place: empty lines are left out, and a sample is a part of the same."""
+    (tmp_path / "ref2").write_text("".join(f"{line} a\n" for line in (tmp_path / "ref").read_text().split("\n")[:-1]))
+    out, decoders = tmp_path / "records.jsonl", "greedy,copy-verify:k=2"
+    asked = [*pairs, "-r", tmp_path / "ref2", "--task", "correction", "--decoders", decoders, "--no-baselines"]
+    assert run("bench", "-m", model, *asked, "--sample", "copy-verify=3", "-o", out, "--precision", "fp64").code == 0
+    whole, part = latencies(out)
+    assert [score.name for score in whole.scores] == ["GLEU", "repetition"]
+    assert "references:2" in whole.scores[0].signature
+    assert part.sentences is not None
+    texts = longstride.load(model, device="cpu", precision="fp64").translate(
+        (tmp_path / "src").read_text().split("\n")[:5], max_length=4
+    )
+    lines = [(tmp_path / name).read_text().split("\n")[:5] for name in ("src", "ref", "ref2")]
+    metric = Gleu(lines[0], lines[1:])
+    assert whole.scores[0].value == pytest.approx(metric.score([one.text for one in texts], lines[1]).value)
+    statistics = metric.statistics([one.text for one in texts])[list(part.sentences)]
+    assert part.scores[0].value == pytest.approx(metric.value(statistics.sum(axis=0)))
+    assert part.equality is not None
+    assert (part.equality.compared, part.equality.differing) == (3, 0)

@@ -129,7 +129,7 @@ def _score(
 ) -> tuple[tuple[Score, ...], Figures]:
     texts = [workload.detokenize(list(output)) for output in outputs]
     references = [workload.references[sentence] for sentence in sentences]
-    leading, *others = workload.metrics
+    leading, *others = workload.metrics_on(sentences)
     statistics = leading.statistics(texts, references)
     scores = [Score(leading.name, leading.value(statistics.sum(axis=0)), leading.signature)]
     scores += [metric.score(texts, references) for metric in others]

@@ -9,9 +9,12 @@ import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
 
 from longstride.contract import EOS, InputError, OptionError
-from longstride.tasks.score import Metric
+from longstride.tasks.score import Figures, Metric
 from longstride.tasks.translation import translation_metrics
 
 Sentence = tuple[int, ...]
@@ -32,6 +35,8 @@ class Workload:
     """none of these is among the sources"""
     metrics: tuple[Metric, ...] = field(default_factory=translation_metrics)
     """the first is the one that tables and plots lead with"""
+    whole: bool = False
+    """metrics know each sentence by its place, as GLEU does, and are never asked about some sentences alone"""
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -58,6 +63,7 @@ class Workload:
         detokenize: Callable[[list[int]], str],
         warmup: Sequence[Sequence[int]] = (),
         metrics: Sequence[Metric] | None = None,
+        whole: bool = False,
     ) -> Workload:
         """A workload that warms up on `warmup` (less what is also measured) and on shuffled sentences of all lengths.
 
@@ -75,6 +81,7 @@ class Workload:
             detokenize,
             tuple(chosen),
             translation_metrics() if metrics is None else tuple(metrics),
+            whole,
         )
 
     @property
@@ -106,8 +113,41 @@ class Workload:
             tuple(self.references[index] for index in indices),
             self.detokenize,
             self.warmup,
-            self.metrics,
+            self.metrics_on(indices),
+            self.whole,
         )
+
+    def metrics_on(self, indices: Sequence[int]) -> tuple[Metric, ...]:
+        """The metrics for outputs of these sentences alone."""
+        if not self.whole or list(indices) == list(range(self.size)):
+            return self.metrics
+        return tuple(Within(metric, self.size, tuple(indices)) for metric in self.metrics)
+
+
+class Within(Metric):
+    """A metric that knows each sentence by its place, asked about some of them."""
+
+    def __init__(self, metric: Metric, size: int, indices: Sequence[int]) -> None:
+        self.name = metric.name
+        self._metric = metric
+        self._size = size
+        self._indices = list(indices)
+
+    @property
+    def signature(self) -> str:
+        """The metric's own."""
+        return self._metric.signature
+
+    def statistics(self, outputs: Sequence[str], references: Sequence[str]) -> Figures:
+        """[sentences, figures] of these sentences, each in its own place."""
+        texts, expected = [""] * self._size, [""] * self._size
+        for place, index in enumerate(self._indices):
+            texts[index], expected[index] = outputs[place], references[place]
+        return self._metric.statistics(texts, expected)[self._indices]
+
+    def value(self, summed: NDArray[Any]) -> float:
+        """The metric's own."""
+        return self._metric.value(summed)
 
 
 def _shuffled(sources: Sequence[Sentence]) -> list[Sentence]:

@@ -20,7 +20,6 @@ from longstride.cli.options import (
     DrafterFolder,
     Experiment,
     Precision,
-    Reference,
     Runtime,
     Set,
     Source,
@@ -31,17 +30,19 @@ from longstride.cli.options import (
 )
 from longstride.cli.peers import peer_candidates, read_peers
 from longstride.cli.provenance import data_name, model_tag, origin_of
+from longstride.cli.test_sets import Material, References, Task, read_material
 from longstride.contract import InputError, OptionError
 from longstride.contract.options import parse
-from longstride.text.corpus import read_lines, read_parallel
+from longstride.text.corpus import read_lines
 from longstride.translator import Translator
 
 
 def bench(
     model: Annotated[list[str], typer.Option("-m", "--model", help="Model folder; several are measured side by side.")],
     source: Source,
-    reference: Reference,
+    reference: References,
     output: Annotated[Path, typer.Option("-o", "--output", help="Append the records to this file (JSON lines).")],
+    task: Task = "translation",
     decoders: Annotated[
         str | None,
         typer.Option(
@@ -99,7 +100,7 @@ def bench(
     sizes = parse(Protocol, {"batch_sizes": batch_sizes, "passes": passes}, "bench")
     entries = read_entries(decoders) if decoders is not None else []
     samples = read_samples(sample or [])
-    pairs = list(read_parallel(source, reference))
+    material = read_material(task, source, reference)
     if drafter is not None and len(model) > 1:
         raise OptionError(f"--drafter expects one --model that it drafts for, found {len(model)}.")
     translators = [open_model(one, runtime, precision, device, drafter, threads) for one in model]
@@ -113,7 +114,7 @@ def bench(
         same_as = greedy_among([(one.name, one.decoder) for one in candidates])
     protocol = Protocol(sizes.passes, sizes.batch_sizes, same_as)
 
-    test_set = _test_set(translators, pairs, workload or data_name(source), str(source), warmup)
+    test_set = _test_set(translators, material, workload or data_name(source), str(source), warmup)
     read_records([output] if output.exists() else [])  # refuse a file that is none of ours before the work
     origin = origin_of(experiment or model_tag(translators[0]).name, translators[0])
     with stages() as shown:
@@ -146,24 +147,27 @@ def _check_samples(samples: dict[str, int], present: Sequence[str]) -> None:
 
 def _test_set(
     translators: Sequence[Translator],
-    pairs: Sequence[tuple[str, str]],
+    material: Material,
     name: str,
     source: str,
     warmup: Path | None,
 ) -> TestSet:
     """The pairs as ids, as the model that can read least has to cut them; empty lines are nothing to measure."""
     translator = min(translators, key=lambda one: one.longest)
-    sources = translator.encode([line for line, _ in pairs], warn=lambda said: warn(f"{source}, {said}"))
-    full = [place for place, (line, _) in enumerate(pairs) if line.strip()]
+    lines = material.sources
+    sources = translator.encode(lines, warn=lambda said: warn(f"{source}, {said}"))
+    full = [place for place, line in enumerate(lines) if line.strip()]
     if not full:
         raise InputError(f"{source}: expected at least one sentence to translate, found none.")
-    if len(full) < len(pairs):
-        say(f"{len(pairs) - len(full)} empty source lines are left out.")
+    if len(full) < len(lines):
+        say(f"{len(lines) - len(full)} empty source lines are left out.")
     warmups = list(read_lines(warmup)) if warmup else []
     return TestSet.of(
         name,
         [sources[place] for place in full],
-        [pairs[place][1] for place in full],
+        [material.all_references[place] for place in full],
         lambda ids: translator.text([ids])[0],
         translator.encode([line for line in warmups if line.strip()], warn=lambda said: None),
+        material.metrics_of(full),
+        material.whole,
     )

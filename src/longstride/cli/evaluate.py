@@ -33,7 +33,7 @@ from longstride.cli.options import (
     settings,
 )
 from longstride.cli.provenance import data_name, origin_of
-from longstride.cli.test_sets import read_material
+from longstride.cli.test_sets import References, Task, read_material
 from longstride.contract import InputError, OptionError
 from longstride.text.corpus import read_lines, write_lines
 from longstride.translator import BUNDLED, Translator
@@ -41,12 +41,9 @@ from longstride.translator import BUNDLED, Translator
 
 def evaluate(
     source: Source,
-    reference: Annotated[
-        list[Path],
-        typer.Option("-r", "--reference", help="References, one per source line; for correction several files."),
-    ],
+    reference: References,
     model: Model = BUNDLED,
-    task: Annotated[str, typer.Option(help="What the model does: translation or correction.")] = "translation",
+    task: Task = "translation",
     decoder: DecoderName = None,
     decoders: Annotated[
         str | None,

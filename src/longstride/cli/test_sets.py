@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from longstride.contract import InputError, OptionError
-from longstride.tasks.correction import read_corrections, score_corrections
+from longstride.tasks.correction import Corrections, read_corrections, score_corrections
 from longstride.tasks.score import Metric, Score
 from longstride.tasks.translation import score_translations, translation_metrics
 from longstride.text.corpus import read_parallel
+
+References = Annotated[
+    list[Path],
+    typer.Option("-r", "--reference", help="References, one per source line; for correction several files."),
+]
+Task = Annotated[str, typer.Option(help="What the model does: translation or correction.")]
 
 
 @dataclass(frozen=True)
@@ -22,8 +31,14 @@ class Material:
     all_references: Sequence[str]
     """per source: several are joined by line breaks, which no line holds"""
     score: Callable[[list[str]], list[Score]]
-    metrics: Callable[[], Sequence[Metric]]
-    """what is compared between two systems"""
+    metrics_of: Callable[[Sequence[int]], Sequence[Metric]]
+    """what is compared between two systems, for the sentences at these places"""
+    whole: bool = False
+    """these metrics know each sentence by its place"""
+
+    def metrics(self) -> Sequence[Metric]:
+        """What is compared between two systems."""
+        return self.metrics_of(range(len(self.pairs)))
 
     @property
     def sources(self) -> list[str]:
@@ -51,7 +66,9 @@ def read_material(task: str, source: Path, references: Sequence[Path]) -> Materi
 def _translations(source: Path, reference: Path) -> Material:
     pairs = list(read_parallel(source, reference))
     targets = [target for _, target in pairs]
-    return Material(pairs, targets, lambda outputs: score_translations(outputs, targets), translation_metrics)
+    return Material(
+        pairs, targets, lambda outputs: score_translations(outputs, targets), lambda places: translation_metrics()
+    )
 
 
 def _corrections(source: Path, references: Sequence[Path]) -> Material:
@@ -60,5 +77,14 @@ def _corrections(source: Path, references: Sequence[Path]) -> Material:
         list(zip(test_set.sources, test_set.references[0], strict=True)),
         ["\n".join(lines) for lines in zip(*test_set.references, strict=True)],
         lambda outputs: score_corrections(outputs, test_set),
-        lambda: (test_set.metric,),
+        lambda places: (_at(test_set, places).metric,),
+        whole=True,
     )
+
+
+def _at(test_set: Corrections, places: Sequence[int]) -> Corrections:
+    """The sentences at these places."""
+    sources, *references = (
+        tuple(lines[place] for place in places) for lines in (test_set.sources, *test_set.references)
+    )
+    return Corrections(sources, tuple(references))
