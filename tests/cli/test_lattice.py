@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 import longstride
+from longstride import model_folder
 from longstride.contract import RESERVED, ModelFolderError
-from longstride.model_folder import CONFIG, ModelFolder
+from longstride.model_folder import CONFIG, DecoderConfig, ModelFolder, Part
 from longstride.text.tokenizer import WordsTokenizer
 from tests.cli.conftest import Run
 from tests.folders import edit_config, words
+from tests.lattice.models import tiny_scorer
 
 SOURCE = ["a b c", "b c", "a", "", "c a b", "b a"]
 TARGET = ["d e f", "e f", "d", "", "f d e", "e d"]
@@ -122,6 +125,20 @@ def test_recall_by_candidates_and_construction(run: Run, built: Path, tmp_path: 
     assert lines[1][2] != lines[2][2] == "100.00%"  # one vocabulary for all places needs all three words
     found = json.loads(run(*command, "--candidates", "3", "--json").out)
     assert found == {"pairs": 25, "words": 55, "recall": {"tables": {"3": 1.0}, "shared": {"3": 1.0}}}
+
+
+def test_recall_of_a_scorers_own_words_beside_the_tables(run: Run, built: Path, tmp_path: Path) -> None:
+    scorer = tiny_scorer(dtype=torch.float32, vocabulary=words().size, longest=24)
+    decoders = {"lattice": DecoderConfig({"model": "model", "tables": "tables"})}
+    tables = longstride.load(built, device="cpu").part("tables")
+    parts = {"model": Part("scorer", scorer.options, scorer), "tables": Part("tables", tables.options, tables)}
+    model_folder.write(tmp_path / "model", parts, decoders, "lattice", words())
+    text = ["-s", tmp_path / "src", "-r", tmp_path / "tgt", "--device", "cpu", "--json"]
+    every = str(words().size)
+    found = json.loads(run("lattice", "recall", "-m", tmp_path / "model", *text, "--candidates", f"1,{every}").out)
+    assert list(found["recall"]) == ["tables", "shared", "model"]
+    assert found["recall"]["model"][every] == 1.0  # the whole vocabulary
+    assert found["recall"]["model"]["1"] < 1.0
 
 
 def test_options_are_set_by_name(run: Run, tmp_path: Path, text: list[object], tokenizer: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,13 +15,14 @@ from longstride import model_folder
 from longstride.cli.console import Bar, commit, out, say
 from longstride.cli.lattice_inspect import inspect
 from longstride.cli.options import Device, Model, Reference, Set, Source, open_model, settings
-from longstride.contract import ModelFolderError, OptionError
+from longstride.contract import ModelFolderError, OptionError, Runner
 from longstride.contract.options import parse
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.recipe import resolve
 from longstride.systems.lattice.build import BuildOptions, Built, Text
 from longstride.systems.lattice.build import build as build_tables
 from longstride.systems.lattice.candidates import CandidateSource
+from longstride.systems.lattice.own import OwnCandidates
 from longstride.systems.lattice.recall import recall as measure_recall
 from longstride.systems.lattice.shared import SharedVocabulary
 from longstride.systems.lattice.tables import Tables
@@ -93,7 +94,7 @@ def add(
             f"{giver.path}: expected tables for the {differing[0][0]} of {taker.path}, "
             f"found tables for the {differing[0][1]}."
         )
-    module = tables_of(open_model(tables, device="cpu"))
+    module = _tables_of(open_model(tables, device="cpu"))
     provenance = giver.config.provenance.get(TABLES, {})
     part = Part(TABLES, module.options, module)
     model_folder.drop_in(taker.path, TABLES, part, {"counts": DecoderConfig({TABLES: TABLES})}, provenance)
@@ -112,15 +113,14 @@ def recall(
     """Say how many words of a reference the candidate lattice holds, by K and construction."""
     values = _sizes(sizes)
     translator = open_model(model, device=device)
-    tables = tables_of(translator)
-    constructions: dict[str, CandidateSource] = {"tables": tables, "shared": SharedVocabulary(tables)}
+    constructions = constructions_of(translator)
     with tempfile.TemporaryDirectory() as folder:
         corpus = binarize(
             source,
             reference,
             translator.source_tokenizer,
             Path(folder) / "corpus",
-            LengthFilter(max_tokens=512),
+            LengthFilter(max_tokens=translator.longest),
             target_tokenizer=translator.target_tokenizer,
         )
         found: dict[str, dict[int, float]] = {}
@@ -137,15 +137,36 @@ def recall(
         out.print(f"{value:>5}" + "".join(f"{100 * found[name][value]:>9.2f}%" for name in found))
 
 
-def tables_of(translator: Translator) -> Tables:
-    """The candidate tables of a model."""
+PROPOSERS: dict[str, Callable[[Any, Runner], dict[str, CandidateSource]]] = {
+    TABLES: lambda part, runner: {"tables": part, "shared": SharedVocabulary(part)},
+    "scorer": lambda part, runner: {"model": OwnCandidates(part, runner)},
+}
+"""Kind of part -> the ways in which it proposes words, by the names that the lattice decoder has for them."""
+
+
+def constructions_of(translator: Translator) -> dict[str, CandidateSource]:
+    """Every way in which a model's parts propose words."""
     folder = translator.folder
-    for name, part in folder.parts.items():
+    found: dict[str, CandidateSource] = {}
+    for name, part in sorted(folder.parts.items(), key=lambda item: item[1].kind != TABLES):
+        if part.kind in PROPOSERS:
+            found |= PROPOSERS[part.kind](translator.part(name), translator.runner)
+    if not found:
+        raise _no_tables(folder)
+    return found
+
+
+def _tables_of(translator: Translator) -> Tables:
+    for name, part in translator.folder.parts.items():
         if part.kind == TABLES:
             module = translator.part(name)
             assert isinstance(module, Tables)
             return module
-    raise ModelFolderError(
+    raise _no_tables(translator.folder)
+
+
+def _no_tables(folder: ModelFolder) -> ModelFolderError:
+    return ModelFolderError(
         f"{folder.path}: expected a model folder with candidate tables, found the parts {', '.join(folder.parts)}; "
         f"make some with `longstride lattice build`."
     )
