@@ -6,7 +6,7 @@ What unseen keys fall back on was settled when the tables were laid out (`layout
 lookups, a sort and a choice, with no loop over places.
 
 All arrays are integers, so a conversion to half precision leaves them alone, and probabilities are summed in fixed
-point: the candidates and their order are the same on every device and in every batch.
+point: candidates do not depend on the batch or on the order in which a device adds.
 """
 
 from __future__ import annotations
