@@ -300,3 +300,24 @@ def test_a_broken_promise_fails_once_it_is_recorded(
     (record,) = read_records([file])
     assert isinstance(record, Exactness)
     assert record.same_shape.differing == len(record.same_shape.mismatches) > 0
+
+
+def test_corrections_in_several_settings(run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path) -> None:
+    """What a correction is measured by: GLEU, iterations, and whether copying the source changed anything."""
+    file = tmp_path / "records.jsonl"
+    asked = [*command(model, pairs), "-r", pairs[0], "--task", "correction", "--record", file, "--precision", "fp64"]
+    assert run(*asked, "--decoders", "greedy,copy-verify:k=2").code == 0
+    assert run(*asked, "--decoder", "copy-verify", "--exactness").code == 0
+    greedy, copied, exact = read_records([file])
+    assert isinstance(greedy, Quality)
+    assert isinstance(copied, Quality)
+    assert isinstance(exact, Exactness)
+    assert [score.name for score in copied.scores][:3] == ["GLEU", "GLEU (source)", "changed"]
+    assert copied.scores[:3] == greedy.scores[:3]
+    assert copied.equality is not None
+    assert (copied.equality.compared, copied.equality.differing) == (8, 0)
+    assert copied.counts is not None
+    assert greedy.counts is not None
+    assert copied.counts.iterations <= greedy.counts.iterations
+    assert copied.against[0].comparison.metric == "GLEU"
+    assert exact.same_shape.differing == 0
