@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from longstride.contract import EOS, PAD, OptionError
-from longstride.systems.lattice.picture import as_dot, as_svg, draw
+from longstride.systems.lattice.picture import _lines, as_dot, as_svg, draw
 from longstride.systems.lattice.ranks import histogram, ranks
 from longstride.systems.lattice.viterbi import viterbi
 from longstride.systems.lattice.window import Lattice
@@ -54,6 +54,14 @@ def test_pictures_are_well_formed(lattice):
     dot = as_dot(picture)
     assert dot.count("{") == dot.count("}")
     assert r"<5>\"&" in dot
+
+
+@pytest.mark.parametrize("columns", [1, 2, 9, 10, 11, 19, 20, 28, 40])
+def test_long_pictures_go_on_below_and_lose_no_edge(columns):
+    lines = _lines(columns)
+    pairs = [(one, one + 1) for line in lines for one in line if one + 1 in line]
+    assert pairs == [(one, one + 1) for one in range(columns - 1)]
+    assert {column for line in lines for column in line} == set(range(columns))
 
 
 def test_no_picture_of_triples(lattice):

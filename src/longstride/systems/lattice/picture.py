@@ -123,6 +123,9 @@ def _edges(scores: list[list[list[float]]], kept: list[list[int]], chosen: list[
 # --- SVG -------------------------------------------------------------------------------------------------------------
 
 _WIDTH, _HEIGHT, _GAP, _TOP, _SIDE = 104, 34, 58, 64, 24
+_STEP = _HEIGHT + 12
+_PER_LINE = 10
+"""Columns side by side"""
 _STYLE = (
     "text{font-family:Helvetica,Arial,sans-serif;fill:#1f2933}.w{font-size:13px}.s{font-size:9px;fill:#52606d}"
     ".c{font-size:10px;fill:#7b8794}.t{font-size:15px;font-weight:bold}"
@@ -130,28 +133,53 @@ _STYLE = (
 
 
 def as_svg(picture: Picture) -> str:
-    """A stand-alone SVG: columns from left to right, edges as dark as they are likely, the best path in blue."""
-    deepest = max(len(column) for column in picture.columns)
-    width = 2 * _SIDE + len(picture.columns) * (_WIDTH + _GAP) - _GAP
-    height = _TOP + deepest * (_HEIGHT + 12) + _SIDE
+    """A stand-alone SVG: columns from left to right, edges as dark as they are likely, the best path in blue.
+
+    Long sentences go on below; the last column of a line is the first of the next, so that no edge is lost.
+    """
+    lines = _lines(len(picture.columns))
+    width = 2 * _SIDE + max(len(line) for line in lines) * (_WIDTH + _GAP) - _GAP
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
-        f"<style>{_STYLE}</style>",
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         f'<text class="t" x="{_SIDE}" y="24">{escape(picture.title)}</text>',
         f'<text class="c" x="{_SIDE}" y="40">log-probability of the best path {picture.score:.2f}; '
         "below each word: how far behind the best path through it is</text>",
     ]
-    parts += [_svg_edge(edge) for edge in sorted(picture.edges, key=lambda edge: (edge.chosen, edge.score))]
-    for column, nodes in enumerate(picture.columns):
-        x = _SIDE + column * (_WIDTH + _GAP)
-        parts.append(f'<text class="c" x="{x + _WIDTH / 2}" y="58" text-anchor="middle">{column + 1}</text>')
-        parts += [_svg_node(x, place, node) for place, node in enumerate(nodes)]
-    return "\n".join([part for part in parts if part] + ["</svg>", ""])
+    top = _TOP
+    for line in lines:
+        inside = [edge for edge in picture.edges if edge.column in line and edge.column + 1 in line]
+        inside.sort(key=lambda edge: (edge.chosen, edge.score))
+        parts += [_svg_edge(_left(edge.column - line.start) + _WIDTH, top, edge) for edge in inside]
+        for column in line:
+            x = _left(column - line.start)
+            parts.append(f'<text class="c" x="{x + _WIDTH / 2}" y="{top - 6}" text-anchor="middle">{column + 1}</text>')
+            nodes = picture.columns[column]
+            parts += [_svg_node(x, _middle(top, place), node) for place, node in enumerate(nodes)]
+        top += max(len(picture.columns[column]) for column in line) * _STEP + 2 * _SIDE
+    height = top - _SIDE
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
+        f"<style>{_STYLE}</style>",
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+    ]
+    return "\n".join([*head, *filter(None, parts), "</svg>", ""])
 
 
-def _svg_node(x: int, place: int, node: Node) -> str:
-    y = _TOP + place * (_HEIGHT + 12)
+def _lines(columns: int) -> list[range]:
+    """Columns line by line, the last of a line once more at the head of the next."""
+    starts = range(0, max(1, columns - 1), _PER_LINE - 1)
+    return [range(start, min(columns, start + _PER_LINE)) for start in starts]
+
+
+def _left(place: int) -> int:
+    return _SIDE + place * (_WIDTH + _GAP)
+
+
+def _middle(top: int, place: int) -> float:
+    return top + place * _STEP + _HEIGHT / 2
+
+
+def _svg_node(x: int, middle: float, node: Node) -> str:
+    y = middle - _HEIGHT / 2
     fill, line = ("#d6e6ff", "#1d5fd1") if node.chosen else ("#f5f7fa", "#cbd2d9")
     label = node.label if len(node.label) <= 13 else node.label[:12] + "…"
     return (
@@ -161,16 +189,15 @@ def _svg_node(x: int, place: int, node: Node) -> str:
     )
 
 
-def _svg_edge(edge: Edge) -> str:
+def _svg_edge(x: int, top: int, edge: Edge) -> str:
     likely = min(1.0, math.exp(edge.score))
     if likely < FAINT and not edge.chosen:
         return ""
-    x = _SIDE + edge.column * (_WIDTH + _GAP) + _WIDTH
-    y, end = (_TOP + place * (_HEIGHT + 12) + _HEIGHT / 2 for place in (edge.start, edge.end))
+    start, end = _middle(top, edge.start), _middle(top, edge.end)
     color, opacity, width = ("#1d5fd1", 1.0, 2.5) if edge.chosen else ("#52606d", 0.15 + 0.85 * likely, 1.2)
     bend = _GAP / 2
     return (
-        f'<path d="M{x} {y} C{x + bend} {y} {x + bend} {end} {x + _GAP} {end}" fill="none" stroke="{color}" '
+        f'<path d="M{x} {start} C{x + bend} {start} {x + bend} {end} {x + _GAP} {end}" fill="none" stroke="{color}" '
         f'stroke-opacity="{opacity:.2f}" stroke-width="{width}"><title>{edge.score:.2f}</title></path>'
     )
 
