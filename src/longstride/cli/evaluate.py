@@ -95,6 +95,8 @@ def evaluate(
     material = read_material(task, source, reference)
     if name is not None and record is None:
         raise OptionError("--name expects --record FILE beside it, found none.")
+    if exactness and (output is not None or against is not None):
+        raise OptionError("--exactness compares ids alone and expects neither --output nor --against, found one.")
     several = decoders is not None
     entries = _entries(decoder, decoders)
     _check_output(output, several)
