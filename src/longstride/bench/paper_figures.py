@@ -2,7 +2,7 @@
 
 blockwise   Stern, Shazeer, Uszkoreit 2018, Blockwise Parallel Decoding: WMT14 English-German, newstest2013,
             Transformer base; Table 1, and section 7.1 for top-2 and top-3
-gad         Xia, Ge, Wang, Wei, Sui 2022, Generalized Aggressive Decoding: WMT14 English-German, Transformer base;
+gad         Xia, Ge, Wei, Sui 2022, Generalized Aggressive Decoding: WMT14 English-German, Transformer base;
             Tables 1 and 9 on newstest2014 (tokenized BLEU), Tables 2 and 3 on the development set
 """
 
