@@ -23,6 +23,7 @@ from longstride.contract.options import as_dict, parse
 from longstride.contract.running import DTYPES
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.backends import avoid_planned_attention
+from longstride.nn.initialisation import scale_by_depth
 from longstride.registry import DECODERS, OBJECTIVES, PARTS, Plan, find
 from longstride.runtime.eager import EagerRunner
 from longstride.tasks.toys import Task, generate
@@ -90,6 +91,9 @@ class Recipe:
     validation: ValidationOptions = option(factory=ValidationOptions, help="Validation by decoding.")
     base: str = option("", "Model folder to build on: what heads or a drafter are added to.")
     warm_start: str = option("", "Model folder to take weights from; the optimizer starts fresh.")
+    init: Literal["plain", "depth-scaled"] = option(
+        "plain", "How weights are drawn; depth-scaled makes them smaller from layer to layer."
+    )
     store: Literal["fp32", "fp16"] = option("fp32", "Precision of the weights in the model folder.")
 
 
@@ -129,6 +133,8 @@ def run(
     torch.manual_seed(recipe.training.seed)
     base = _loaded(recipe.base, tokenizer) if recipe.base else {}
     model = kind.model(_plan(recipe, tokenizer.size, base))
+    if recipe.init == "depth-scaled":
+        scale_by_depth(part.module for name, part in kind.parts(model).items() if name not in base)
     longest = _longest(kind.parts(model))
     train, valid = (
         _readable(_corpus(recipe.data, split, tokenizer, folder, tell, team.leads), split, longest, tell)
