@@ -9,9 +9,9 @@ from torch import Tensor
 
 from longstride.contract import PAD
 from longstride.runtime.eager import EagerRunner
+from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice.candidates import Candidates
 from longstride.systems.lattice.decoder import LatticeDecoder
-from longstride.systems.lattice.length import LengthRegression
 from longstride.systems.lattice.model import Scorer, ScorerOptions
 from longstride.systems.lattice.pipeline import LatticeOptions
 from tests.models import tiny_options

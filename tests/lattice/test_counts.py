@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import OptionError
+from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice import counts as counting
 from longstride.systems.lattice.counts import CountOptions, Counts, Tally, count
 from longstride.systems.lattice.layout import tables_of
-from longstride.systems.lattice.length import LengthRegression
 from longstride.systems.lattice.tables import Tables
 from longstride.text.binarized import BinarizedCorpus
 

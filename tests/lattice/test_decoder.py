@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from longstride.contract import EOS, PAD, START, Limits, OptionError, Source
 from longstride.runtime.eager import EagerRunner
+from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice import pipeline
 from longstride.systems.lattice.decoder import LatticeDecoder
-from longstride.systems.lattice.length import LengthRegression
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.own import OwnCandidates
 from longstride.systems.lattice.pipeline import LatticeOptions

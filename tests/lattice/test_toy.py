@@ -12,9 +12,9 @@ from torch import Tensor
 
 from longstride.contract import EOS, PAD, Batch, Source
 from longstride.runtime.eager import EagerRunner
+from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice.candidates import Candidates
 from longstride.systems.lattice.decoder import LatticeDecoder
-from longstride.systems.lattice.length import LengthRegression
 from longstride.systems.lattice.model import LatticeModel, Scorer, ScorerOptions
 from longstride.systems.lattice.objective import LatticeObjective, LatticeObjectiveOptions
 from longstride.systems.lattice.pipeline import LatticeOptions

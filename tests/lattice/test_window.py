@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, PAD, UNK, Limits
+from longstride.search.lengths import Window
 from longstride.systems.lattice.candidates import Candidates
 from longstride.systems.lattice.scoring import Scores
 from longstride.systems.lattice.viterbi import viterbi, viterbi_triples
-from longstride.systems.lattice.window import Window, assemble, usable
+from longstride.systems.lattice.window import assemble, usable
 from tests.lattice.lattices import all_paths
 
 NEVER = -float("inf")

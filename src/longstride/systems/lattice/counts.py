@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longstride.contract import PAD, OptionError, option
-from longstride.systems.lattice.length import LengthRegression
+from longstride.search.lengths import LengthRegression
 from longstride.text.binarized import BinarizedCorpus
 
 Integers = npt.NDArray[np.int64]

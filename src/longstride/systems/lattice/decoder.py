@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from longstride.contract import Decoder, Limits, OptionError, Runner, Session, Source
 from longstride.contract.signatures import signature
+from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice.candidates import CandidateSource
-from longstride.systems.lattice.length import LengthRegression
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.pipeline import LatticeOptions, Pipeline
 from longstride.systems.lattice.session import LatticeSession

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, PAD, UNK, Limits, OptionError, Program, Runner, Source, option
+from longstride.search.lengths import LengthRegression, Window
 from longstride.systems.lattice.candidates import Candidates, CandidateSource, from_logits
-from longstride.systems.lattice.length import LengthRegression
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.scan import scan
 from longstride.systems.lattice.scoring import Encoded, Normalise, Scores, encode, score_edges, score_triples, unigrams
 from longstride.systems.lattice.viterbi import Paths, viterbi, viterbi_triples
-from longstride.systems.lattice.window import Lattice, Window, assemble, usable
+from longstride.systems.lattice.window import Lattice, assemble, usable
 
 AT_ONCE = 1 << 28
 """Numbers that the widest tensor of a pass may hold; more sentences go in several passes."""

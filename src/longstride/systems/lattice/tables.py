@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from longstride.contract import PAD, OptionError, option
+from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice.candidates import Candidates, filled
 from longstride.systems.lattice.counts import NO_SOURCE, CountOptions
-from longstride.systems.lattice.length import LengthRegression
 
 ONE = 1 << 40
 """Probability 1 in fixed point."""

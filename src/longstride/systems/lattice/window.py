@@ -1,4 +1,4 @@
-"""The length window: which lengths a sentence may have, and a lattice in which one search covers them all.
+"""The length window in a lattice: one in which a single search covers all the lengths that a sentence may have.
 
 A column holds K words, then EOS, then PAD. A path of length l, EOS counted, has l - 1 words, EOS in column l - 1 and
 PAD after it. So the window is a matter of edges:
@@ -18,39 +18,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.contract import EOS, PAD, Limits
+from longstride.contract import EOS, PAD
+from longstride.search.lengths import Window
 from longstride.systems.lattice.candidates import Candidates
 from longstride.systems.lattice.scoring import Scores
 
 FORBIDDEN = float("-inf")
-
-
-@dataclass(frozen=True)
-class Window:
-    """Per sentence, the lengths it may have, EOS counted: at least 2, since one word is the least there is."""
-
-    shortest: Tensor
-    """[rows] int64"""
-    longest: Tensor
-    """[rows] int64"""
-
-    @staticmethod
-    def around(
-        predicted: Tensor, spread: int, limits: Limits, source_lengths: Tensor, positions: int = 1 << 30
-    ) -> Window:
-        """Lengths within `spread` of the predicted ones [rows], moved inside the limits and the model's positions."""
-        most = (limits.longest_outputs(source_lengths) + 1).clamp(max=positions)
-        least = most.clamp(max=max(2, limits.min_length + 1))
-        centre = torch.minimum(torch.maximum(predicted, least), most)
-        return Window(torch.maximum(centre - spread, least), torch.minimum(centre + spread, most))
-
-    def to(self, device: torch.device) -> Window:
-        """The same on another device."""
-        return Window(self.shortest.to(device), self.longest.to(device))
-
-    def slice(self, first: int, last: int) -> Window:
-        """The sentences `first` to `last` (exclusive)."""
-        return Window(self.shortest[first:last], self.longest[first:last])
 
 
 @dataclass(frozen=True)

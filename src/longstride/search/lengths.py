@@ -1,4 +1,7 @@
-"""How long a translation will be: ordinary least squares of target on source length. Knows no window around it."""
+"""How long an output will be, before a word of it is known: least squares on the source length, and a window around it.
+
+For systems that write all words at once and so must settle the length first. Knows no model.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
-from longstride.contract import option
+from longstride.contract import Limits, option
 
 
 @dataclass(frozen=True)
@@ -36,3 +40,31 @@ class LengthRegression:
     def predict(self, lengths: Tensor) -> Tensor:
         """[rows] int64 target lengths for source lengths [rows], EOS counted on both sides."""
         return self.words(lengths - 1).round().long() + 1
+
+
+@dataclass(frozen=True)
+class Window:
+    """Per sentence, the lengths it may have, EOS counted: at least 2, since one word is the least there is."""
+
+    shortest: Tensor
+    """[rows] int64"""
+    longest: Tensor
+    """[rows] int64"""
+
+    @staticmethod
+    def around(
+        predicted: Tensor, spread: int, limits: Limits, source_lengths: Tensor, positions: int = 1 << 30
+    ) -> Window:
+        """Lengths within `spread` of the predicted ones [rows], moved inside the limits and the model's positions."""
+        most = (limits.longest_outputs(source_lengths) + 1).clamp(max=positions)
+        least = most.clamp(max=max(2, limits.min_length + 1))
+        centre = torch.minimum(torch.maximum(predicted, least), most)
+        return Window(torch.maximum(centre - spread, least), torch.minimum(centre + spread, most))
+
+    def to(self, device: torch.device) -> Window:
+        """The same on another device."""
+        return Window(self.shortest.to(device), self.longest.to(device))
+
+    def slice(self, first: int, last: int) -> Window:
+        """The sentences `first` to `last` (exclusive)."""
+        return Window(self.shortest[first:last], self.longest[first:last])
