@@ -253,9 +253,9 @@ def _loaded(path: str, tokenizer: Tokenizer) -> dict[str, nn.Module]:
 
 
 def _warm_start(parts: dict[str, Part], path: str, tokenizer: Tokenizer, tell: Reporter) -> None:
-    """Copy the weights of every part that the other folder has too."""
+    """Copy the weights of every part that the other folder has too; what is counted, not learnt, stays as it is."""
     found = _loaded(path, tokenizer)
-    shared = [name for name in parts if name in found]
+    shared = [name for name in parts if name in found and any(True for _ in parts[name].module.parameters())]
     if not shared:
         raise OptionError(f"{path}: expected one of the parts {', '.join(parts)} to start from, found none.")
     for name in shared:

@@ -21,6 +21,7 @@ from longstride.contract.options import as_dict, merged, parse
 from longstride.model_folder import ModelFolder
 from longstride.recipe import Outcome, Recipe, check
 from longstride.recipe import run as run_recipe
+from longstride.registry import OBJECTIVES
 from longstride.tasks.score import Score
 from longstride.tasks.translation import Bleu
 from longstride.text.files import written_whole
@@ -85,10 +86,11 @@ def device_name(device: str) -> str:
 
 def _record(read: Recipe, path: Path, outcome: Outcome, device: str) -> Training:
     result = outcome.result
+    decoder = OBJECTIVES[read.objective.get("kind", "autoregressive")].decoders[0]  # what validation decodes with
     how = {
         "loss": Score("loss", 0.0, "label-smoothed nats per target token"),
-        "bleu": Score("BLEU", 0.0, f"{Bleu().signature}, greedy"),
-        "exact": Score("exact match", 0.0, "share of greedy outputs equal to the reference"),
+        "bleu": Score("BLEU", 0.0, f"{Bleu().signature}, {decoder}"),
+        "exact": Score("exact match", 0.0, f"share of outputs equal to the reference, {decoder}"),
     }
     scores = tuple(replace(how[name], value=value) for name, value in sorted(result.scores.items()))
     data = read.data.task if read.data.task != "files" else Path(read.data.train_target).name
