@@ -160,13 +160,14 @@ def _undrafted_rows(number: int, events: Sequence[Event], pieces: Pieces, width:
     last = number + len(events) - 1
     gutter = f"{number if last == number else f'{number}-{last}':>{SHORT + 1}}".ljust(LONG - 2)
     cells = []
+    spoken = max((place for place, event in enumerate(events) if event.ids), default=0)
     for place, event in enumerate(events):
         names = [
             name if in_order else f"{name}@{position}"
             for name, position, in_order in zip(pieces(event.ids), event.positions, _in_order(event), strict=True)
         ]
         cells += [Cell(verified=name, verified_style=COMMITTED) for name in names]
-        if place < len(events) - 1 and names:
+        if place < spoken and names:
             cells.append(Cell(verified="|", verified_style=UNREAD))
     for band in _bands(cells, width - LONG - len("verified  ")):
         text = Text()

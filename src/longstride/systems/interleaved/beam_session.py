@@ -17,7 +17,7 @@ from longstride.search.beam import DEAD
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.programs import extend
-from longstride.systems.interleaved.sentences import closing_step, sentences_of
+from longstride.systems.interleaved.sentences import closing_step, sentences_of, silent_step
 from longstride.verification.reading import forbidden_ids
 
 
@@ -65,6 +65,7 @@ class BeamSession(Session):
         self._slots = Slots(capacity)
         # How many slots the live hypotheses of a sentence have filled, known without asking the device.
         self._filled = [0] * capacity
+        self._done = [True] * capacity  # the table's flags, as they were read after the last iteration
 
     @property
     def free(self) -> int:
@@ -77,6 +78,7 @@ class BeamSession(Session):
         empty, tickets = self._slots.take(source.rows)
         for slot in empty:
             self._filled[slot] = 0
+            self._done[slot] = False
         device = self._runner.device
         slots = torch.tensor(empty, device=device)
         self._memory.put(slots, self._runner.call(self._remember, source.ids.to(device), source.lengths.to(device)))
@@ -88,7 +90,7 @@ class BeamSession(Session):
 
     @torch.inference_mode()
     def advance(self) -> Step:
-        """A step of every live hypothesis."""
+        """A step of every live hypothesis. Reads the flags of all slots: most iterations then need write nothing."""
         table, step = self._table, self._options.step
         active = ~table.done
         held = zip(self._filled, self._slots.held, strict=True)
@@ -99,7 +101,9 @@ class BeamSession(Session):
         first = torch.arange(len(parents), device=parents.device)[:, None] * self._width
         self._cache.reorder((first + parents).view(-1), span)
         self._filled = [filled + step for filled in self._filled]
-
+        before, self._done = self._done, table.done.tolist()
+        if before == self._done:
+            return silent_step(self._ticket, active)
         best = table.scores(self._penalty).argmax(dim=1, keepdim=True)
         words = table.finished_words.gather(1, best[..., None].expand(-1, 1, table.words.shape[2]))[:, 0]
         lengths = table.finished_length.gather(1, best)[:, 0]
@@ -125,8 +129,8 @@ class BeamSession(Session):
 
     @torch.inference_mode()
     def take_finished(self) -> list[Finished]:
-        """Read the flags of all slots, and the hypotheses of those that are done."""
-        ready = self._slots.ready(self._table.done.tolist())
+        """Read the hypotheses of the sentences that are done."""
+        ready = self._slots.ready(self._done)
         if not ready:
             return []
         table = self._table.select(torch.tensor(ready, device=self._runner.device))
@@ -163,4 +167,5 @@ class BeamSession(Session):
         self._ticket = self._ticket[slots]
         self._slots.keep(kept)
         self._filled = [self._filled[slot] for slot in kept]
+        self._done = [self._done[slot] for slot in kept]
         self.capacity = len(kept)

@@ -46,3 +46,10 @@ def closing_step(sentences: Sentences, ticket: Tensor, active: Tensor, closed: T
     written = (columns <= sentences.lengths[:, None]) & closed[:, None]
     none = torch.zeros_like(ticket)
     return Step(ticket, active, columns, sentences.tokens, written, none, none, when=sentences.steps)
+
+
+def silent_step(ticket: Tensor, active: Tensor) -> Step:
+    """An iteration that writes nothing yet."""
+    nothing = ticket.new_empty(len(ticket), 0)
+    none = torch.zeros_like(ticket)
+    return Step(ticket, active, nothing, nothing, nothing.bool(), none, none)
