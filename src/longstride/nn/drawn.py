@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from longstride.contract import Drawing, Feeds
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import ALIGNMENT, Cache, Memory
 from longstride.nn.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from longstride.nn.pen import Pen, Value
 from longstride.nn.positions import SinusoidalPositions
@@ -20,8 +20,8 @@ from longstride.nn.transformer import Stack, Transformer
 
 F32, I64, BOOL = torch.float32, torch.int64, torch.bool
 
-See = Callable[[int, Value, Value, Value], Value]
-"""(layer, queries, keys, values [rows, step, width]) -> what self-attention mixed [rows, step, width]"""
+See = Callable[[int, Value], Value]
+"""(layer, queries, keys and values side by side [rows, step, 3 width]) -> what self-attention mixed"""
 
 Read = Callable[[int, Value], Value]
 """(layer, queries [rows, step, width]) -> what cross-attention mixed [rows, step, width]"""
@@ -38,27 +38,30 @@ def linear(pen: Pen, module: nn.Linear, x: Value) -> Value:
     return pen.linear(x, module.weight, module.bias)
 
 
-def feed_forward(pen: Pen, module: FeedForward, x: Value) -> Value:
-    """[..., width] -> [..., width]"""
-    return linear(pen, module.down, pen.activation(linear(pen, module.up, x), module.activation))
+def feed_forward(pen: Pen, module: FeedForward, residual: Residual, x: Value) -> Value:
+    """[..., width] -> [..., width], the residual sum included"""
+    units = pen.activation(linear(pen, module.up, _enter(pen, residual, x)), module.activation)
+    return _leave(pen, residual, x, units, module.down)
 
 
 def _enter(pen: Pen, residual: Residual, x: Value) -> Value:
     return pen.norm(x, residual.norm) if residual.pre else x
 
 
-def _leave(pen: Pen, residual: Residual, x: Value, block: Value) -> Value:
-    return pen.node("Add", x, block) if residual.pre else pen.norm(x, residual.norm, block)
+def _leave(pen: Pen, residual: Residual, x: Value, block: Value, last: nn.Linear) -> Value:
+    """The sum of x and what the block's last layer makes of `block`; its bias is added with the sum."""
+    if residual.pre:
+        return pen.node("Add", x, linear(pen, last, block))
+    return pen.norm(x, residual.norm, pen.linear(block, last.weight), last.bias)
 
 
 def encoder_layer(pen: Pen, layer: EncoderLayer, x: Value, mask: Value) -> Value:
     """x [rows, length, width]; mask [rows, 1, length, length]"""
     attention = layer.attention
     queries, keys, values = pen.split(linear(pen, attention.qkv, _enter(pen, layer.attention_residual, x)), 3)
-    block = linear(pen, attention.out, pen.attend(queries, keys, values, mask, attention.heads))
-    x = _leave(pen, layer.attention_residual, x, block)
-    block = feed_forward(pen, layer.feed_forward, _enter(pen, layer.feed_forward_residual, x))
-    return _leave(pen, layer.feed_forward_residual, x, block)
+    mixed = pen.attend(queries, keys, values, mask, attention.heads)
+    x = _leave(pen, layer.attention_residual, x, mixed, attention.out)
+    return feed_forward(pen, layer.feed_forward, layer.feed_forward_residual, x)
 
 
 def encoder(pen: Pen, stack: Stack, x: Value, visible: Value) -> Value:
@@ -73,12 +76,11 @@ def encoder(pen: Pen, stack: Stack, x: Value, visible: Value) -> Value:
 def decoder_layer(pen: Pen, layer: DecoderLayer, number: int, x: Value, see: See, read: Read) -> Value:
     """[rows, step, width] -> [rows, step, width]"""
     attention, cross = layer.attention, layer.cross
-    mixed = see(number, *pen.split(linear(pen, attention.qkv, _enter(pen, layer.attention_residual, x)), 3))
-    x = _leave(pen, layer.attention_residual, x, linear(pen, attention.out, mixed))
+    mixed = see(number, linear(pen, attention.qkv, _enter(pen, layer.attention_residual, x)))
+    x = _leave(pen, layer.attention_residual, x, mixed, attention.out)
     mixed = read(number, linear(pen, cross.q, _enter(pen, layer.cross_residual, x)))
-    x = _leave(pen, layer.cross_residual, x, linear(pen, cross.out, mixed))
-    block = feed_forward(pen, layer.feed_forward, _enter(pen, layer.feed_forward_residual, x))
-    return _leave(pen, layer.feed_forward_residual, x, block)
+    x = _leave(pen, layer.cross_residual, x, mixed, cross.out)
+    return feed_forward(pen, layer.feed_forward, layer.feed_forward_residual, x)
 
 
 def reader(pen: Pen, given: Mapping[str, Value], heads: int, step: Value) -> Read:
@@ -269,7 +271,8 @@ def _extend(pen: Pen, model: Transformer, given: Mapping[str, Value], read: Read
     ids, start = given["ids"], given["start"]
     step = pen.size(ids, 1)
     slots = pen.node("Add", pen.column(start), pen.arange(step))
-    seen = pen.arange(pen.size(given["keys"][0], 2))
+    used = _used(pen, start, step)
+    seen = pen.arange(used)
     mask = pen.additive(pen.node("Unsqueeze", pen.node("LessOrEqual", seen, pen.column(slots)), pen.integers(1)))
     # A draft may run past the last position there is: no such token is ever committed.
     places = pen.node("Min", slots, pen.integer(model.options.longest - 1))
@@ -281,12 +284,25 @@ def _extend(pen: Pen, model: Transformer, given: Mapping[str, Value], read: Read
     kept: dict[str, list[Value]] = {"keys": [], "values": []}
     heads = model.options.heads
 
-    def see(number: int, queries: Value, keys: Value, values: Value) -> Value:
+    def see(number: int, qkv: Value) -> Value:
+        queries, keys, values = pen.split(qkv, 3)
         for name, new in (("keys", keys), ("values", values)):
             kept[name].append(pen.write(given[name][number], pen.split_heads(new, heads), start))
-        return pen.attend(queries, kept["keys"][number], kept["values"][number], mask, heads)
+        keys, values = (pen.cut(kept[name][number], pen.integers(0), used, 2) for name in ("keys", "values"))
+        return pen.attend(queries, keys, values, mask, heads)
 
     for number, layer in enumerate(model.decoder_layers()):
         x = decoder_layer(pen, layer, number, x, see, read)
     norm = model.decoder.norm
     return (pen.norm(x, norm) if isinstance(norm, nn.LayerNorm) else x), kept
+
+
+def _used(pen: Pen, start: Value, step: Value) -> Value:
+    """[1] how many slots of the cache any row looks at, rounded up as caches are.
+
+    What is hidden adds exactly nothing wherever the slots end, as long as they end at such a border: so results do not
+    depend on how far other rows, or wider steps, have come.
+    """
+    furthest = pen.node("Add", pen.node("ReduceMax", start, pen.integers(0), keepdims=1), step)
+    portions = pen.node("Div", pen.node("Add", furthest, pen.integers(ALIGNMENT - 1)), pen.integers(ALIGNMENT))
+    return pen.node("Mul", portions, pen.integers(ALIGNMENT))

@@ -6,7 +6,9 @@ give one by one. Activations are unsigned with zero point 128: signed ones take 
 Attention, norms and sums stay in fp32.
 
 A graph for steps of width one (`lone`) hands its attention two equal queries and drops the second answer: ONNX
-Runtime's products of a single row are computed in another order than wider ones, which all agree.
+Runtime's products of a single row are computed in another order than wider ones, which all agree. For the same reason
+attention is one operator over a past that ends at a border (MultiHeadAttention over a multiple of 16 slots):
+GroupQueryAttention, which would look no further than needed, gave other bits at other widths.
 """
 
 from __future__ import annotations
@@ -51,10 +53,10 @@ class OnnxPen(Pen):
     """Collects nodes and weights; :meth:`model` makes a graph of them."""
 
     def __init__(self, int8: bool, lone: bool = False, narrow: bool = False) -> None:
-        """`lone`: for steps of width one; `narrow`: integer weights in 7 bits."""
+        """`lone`: for steps of width one; `narrow`: integer weights in 7 bits"""
         self._int8 = int8
-        self._levels = FEWER_LEVELS if narrow else LEVELS
         self._lone = lone
+        self._levels = FEWER_LEVELS if narrow else LEVELS
         self._nodes: list[onnx.NodeProto] = []
         self._weights: list[onnx.TensorProto] = []
         self._known: dict[Any, Value] = {}  # constants and quantized activations, so that each is made once
@@ -89,11 +91,13 @@ class OnnxPen(Pen):
         product = self._halved(product)
         return product if bias is None else self.node("Add", product, self.constant(bias))
 
-    def norm(self, x: Value, norm: nn.LayerNorm, added: Value | None = None) -> Value:
+    def norm(self, x: Value, norm: nn.LayerNorm, added: Value | None = None, bias: Tensor | None = None) -> Value:
         """Layer norm, of a sum if need be."""
-        weights = (self.constant(norm.weight), self.constant(norm.bias))
+        weights = [self.constant(norm.weight), self.constant(norm.bias)]
         if added is None:
             return self.node("LayerNormalization", x, *weights, epsilon=norm.eps, axis=-1)
+        if bias is not None:
+            weights.append(self.constant(bias))
         return self.node("SkipLayerNormalization", x, added, *weights, epsilon=norm.eps)
 
     def attend(self, queries: Value, keys: Value, values: Value, mask: Value, heads: int) -> Value:
@@ -108,25 +112,26 @@ class OnnxPen(Pen):
     # --- int8 --------------------------------------------------------------------------------------------------------
 
     def _integer_linear(self, x: Value, weight: Tensor, bias: Tensor | None) -> Value:
-        codes, scale = self._quantized(x)
+        codes, largest = self._quantized(x)
         whole, weight_scale = quantize(weight.detach().float().cpu(), self._levels)
-        zero = self.constant(torch.tensor(ZERO_POINT, dtype=torch.uint8))
-        product = self.node("MatMulInteger", codes, self.constant(whole.t()), zero)
-        product = self.node("Mul", self.node("Cast", product, to=TensorProto.FLOAT), scale)
-        product = self.node("Mul", product, self.constant(weight_scale))
+        product = self.node("MatMulInteger", codes, self.constant(whole.t()), self._zero_point())
+        product = self.node("Mul", self.node("Cast", product, to=TensorProto.FLOAT), largest)
+        product = self.node("Mul", product, self.constant(weight_scale / LEVELS))
         return product if bias is None else self.node("Add", product, self.constant(bias))
 
     def _quantized(self, x: Value) -> tuple[Value, Value]:
-        """[..., width] -> uint8 codes of the same shape and scales [..., 1]"""
+        """[..., width] -> uint8 codes of the same shape, and the largest value of each row [..., 1]"""
         if ("codes", x) not in self._known:
             largest = self.node("ReduceMax", self.node("Abs", x), self.integers(-1), keepdims=1)
-            floor = self.constant(torch.tensor(SMALLEST))
-            scale = self.node("Mul", self.node("Max", largest, floor), self.constant(torch.tensor(1 / LEVELS)))
-            rounded = self.node("Round", self.node("Div", x, scale))
-            shifted = self.node("Add", rounded, self.constant(torch.tensor(float(ZERO_POINT))))
-            self._known["codes", x] = (self.node("Cast", shifted, to=TensorProto.UINT8), scale)
+            largest = self.node("Clip", largest, self.constant(torch.tensor(SMALLEST)))
+            step = self.constant(torch.tensor(1 / LEVELS))
+            codes = self.node("QuantizeLinear", self.node("Div", x, largest), step, self._zero_point())
+            self._known["codes", x] = (codes, largest)
         found: tuple[Value, Value] = self._known["codes", x]
         return found
+
+    def _zero_point(self) -> Value:
+        return self.constant(torch.tensor(ZERO_POINT, dtype=torch.uint8))
 
     # --- steps of width one ------------------------------------------------------------------------------------------
 

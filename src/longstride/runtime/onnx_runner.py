@@ -1,8 +1,8 @@
 """The CPU runner: graphs of our own drawing in ONNX Runtime, in fp32 or int8. Needs the packages onnxruntime and onnx.
 
 A program that comes with a drawing is built into a graph when it is first called, and carried out by it from then on:
-one graph for all shapes, and one more for steps of width one. A program without a drawing, or one whose graph ONNX
-Runtime refuses, runs eagerly in fp32; the person is told once. Knows no system.
+one graph for all shapes, and one more for steps of width one. A program without a drawing, or one
+whose graph ONNX Runtime refuses, runs eagerly in fp32; the person is told once. Knows no system.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class OnnxRunner(Runner):
         self.threads = threads or available_cores()
         self.processor = processor or this_processor()
         self._tell = tell or _warn
-        self._graphs: dict[Hashable, OnnxGraph | None] = {}
+        self.graphs: dict[Hashable, OnnxGraph | None] = {}
+        """built so far, by program, modules, settings and whether for steps of width one; None: it cannot be built"""
+        self._told: set[str] = set()
 
     def describe(self) -> str:
         """``ONNX Runtime 1.31.1, int8 on 2 threads of aarch64 with int8 dot products (asimddp); ...``"""
@@ -64,30 +66,29 @@ class OnnxRunner(Runner):
             self._say_once(program.name, "it has no drawing")
             return program.function(*arguments)
         feeds = drawing.feeds(*arguments)
-        graph = self._graph(program.name, drawing, is_lone(feeds))
-        if graph is None:
-            return program.function(*arguments)
-        return drawing.result(graph(feeds), feeds)
+        key = (program.name, drawing.modules, drawing.settings, lone := is_lone(feeds))
+        try:
+            graph = self.graphs[key] if key in self.graphs else self._build(key, program.name, drawing, lone)
+            found = None if graph is None else graph(feeds)
+        except Exception as error:  # whatever ONNX Runtime or protobuf refuses: the eager way is always there
+            self.graphs[key] = found = None
+            self._say_once(program.name, str(error).splitlines()[0])
+        return program.function(*arguments) if found is None else drawing.result(found, feeds)
 
-    def _graph(self, name: str, drawing: Drawing, lone: bool) -> OnnxGraph | None:
-        key = (name, drawing.modules, drawing.settings, lone)
-        if key not in self._graphs:
-            try:
-                pen = OnnxPen(self.precision == "int8", lone, self.processor.saturates)
-                self._graphs[key] = OnnxGraph(drawing, pen.model(name, drawing).SerializeToString(), self.threads)
-            except Exception as error:  # whatever ONNX Runtime or protobuf refuses: the eager way is always there
-                self._graphs[key] = None
-                self._say_once(name, str(error).splitlines()[0])
-        return self._graphs[key]
+    def _build(self, key: Hashable, name: str, drawing: Drawing, lone: bool) -> OnnxGraph:
+        pen = OnnxPen(self.precision == "int8", lone, self.processor.saturates)
+        graph = OnnxGraph(drawing, pen.model(name, drawing).SerializeToString(), self.threads)
+        self.graphs[key] = graph
+        return graph
 
     def _say_once(self, name: str, why: str) -> None:
-        if ("told", name) not in self._graphs:
-            self._graphs["told", name] = None
+        if name not in self._told:
+            self._told.add(name)
             self._tell(f"The runtime onnx carries the program {name!r} out eagerly in fp32: {why}.")
 
 
 def is_lone(feeds: Feeds) -> bool:
-    """Whether a step is one token wide."""
+    """Whether this is a step (it reads ids [rows, step] and keeps a state) of width one."""
     ids = feeds.inputs.get("ids")
     return bool(feeds.state) and ids is not None and ids.shape[1] == 1
 

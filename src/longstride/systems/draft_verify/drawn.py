@@ -235,7 +235,8 @@ def _run(
     seen = pen.additive(pen.node("Unsqueeze", mask, pen.integers(1)))
     kept: dict[str, list[Value]] = {"keys": [], "values": []}
 
-    def see(number: int, queries: Value, keys: Value, values: Value) -> Value:
+    def see(number: int, qkv: Value) -> Value:
+        queries, keys, values = pen.split(qkv, 3)
         for name, new in (("keys", keys), ("values", values)):
             kept[name].append(write(given[name][number], pen.split_heads(new, o.heads)))
         return pen.attend(queries, kept["keys"][number], kept["values"][number], seen, o.heads)
