@@ -8,12 +8,13 @@ from typing import Any
 
 from torch import nn
 
-from longstride.contract import Decoder, Objective, OptionError, Runner
+from longstride.contract import Decoder, Likelihood, Objective, OptionError, Runner
 from longstride.contract.options import parse
 from longstride.model_folder import Part
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy, GreedyOptions
+from longstride.systems.autoregressive.likelihood import AutoregressiveLikelihood
 from longstride.systems.autoregressive.objective import AutoregressiveObjective, AutoregressiveObjectiveOptions
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.blockwise.model import BlockwiseModel, Heads, HeadsOptions
@@ -24,6 +25,7 @@ from longstride.systems.draft_verify.model import Drafter, begin_as, check_encod
 from longstride.systems.draft_verify.objective import DrafterObjective, DrafterObjectiveOptions, DrafterWithVerifier
 from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
+from longstride.systems.interleaved.likelihood import InterleavedLikelihood
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
 from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
 from longstride.systems.interleaved.options import InterleavingOptions
@@ -55,6 +57,8 @@ class DecoderKind:
     """a folder that offers this decoder can do the new one too, with the same parts, even if it does not say so"""
     one_vocabulary: bool = False
     """source and target ids must mean the same"""
+    likelihood: Callable[[Mapping[str, Any], Runner], Likelihood] | None = None
+    """how probable its model holds given outputs; a decoder that verifies has its verifier's"""
 
 
 @dataclass(frozen=True)
@@ -100,24 +104,32 @@ PARTS: dict[str, PartKind] = {
     "scorer": PartKind(ScorerOptions, Scorer),
 }
 
+
+def _token_by_token(parts: Mapping[str, Any], runner: Runner) -> Likelihood:
+    return AutoregressiveLikelihood(parts["model"], runner)
+
+
 DECODERS: dict[str, DecoderKind] = {
     "greedy": DecoderKind(
         "the most likely token, one after another",
         GreedyOptions,
         ("model",),
         lambda parts, runner, options: Greedy(parts["model"], runner, options),
+        likelihood=_token_by_token,
     ),
     "beam": DecoderKind(
         "the best of several hypotheses, with exact early stopping",
         BeamOptions,
         ("model",),
         lambda parts, runner, options: Beam([parts["model"]], runner, options),
+        likelihood=_token_by_token,
     ),
     "blockwise": DecoderKind(
         "heads predict a block, the model verifies it",
         BlockwiseOptions,
         ("model", "heads"),
         lambda parts, runner, options: Blockwise(parts["model"], parts["heads"], runner, options),
+        likelihood=lambda parts, runner: AutoregressiveLikelihood(parts["model"], runner, parts["heads"].first),
     ),
     "copy-verify": DecoderKind(
         "the source as the draft, verified; for correction and whatever else mostly copies",
@@ -126,12 +138,14 @@ DECODERS: dict[str, DecoderKind] = {
         lambda parts, runner, options: CopyVerify(parts["model"], runner, options),
         comes_with="greedy",
         one_vocabulary=True,
+        likelihood=_token_by_token,
     ),
     "draft-verify": DecoderKind(
         "a drafter proposes a block, the model verifies it",
         DraftVerifyOptions,
         ("model", "drafter"),
         lambda parts, runner, options: DraftVerify(parts["model"], parts["drafter"], runner, options),
+        likelihood=_token_by_token,
     ),
     "draft": DecoderKind(
         "the drafter alone, a block per pass",
@@ -144,6 +158,9 @@ DECODERS: dict[str, DecoderKind] = {
         InterleavedOptions,
         ("model", "interleaving"),
         lambda parts, runner, options: Interleaved(parts["model"], parts["interleaving"], runner, options),
+        likelihood=lambda parts, runner: InterleavedLikelihood(
+            InterleavedModel(parts["model"], parts["interleaving"]), runner
+        ),
     ),
     "counts": DecoderKind(
         "the likeliest word at each place by aligned counts, no model at all",

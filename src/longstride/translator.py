@@ -21,6 +21,7 @@ from longstride.contract import (
     Decoded,
     Decoder,
     Hypothesis,
+    Likelihood,
     Limits,
     ModelFolderError,
     OptionError,
@@ -191,6 +192,15 @@ class Translator:
             )
         own, limits = split_options(kind.options, {**config.defaults, **options}, name)
         return kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
+
+    def likelihood(self, decoder: str | None = None) -> Likelihood | None:
+        """How probable the model holds given outputs: by the decoder named, else by the first that can say; or none."""
+        for name in self.decoders if decoder is None else [decoder]:
+            self._decoder_config(name)
+            build = DECODERS[name].likelihood
+            if build is not None:
+                return build(self.parts_of(name), self.runner)
+        return None
 
     def ensemble(self, others: Sequence[Translator], /, **options: Any) -> tuple[Decoder, Limits]:
         """Beam search with the mean of several models' probabilities."""

@@ -1,4 +1,4 @@
-"""Decoding a test set for its quality: outputs, ids, counts; perplexity of the references. Prints progress alone."""
+"""Decoding a test set for its quality: outputs, ids, counts; how probable the references are. Prints progress alone."""
 
 from __future__ import annotations
 
@@ -10,18 +10,9 @@ from typing import Any
 from longstride.bench.assessment import count
 from longstride.bench.records import Counts
 from longstride.cli.console import Bar, bar, warn
-from longstride.contract import Decoded
-from longstride.registry import OBJECTIVES
-from longstride.systems.autoregressive.objective import AutoregressiveObjectiveOptions
-from longstride.tasks.perplexity import perplexity
-from longstride.tasks.score import Score
-from longstride.text.batches import BatchOptions, TokenBatches
-from longstride.text.binarized import BinarizedCorpus
+from longstride.contract import EOS, Decoded, Likelihood
+from longstride.tasks.likelihood import Likelihoods, likelihoods
 from longstride.translator import Translator
-
-AUTOREGRESSIVE = "autoregressive"
-PERPLEXITY_TOKENS = 8192
-"""Target tokens scored at once: bounded memory, whatever --batch says."""
 
 
 @dataclass(frozen=True)
@@ -75,29 +66,32 @@ class _Watch:
         self._shown.to(self._lines)
 
 
-def reference_perplexity(translator: Translator, pairs: Sequence[tuple[str, str]], reference: str) -> Score | None:
-    """Of the references, empty lines aside; none for a model that cannot score token after token."""
-    scoring = [name for name in OBJECTIVES[AUTOREGRESSIVE].decoders if name in translator.decoders]
+def reference_likelihoods(
+    translator: Translator, pairs: Sequence[tuple[str, str]], name: str, room: int | None = None
+) -> Likelihoods | None:
+    """Of all references that are not empty; none where there is none, or the model cannot score given outputs.
+
+    References of more than `room` tokens, EOS not counted, are cut (default: the model's limit); `name` is their file.
+    """
+    model = translator.likelihood()
     full = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
-    if not scoring or not full:
-        return None
-    model = translator.parts_of(scoring[0])["model"]
-    objective = OBJECTIVES[AUTOREGRESSIVE].build(AutoregressiveObjectiveOptions(label_smoothing=0.0))
-    sources = translator.encode([source for source, _ in full], warn=lambda message: None)
-    targets = translator.target_tokenizer.encode_many([target for _, target in full])
-    room = translator.longest - 1
+    return None if model is None or not full else score_pairs(translator, model, full, name, room)
+
+
+def score_pairs(
+    translator: Translator,
+    model: Likelihood,
+    pairs: Sequence[tuple[str, str]],
+    name: str,
+    room: int | None = None,
+) -> Likelihoods:
+    """What the model makes of these sources and targets; `name` says in warnings where they are from."""
+    sources = translator.encode([source for source, _ in pairs], warn=lambda message: None)
+    targets = translator.target_tokenizer.encode_many([target for _, target in pairs])
+    room = translator.longest - 1 if room is None else room
     cut = sum(len(target) > room for target in targets)
     if cut:
-        warn(f"{reference}: {cut} references were cut at the model's limit of {room} tokens for perplexity.")
-    corpus = BinarizedCorpus.from_pairs(zip(sources, [target[:room] for target in targets], strict=True))
-    tokens = max(PERPLEXITY_TOKENS, translator.longest)
-    batches = TokenBatches(corpus, BatchOptions(tokens=tokens, shuffle=False))
-    with bar("reading references", batches.batches_in(0)) as shown:
-        return perplexity(
-            model,
-            objective,
-            batches,
-            translator.runner.device,
-            translator.target_tokenizer.sha256,
-            lambda done, total: shown.to(done),
-        )
+        warn(f"{name}: {cut} references were cut at the model's limit of {room} tokens for perplexity.")
+    ids = [(source, [*target[:room], EOS]) for source, target in zip(sources, targets, strict=True)]
+    with bar("reading references", None) as shown:
+        return likelihoods(model, ids, shown.to)

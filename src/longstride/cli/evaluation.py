@@ -10,11 +10,12 @@ from typing import Any
 
 from longstride.bench.assessment import NAMED_DIFFERENCES
 from longstride.bench.records import Against, Equality, ModelTag, Origin, Quality, WorkloadTag
-from longstride.cli.assessing import Decoding, decode, reference_perplexity
+from longstride.cli.assessing import Decoding, decode, reference_likelihoods
 from longstride.cli.console import say
 from longstride.cli.test_sets import Material
 from longstride.contract import Decoder, Limits
 from longstride.tasks.bootstrap import Comparison, paired_bootstrap
+from longstride.tasks.perplexity import perplexity
 from longstride.tasks.repetition import word_repetition
 from longstride.tasks.score import Score
 from longstride.translator import Translator
@@ -80,7 +81,8 @@ def evaluations(
     rival: Rival | None = None,
 ) -> Iterator[Evaluation]:
     """Score every setting; `greedy` names the one that others are compared with, `files` source and reference."""
-    surprise = reference_perplexity(translator, material.pairs, files[1])
+    references = reference_likelihoods(translator, material.pairs, files[1])
+    surprise = None if references is None else perplexity(references, translator.target_tokenizer.sha256)
     first: Decoding | None = None
     for number, setting in enumerate(sorted(line_up, key=lambda one: one.name != greedy), start=1):
         if len(line_up) > 1:

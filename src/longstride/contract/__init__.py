@@ -9,6 +9,7 @@ from longstride.contract.errors import (
     UsageError,
     WorkError,
 )
+from longstride.contract.likelihood import Factorisation, Likelihood
 from longstride.contract.options import option
 from longstride.contract.running import DTYPES, Drawing, Feeds, Precision, Program, Runner
 from longstride.contract.symbols import EOS, MASK, NEVER_GENERATED, PAD, RESERVED, START, UNK
@@ -30,10 +31,12 @@ __all__ = [
     "Decoder",
     "Drawing",
     "Event",
+    "Factorisation",
     "Feeds",
     "Finished",
     "Hypothesis",
     "InputError",
+    "Likelihood",
     "Limits",
     "LongstrideError",
     "Loss",

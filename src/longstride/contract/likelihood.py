@@ -1,0 +1,41 @@
+"""How probable a model holds outputs that it is given, whatever the order in which it would write them itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from longstride.contract.training import Batch
+
+LEFT_TO_RIGHT = "left-to-right"
+
+
+@dataclass(frozen=True)
+class Factorisation:
+    """How the probability of a sentence is made of the probabilities of its tokens."""
+
+    order: str = LEFT_TO_RIGHT
+    """which token follows which; models of one order write the same sentence in the same way"""
+    together: int = 1
+    """tokens of a step, which are taken to be independent of each other, given all earlier steps"""
+
+    @property
+    def signature(self) -> str:
+        """``order:left-to-right|together:2|``; nothing for what is usual, one token after another from left to right"""
+        return "" if self == Factorisation() else f"order:{self.order}|together:{self.together}|"
+
+
+class Likelihood(ABC):
+    """Scores given outputs. Immutable, like a decoder, and built from the same parts."""
+
+    factorisation: Factorisation
+
+    @abstractmethod
+    def log_probabilities(self, batch: Batch) -> Tensor:
+        """[rows, longest target] float64, on any device: the log-probability, in nats, of every target token.
+
+        Tokens stand in the order in which the model writes them, EOS last, so that a row's sum is the log-probability
+        of its target. Beyond a row's length all are 0.
+        """

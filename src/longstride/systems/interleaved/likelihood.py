@@ -1,0 +1,47 @@
+"""The probability of given outputs, step after step: the words of a step given those of all earlier steps (Eq. 2)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from longstride.contract import PAD, Batch, Factorisation, Likelihood, Program, Runner
+from longstride.nn import likelihood, masks
+from longstride.systems.interleaved.inputs import shifted
+from longstride.systems.interleaved.model import InterleavedModel
+from longstride.systems.interleaved.options import InterleavingOptions
+from longstride.systems.interleaved.orders import interleave
+
+
+def factorisation_of(options: InterleavingOptions) -> Factorisation:
+    """Order goes by h and its direction, independence by the step: Table 3 compares models of one order."""
+    if options.h == 1:
+        return Factorisation(together=options.step)
+    return Factorisation(f"{options.h}-directions-{options.order}", options.step)
+
+
+class InterleavedLikelihood(Likelihood):
+    """Of an interleaved model of any settings, the autoregressive one in interleaved order included."""
+
+    def __init__(self, model: InterleavedModel, runner: Runner) -> None:
+        self._runner = runner
+        options = model.options
+        self.factorisation = factorisation_of(options)
+
+        def score(source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Tensor:
+            visible = masks.real(source_lengths, source.shape[1])
+            memory = model.model.encode(source, visible)
+            # The last step is whole, as it is when it is decoded: all its slots are seen, though no word stands there.
+            whole = F.pad(target, (0, -target.shape[1] % options.step), value=PAD)
+            words = interleave(whole, target_lengths - 1, options.h, options.order)
+            hidden = model.decode(shifted(words, options.step), memory, visible)
+            return likelihood.log_probabilities(hidden, model.model.output_weight, words)[:, : target.shape[1]]
+
+        self._program = Program("likelihood", score)
+
+    def log_probabilities(self, batch: Batch) -> Tensor:
+        """[rows, longest target] float64, in the order of writing"""
+        device = self._runner.device
+        tensors = (batch.source, batch.source_lengths, batch.target, batch.target_lengths)
+        found: Tensor = self._runner.call(self._program, *(tensor.to(device) for tensor in tensors))
+        return found
