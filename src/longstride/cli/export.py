@@ -16,6 +16,7 @@ from longstride.cli.options import DrafterFolder, Model, open_model
 from longstride.contract import InputError, OptionError
 from longstride.interop.ctranslate2 import export_ctranslate2
 from longstride.interop.hf import export_hf
+from longstride.interop.onnx_folder import export_onnx
 from longstride.translator import BUNDLED, Translator
 
 Exporter = Callable[[Translator, Path, str], str]
@@ -24,12 +25,12 @@ Exporter = Callable[[Translator, Path, str], str]
 An exporter refuses a model or a precision that the format cannot hold with an OptionError, before writing anything.
 """
 
-EXPORTERS: dict[str, Exporter] = {"hf": export_hf, "ctranslate2": export_ctranslate2}
+EXPORTERS: dict[str, Exporter] = {"hf": export_hf, "ctranslate2": export_ctranslate2, "onnx": export_onnx}
 """Format -> who writes it. An exporter imports what it needs when it is called."""
 
 
 def export(
-    to: Annotated[str, typer.Option("--to", help="Format to write.")],
+    to: Annotated[str, typer.Option("--to", help="Format to write: hf, ctranslate2 or onnx.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to make; it must not exist yet.")],
     model: Model = BUNDLED,
     drafter: DrafterFolder = None,

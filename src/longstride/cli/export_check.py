@@ -7,8 +7,10 @@ from pathlib import Path
 from longstride.cli.console import out, warn
 from longstride.contract import InputError
 from longstride.interop.agreement import SENTENCES, agreement
+from longstride.interop.onnx_peer import OnnxFolder
 from longstride.interop.optional import MissingPackageError
 from longstride.interop.peers import PEERS, open_peer
+from longstride.interop.subject import GREEDY
 from longstride.text.corpus import read_lines
 from longstride.translator import Translator
 
@@ -25,10 +27,10 @@ def lines_to_check_with(file: Path | None) -> list[str]:
 
 def check_export(translator: Translator, to: str, folder: Path, precision: str, lines: list[str]) -> None:
     """Say how many greedy outputs agree; a format that no library here decodes is left alone."""
-    if to not in PEERS:
+    if to not in (*PEERS, OnnxFolder.name) or GREEDY not in translator.decoders:
         return
     try:
-        peer = open_peer(to, folder, translator, precision=precision)
+        peer = OnnxFolder(folder) if to == OnnxFolder.name else open_peer(to, folder, translator, precision=precision)
     except MissingPackageError as error:
         warn(f"not checked: {error}")
         return

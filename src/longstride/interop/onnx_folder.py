@@ -1,0 +1,127 @@
+"""A model's programs as ONNX graphs in a folder, with a manifest that says what goes in and what comes out.
+
+The graphs are those that the runtime onnx runs, so that whoever has ONNX Runtime, and nothing else of ours, can write
+our decoders' loops around them (docs/runtimes.md):
+
+    manifest.json        format, precision, reserved ids, every graph's inputs, states and outputs
+    remember.onnx        source ids -> memory
+    verify.onnx          a step of any width from two: ids -> logits and hidden states; caches in and out
+    heads.onnx           where there are heads: hidden states -> the next block
+    remember-draft.onnx, draft.onnx   where there is a drafter
+    tokenizer files      as in the model folder
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from longstride.contract import NEVER_GENERATED, RESERVED, OptionError, Program
+from longstride.contract.running import Shape
+from longstride.interop.optional import MissingPackageError
+from longstride.nn import programs
+from longstride.nn.cache import ALIGNMENT
+from longstride.nn.transformer import Transformer
+from longstride.systems.blockwise import programs as blockwise
+from longstride.systems.blockwise.model import Heads
+from longstride.systems.draft_verify import drafter as drafting
+from longstride.systems.draft_verify.model import Drafter, reads_whole_encoder
+from longstride.text.files import file_sha256
+from longstride.translator import Translator
+from longstride.version import __version__
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+LEAST_STEP = 2
+PRECISIONS = ("fp32", "int8")
+KINDS = {torch.float32: "float32", torch.int64: "int64", torch.bool: "bool"}
+
+VERIFIED = ("greedy", "blockwise", "draft-verify")
+"""Decoders whose model calls have graphs, the plainest first."""
+
+
+def export_onnx(translator: Translator, folder: Path, precision: str = "fp32") -> str:
+    """Fill an empty folder; says what was made."""
+    if precision not in PRECISIONS:
+        raise OptionError(f"--precision expects {' or '.join(PRECISIONS)} for ONNX, found {precision!r}.")
+    try:
+        from longstride.runtime.onnx_files import write_graph
+    except ImportError as error:
+        raise MissingPackageError(
+            f"This expects the package {error.name}, which is not installed here: pip install 'longstride[onnx]'."
+        ) from None
+    graphs: dict[str, Any] = {}
+    for program in _programs(translator):
+        file = folder / f"{program.name}.onnx"
+        write_graph(program, file, precision == "int8")
+        graphs[program.name] = _described(program, file)
+    config = translator.folder.config
+    for name in {config.tokenizer, config.source_tokenizer or config.tokenizer}:
+        shutil.copyfile(translator.folder.path / name, folder / name)
+    manifest = {
+        "format": FORMAT,
+        "producer": f"longstride {__version__}",
+        "precision": precision,
+        "least_step": LEAST_STEP,
+        "slots_multiple": ALIGNMENT,
+        "symbols": {name: number for number, name in enumerate(RESERVED)},
+        "never_generated": sorted(NEVER_GENERATED),
+        "longest": translator.longest,
+        "tokenizer": config.tokenizer,
+        "source_tokenizer": config.source_tokenizer or config.tokenizer,
+        "graphs": graphs,
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    return f"{len(graphs)} ONNX graphs in {precision} ({', '.join(graphs)}), and {MANIFEST}."
+
+
+def _programs(translator: Translator) -> Iterator[Program]:
+    """The model calls of every decoder that has graphs."""
+    parts: dict[str, Any] = {}
+    for decoder in VERIFIED:
+        if decoder in translator.decoders:
+            parts = {**translator.parts_of(decoder), **parts}
+    model, heads, drafter = (parts.get(role) for role in ("model", "heads", "drafter"))
+    if not isinstance(model, Transformer):
+        offered = ", ".join(translator.decoders)
+        raise OptionError(
+            f"ONNX expects a model that offers {' or '.join(VERIFIED)}; {translator.folder.path} offers {offered}."
+        )
+    yield programs.remember(model)
+    if isinstance(heads, Heads):
+        yield blockwise.verify(model, heads)
+        yield blockwise.predict(model, heads, heads.options.k)
+    else:
+        yield programs.verify(model)
+    if isinstance(drafter, Drafter):
+        yield drafting.remember(drafter, model, reads_whole_encoder(drafter.options, model))
+        full = drafter.options.prefix == "full"
+        yield drafting.draft_full(drafter) if full else drafting.draft_causal(drafter)
+
+
+def _described(program: Program, file: Path) -> dict[str, Any]:
+    drawing = program.drawing
+    assert drawing is not None
+
+    def values(specs: Any) -> dict[str, Any]:
+        return {name: _value(dtype, shape, name in drawing.layered) for name, (dtype, shape) in specs.items()}
+
+    return {
+        "file": file.name,
+        "sha256": file_sha256(file),
+        "inputs": values(drawing.inputs),
+        "state": values(drawing.state),
+        "outputs": {name: _value(dtype, shape, False) for name, (dtype, shape) in drawing.outputs.items()},
+    }
+
+
+def _value(dtype: torch.dtype, shape: Shape, layered: bool) -> dict[str, Any]:
+    """What is layered is one value a layer: ``name.0``, ``name.1``, ...; a state's new value is ``new_name.0``."""
+    if layered:
+        return {"type": KINDS[dtype], "layers": shape[0], "shape": list(shape[1:])}
+    return {"type": KINDS[dtype], "shape": list(shape)}
