@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longstride.contract import InputError
+from longstride.tasks.ngrams import ngrams
 from longstride.tasks.score import Figures, Metric
 from longstride.version import __version__
 
@@ -52,8 +53,8 @@ class Gleu(Metric):
                     f"Expected one reference per source in set {number}, found {len(sources)} sources and "
                     f"{len(lines)} references."
                 )
-        self._sources = [_ngrams(line.split()) for line in sources]
-        self._references = [[_ngrams(line.split()) for line in lines] for lines in references]
+        self._sources = [ngrams(line.split(), ORDER) for line in sources]
+        self._references = [[ngrams(line.split(), ORDER) for line in lines] for lines in references]
         self._lengths = [[len(line.split()) for line in lines] for lines in references]
         self._drawn = _draw(len(sources), len(references), draws)  # [draws, sentences]
 
@@ -70,7 +71,7 @@ class Gleu(Metric):
         found = np.zeros((len(outputs), len(self._references), FIGURES))
         for sentence, line in enumerate(outputs):
             words = line.split()
-            counts = _ngrams(words)
+            counts = ngrams(words, ORDER)
             for set_, (lines, lengths) in enumerate(zip(self._references, self._lengths, strict=True)):
                 figures = _figures(counts, self._sources[sentence], lines[sentence])
                 found[sentence, set_] = [len(words), lengths[sentence], *figures]
@@ -92,13 +93,6 @@ def _draw(sentences: int, sets: int, draws: int) -> NDArray[np.int64]:
         drawn[draw] = [rng.random() for _ in range(sentences)]
     # Not randint, which later Pythons draw in another way: so the published figures for JFLEG come out to the digit.
     return (drawn * sets).astype(np.int64)
-
-
-def _ngrams(words: Sequence[str]) -> list[Counter[tuple[str, ...]]]:
-    """How often each n-gram occurs, for n = 1 to ORDER."""
-    return [
-        Counter(tuple(words[place : place + n]) for place in range(len(words) + 1 - n)) for n in range(1, ORDER + 1)
-    ]
 
 
 def _figures(
