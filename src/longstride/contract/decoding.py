@@ -93,6 +93,7 @@ class Hypothesis:
 class Step:
     """One iteration over all slots, as tensors: nothing is read back unless a trace or a stream asks.
 
+    They are good until the session advances again, which may write over them.
     Replaying the final writes of a sentence's steps gives its output in every system.
     """
 
@@ -182,6 +183,9 @@ class Session(ABC):
     def settle(self) -> None:  # noqa: B027 (a hint: most sessions keep their shape)
         """Told that no more sentences will come; a session whose results may vary with shapes may drop empty slots."""
 
+    def close(self) -> None:  # noqa: B027 (a hint: most sessions keep nothing that others could use)
+        """Told that it is no longer needed: all sentences have been taken out, and its table may serve another."""
+
 
 class Decoder(ABC):
     """A way of generating, with its options fixed. Immutable: sessions hold all that changes."""
@@ -223,6 +227,7 @@ class Decoder(ABC):
                 found[finished.ticket] = finished.hypotheses
             if len(order) == source.rows:
                 session.settle()
+        session.close()
         traces = [builder.trace(ticket) for ticket in order] if builder is not None else None
         return Decoded([found[ticket] for ticket in order], traces, session.calls, iterations)
 

@@ -8,7 +8,7 @@ program comes with a drawing of one. Runners know no system.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 M = TypeVar("M", bound=nn.Module)
+R = TypeVar("R")
 
 Precision = Literal["fp64", "fp32", "fp16", "bf16", "int8"]
 
@@ -76,13 +77,26 @@ class Program:
     function: Callable[..., Any]
     drawing: Drawing | None = None
 
+    @property
+    def identity(self) -> Hashable:
+        """What tells it from others: programs of equal identity compute the same."""
+        drawing = self.drawing
+        return (self.name, self.function if drawing is None else (drawing.modules, drawing.settings))
+
 
 class Runner(ABC):
-    """Carries out programs on one device in one precision."""
+    """Carries out programs on one device in one precision.
+
+    Some runners record what a session does between two looks at its results, and repeat the recording. For their sake
+    a session keeps all that changes in tensors that never move (a table), is handed tables to use again, and lets the
+    runner choose among few shapes. For all others these are no-ops.
+    """
 
     name: str
     device: torch.device
     precision: Precision
+    records = False
+    """Whether :meth:`record` records"""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -100,3 +114,39 @@ class Runner(ABC):
     @abstractmethod
     def call(self, program: Program, *arguments: Any) -> Any:
         """Run a program without tracking gradients."""
+
+    # --- for sessions whose work can be recorded ---------------------------------------------------------------------
+
+    def record(self, name: str, function: Callable[[], R], state: Sequence[Tensor]) -> Callable[[], R]:
+        """A function that does again what this one does, perhaps from a recording.
+
+        The function reads and writes tensors that stay where they are; those it writes are all in `state`. It never
+        looks at a value on the host, and what it does depends on nothing but tensors. What it gives is tensors, which
+        the next call may write over.
+        """
+        return function
+
+    def room(self, size: int) -> int:
+        """The size to make a table for, so that `size` sentences or tokens fit: few sizes mean few recordings."""
+        return size
+
+    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], R]) -> R:
+        """A table that nobody uses: one that was given back, or a new one. Tables of a family differ in shape alone."""
+        return make()
+
+    def give_back(self, family: Hashable, shape: Hashable, table: Any) -> None:  # noqa: B027 (most keep nothing)
+        """A table that is no longer used, all its places empty."""
+
+    def send(self, host: Tensor, device: Tensor) -> None:
+        """Copy a tensor on the host into one on the device, without waiting for it."""
+        if self.device.type == "cuda":
+            host = host.pin_memory()
+        device.copy_(host, non_blocking=True)
+
+    def fetch(self, *tensors: Tensor) -> list[Tensor]:
+        """The same on the host; waits for the device once."""
+        if self.device.type != "cuda":
+            return list(tensors)
+        copies = [tensor.to("cpu", non_blocking=True) for tensor in tensors]
+        torch.cuda.current_stream(self.device).synchronize()
+        return copies

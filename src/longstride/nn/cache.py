@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 ALIGNMENT = 16
 """Attention kernels want masks whose rows are so many elements long, and pad others anew in every layer."""
@@ -19,6 +20,11 @@ ALIGNMENT = 16
 def aligned(columns: int) -> int:
     """Columns rounded up to what attention kernels want."""
     return -(-columns // ALIGNMENT) * ALIGNMENT
+
+
+def additive(visible: Tensor, like: Tensor) -> Tensor:
+    """Booleans -> 0 where visible, -inf elsewhere: attention would make this of them again in every layer."""
+    return torch.zeros(visible.shape, dtype=like.dtype, device=like.device).masked_fill_(~visible, float("-inf"))
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class Memory:
     """[rows, source] bool"""
     states: Tensor | None = None
     """[rows, source, width] the encoder's output itself, where somebody else reads it too; tables do not keep it"""
+    bias: Tensor | None = None
+    """[rows, 1, 1, source] what attention adds to scores, 0 where visible and -inf elsewhere; tables alone keep it"""
 
     @staticmethod
     def empty(layers: int, rows: int, heads: int, source: int, head: int, like: Tensor) -> Memory:
@@ -40,22 +48,37 @@ class Memory:
         shape = (layers, rows, heads, source, head)
         visible = torch.zeros(rows, source, dtype=torch.bool, device=like.device)
         visible[:, 0] = True
-        return Memory(like.new_zeros(shape), like.new_zeros(shape), visible)
+        keys, values = like.new_zeros(shape), like.new_zeros(shape)
+        return Memory(keys, values, visible, bias=additive(visible[:, None, None], like))
+
+    @property
+    def mask(self) -> Tensor:
+        """[rows, 1, 1, source] what attention adds to scores."""
+        return additive(self.visible[:, None, None], self.keys) if self.bias is None else self.bias
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """What :meth:`put` writes."""
+        return [self.keys, self.values, self.visible, *([] if self.bias is None else [self.bias])]
 
     def first(self, rows: int) -> Memory:
         """The first rows alone."""
         states = None if self.states is None else self.states[:rows]
-        return Memory(self.keys[:, :rows], self.values[:, :rows], self.visible[:rows], states)
+        bias = None if self.bias is None else self.bias[:rows]
+        return Memory(self.keys[:, :rows], self.values[:, :rows], self.visible[:rows], states, bias)
 
     def select(self, rows: Tensor) -> Memory:
         """Some rows alone."""
-        return Memory(self.keys[:, rows], self.values[:, rows], self.visible[rows])
+        bias = None if self.bias is None else self.bias[rows]
+        return Memory(self.keys[:, rows], self.values[:, rows], self.visible[rows], bias=bias)
 
     def put(self, rows: Tensor, other: Memory) -> None:
         """Write another memory, no wider than this, into the given rows."""
         width = other.visible.shape[1]
-        self.visible[rows] = False
-        self.visible[rows, :width] = other.visible
+        visible = F.pad(other.visible, (0, self.visible.shape[1] - width))
+        self.visible[rows] = visible
+        if self.bias is not None:
+            self.bias[rows] = additive(visible[:, None, None], self.bias)
         # Columns beyond `width` keep an earlier sentence's values: hidden, and finite.
         self.keys[:, rows, :, :width] = other.keys
         self.values[:, rows, :, :width] = other.values
@@ -65,15 +88,44 @@ class Cache:
     """Self-attention keys and values for a table of rows."""
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
-        self.keys = keys
-        """[layers, rows, heads, longest, head]"""
-        self.values = values
+        self._keys, self._values = keys, values
+        self._both: Tensor | None = None
+        self._sight: dict[int, Tensor] = {}  # span -> what each slot sees of it
 
     @staticmethod
     def empty(layers: int, rows: int, heads: int, longest: int, head: int, like: Tensor) -> Cache:
         """Zeros, in the type and on the device of `like`."""
-        shape = (layers, rows, heads, longest, head)
-        return Cache(like.new_zeros(shape), like.new_zeros(shape))
+        return Cache._of(like.new_zeros(2, layers, rows, heads, longest, head))
+
+    @staticmethod
+    def _of(both: Tensor) -> Cache:
+        """Keys and values side by side in one tensor, which one write reaches."""
+        cache = Cache(both[0], both[1])
+        cache._both = both
+        return cache
+
+    @property
+    def keys(self) -> Tensor:
+        """[layers, rows, heads, longest, head]"""
+        return self._keys
+
+    @keys.setter
+    def keys(self, keys: Tensor) -> None:
+        self._keys, self._both = keys, None
+
+    @property
+    def values(self) -> Tensor:
+        """[layers, rows, heads, longest, head]"""
+        return self._values
+
+    @values.setter
+    def values(self, values: Tensor) -> None:
+        self._values, self._both = values, None
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """What :meth:`write` writes."""
+        return [self.keys, self.values] if self._both is None else [self._both]
 
     @property
     def longest(self) -> int:
@@ -85,16 +137,32 @@ class Cache:
         """How many rows there are."""
         return self.keys.shape[1]
 
-    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Write [rows, heads, width, head] at each row's own slots [rows, width]."""
-        index = slots[:, None, :, None].expand_as(keys)
-        self.keys[layer].scatter_(2, index, keys)
-        self.values[layer].scatter_(2, index, values)
+    def write(self, layer: int, slots: Tensor, keys_values: Tensor) -> None:
+        """Write [2, rows, heads, width, head] at each row's own slots [rows, width]."""
+        index = slots[None, :, None, :, None].expand_as(keys_values)
+        if self._both is not None:
+            self._both[:, layer].scatter_(3, index, keys_values)
+            return
+        self.keys[layer].scatter_(2, index[0], keys_values[0])
+        self.values[layer].scatter_(2, index[1], keys_values[1])
+
+    def causal(self, slots: Tensor, span: int) -> Tensor:
+        """[rows, 1, width, span] what attention adds to scores where slots [rows, width] see none but earlier ones."""
+        if span not in self._sight:
+            every = torch.arange(self.longest, device=slots.device)
+            self._sight[span] = additive(every[:span] <= every[:, None], self.keys)
+        return F.embedding(slots, self._sight[span])[:, None]
 
     def reorder(self, parents: Tensor, span: int) -> None:
         """Row r becomes what row parents[r] was; only the first `span` slots need to survive."""
         self.keys = self.keys[:, :, :, :span].index_select(1, parents)
         self.values = self.values[:, :, :, :span].index_select(1, parents)
+        self._sight.clear()
+
+    def shuffle(self, parents: Tensor, span: int) -> None:
+        """The same in place, where the cache is; slots from `span` on stay as they are."""
+        for buffer in (self.keys[:, :, :, :span], self.values[:, :, :, :span]):
+            buffer.copy_(buffer.index_select(1, parents))
 
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these."""
@@ -106,5 +174,5 @@ class Cache:
         missing = longest - self.longest
         if missing > 0:
             pad = (0, 0, 0, missing)
-            self.keys = torch.nn.functional.pad(self.keys, pad)
-            self.values = torch.nn.functional.pad(self.values, pad)
+            self.keys, self.values = F.pad(self.keys, pad), F.pad(self.values, pad)
+            self._sight.clear()

@@ -124,8 +124,9 @@ class DecoderLayer(nn.Module):
         memory_mask: Tensor,
     ) -> Tensor:
         """New slots only, x [rows, width of the step, width], the past from the cache; mask [rows, 1, step, span]."""
-        queries, keys, values = self.attention.project(self.attention_residual.enter(x))
-        cache.write(layer, slots, keys, values)
+        packed = self.attention.qkv(self.attention_residual.enter(x)).unflatten(-1, (3, self.attention.heads, -1))
+        queries, keys_values = packed[:, :, 0].transpose(1, 2), packed[:, :, 1:].permute(2, 0, 3, 1, 4)
+        cache.write(layer, slots, keys_values)
         span = mask.shape[-1]
         mixed = F.scaled_dot_product_attention(
             queries, cache.keys[layer, :, :, :span], cache.values[layer, :, :, :span], attn_mask=mask

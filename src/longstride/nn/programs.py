@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from longstride.contract import Drawing, Program
@@ -28,7 +27,7 @@ def verify(
     """
 
     def function(ids: Tensor, start: Tensor, cache: Cache, memory: Memory) -> tuple[Tensor, Tensor]:
-        hidden = model.extend(ids, start, cache, memory, positions=_within(model, start, ids.shape[1]))
+        hidden = model.extend(ids, start, cache, memory)
         return model.logits(hidden if choose is None else choose(hidden)), hidden
 
     return Program("verify", function, drawn.verify(model) if choose is None else drawing)
@@ -41,11 +40,3 @@ def extend(model: Transformer) -> Program:
         return model.logits(model.extend(ids, start, cache, memory, span=span))
 
     return Program("extend", function, drawn.extend(model))
-
-
-def _within(model: Transformer, start: Tensor, step: int) -> Tensor | None:
-    """Positions for a draft that may run past the last one there is: no such token is ever committed."""
-    if step == 1:
-        return None
-    positions = start[:, None] + torch.arange(step, device=start.device)
-    return positions.clamp(max=model.options.longest - 1)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.nn import masks
-from longstride.nn.cache import Cache, Memory, aligned
+from longstride.nn.cache import Cache, Memory, additive, aligned
 from longstride.nn.layers import DecoderLayer, EncoderLayer, LayerNorm
 from longstride.nn.losses import TokenLoss
 from longstride.nn.options import TransformerOptions
@@ -58,7 +58,7 @@ class Transformer(nn.Module):
 
     def embed_target(self, ids: Tensor, positions: Tensor) -> Tensor:
         """[rows, target] ids and positions (broadcastable) -> [rows, target, width]"""
-        embedded = self.target_embedding(ids) * self.scale + self.target_positions(positions)
+        embedded = torch.add(self.target_positions(positions), self.target_embedding(ids), alpha=self.scale)
         return self.dropout(_lowered(embedded))  # type: ignore[no-any-return]
 
     def encode(self, ids: Tensor, visible: Tensor | None) -> Tensor:
@@ -141,11 +141,18 @@ class Transformer(nn.Module):
         ids [rows, step] go to slots start, start+1, ... ([rows]); slots before a row's start must have been written.
         Only the first `span` slots of the cache are looked at (default: all). -> hidden [rows, step, width]
         """
-        slots = start[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        seen = torch.arange(cache.longest if span is None else span, device=ids.device)
-        mask = _additive(rule(slots, seen)[:, None], memory.keys)
-        memory_mask = _additive(memory.visible[:, None, None, :], memory.keys)
-        x = self.embed_target(ids, slots if positions is None else positions)
+        step = ids.shape[1]
+        slots = start[:, None] if step == 1 else start[:, None] + torch.arange(step, device=ids.device)
+        span = cache.longest if span is None else span
+        if rule is masks.causal:
+            mask = cache.causal(slots, span)
+        else:
+            mask = additive(rule(slots, torch.arange(span, device=ids.device))[:, None], memory.keys)
+        memory_mask = memory.mask
+        if positions is None:
+            # A draft may run past the last position there is: no such token is ever committed.
+            positions = slots if step == 1 else slots.clamp(max=self.options.longest - 1)
+        x = self.embed_target(ids, positions)
         for number, layer in enumerate(self.decoder_layers()):
             x = layer.extend(x, number, cache, slots, mask, memory.keys[number], memory.values[number], memory_mask)
         return self.decoder.norm(x)  # type: ignore[no-any-return]
@@ -155,11 +162,6 @@ def _lowered(x: Tensor) -> Tensor:
     """Under autocast, the type that products have: so that the residual stream has it from the start."""
     kind = x.device.type
     return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
-
-
-def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    """0 where visible, -inf elsewhere: attention would make this of a boolean mask again in every layer."""
-    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, float("-inf"))
 
 
 def _embedding(vocabulary: int, width: int) -> nn.Embedding:

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from longstride.contract import MASK, OptionError
 from longstride.nn import masks
-from longstride.nn.cache import Cache, Memory, aligned
+from longstride.nn.cache import Cache, Memory, additive, aligned
 from longstride.nn.layers import DecoderLayer, EncoderLayer
 from longstride.nn.losses import TokenLoss
 from longstride.nn.positions import make_positions
@@ -182,16 +182,12 @@ class Drafter(nn.Module):
         """
         place = self.target_positions(positions)
         x = embedded + place
-        seen = _additive(mask[:, None], x)
-        memory_mask = _additive(memory.visible[:, None, None, :], x)
+        seen = additive(mask[:, None], x)
+        memory_mask = memory.mask
         for number, layer in enumerate(self.decoder_layers()):
             x = self._place(x, place, number)
             x = layer.extend(x, number, cache, slots, seen, memory.keys[number], memory.values[number], memory_mask)
         return self.decoder.norm(x)  # type: ignore[no-any-return]
-
-
-def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, float("-inf"))
 
 
 # --- the verifier's share --------------------------------------------------------------------------------------------
