@@ -91,17 +91,17 @@ class ModelDrafter(Drafter):
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """The most likely token of every slot of the block, each by itself."""
-        top = self.read(state, view, block).top
+        top = self.read(state, view, block, likelihood=False).top
         return Proposal(top, torch.full_like(view.length, block))
 
-    def read(self, state: DraftState, view: View, block: int) -> Reading:
-        """The drafter's choices [rows, block] and their log-probabilities, under the same limits as the verifier's."""
+    def read(self, state: DraftState, view: View, block: int, likelihood: bool = True) -> Reading:
+        """The drafter's choices [rows, block] under the same limits as the verifier's, and how likely they are."""
         logits = self._runner.call(
             self._draft, view.tokens, view.length, state.window, block, state.mask_slots, state.cache, state.memory
         )
         state.window = block + 1
         positions = view.length[:, None] + torch.arange(block, device=logits.device)
-        return read(logits, positions, state.longest, self._forbidden, self._limits.min_length)
+        return read(logits, positions, state.longest, self._forbidden, self._limits.min_length, normalised=likelihood)
 
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
         """Nothing to learn: what was committed is read when the next block is drafted."""
