@@ -6,9 +6,22 @@ import pytest
 
 from longstride.bench import Distillation, Exactness, ModelTag, Quality, Record, Training, append_records, read_records
 from longstride.bench.assessment import count
-from longstride.bench.records import KINDS, Agreement, Counts, Mismatch, PlaceProbe, WorkloadTag, from_line, to_line
+from longstride.bench.records import (
+    KINDS,
+    Agreement,
+    Contrastive,
+    Counts,
+    Mismatch,
+    PlaceProbe,
+    WorkloadTag,
+    from_line,
+    to_line,
+)
 from longstride.contract import Event, InputError, Trace
 from longstride.tasks import Score
+from longstride.tasks.by_length import LengthBin
+from longstride.tasks.contrastive import Cell
+from longstride.tasks.mutual_information import MutualInformation
 
 from .conftest import make_latency, make_origin
 
@@ -30,6 +43,24 @@ RECORDS: list[Record] = [
         Agreement("greedy, same steps", 2000, 0),
         Agreement("greedy", 2000, 1, (Mismatch(17, 3, 40, 41, 0.002),)),
         place=PlaceProbe(512, 8, 0, 0, 0, 0.0),
+    ),
+    Quality(
+        make_origin(),
+        "interleaved",
+        "interleaved|width:1",
+        ModelTag("base", "ab"),
+        WorkloadTag("test", "cd", 2000),
+        SCORES,
+        by_length=(LengthBin(1, 7, 200, SCORES), LengthBin(7, 9, 200, SCORES)),
+        mutual_information=MutualInformation(-0.03, -0.05, -0.01, 4.72, 4.86, "counterpart", "order", 2, "abc"),
+    ),
+    Contrastive(
+        make_origin(),
+        "interleaved",
+        ModelTag("base", "ab"),
+        WorkloadTag("pairs.json", "cd", 30),
+        "contrastive|log-probability|ties:wrong",
+        (Cell("agreement", 3, 20, 19), Cell("polarity", None, 10, 7)),
     ),
 ]
 
@@ -84,7 +115,7 @@ TOO_LONG = to_line(RECORDS[0]).replace('"output_lengths":[', '"output_lengths":[
         ("[]", "line 2: expected a JSON object, found list"),
         (_changed(schema=2), "line 2: expected records of schema 1, found schema 2"),
         (_changed(schema=None), "found schema None"),
-        (_changed(kind="gossip"), "quality, training, distillation, exactness, found kind 'gossip'"),
+        (_changed(kind="gossip"), "quality, training, distillation, exactness, contrastive, found kind 'gossip'"),
         (_changed(colour="red"), "line 2: there is no option 'colour'"),
         (_changed(minutes="long"), "line 2: 'minutes' expects float, found 'long'"),
         (TOO_LONG, "'output_lengths' expects 60 numbers, found 61"),

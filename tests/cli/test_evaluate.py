@@ -239,7 +239,7 @@ def test_several_are_told_in_one_table(
         (["--decoders", "greedy,greedy"], "every setting once, found 'greedy' several times"),
         (["--decoders", "greedy", "-o", "src"], "src: expected a folder for the outputs of --decoders, found a file"),
         (["--drafter", "nowhere"], "nowhere"),
-        (["--exactness", "-o", "out"], "expects neither --output nor --against"),
+        (["--exactness", "-o", "out"], "--exactness compares ids alone and expects no --output, found one"),
         (["--exactness", "--decoder", "beam"], "a decoder that verifies drafts, found beam"),
         (["--exactness", "--decoders", "copy-verify:accept=top:2"], "Exactness expects accept=exact"),
     ],

@@ -5,6 +5,7 @@
     training       one training run: how fast, how long, what came out
     distillation   one distilled corpus: how many sentences, how fast, the hash of its manifest
     exactness      one verifying decoder on one test set: is its output greedy's, and if not, where and how nearly
+    contrastive    one model on one set of contrastive pairs: how often the right translation is the more probable one
 
 Each kind is a dataclass; a line is its fields plus `schema` and `kind`. Tables and plots are made from records alone.
 """
@@ -34,6 +35,9 @@ from longstride.bench.record_parts import (
 )
 from longstride.contract import InputError, Limits, OptionError
 from longstride.contract.options import as_dict, parse
+from longstride.tasks.by_length import LengthBin
+from longstride.tasks.contrastive import Cell
+from longstride.tasks.mutual_information import MutualInformation
 from longstride.tasks.score import Score
 
 __all__ = [
@@ -41,6 +45,7 @@ __all__ = [
     "SCHEMA",
     "Against",
     "Agreement",
+    "Contrastive",
     "Counts",
     "Distillation",
     "Equality",
@@ -156,6 +161,10 @@ class Quality:
     counts: Counts | None = None
     equality: Equality | None = None
     against: tuple[Against, ...] = ()
+    by_length: tuple[LengthBin, ...] = ()
+    """from short to long sources, where asked for"""
+    mutual_information: MutualInformation | None = None
+    """between words that the model predicts independently, where asked for"""
     options: dict[str, Any] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     paper: str = ""
@@ -238,9 +247,32 @@ class Exactness:
     notes: dict[str, Any] = field(default_factory=dict)
 
 
-Record = Latency | Quality | Training | Distillation | Exactness
+@dataclass(frozen=True)
+class Contrastive:
+    """One model's preferences on a set of contrastive pairs."""
 
-KINDS: dict[str, type[Record]] = {kind.kind: kind for kind in (Latency, Quality, Training, Distillation, Exactness)}
+    kind: ClassVar[str] = "contrastive"
+
+    origin: Origin
+    candidate: str
+    model: ModelTag
+    workload: WorkloadTag
+    """the file of pairs; its size is their number"""
+    signature: str
+    """how pairs were decided"""
+    cells: tuple[Cell, ...]
+    """by type of error and distance; every other figure is a sum over some of these"""
+    precision: str = ""
+    runtime: str = ""
+    notes: dict[str, Any] = field(default_factory=dict)
+    paper: str = ""
+
+
+Record = Latency | Quality | Training | Distillation | Exactness | Contrastive
+
+KINDS: dict[str, type[Record]] = {
+    kind.kind: kind for kind in (Latency, Quality, Training, Distillation, Exactness, Contrastive)
+}
 
 
 def to_line(record: Record) -> str:

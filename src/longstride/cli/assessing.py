@@ -91,7 +91,7 @@ def score_pairs(
     room = translator.longest - 1 if room is None else room
     cut = sum(len(target) > room for target in targets)
     if cut:
-        warn(f"{name}: {cut} references were cut at the model's limit of {room} tokens for perplexity.")
+        warn(f"{name}: {cut} references were cut at the model's limit of {room} tokens.")
     ids = [(source, [*target[:room], EOS]) for source, target in zip(sources, targets, strict=True)]
     with bar("reading references", None) as shown:
         return likelihoods(model, ids, shown.to)

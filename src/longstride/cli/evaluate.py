@@ -11,7 +11,9 @@ import typer
 from longstride.bench.races import slug
 from longstride.bench.records import WorkloadTag, append_records, read_records
 from longstride.bench.workload import Workload as TestSet
+from longstride.cli.analyses import Analyses, Base
 from longstride.cli.console import say
+from longstride.cli.contrasting import measure_contrast
 from longstride.cli.evaluation import Evaluation, Rival, Setting, evaluations, quality_record
 from longstride.cli.evaluation_output import show
 from longstride.cli.exactness import measure_exactness
@@ -26,22 +28,27 @@ from longstride.cli.options import (
     Precision,
     Runtime,
     Set,
-    Source,
     Threads,
     Workload,
     open_model,
     settings,
 )
 from longstride.cli.provenance import data_name, origin_of
-from longstride.cli.test_sets import References, Task, read_material
+from longstride.cli.test_sets import Task, read_material
 from longstride.contract import InputError, OptionError
+from longstride.tasks.contrastive import read_contrastive
 from longstride.text.corpus import read_lines, write_lines
 from longstride.translator import BUNDLED, Translator
 
 
 def evaluate(
-    source: Source,
-    reference: References,
+    source: Annotated[
+        Path | None, typer.Option("-s", "--source", help="Source text, one sentence per line (.gz and .xz too).")
+    ] = None,
+    reference: Annotated[
+        list[Path] | None,
+        typer.Option("-r", "--reference", help="References, one per source line; for correction several files."),
+    ] = None,
     model: Model = BUNDLED,
     task: Task = "translation",
     decoder: DecoderName = None,
@@ -83,27 +90,82 @@ def evaluate(
             "steps of one token; exit 1 where the former differ.",
         ),
     ] = False,
+    exact_match: Annotated[
+        bool, typer.Option("--exact-match", help="Also the share of outputs that equal the reference, in percent.")
+    ] = False,
+    over_translation: Annotated[
+        bool,
+        typer.Option(
+            "--over-translation",
+            help="Also OTEM-2 and OTEM-4: what is said more often than in the reference, in percent.",
+        ),
+    ] = False,
+    by_length: Annotated[
+        int | None,
+        typer.Option(min=1, help="Also scores by source length, in so many bins of equally many sentences."),
+    ] = None,
+    mutual_information: Annotated[
+        str | None,
+        typer.Option(
+            help="Also an estimate of the mutual information between words that the model predicts independently: its "
+            "log-perplexity less that of this model, which writes the same order one word at a time."
+        ),
+    ] = None,
+    contrastive: Annotated[
+        Path | None,
+        typer.Option(
+            help="Translate nothing, but score contrastive pairs, by type of error and distance: a JSON list of "
+            "objects with source, reference and errors: a list of objects with contrastive, type and distance, as in "
+            "LingEval97."
+        ),
+    ] = None,
 ) -> None:
     """Score a model's translations (or corrections) of a test set.
 
     BLEU and chrF are sacreBLEU's, each with its signature. Corrections are scored with GLEU, over words between white
     space: sources, outputs and references must be tokenized alike, as JFLEG is. Repetition is the share of words, in
     percent, that equal the word right before them. Perplexity is exp of the mean negative log-likelihood of the
-    references' tokens (the model's own, end of sentence included), for models that can score token after token; of
-    several references, of the first. A table on a terminal, JSON otherwise: one object, or a list for --decoders.
+    references' tokens (the model's own, end of sentence included), in whatever order the model writes them; of several
+    references, of the first. A table on a terminal, JSON otherwise: one object, or a list for --decoders.
     """
-    material = read_material(task, source, reference)
     if name is not None and record is None:
         raise OptionError("--name expects --record FILE beside it, found none.")
-    if exactness and (output is not None or against is not None):
-        raise OptionError("--exactness compares ids alone and expects neither --output nor --against, found one.")
+    further = {
+        "--exact-match": exact_match,
+        "--over-translation": over_translation,
+        "--by-length": by_length,
+        "--mutual-information": mutual_information,
+    }
+    if contrastive is not None:
+        unused = {"--source": source, "--reference": reference, "--decoders": decoders, "--set": set}
+        unused |= {"--against": against, "--output": output, "--exactness": exactness, **further}
+        _check_unused("--contrastive scores pairs of its own", unused)
+        given = read_contrastive(contrastive)
+        _check_record(record)
+        translator = open_model(model, runtime, precision, device, drafter, threads)
+        tag = tag_of(translator, drafter)
+        origin, notes = origin_of(experiment or tag.name, translator), lineage(translator, drafter)
+        measure_contrast(translator, decoder, contrastive, given, (name, workload), origin, tag, notes, record, as_json)
+        return
+    if source is None or not reference:
+        raise OptionError(
+            f"evaluate expects --source and --reference, found no {'--reference' if source else '--source'}."
+        )
+    material = read_material(task, source, reference)
+    if exactness:
+        _check_unused("--exactness compares ids alone", {"--output": output, "--against": against, **further})
     several = decoders is not None
     entries = _entries(decoder, decoders)
     _check_output(output, several)
-    read_records([record] if record is not None and record.exists() else [])  # refuse what is none of ours in time
+    _check_record(record)
     translator = open_model(model, runtime, precision, device, drafter, threads)
     line_up = _line_up(translator, decoder, entries, settings(set), name, output)
     rival = _rival(against, line_up, len(material.pairs), (runtime, precision, device))
+    base = None
+    if mutual_information is not None:
+        base = Base(mutual_information, open_model(mutual_information, runtime, precision, device))
+    analyses = Analyses(exact_match, over_translation, by_length, base)
+    analyses.check(translator, len(material.pairs))
     sources = translator.encode(material.sources, warn=lambda message: None)
     test_set = TestSet.of(
         workload or data_name(source), sources, material.all_references, lambda ids: translator.text([ids])[0]
@@ -118,7 +180,8 @@ def evaluate(
     greedy = greedy_among([(one.name, one.decoder) for one in line_up]) if several else None
     set_tag = WorkloadTag(test_set.name, test_set.data_hash, test_set.size)
     done: dict[str, Evaluation] = {}
-    for result in evaluations(translator, line_up, greedy, material, batch, (str(source), str(reference[0])), rival):
+    files = (str(source), str(reference[0]))
+    for result in evaluations(translator, line_up, greedy, material, batch, files, rival, analyses):
         setting = result.setting
         done[setting.name] = result
         if setting.file is not None:
@@ -145,6 +208,17 @@ def _entries(decoder: str | None, decoders: str | None) -> list[Entry] | None:
     if twice:
         raise OptionError(f"--decoders expects every setting once, found {twice[0]!r} several times.")
     return entries
+
+
+def _check_unused(why: str, options: dict[str, Any]) -> None:
+    for option, value in options.items():
+        if value:
+            raise OptionError(f"{why} and expects no {option}, found one.")
+
+
+def _check_record(record: Path | None) -> None:
+    """Refuse a file that holds no records of ours before any work is done."""
+    read_records([record] if record is not None and record.exists() else [])
 
 
 def _check_output(output: Path | None, several: bool) -> None:

@@ -10,11 +10,14 @@ from typing import Any
 
 from longstride.bench.assessment import NAMED_DIFFERENCES
 from longstride.bench.records import Against, Equality, ModelTag, Origin, Quality, WorkloadTag
-from longstride.cli.assessing import Decoding, decode, reference_likelihoods
+from longstride.cli.analyses import Analyses
+from longstride.cli.assessing import Decoding, decode
 from longstride.cli.console import say
 from longstride.cli.test_sets import Material
 from longstride.contract import Decoder, Limits
 from longstride.tasks.bootstrap import Comparison, paired_bootstrap
+from longstride.tasks.by_length import LengthBin
+from longstride.tasks.mutual_information import MutualInformation
 from longstride.tasks.perplexity import perplexity
 from longstride.tasks.repetition import word_repetition
 from longstride.tasks.score import Score
@@ -63,6 +66,8 @@ class Evaluation:
     """with greedy of the same model"""
     difference: Comparison | None = None
     """from greedy of the same model, by the first metric"""
+    by_length: tuple[LengthBin, ...] = ()
+    information: MutualInformation | None = None
 
     @property
     def mean_block(self) -> float | None:
@@ -79,16 +84,21 @@ def evaluations(
     batch: int,
     files: tuple[str, str],
     rival: Rival | None = None,
+    analyses: Analyses | None = None,
 ) -> Iterator[Evaluation]:
     """Score every setting; `greedy` names the one that others are compared with, `files` source and reference."""
-    references = reference_likelihoods(translator, material.pairs, files[1])
-    surprise = None if references is None else perplexity(references, translator.target_tokenizer.sha256)
+    analyses = analyses or Analyses()
+    references, information = analyses.references(translator, material, files[1])
+    surprise = [perplexity(references, translator.target_tokenizer.sha256)] if references is not None else []
+    surprise += information.scores if information is not None else []
+    lengths = [len(ids) - 1 for ids in translator.encode(material.sources, warn=lambda message: None)]
     first: Decoding | None = None
     for number, setting in enumerate(sorted(line_up, key=lambda one: one.name != greedy), start=1):
         if len(line_up) > 1:
             say(f"{setting.name} ({number} of {len(line_up)})")
         found = decode(translator, setting.asked, setting.options, material.sources, batch, files[0])
-        scores = [*material.score(found.texts), word_repetition(found.texts), *([surprise] if surprise else [])]
+        scores = [*material.score(found.texts), *analyses.scores(found.texts, material)]
+        scores += [word_repetition(found.texts), *surprise]
         comparisons: list[Comparison] = []
         if rival is not None:
             theirs = rival.outputs(setting, material, batch)
@@ -103,7 +113,8 @@ def evaluations(
             if found is not first:
                 leading = material.metrics()[0]
                 difference = paired_bootstrap(leading, material.references, first.texts, found.texts)
-        yield Evaluation(setting, found, tuple(scores), tuple(comparisons), same, difference)
+        bins = analyses.bins(lengths, found.texts, material)
+        yield Evaluation(setting, found, tuple(scores), tuple(comparisons), same, difference, bins, information)
 
 
 def _equality(greedy: str, expected: Decoding, found: Decoding) -> Equality:
@@ -143,6 +154,8 @@ def quality_record(
         counts=result.decoding.counts,
         equality=result.equality,
         against=tuple(against),
+        by_length=result.by_length,
+        mutual_information=result.information,
         options=setting.options,
         notes=notes or {},
     )

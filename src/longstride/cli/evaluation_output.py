@@ -13,6 +13,7 @@ from rich.table import Table
 
 from longstride.cli.console import out
 from longstride.cli.evaluation import Evaluation, Rival
+from longstride.tasks.score import Score
 
 
 def show(model: str, results: Sequence[Evaluation], rival: Rival | None, several: bool, as_json: bool) -> None:
@@ -47,6 +48,10 @@ def _json(model: str, result: Evaluation, rival: Rival | None) -> dict[str, Any]
         found["differ_from_greedy"] = result.equality.differing
     if rival is not None:
         found["against"] = {"system": rival.name, "comparisons": [asdict(one) for one in result.comparisons]}
+    if result.by_length:
+        found["by_length"] = [asdict(one) for one in result.by_length]
+    if result.information is not None:
+        found["mutual_information"] = {**asdict(result.information), "log10": result.information.log10}
     return found
 
 
@@ -56,7 +61,7 @@ def _details(model: str, result: Evaluation, rival: Rival | None) -> None:
     for heading in ("score", "value", "signature"):
         table.add_column(heading, justify="right" if heading == "value" else "left", overflow="fold")
     for score in result.scores:
-        table.add_row(score.name, f"{score.value:.2f}", score.signature)
+        table.add_row(score.name, _number(score), score.signature)
     out.print(table)
     decoding = result.decoding
     speed = len(decoding.texts) / max(decoding.seconds, 1e-9)
@@ -65,6 +70,7 @@ def _details(model: str, result: Evaluation, rival: Rival | None) -> None:
         line += f"; {decoding.counts.tokens_with_eos / decoding.counts.iterations:.2f} tokens per iteration"
     out.print(line, markup=False)
     _compared(result, rival)
+    _by_length(result)
 
 
 def _overview(model: str, results: Sequence[Evaluation], rival: Rival | None) -> None:
@@ -78,7 +84,7 @@ def _overview(model: str, results: Sequence[Evaluation], rival: Rival | None) ->
         counts, same = result.decoding.counts, result.equality
         table.add_row(
             result.setting.name,
-            *(f"{score.value:.2f}" for score in result.scores),
+            *(_number(score) for score in result.scores),
             f"{counts.tokens_with_eos / counts.iterations:.2f}" if counts and counts.iterations else "",
             f"{result.mean_block:.2f}" if result.mean_block is not None else "",
             f"{same.differing:,}" if same else "",
@@ -88,6 +94,8 @@ def _overview(model: str, results: Sequence[Evaluation], rival: Rival | None) ->
         out.print(f"{score.name}: {score.signature}", markup=False)
     for result in results:
         _compared(result, rival, f"{result.setting.name}: ")
+    for result in results:
+        _by_length(result, f"{result.setting.name}, ")
 
 
 def _compared(result: Evaluation, rival: Rival | None, name: str = "") -> None:
@@ -98,3 +106,19 @@ def _compared(result: Evaluation, rival: Rival | None, name: str = "") -> None:
             f"{one.low:+.2f} to {one.high:+.2f}, p = {one.p_value:.3f}",
             markup=False,
         )
+
+
+def _by_length(result: Evaluation, name: str = "") -> None:
+    if not result.by_length:
+        return
+    table = Table(box=None, padding=(0, 2), title=f"{name}by source length", title_justify="left")
+    for heading in ("tokens", "sentences", *(score.name for score in result.by_length[0].scores)):
+        table.add_column(heading, justify="right")
+    for one in result.by_length:
+        table.add_row(f"{one.shortest}-{one.longest}", f"{one.sentences:,}", *(_number(score) for score in one.scores))
+    out.print(table)
+
+
+def _number(score: Score) -> str:
+    """Two places, three for what is small: mutual information is."""
+    return f"{score.value:.3f}" if abs(score.value) < 1 else f"{score.value:.2f}"
