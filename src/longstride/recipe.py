@@ -26,6 +26,7 @@ from longstride.nn.backends import avoid_planned_attention
 from longstride.nn.initialisation import scale_by_depth
 from longstride.registry import DECODERS, OBJECTIVES, PARTS, Plan, find
 from longstride.runtime.eager import EagerRunner
+from longstride.search.lengths import LengthRegression
 from longstride.tasks.toys import Task, generate
 from longstride.tasks.translation import score_translations
 from longstride.text.batches import BatchOptions, TokenBatches
@@ -130,16 +131,14 @@ def run(
         tokenizer = tokenizer or _tokenizer(recipe.data, folder, Silent())
     assert tokenizer is not None
     kind, objective = _objective(recipe)
+    corpora = {split: _corpus(recipe.data, split, tokenizer, folder, tell, team.leads) for split in _SPLITS}
     torch.manual_seed(recipe.training.seed)
     base = _loaded(recipe.base, tokenizer) if recipe.base else {}
-    model = kind.model(_plan(recipe, tokenizer.size, base))
+    model = kind.model(_plan(recipe, tokenizer.size, base, _lengths(corpora["train"])))
     if recipe.init == "depth-scaled":
         scale_by_depth(part.module for name, part in kind.parts(model).items() if name not in base)
     longest = _longest(kind.parts(model))
-    train, valid = (
-        _readable(_corpus(recipe.data, split, tokenizer, folder, tell, team.leads), split, longest, tell)
-        for split in _SPLITS
-    )
+    train, valid = (_readable(corpora[split], split, longest, tell) for split in _SPLITS)
     if recipe.warm_start:
         _warm_start(kind.parts(model), recipe.warm_start, tokenizer, tell)
     batches = TokenBatches(train, recipe.data.batches)
@@ -205,8 +204,15 @@ def check(recipe: Recipe) -> None:
         ModelFolder(resolve(recipe.warm_start))
 
 
-def _plan(recipe: Recipe, vocabulary: int, base: dict[str, nn.Module]) -> Plan:
-    return Plan(recipe.model, vocabulary, base, f"{recipe.name}, model")
+def _plan(recipe: Recipe, vocabulary: int, base: dict[str, nn.Module], lengths: LengthRegression | None = None) -> Plan:
+    return Plan(recipe.model, vocabulary, base, f"{recipe.name}, model", lengths or LengthRegression())
+
+
+def _lengths(corpus: BinarizedCorpus) -> LengthRegression:
+    """Target words by source words; EOS is none."""
+    if len(corpus) == 0:
+        return LengthRegression()
+    return LengthRegression.fit(corpus.source.lengths - 1, corpus.target.lengths - 1)
 
 
 def _longest(parts: dict[str, Part]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
@@ -13,6 +13,7 @@ from longstride.contract.options import parse
 from longstride.model_folder import Part
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
+from longstride.search.lengths import LengthRegression
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy, GreedyOptions
 from longstride.systems.autoregressive.likelihood import AutoregressiveLikelihood
 from longstride.systems.autoregressive.objective import AutoregressiveObjective, AutoregressiveObjectiveOptions
@@ -35,6 +36,12 @@ from longstride.systems.lattice.model import LatticeModel, Scorer, ScorerOptions
 from longstride.systems.lattice.objective import LatticeObjective, LatticeObjectiveOptions
 from longstride.systems.lattice.pipeline import LatticeOptions
 from longstride.systems.lattice.tables import Tables, TablesOptions
+from longstride.systems.non_autoregressive.decoder import NonAutoregressive, NonAutoregressiveOptions
+from longstride.systems.non_autoregressive.model import OnePass, OnePassOptions
+from longstride.systems.non_autoregressive.objective import (
+    NonAutoregressiveObjective,
+    NonAutoregressiveObjectiveOptions,
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,8 @@ class Plan:
     """parts of the model that the recipe builds on, by name; empty where it builds on none"""
     where: str
     """named in errors"""
+    lengths: LengthRegression = field(default_factory=LengthRegression)
+    """of target on source words, over the training pairs"""
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,7 @@ PARTS: dict[str, PartKind] = {
     "interleaving": PartKind(InterleavingOptions, Interleaving),
     "tables": PartKind(TablesOptions, Tables),
     "scorer": PartKind(ScorerOptions, Scorer),
+    "one-pass": PartKind(OnePassOptions, OnePass),
 }
 
 
@@ -173,6 +183,12 @@ DECODERS: dict[str, DecoderKind] = {
         LatticeOptions,
         ("model", "tables"),
         lambda parts, runner, options: with_tables(parts["model"], parts["tables"], runner, options),
+    ),
+    "non-autoregressive": DecoderKind(
+        "all words in one pass, none knowing of another; the best of several lengths",
+        NonAutoregressiveOptions,
+        ("model",),
+        lambda parts, runner, options: NonAutoregressive(parts["model"], runner, options),
     ),
 }
 
@@ -254,6 +270,12 @@ def _lattice_parts(model: LatticeModel) -> dict[str, Part]:
     }
 
 
+def _one_pass(plan: Plan) -> OnePass:
+    """Lengths are those of the training pairs, unless the recipe says otherwise."""
+    settings = {"length": plan.lengths, **plan.settings, "vocabulary": plan.vocabulary}
+    return OnePass(parse(OnePassOptions, settings, plan.where))
+
+
 OBJECTIVES: dict[str, ObjectiveKind] = {
     "autoregressive": ObjectiveKind(
         AutoregressiveObjectiveOptions,
@@ -295,6 +317,13 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         _lattice_parts,
         ("lattice", "counts"),
         needs_base=True,
+    ),
+    "non-autoregressive": ObjectiveKind(
+        NonAutoregressiveObjectiveOptions,
+        NonAutoregressiveObjective,
+        _one_pass,
+        lambda model: {"model": Part("one-pass", model.options, model)},
+        ("non-autoregressive",),
     ),
 }
 

@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,8 +25,10 @@ from longstride.systems.lattice.build import build as build_tables
 from longstride.systems.lattice.candidates import CandidateSource
 from longstride.systems.lattice.own import OwnCandidates
 from longstride.systems.lattice.recall import recall as measure_recall
+from longstride.systems.lattice.scored import ScoredCandidates
 from longstride.systems.lattice.shared import SharedVocabulary
 from longstride.systems.lattice.tables import Tables
+from longstride.systems.non_autoregressive.filling import place_scores
 from longstride.text.binarized import binarize
 from longstride.text.filtering import LengthFilter
 from longstride.text.tokenizer import Tokenizer, load_tokenizer
@@ -140,8 +143,11 @@ def recall(
 PROPOSERS: dict[str, Callable[[Any, Runner], dict[str, CandidateSource]]] = {
     TABLES: lambda part, runner: {"tables": part, "shared": SharedVocabulary(part)},
     "scorer": lambda part, runner: {"model": OwnCandidates(part, runner)},
+    "one-pass": lambda part, runner: {
+        "one-pass": ScoredCandidates(partial(place_scores, part), part.options.vocabulary, runner)
+    },
 }
-"""Kind of part -> the ways in which it proposes words, by the names that the lattice decoder has for them."""
+"""Kind of part -> the ways in which it proposes words, by the names that the lattice decoder has for its own."""
 
 
 def constructions_of(translator: Translator) -> dict[str, CandidateSource]:

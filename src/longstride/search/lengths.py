@@ -14,6 +14,9 @@ from torch import Tensor
 
 from longstride.contract import Limits, option
 
+LEAST_SPREAD = 0.25
+"""In words; a task whose lengths are all but certain has none to speak of."""
+
 
 @dataclass(frozen=True)
 class LengthRegression:
@@ -21,6 +24,7 @@ class LengthRegression:
 
     slope: float = option(1.0, "Target words per source word.")
     intercept: float = option(0.0, "Target words of an empty source.")
+    spread: float | None = option(None, "Standard deviation of what the line leaves over (none: not known).")
 
     @staticmethod
     def fit(source_words: npt.NDArray[np.int64], target_words: npt.NDArray[np.int64]) -> LengthRegression:
@@ -29,9 +33,11 @@ class LengthRegression:
         spread = source - source.mean()
         variance = float((spread * spread).sum())
         if variance == 0:
-            return LengthRegression(float(target.mean() / max(source.mean(), 1.0)), 0.0)
+            return LengthRegression(float(target.mean() / max(source.mean(), 1.0)), 0.0, float(target.std()))
         slope = float((spread * (target - target.mean())).sum() / variance)
-        return LengthRegression(slope, float(target.mean() - slope * source.mean()))
+        intercept = float(target.mean() - slope * source.mean())
+        left_over = target - (slope * source + intercept)
+        return LengthRegression(slope, intercept, float(np.sqrt((left_over * left_over).mean())))
 
     def words(self, source_words: Tensor) -> Tensor:
         """[...] expected target words, not rounded, at least one."""
@@ -40,6 +46,17 @@ class LengthRegression:
     def predict(self, lengths: Tensor) -> Tensor:
         """[rows] int64 target lengths for source lengths [rows], EOS counted on both sides."""
         return self.words(lengths - 1).round().long() + 1
+
+    def log_odds(self, lengths: Tensor, tried: Tensor) -> Tensor:
+        """[rows, n] float64: how likely target lengths [rows, n] are for source lengths [rows], EOS counted on both.
+
+        The log-density of a normal distribution around the line, against that of the expected length; 0 throughout
+        where the spread is not known.
+        """
+        if self.spread is None:
+            return torch.zeros(tried.shape, dtype=torch.float64, device=tried.device)
+        away = (tried - 1 - self.words(lengths - 1)[:, None]) / max(self.spread, LEAST_SPREAD)
+        return -away * away / 2
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from longstride.contract import START, OptionError, option
+from longstride.nn import frozen
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 
@@ -60,18 +61,7 @@ class LatticeModel(nn.Module):
 
     def encode(self, source: Tensor, visible: Tensor | None) -> Tensor:
         """[rows, source, width]; an encoder that is wholly frozen reads without dropout and keeps no gradients."""
-        encoder = self.model.encoder
-        frozen = not any(weight.requires_grad for weight in encoder.parameters())
-        if not frozen:
-            return self.model.encode(source, visible)
-        dropout = self.model.dropout
-        was = dropout.training
-        encoder.eval()
-        dropout.eval()
-        with torch.no_grad():
-            memory = self.model.encode(source, visible)
-        dropout.train(was)
-        return memory
+        return frozen.encode(self.model, source, visible)
 
 
 def segments(offsets: Tensor, order: Tensor | int, length: int) -> Tensor:

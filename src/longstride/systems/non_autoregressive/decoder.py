@@ -1,0 +1,52 @@
+"""One pass over canvases of all lengths in a window; the best mean log-probability, the length's in it, wins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
+from longstride.contract.signatures import signature
+from longstride.systems.non_autoregressive.model import OnePass
+from longstride.systems.non_autoregressive.session import NonAutoregressiveSession
+
+
+@dataclass(frozen=True)
+class NonAutoregressiveOptions:
+    """Options of one-pass decoding."""
+
+    length_window: int = option(3, "Try all lengths up to so many tokens shorter or longer than predicted.")
+    length_weight: float = option(
+        1.0, "Weight of a length's own probability among those of the tokens; 0 ranks by tokens alone."
+    )
+    dedup: int = option(0, "Take immediate repetitions of up to this many tokens out of outputs (0: leave them).")
+
+    def __post_init__(self) -> None:
+        if self.length_window < 0:
+            raise OptionError(f"length_window expects 0 or more, found {self.length_window}.")
+        if self.length_weight < 0:
+            raise OptionError(f"length_weight expects 0 or more, found {self.length_weight}.")
+        if self.dedup < 0:
+            raise OptionError(f"dedup expects 0 or more, found {self.dedup}.")
+
+
+class NonAutoregressive(Decoder):
+    """Writes a whole sentence per model call."""
+
+    name = "non-autoregressive"
+
+    def __init__(self, model: OnePass, runner: Runner, options: NonAutoregressiveOptions | None = None) -> None:
+        self.options = options or NonAutoregressiveOptions()
+        self._model = model
+        self._runner = runner
+
+    @property
+    def signature(self) -> str:
+        """``non-autoregressive|length_window:3|length_weight:1.0|dedup:0|eager|fp32|v0.1.0``"""
+        return signature(self.name, self.options, self._runner)
+
+    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """An empty table."""
+        o = self.options
+        return NonAutoregressiveSession(
+            self._model, self._runner, o.length_window, o.length_weight, o.dedup, capacity, limits, longest_source
+        )

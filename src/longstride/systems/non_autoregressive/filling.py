@@ -1,0 +1,142 @@
+"""Sentences from canvases: the best word in every slot, for all lengths at once, and of the lengths the best.
+
+A canvas of length T has EOS in its last slot and words in all others: what the model would rather have there is not
+asked. Lengths are ranked by (log P(T | x) + log P(y | x, T)) / T: a mean, since a sum would favour short outputs, and
+with the length's own probability in it, since a model that has only ever seen canvases of the right length can be sure
+of every word on one that is not. Pure functions of tensors and weights; logits exist a portion at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from longstride.contract import EOS
+from longstride.nn import masks
+from longstride.search.repeats import without_repeats
+from longstride.systems.non_autoregressive.model import OnePass
+
+AT_ONCE = 1 << 27
+"""Logits that exist at once."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Sources as the decoder reads them."""
+
+    ids: Tensor
+    """[rows, source]"""
+    lengths: Tensor
+    """[rows]"""
+    memory: Tensor
+    """[rows, source, width]"""
+    visible: Tensor | None
+    """[rows, source] bool; None where nothing is padded"""
+
+    @property
+    def rows(self) -> int:
+        """How many sentences there are."""
+        return self.ids.shape[0]
+
+    def slice(self, first: int, last: int) -> Encoded:
+        """The sentences `first` to `last` (exclusive)."""
+        rows = slice(first, last)
+        visible = None if self.visible is None else self.visible[rows]
+        return Encoded(self.ids[rows], self.lengths[rows], self.memory[rows], visible)
+
+
+@dataclass(frozen=True)
+class Filled:
+    """One output per sentence."""
+
+    tokens: Tensor
+    """[rows, columns] words, then EOS; what follows is EOS too"""
+    lengths: Tensor
+    """[rows] EOS counted"""
+    log_probability: Tensor
+    """[rows] of all tokens"""
+    score: Tensor
+    """[rows] what lengths were ranked by"""
+
+
+def encode(model: OnePass, ids: Tensor, lengths: Tensor, padded: bool) -> Encoded:
+    """ids [rows, source], lengths [rows]; without padding attention needs no mask, which is faster."""
+    visible = masks.real(lengths, ids.shape[1]) if padded else None
+    return Encoded(ids, lengths, model.encode(ids, visible), visible)
+
+
+def fill(
+    model: OnePass, banned: Tensor, dedup: int, encoded: Encoded, lengths: Tensor, odds: Tensor, columns: int
+) -> Filled:
+    """The best output of each sentence, of the `lengths` [rows, n] that are tried, none above `columns`.
+
+    `odds` [rows, n] float64 count as one more token of an output of that length, which at -inf is out of the question;
+    `banned` [vocabulary] bool says which ids are no words.
+    """
+    shape = (*lengths.shape, columns)
+    hidden = model(encoded.memory, encoded.visible, encoded.ids, encoded.lengths, lengths.flatten(), columns)
+    words, of_words, of_eos = (found.view(shape) for found in _best(model, hidden, banned))
+    slots = torch.arange(columns, device=words.device)
+    last = lengths[..., None] - 1
+    total = torch.where(slots < last, of_words, torch.where(slots == last, of_eos, 0)).sum(dim=-1)
+    score, best = ((total + odds) / lengths).max(dim=1, keepdim=True)
+    tokens = words.gather(1, best[..., None].expand(-1, -1, columns))[:, 0]
+    chosen = lengths.gather(1, best)[:, 0]
+    if dedup:
+        stay = without_repeats(tokens, chosen - 1, dedup)
+        tokens = tokens.gather(1, (~stay).long().argsort(dim=1, stable=True))
+        chosen = stay.sum(dim=1) + 1
+    tokens = torch.where(slots < chosen[:, None] - 1, tokens, EOS)
+    return Filled(tokens, chosen, total.gather(1, best)[:, 0], score[:, 0])
+
+
+def _best(model: OnePass, hidden: Tensor, banned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of every slot: the best word, its log-probability and EOS's, the latter two in float64."""
+    flat = hidden.flatten(0, 1)
+    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    for portion in _portions(len(flat), model.options.vocabulary):
+        logits = _wide(model.logits(flat[portion]))
+        normaliser = logits.logsumexp(dim=-1)
+        of_eos = logits[:, EOS] - normaliser
+        best = logits.masked_fill_(banned, -torch.inf).max(dim=-1)
+        found.append((best.indices, (best.values - normaliser).double(), of_eos.double()))
+    words, of_words, of_ends = zip(*found, strict=True)
+    return torch.cat(words), torch.cat(of_words), torch.cat(of_ends)
+
+
+def place_scores(model: OnePass, source: Tensor, source_lengths: Tensor, columns: int, spread: int = 3) -> Tensor:
+    """log P(y_t | x, t) of the first `columns` places, [rows, columns, vocabulary], for whoever knows no length.
+
+    The mean of P(y_t | x, t, T) over the canvases, of lengths within `spread` of the predicted one, that have a word at
+    t; beyond all of them, the longest one's. A lattice takes its candidates from this. Reads one number back.
+    """
+    encoded = encode(model, source, source_lengths, padded=True)
+    wished = model.options.length.predict(source_lengths)[:, None]
+    wished = wished + torch.arange(-spread, spread + 1, device=source.device)
+    lengths = wished.clamp(2, model.options.longest)
+    widest = max(columns, int(lengths.max()))
+    hidden = model(encoded.memory, encoded.visible, source, source_lengths, lengths.flatten(), widest)
+    hidden = hidden.view(*lengths.shape, widest, -1)[:, :, :columns].transpose(1, 2).flatten(0, 1)
+    slots = torch.arange(columns, device=source.device)
+    counted = ((slots[:, None] < lengths[:, None, :] - 1) & (wished == lengths)[:, None, :]).flatten(0, 1)
+    counted[:, -1] |= ~counted.any(dim=-1)
+    found = []
+    for portion in _portions(len(hidden), model.options.vocabulary * lengths.shape[1]):
+        which = counted[portion]
+        scores = _wide(model.logits(hidden[portion])).log_softmax(dim=-1)
+        scores = scores.masked_fill(~which[..., None], -torch.inf).logsumexp(dim=1)
+        found.append(scores - which.sum(dim=1, keepdim=True).log())
+    return torch.cat(found).view(len(source), columns, -1)
+
+
+def _portions(count: int, size: int) -> Iterator[slice]:
+    """So many items of so many logits each, cut to what may exist at once."""
+    step = max(1, AT_ONCE // size)
+    return (slice(first, first + step) for first in range(0, count, step))
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits.float() if logits.dtype.itemsize < 4 else logits

@@ -1,0 +1,111 @@
+"""The one-pass model: a Transformer whose decoder reads a canvas of empty slots and fills all of them at once.
+
+A canvas for an output of length T, EOS counted, has T slots; slot t predicts token t, the last one EOS. A slot reads
+the MASK embedding and its position and, if told to, the source word or words that would stand there if order were kept.
+All slots of a canvas see each other, so each knows how long the output is, and none knows what another says:
+
+    P(y | x, T) = Π_t P(y_t | x, t, T)
+
+There are no weights that an ordinary Transformer does not have, so the model can begin as one. Which lengths are tried,
+and which of their outputs is chosen, is none of this file's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from longstride.contract import MASK, OptionError, option
+from longstride.nn import masks
+from longstride.nn.options import TransformerOptions
+from longstride.nn.transformer import Transformer
+from longstride.search.lengths import LengthRegression
+
+
+@dataclass(frozen=True)
+class OnePassOptions(TransformerOptions):
+    """A Transformer's options, what slots read of the source, and how long outputs are."""
+
+    copy: Literal["none", "uniform", "soft"] = option(
+        "none", "Slots also read the source word at their place (uniform) or those around it (soft)."
+    )
+    copy_spread: float = option(1.0, "With copy: soft, the distance in words over which a word's weight falls to 1/e.")
+    length: LengthRegression = option(
+        factory=LengthRegression, help="Target words by source words; fitted to the training pairs unless set."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.copy_spread <= 0:
+            raise OptionError(f"copy_spread expects a number above 0, found {self.copy_spread}.")
+
+
+class OnePass(Transformer):
+    """Encoder, embeddings, and a decoder without a causal mask."""
+
+    options: OnePassOptions
+
+    def __init__(self, options: OnePassOptions) -> None:
+        super().__init__(options)
+
+    def forward(
+        self,
+        memory: Tensor,
+        visible: Tensor | None,
+        source: Tensor,
+        source_lengths: Tensor,
+        lengths: Tensor,
+        columns: int,
+    ) -> Tensor:
+        """Hidden states of all slots, [canvases, columns, width].
+
+        memory [sources, source, width] and visible [sources, source] (None: nothing is padded) are of the sources
+        [sources, source] with `source_lengths` [sources]. lengths [canvases] are those of the canvases, of which every
+        source has equally many side by side. Slots at or beyond a canvas's length are seen by none; they themselves see
+        the canvas.
+        """
+        x = self._lowered(self._canvas(source, source_lengths, lengths, columns))
+        x = self.dropout(x)
+        mask = masks.real(lengths, columns)[:, None, None, :]
+        memory_mask = None if visible is None else visible[:, None, None, :]
+        for layer in self.decoder.layers:
+            x = layer(x, memory, mask, memory_mask, False)
+        return self.decoder.norm(x)  # type: ignore[no-any-return]
+
+    def _canvas(self, source: Tensor, source_lengths: Tensor, lengths: Tensor, columns: int) -> Tensor:
+        """[canvases, columns, width] what the slots read."""
+        slots = torch.arange(columns, device=lengths.device)
+        positions: Tensor = self.target_positions(slots.clamp(max=self.options.longest - 1))
+        empty = self.target_embedding.weight[MASK] * self.scale + positions
+        if self.options.copy == "none":
+            return empty.expand(len(lengths), -1, -1)
+        each = lengths.view(len(source), -1)
+        places = places_in_source(source_lengths[:, None].expand_as(each).flatten(), lengths, columns)
+        table = self.target_embedding if self.source_embedding is None else self.source_embedding
+        copied: Tensor
+        if self.options.copy == "uniform":
+            nearest = (places + 0.5).floor().long().view(len(source), -1)
+            copied = table(source.gather(1, nearest)).view(len(lengths), columns, -1)
+        else:
+            words = torch.arange(source.shape[1], device=source.device)
+            apart = (places.view(len(source), -1, 1) - words).abs() / self.options.copy_spread
+            apart = apart.masked_fill(words >= source_lengths[:, None, None], torch.inf)
+            embedded = table(source)
+            weights = (-apart).softmax(dim=-1).to(embedded.dtype)
+            copied = (weights @ embedded).view(len(lengths), columns, -1)
+        return empty + copied * self.scale
+
+    def _lowered(self, x: Tensor) -> Tensor:
+        """Under autocast, the type that products have: so that the residual stream has it from the start."""
+        kind = x.device.type
+        return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
+def places_in_source(source_lengths: Tensor, lengths: Tensor, columns: int) -> Tensor:
+    """[rows, columns] float64: where in the source each slot would come from if order were kept and EOS met EOS."""
+    slots = torch.arange(columns, device=lengths.device, dtype=torch.float64)
+    last = (source_lengths - 1).double()[:, None]
+    return (slots * last / (lengths - 1).clamp(min=1)[:, None]).minimum(last)
