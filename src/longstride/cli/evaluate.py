@@ -130,14 +130,14 @@ def evaluate(
     """
     if name is not None and record is None:
         raise OptionError("--name expects --record FILE beside it, found none.")
-    further = {
+    further: dict[str, Any] = {
         "--exact-match": exact_match,
         "--over-translation": over_translation,
         "--by-length": by_length,
         "--mutual-information": mutual_information,
     }
     if contrastive is not None:
-        unused = {"--source": source, "--reference": reference, "--decoders": decoders, "--set": set}
+        unused: dict[str, Any] = {"--source": source, "--reference": reference, "--decoders": decoders, "--set": set}
         unused |= {"--against": against, "--output": output, "--exactness": exactness, **further}
         _check_unused("--contrastive scores pairs of its own", unused)
         given = read_contrastive(contrastive)
