@@ -47,7 +47,7 @@ def bench(
         str | None,
         typer.Option(
             help="Which decoders, separated by commas, each with options of its own if need be: "
-            "greedy,beam:width=4;n_best=2 (default: all that each model has)."
+            "greedy,beam:width=4;n_best=2 (default: all that each model has); FOLDER/greedy for one of several models."
         ),
     ] = None,
     set: Set = None,
@@ -98,7 +98,7 @@ def bench(
     them.
     """
     sizes = parse(Protocol, {"batch_sizes": batch_sizes, "passes": passes}, "bench")
-    entries = read_entries(decoders) if decoders is not None else []
+    entries = read_entries(decoders, models=True) if decoders is not None else []
     samples = read_samples(sample or [])
     material = read_material(task, source, reference)
     if drafter is not None and len(model) > 1:

@@ -2,7 +2,7 @@
 
 A decoder is written `name` or `name:option=value;option=value`; decoders are separated by commas. A comma is part of a
 value where what follows it does not begin with the name of a decoder: `draft-verify:accept=top:3,gap:1.0,greedy` names
-two.
+two. Where several models take part, `folder/name` is for the model of that folder (or name) alone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from longstride.cli.lineage import lineage, tag_of
 from longstride.cli.provenance import model_tag
 from longstride.contract import Decoder, OptionError
 from longstride.contract.options import assignments
+from longstride.recipe import MODEL
 from longstride.registry import DECODERS
 from longstride.translator import Translator
 
@@ -32,6 +33,8 @@ class Entry:
 
     decoder: str
     options: dict[str, Any]
+    model: str = ""
+    """the one model that it is for, by its name or its folder's; empty: for all"""
 
     @property
     def name(self) -> str:
@@ -39,25 +42,32 @@ class Entry:
         return " ".join([self.decoder, *(f"{name}={value}" for name, value in self.options.items())])
 
 
-def read_entries(text: str) -> list[Entry]:
-    """The decoders that --decoders names."""
+def read_entries(text: str, models: bool = False) -> list[Entry]:
+    """The decoders that --decoders names; `models` says whether they may be for one of several."""
     pieces: list[str] = []
     for piece in text.split(","):
-        begins = piece.partition(":")[0].strip() in DECODERS
+        begins = _split(piece.partition(":")[0].strip(), models)[1] in DECODERS
         if pieces and ":" in pieces[-1] and not begins:
             pieces[-1] += "," + piece
         else:
             pieces.append(piece)
     entries = []
     for piece in pieces:
-        name, _, options = (part.strip() for part in piece.partition(":"))
+        told, _, options = (part.strip() for part in piece.partition(":"))
+        model, name = _split(told, models)
         if not name:
             raise OptionError(f"--decoders expects name or name:option=value;..., found {text!r}.")
         try:
-            entries.append(Entry(name, dict(assignments([one for one in options.split(";") if one.strip()]))))
+            entries.append(Entry(name, dict(assignments([one for one in options.split(";") if one.strip()])), model))
         except OptionError:
             raise OptionError(f"--decoders expects name:option=value;option=value, found {piece!r}.") from None
     return entries
+
+
+def _split(told: str, models: bool) -> tuple[str, str]:
+    """``folder/decoder``, or a decoder alone."""
+    model, _, name = told.rpartition("/") if models else ("", "", told)
+    return model, name
 
 
 def greedy_among(named: Sequence[tuple[str, Decoder]]) -> str | None:
@@ -92,8 +102,13 @@ def line_up(
     """
     several = len(translators) > 1
     found: list[Candidate] = []
+    called = [name for translator in translators for name in _called(translator)]
+    for entry in entries:
+        if entry.model and entry.model not in called:
+            raise OptionError(f"--decoders expects one of the models {', '.join(called)}, found {entry.model!r}.")
     for number, translator in enumerate(translators):
-        wanted = list(entries) or [Entry(name, {}) for name in translator.decoders]
+        wanted = [entry for entry in entries if entry.model in ("", *_called(translator))]
+        wanted = wanted if entries else [Entry(name, {}) for name in translator.decoders]
         if number == 0 and baselines:
             present = {entry.decoder for entry in wanted}
             missing = [name for name in BASELINES if name in translator.decoders and name not in present]
@@ -108,6 +123,12 @@ def line_up(
         there = ", ".join(one.name for one in found)
         raise OptionError(f"--baseline expects one of {there}, found {unknown[0]!r}.")
     return sorted(found, key=_place)
+
+
+def _called(translator: Translator) -> list[str]:
+    """A model by its name and by its folder's, or that of the run that it lies in."""
+    path = translator.folder.path.resolve()
+    return list(dict.fromkeys([model_tag(translator).name, path.parent.name if path.name == MODEL else path.name]))
 
 
 def _place(candidate: Candidate) -> tuple[bool, int]:

@@ -1,0 +1,124 @@
+"""Copy finished models and distilled data out of a run, and write down what they are: collect.py WORK STORE.
+
+STORE/MANIFEST.json tells for each model its recipe, commit, hashes and scores; weights stay out of the repository, the
+manifest is committed. Entries of models that this run does not have stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from longstride.bench.records import Quality, read_records
+from longstride.model_folder import ModelFolder
+from longstride.text.files import file_sha256
+
+MANIFEST = "MANIFEST.json"
+KEPT = ("recipe.yaml", "metrics.jsonl")
+"""of a run's folder, beside the model itself"""
+RECORDS = "benchmarks/results/en-de.jsonl"
+"""where the records of a run go in the repository"""
+
+
+def collect(work: Path, store: Path) -> list[str]:
+    """Copy what is finished; the names of what was new."""
+    manifest: dict[str, Any] = _read(store / MANIFEST)
+    records = read_records([work / "records.jsonl"]) if (work / "records.jsonl").exists() else []
+    found = [record for record in records if isinstance(record, Quality)]
+    new = []
+    for run in sorted(path for path in work.iterdir() if path.is_dir()):
+        model = run / "model" if (run / "model" / "config.json").is_file() else run
+        if not (model / "config.json").is_file():
+            continue
+        entry = describe(run.name, ModelFolder(model), found)
+        if manifest.get(run.name, {}).get("model_sha256") != entry["model_sha256"] or not (store / run.name).is_dir():
+            files = [model / name for name in entry["files"]] + [run / name for name in KEPT if (run / name).is_file()]
+            _copy(files, store / run.name)
+            new.append(run.name)
+        manifest[run.name] = entry
+    distilled = _distilled(work / "distilled", store / "distilled")
+    if distilled:
+        manifest["distilled"] = {**manifest.get("distilled", {}), **distilled}
+        if "train" in distilled:
+            manifest["distilled"].pop("train_shards", None)
+        manifest["distilled"]["about"] = "the teacher's beam-5 output: " + " and ".join(sorted(distilled))
+    _write(store / MANIFEST, manifest)
+    return new
+
+
+def describe(name: str, folder: ModelFolder, records: list[Quality]) -> dict[str, Any]:
+    """A model's entry."""
+    provenance = folder.config.provenance
+    recipe: dict[str, Any] = provenance.get("recipe") or {}
+    source = provenance.get("tables", provenance)
+    files = sorted(path for path in folder.path.iterdir() if path.is_file())
+    told = f"English-German {name}"
+    if recipe:
+        size = {512: "base size", 256: "small size"}.get(recipe.get("model", {}).get("width"), "")
+        learnt = "distilled" if "distilled" in str(recipe.get("data", {}).get("train_target", "")) else "original"
+        parts = [told, size, f"{learnt} data; weights in {recipe.get('store', 'fp32')}"]
+        told = ", ".join(part for part in parts if part)
+    mine = [record for record in records if record.model.hash == folder.sha256 and record.scores]
+    scores = {
+        f"{record.workload.name.removeprefix('en-de ')} {record.scores[0].name}, {record.candidate}": round(
+            record.scores[0].value, 2
+        )
+        for record in mine
+    }
+    return {
+        "about": told,
+        "recipe": recipe.get("name", ""),
+        "commit": source.get("commit", ""),
+        "model_sha256": folder.sha256,
+        "files": {path.name: {"sha256": file_sha256(path), "bytes": path.stat().st_size} for path in files},
+        "scores": scores,
+        "records": RECORDS,
+    }
+
+
+def _distilled(source: Path, target: Path) -> dict[str, Any]:
+    """Copy whole distilled corpora; the hashes of their two sides."""
+    found: dict[str, Any] = {}
+    for split in ("valid", "train"):
+        if not (source / split / "manifest.json").is_file():
+            continue
+        names = [f"{split}.src", f"{split}.tgt"]
+        found[split] = {name: file_sha256(source / split / name) for name in names}
+        files = [source / split / name for name in (*names, "manifest.json")]
+        here = [target / split / name for name in names]
+        if not all(path.is_file() and file_sha256(path) == found[split][path.name] for path in here):
+            _copy(files, target / split)
+    return found
+
+
+def _copy(files: list[Path], folder: Path) -> None:
+    """Replace a folder by these files, whole or not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    for path in files:
+        shutil.copyfile(path, temporary / path.name)
+    temporary.chmod(0o755)
+    if folder.exists():
+        shutil.rmtree(folder)
+    os.replace(temporary, folder)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def _write(path: Path, values: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".partial")
+    temporary.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    for one in collect(Path(sys.argv[1]), Path(sys.argv[2])):
+        print(f"collected {one}")

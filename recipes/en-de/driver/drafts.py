@@ -1,0 +1,124 @@
+"""Stages of draft and verify: blockwise heads, drafters, their settings, exactness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from driver.commands import SMALL_TRAINING, TRAINING, Task
+from driver.estimates import base_training, decoding, small_training
+from driver.jobs import Stage
+
+FROZEN_SIZES, TUNED_SIZES = (2, 4, 6, 8, 10), (2, 4, 6, 8)
+"""Block sizes decoded from the frozen heads (k=10) and the fine-tuned ones (k=8)."""
+SMALL_DRAFTERS = ("drafter-1", "drafter-2", "drafter-6", "drafter-own")
+BLOCKS = (10, 15, 20, 30)
+"""Block sizes beside drafter-6's own 25."""
+
+
+def heads_settings(sizes: Sequence[int], greedy: bool, variants: bool) -> list[str]:
+    """Table 1 of the blockwise paper: every k exactly; as variants top-2, top-3 and minimum blocks of 2 and 3 too."""
+    found = [*(["greedy"] if greedy else []), "blockwise:k=1", *(f"blockwise:k={k}" for k in sizes)]
+    if variants:
+        found += [f"blockwise:k={k};accept=top:{best}" for best in (2, 3) for k in sizes]
+        found += [f"blockwise:k={k};min_block={least}" for least in (2, 3) for k in sizes if k >= least]
+    return found
+
+
+def drafter_settings(sweep: bool) -> list[str]:
+    """GAD's Tables 1 and 3: both alone, exact, and GAD++ at the paper's two settings or over top-β and gap τ."""
+    loose = [(best, gap) for best in (3, 5) for gap in (1, 2, 3, 4, 5)] if sweep else [(3, 1), (5, 3)]
+    both = [f"draft-verify:accept=top:{best},gap:{gap}" for best, gap in loose]
+    return ["greedy", "beam", "draft", "draft-verify", *both]
+
+
+def stages(task: Task) -> list[Stage]:
+    """Heads and drafters for the verifier (and heads for the teacher), then their scores."""
+    heads = {
+        "blockwise-frozen-original": heads_settings(FROZEN_SIZES, True, False),
+        "blockwise-frozen-distilled": heads_settings(FROZEN_SIZES, True, True),
+        # Trained with a first head of its own, it has no other greedy search than k=1.
+        "blockwise-fine-tuned": heads_settings(TUNED_SIZES, False, True),
+    }
+    sweep, few = drafter_settings(sweep=True), drafter_settings(sweep=False)
+    small = small_training(faster=1.2)
+    return [
+        Stage(
+            "heads",
+            "blockwise",
+            (
+                task.train("blockwise-frozen-original", "original", base_training(3000, 1.6), 0.6, base="teacher"),
+                task.train("blockwise-frozen-distilled", "distilled", base_training(3000, 1.6), 0.6, base="verifier"),
+            ),
+        ),
+        Stage(
+            "heads-fine-tuned",
+            "blockwise",
+            (task.train("blockwise-fine-tuned", "distilled", base_training(4000), TRAINING, base="verifier"),),
+        ),
+        Stage(
+            "drafter",
+            "drafts",
+            (task.train("drafter-shared", "distilled-valid", base_training(8000), TRAINING, base="verifier"),),
+        ),
+        Stage(
+            "evaluate-drafts",
+            "evaluate",
+            tuple(
+                task.evaluate(model, split, experiment, settings, decoding(greedy=len(settings)))
+                for split in ("valid", "test")
+                for model, experiment, settings in (
+                    *((name, "en-de blockwise", found) for name, found in heads.items()),
+                    ("drafter-shared", "en-de drafts", sweep),
+                )
+            ),
+        ),
+        # Small drafters for the same verifier: depth, an encoder of their own, block sizes.
+        Stage(
+            "small-drafters",
+            "drafts",
+            tuple(
+                task.train(recipe, "distilled-valid", small, SMALL_TRAINING, base="verifier")
+                for recipe in SMALL_DRAFTERS
+            ),
+        ),
+        Stage(
+            "small-blocks",
+            "drafts",
+            tuple(
+                task.train(
+                    *("drafter-6", "distilled-valid", small, SMALL_TRAINING, f"model.block={k}"),
+                    name=f"drafter-6-k{k}",
+                    base="verifier",
+                )
+                for k in BLOCKS
+            ),
+        ),
+        Stage(
+            "evaluate-small-drafts",
+            "evaluate",
+            (
+                # Makes on the test set; block sizes on the validation set, as the paper has them.
+                *(
+                    task.evaluate(model, split, "en-de small drafters", few, decoding(greedy=len(few), beam=1))
+                    for split, models in (
+                        ("test", SMALL_DRAFTERS),
+                        ("valid", ("drafter-6", *(f"drafter-6-k{k}" for k in BLOCKS))),
+                    )
+                    for model in models
+                ),
+            ),
+        ),
+        Stage(
+            "exactness",
+            "evaluate",
+            tuple(
+                task.exactness(model, decoder, precision)
+                for precision in ("fp32", "fp16", "bf16")
+                for model, decoder in (
+                    ("blockwise-frozen-distilled", "blockwise"),
+                    ("blockwise-fine-tuned", "blockwise"),
+                    ("drafter-shared", "draft-verify"),
+                )
+            ),
+        ),
+    ]

@@ -1,0 +1,128 @@
+"""Stages of interleaved decoding: the models of the paper's Tables 1 to 4 and Figures 2 to 4, and their scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from driver.commands import SMALL_TRAINING, TRAINING, Task
+from driver.estimates import base_training, decoding, small_training
+from driver.jobs import Job, Stage
+
+ORIGINAL, DISTILLED = "original", "distilled"
+FEW_LAYERS = "model.decoder_layers=2"
+BEAM, GREEDY = "beam:width=4", "greedy"
+"""the autoregressive models' settings, as the paper has them; ours is width 5 elsewhere"""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A small model: what it is called, what it learns from, what differs from an IBDecoder of six layers."""
+
+    name: str
+    data: str
+    settings: tuple[str, ...] = ()
+
+
+def _with(**interleaving: object) -> tuple[str, ...]:
+    texts = {name: str(value).lower() for name, value in interleaving.items()}
+    return tuple(f"model.interleaving.{name}={text}" for name, text in texts.items())
+
+
+def _both(name: str, *settings: str) -> tuple[Variant, Variant]:
+    """On original and on distilled data."""
+    return Variant(f"interleaved-small{name}", ORIGINAL, settings), Variant(
+        f"interleaved-small-distilled{name}", DISTILLED, settings
+    )
+
+
+TABLE_1 = (*_both(""), *_both("-sa", *_with(c=2)), *_both("-im", *_with(h=4)))
+ABLATIONS = (
+    Variant("interleaved-small-vanilla-mask", ORIGINAL, _with(mask="vanilla")),
+    Variant("interleaved-small-vanilla-positions", ORIGINAL, _with(signal="vanilla")),
+    Variant("interleaved-small-middle-to-side", ORIGINAL, _with(order="middle-to-side")),
+    Variant("interleaved-small-independent", ORIGINAL, _with(independent=True)),
+    Variant("vanilla-sa-2", ORIGINAL, _with(h=1, c=2)),
+    Variant("vanilla-sa-4", ORIGINAL, _with(h=1, c=4)),
+    # Table 3: one word per step in the order of two directions.
+    Variant("interleaved-small-one-word", ORIGINAL, _with(autoregressive=True)),
+)
+STUDENTS = (*_both("-6-2", FEW_LAYERS), *_both("-6-2-sa", FEW_LAYERS, *_with(c=2)))
+SWEEP = tuple(one for c in (3, 4, 6, 8) for one in _both(f"-c{c}", *_with(c=c)))
+BASE: dict[str, tuple[str, ...]] = {"interleaved-base": (), "interleaved-base-sa": _with(c=2)}
+
+BASELINES = {"verifier": DISTILLED, "small": ORIGINAL, "small-distilled": DISTILLED}
+"""autoregressive models that others are compared with"""
+AUTOREGRESSIVE_STUDENTS = ("small-6-2", "small-6-2-original")
+
+
+def stages(task: Task) -> list[Stage]:
+    """Two base models, small ones beside autoregressive ones trained alike, and what they are worth."""
+    small = small_training()
+    return [
+        Stage(
+            "interleaved-base",
+            "interleaved",
+            tuple(
+                task.train(
+                    *("interleaved-base", DISTILLED, base_training(8000), TRAINING, *settings),
+                    name=name,
+                    warm_start="teacher",
+                )
+                for name, settings in BASE.items()
+            ),
+        ),
+        Stage(
+            "interleaved-table-1",
+            "interleaved",
+            (
+                task.train("small", DISTILLED, small, SMALL_TRAINING, name="small-distilled"),
+                *(_train(task, one) for one in TABLE_1),
+            ),
+        ),
+        Stage("interleaved-ablations", "interleaved", tuple(_train(task, one) for one in ABLATIONS)),
+        Stage(
+            "interleaved-students",
+            "interleaved",
+            (
+                task.train(
+                    *("small-6-2", ORIGINAL, small_training(faster=1.4), SMALL_TRAINING), name="small-6-2-original"
+                ),
+                *(_train(task, one) for one in STUDENTS),
+            ),
+        ),
+        Stage("interleaved-sweep", "interleaved", tuple(_train(task, one) for one in SWEEP)),
+        Stage("evaluate-interleaved", "evaluate", tuple(_evaluations(task))),
+    ]
+
+
+def _train(task: Task, one: Variant) -> Job:
+    recipe = "interleaved-small" if one.data == ORIGINAL else "interleaved-small-distilled"
+    faster = 1.4 if FEW_LAYERS in one.settings else 1.0
+    return task.train(recipe, one.data, small_training(faster=faster), SMALL_TRAINING, *one.settings, name=one.name)
+
+
+def _evaluations(task: Task) -> list[Job]:
+    """Beam 4 and 1 of every model, some with de-duplication too; differences are from the baseline's beam 4."""
+    # Ten bins of source length for Figure 3, over-translation for Figure 4.
+    more = ("--length-bins", "10", "--otem", "2")
+    pair, widths = (BEAM, GREEDY), ("interleaved:width=4", "interleaved:width=1")
+    dedup = tuple(f"{one};dedup=4" for one in widths)
+    usual = decoding(greedy=1, beam=1)
+    found = [
+        task.evaluate(name, "test", "en-de interleaved", pair, usual, *more)
+        for name in (*BASELINES, *AUTOREGRESSIVE_STUDENTS)
+    ]
+    for name in BASE:
+        found.append(_evaluation(task, name, "verifier", (*widths, *dedup), more))
+    for one in (*TABLE_1, *ABLATIONS, *STUDENTS, *SWEEP):
+        baseline = "small" if one.data == ORIGINAL else "small-distilled"
+        repeats = one in (*TABLE_1, *SWEEP)
+        found.append(_evaluation(task, one.name, baseline, (*widths, *dedup) if repeats else widths, more))
+    return found
+
+
+def _evaluation(task: Task, name: str, baseline: str, settings: tuple[str, ...], more: tuple[str, ...]) -> Job:
+    minutes = decoding(greedy=len(settings) // 2, beam=len(settings) // 2)
+    against: Path = task.output(baseline, "test", BEAM)
+    return task.evaluate(name, "test", "en-de interleaved", settings, minutes, *more, against=against)
