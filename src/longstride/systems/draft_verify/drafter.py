@@ -15,6 +15,7 @@ first halves of whole blocks in all). Only what is asked for is projected.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,14 +45,13 @@ class DraftState:
     longest: Tensor
     """[rows] how long the output may be"""
     cache: Cache
-    window: int
-    """how many tokens a row may have committed since the last draft"""
 
 
 class ModelDrafter(Drafter):
     """Drafts with a trained :class:`~longstride.systems.draft_verify.model.Drafter`."""
 
     calls = 1
+    observes = False
 
     def __init__(
         self, drafter: DrafterModel, verifier: Transformer, runner: Runner, block: int, limits: Limits
@@ -65,6 +65,15 @@ class ModelDrafter(Drafter):
         self._remember = {given: remember(drafter, verifier, given) for given in (True, False)}
         self._draft = draft_full(drafter) if drafter.options.prefix == "full" else draft_causal(drafter)
 
+    @property
+    def key(self) -> Hashable:
+        """The models it drafts with, and how much."""
+        return (self._draft.identity, self._remember[False].identity, self.block, self._limits)
+
+    def buffers(self, state: Any) -> list[Tensor] | None:
+        """Memory, cache, what mask slots read and how long outputs may be."""
+        return [*state.memory.buffers, state.mask_slots, state.longest, *state.cache.buffers]
+
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> DraftState:
         """An empty state for a table of rows."""
         model = self._drafter
@@ -75,7 +84,6 @@ class ModelDrafter(Drafter):
             model.output_weight.new_zeros(rows, columns, model.options.width),
             torch.zeros(rows, dtype=torch.int64, device=device),
             model.new_cache(rows, columns + trained),
-            self.block + 1,
         )
 
     def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory | None) -> None:
@@ -96,15 +104,17 @@ class ModelDrafter(Drafter):
 
     def read(self, state: DraftState, view: View, block: int, likelihood: bool = True) -> Reading:
         """The drafter's choices [rows, block] under the same limits as the verifier's, and how likely they are."""
+        window = self.block + 1 if view.window is None else view.window
         logits = self._runner.call(
-            self._draft, view.tokens, view.length, state.window, block, state.mask_slots, state.cache, state.memory
+            self._draft, view.tokens, view.length, window, block, state.mask_slots, state.cache, state.memory
         )
-        state.window = block + 1
         positions = view.length[:, None] + torch.arange(block, device=logits.device)
         return read(logits, positions, state.longest, self._forbidden, self._limits.min_length, normalised=likelihood)
 
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
-        """Nothing to learn: what was committed is read when the next block is drafted."""
+        """What was committed is read when the next block is drafted: where looking costs nothing, no more than that."""
+        if accepted.device.type == "cpu":
+            state.window = int(accepted.max()) + 1
 
 
 def remember(drafter: DrafterModel, verifier: Transformer, from_states: bool) -> Program:
