@@ -11,7 +11,7 @@ from torch import Tensor
 from longstride.contract import Program, Runner
 from longstride.systems.lattice.candidates import Candidates, from_logits
 
-AT_ONCE = 1 << 28
+AT_ONCE = 1 << 27
 """Scores that exist at once."""
 
 PlaceScores = Callable[[Tensor, Tensor, int], Tensor]
