@@ -145,6 +145,14 @@ class Agreement:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """One line of a figure: a value for each place on its axis."""
+
+    name: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class PlaceProbe:
     """Whether a row's bits depend on anything but itself, at one fixed shape of a verifying step.
 

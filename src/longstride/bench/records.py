@@ -6,6 +6,7 @@
     distillation   one distilled corpus: how many sentences, how fast, the hash of its manifest
     exactness      one verifying decoder on one test set: is its output greedy's, and if not, where and how nearly
     contrastive    one model on one set of contrastive pairs: how often the right translation is the more probable one
+    curves         what a figure shows that is no score: recall by K, ranks before a search, times by length
 
 Each kind is a dataclass; a line is its fields plus `schema` and `kind`. Tables and plots are made from records alone.
 """
@@ -25,6 +26,7 @@ from longstride.bench.record_parts import (
     Against,
     Agreement,
     Counts,
+    Curve,
     Equality,
     MemoryUse,
     Mismatch,
@@ -47,6 +49,8 @@ __all__ = [
     "Agreement",
     "Contrastive",
     "Counts",
+    "Curve",
+    "Curves",
     "Distillation",
     "Equality",
     "Exactness",
@@ -268,10 +272,35 @@ class Contrastive:
     paper: str = ""
 
 
-Record = Latency | Quality | Training | Distillation | Exactness | Contrastive
+@dataclass(frozen=True)
+class Curves:
+    """Lines over one axis, of one model on one test set."""
+
+    kind: ClassVar[str] = "curves"
+
+    origin: Origin
+    name: str
+    """what they show: ``recall``, ``ranks``, ``stages``"""
+    model: ModelTag
+    workload: WorkloadTag
+    axis: str
+    """what the places are, in words"""
+    places: tuple[float, ...]
+    curves: tuple[Curve, ...]
+    decoder: str = ""
+    """its signature, where one was at work"""
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for one in self.curves:
+            if len(one.values) != len(self.places):
+                raise OptionError(f"'curves' expects {len(self.places)} values of {one.name}, found {len(one.values)}.")
+
+
+Record = Latency | Quality | Training | Distillation | Exactness | Contrastive | Curves
 
 KINDS: dict[str, type[Record]] = {
-    kind.kind: kind for kind in (Latency, Quality, Training, Distillation, Exactness, Contrastive)
+    kind.kind: kind for kind in (Latency, Quality, Training, Distillation, Exactness, Contrastive, Curves)
 }
 
 
