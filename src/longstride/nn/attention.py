@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longstride.nn import short_attention
+
 
 def split_heads(flat: Tensor, heads: int) -> Tensor:
     """[rows, length, width] -> [rows, heads, length, head]"""
@@ -43,12 +45,19 @@ class SelfAttention(nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[rows, length, width] -> queries, keys, values [rows, heads, length, head]"""
-        queries, keys, values = self.qkv(x).chunk(3, dim=-1)
+        return self._split(self.qkv(x))
+
+    def _split(self, packed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        queries, keys, values = packed.chunk(3, dim=-1)
         return split_heads(queries, self.heads), split_heads(keys, self.heads), split_heads(values, self.heads)
 
     def forward(self, x: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """`mask` is boolean and broadcasts to [rows, heads, length, length]; with `causal` it must be None."""
-        queries, keys, values = self.project(x)
+        packed = self.qkv(x)
+        length, head = x.shape[1], x.shape[2] // self.heads
+        if self.training and short_attention.serves(packed, head, length, length, mask):
+            return self.out(short_attention.self_attention(packed, self.heads, mask, causal, self.dropout))  # type: ignore[no-any-return]
+        queries, keys, values = self._split(packed)
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal
@@ -81,8 +90,12 @@ class CrossAttention(nn.Module):
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """x [rows, length, width]; rows is a multiple of the sources; mask [sources, 1, 1, source]."""
         rows, length, width = x.shape
-        sources = keys.shape[0]
-        queries = split_heads(self.q(x).reshape(sources, rows // sources * length, width), self.heads)
+        sources, _, source, head = keys.shape
+        side_by_side = self.q(x).reshape(sources, rows // sources * length, width)
+        if self.training and short_attention.serves(side_by_side, head, side_by_side.shape[1], source, mask):
+            mixed = short_attention.cross_attention(side_by_side, keys, values, mask, self.dropout)
+            return self.out(mixed.view(rows, length, width))  # type: ignore[no-any-return]
+        queries = split_heads(side_by_side, self.heads)
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout)
         return self.out(join_heads(mixed).view(rows, length, width))  # type: ignore[no-any-return]

@@ -1,8 +1,10 @@
-"""Which attention kernels PyTorch may choose from."""
+"""Which attention kernels may be chosen from: PyTorch's, and our own for short sequences."""
 
 from __future__ import annotations
 
 import torch
+
+_own = True
 
 
 def avoid_planned_attention() -> None:
@@ -13,3 +15,14 @@ def avoid_planned_attention() -> None:
     has shown it yet.
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def allow_own_attention(allowed: bool) -> None:
+    """Say whether training on CUDA may use our own kernels for short sequences, for this process (at first: yes)."""
+    global _own
+    _own = allowed
+
+
+def own_attention_allowed() -> bool:
+    """What `allow_own_attention` said last."""
+    return _own
