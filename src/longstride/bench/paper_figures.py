@@ -4,6 +4,8 @@ blockwise   Stern, Shazeer, Uszkoreit 2018, Blockwise Parallel Decoding: WMT14 E
             Transformer base; Table 1, and section 7.1 for top-2 and top-3
 gad         Xia, Ge, Wei, Sui 2022, Generalized Aggressive Decoding: WMT14 English-German, Transformer base;
             Tables 1 and 9 on newstest2014 (tokenized BLEU), Tables 2 and 3 on the development set
+interleaved Zhang, Titov, Sennrich 2020, Fast Interleaved Bidirectional Sequence Generation: WMT14 English-German,
+            its test set; Table 3
 """
 
 from __future__ import annotations
@@ -68,3 +70,9 @@ GAD_SWEEP: dict[tuple[int, float], tuple[float, float]] = {
     (5, 5.0): (10.99, 26.64),
 }
 """Table 3, k = 25: (β of top-β, gap τ) -> mean accepted tokens and BLEU; greedy has 26.62"""
+
+MUTUAL_INFORMATION: dict[tuple[str, int], float] = {
+    ("left-to-right", 2): 0.235,
+    ("2-directions-side-to-middle", 2): -0.014,
+}
+"""Table 3: (order, words per step) -> estimated point-wise mutual information, to base 10"""

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from longstride.bench import tables
-from longstride.bench.draft_tables import draft_sections
+from longstride.bench.analysis_tables import analysis_sections
+from longstride.bench.draft_tables import Section, draft_sections
 from longstride.bench.exactness_tables import exactness_table
 from longstride.bench.plots import MARKER, Plot, marker, plots
 from longstride.bench.races import quality_groups, races, slug
@@ -47,7 +48,7 @@ def sections(records: Sequence[Record]) -> dict[str, str]:
         found[f"quality/{slug(group[0].origin.experiment + ' ' + group[0].workload.name)}"] = tables.quality_table(
             group
         )
-    found.update({section.name: section.text for section in draft_sections(records)})
+    found.update({section.name: section.text for section in _further(records)})
     exactness = exactness_table(records)
     if exactness:
         found["exactness"] = exactness
@@ -106,12 +107,16 @@ def results_page(records: Sequence[Record]) -> str:
     for group in quality_groups(records):
         parts.append(f"## {group[0].origin.experiment}: quality on {group[0].workload.name}\n")
         parts.append(tables.quality_table(group))
-    for section in draft_sections(records):
+    for section in _further(records):
         parts += [f"## {section.title}\n", section.text]
     for name, title in (("exactness", "Exactness"), ("training", "Training"), ("distillation", "Distillation")):
         if name in found:
             parts += [f"## {title}\n", found[name]]
     return "\n".join(parts)
+
+
+def _further(records: Sequence[Record]) -> list[Section]:
+    return [*draft_sections(records), *analysis_sections(records)]
 
 
 def insert(markdown_file: str | Path, name: str, text: str, check: bool = False) -> bool:

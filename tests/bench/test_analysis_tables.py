@@ -1,0 +1,105 @@
+"""Tables of analyses from hand-made records: the right figure in the right cell, and no table without records."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from longstride.bench import ModelTag, Quality
+from longstride.bench.analysis_tables import analysis_sections
+from longstride.bench.records import Contrastive, WorkloadTag
+from longstride.bench.report import results_page, sections
+from longstride.tasks import Score
+from longstride.tasks.by_length import LengthBin
+from longstride.tasks.contrastive import Cell
+from longstride.tasks.mutual_information import MutualInformation
+
+from .conftest import make_origin
+
+TEST = WorkloadTag("en-de test", "cd", 2000)
+PAIRS = WorkloadTag("pairs.json", "ef", 40)
+TWO_ENDS = "2-directions-side-to-middle"
+
+
+def quality(name: str, **more: Any) -> Quality:
+    scores = (Score("BLEU", 25.0, "tok:13a"),)
+    return Quality(make_origin(), name, f"{name}|", ModelTag(f"{name}-model", "ab"), TEST, scores, **more)
+
+
+def bins(*values: float, limits: tuple[int, ...] = (1, 9, 9, 30), signature: str = "tok:13a") -> tuple[LengthBin, ...]:
+    return tuple(
+        LengthBin(limits[2 * place], limits[2 * place + 1], 100, (Score("BLEU", value, signature),))
+        for place, value in enumerate(values)
+    )
+
+
+def cells(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.split("\n") if line.startswith("|")]
+
+
+def test_quality_by_length() -> None:
+    records = [
+        quality("greedy", by_length=bins(25.5, 21.25)),
+        quality("interleaved", by_length=bins(24.5, 20.125)),
+        quality("other bins", by_length=bins(1.0, 2.0, limits=(1, 8, 9, 30))),
+        quality("other score", by_length=bins(1.0, 2.0, signature="tok:none")),
+        quality("none"),
+    ]
+    (section,) = analysis_sections(records)
+    heading, _, *rows = cells(section.text)
+    assert heading == ["decoder", "model", "1-9", "9-30"]
+    assert rows == [
+        ["greedy", "greedy-model", "25.50", "21.25"],
+        ["interleaved", "interleaved-model", "24.50", "20.12"],
+    ]
+    assert "in bins of 100 sentences" in section.text
+    assert sections(records)[section.name] == section.text
+    assert f"## {section.title}\n" in results_page(records)
+
+
+def test_mutual_information_beside_the_papers() -> None:
+    def found(nats: float, order: str, together: int) -> MutualInformation:
+        return MutualInformation(nats, nats - 0.01, nats + 0.01, 6.0, 5.0, "base", order, together, "abc")
+
+    records = [
+        quality("sa", mutual_information=found(0.5, "left-to-right", 2)),
+        quality("both-ends", mutual_information=found(-0.023, TWO_ENDS, 2)),
+        quality("four", mutual_information=found(0.1, TWO_ENDS, 4)),
+        quality("none"),
+    ]
+    (section,) = analysis_sections(records)
+    rows = {row[0]: row[2:] for row in cells(section.text)[2:]}
+    assert rows == {
+        "sa": ["left-to-right", "2", "6.00", "5.00", "+0.500 (+0.490 to +0.510)", "+0.217", "+0.235"],
+        "both-ends": [TWO_ENDS, "2", "6.00", "5.00", "-0.023 (-0.033 to -0.013)", "-0.010", "-0.014"],
+        "four": [TWO_ENDS, "4", "6.00", "5.00", "+0.100 (+0.090 to +0.110)", "+0.043", "·"],
+    }
+
+
+def test_contrastive_pairs_by_type_and_distance() -> None:
+    first = Contrastive(
+        make_origin(),
+        "greedy",
+        ModelTag("base", "ab"),
+        PAIRS,
+        "contrastive|…",
+        (Cell("agreement", 1, 20, 19), Cell("agreement", 16, 10, 5), Cell("polarity", None, 10, 8)),
+    )
+    only = dataclasses.replace(first, candidate="interleaved", cells=(Cell("agreement", 2, 4, 3),))
+    (section,) = analysis_sections([first, only])
+    heading, _, *rows = cells(section.text)
+    assert heading == ["model", "scored by", "error", "pairs", "right, %", "at 1", "at 2", "at >15"]
+    assert rows == [
+        ["base", "greedy", "all", "40", "80.0", "95.0", "·", "50.0"],
+        ["base", "greedy", "agreement", "30", "80.0", "95.0", "·", "50.0"],
+        ["base", "greedy", "polarity", "10", "80.0", "·", "·", "·"],
+        ["base", "interleaved", "agreement", "4", "75.0", "·", "75.0", "·"],
+    ]
+    assert section.name.startswith("contrastive/")
+    later = dataclasses.replace(first, origin=dataclasses.replace(first.origin, date="2999-01-01"), cells=only.cells)
+    (again,) = analysis_sections([later, first])
+    assert len(cells(again.text)) == 3  # the latest alone
+
+
+def test_nothing_asked_for_makes_no_table() -> None:
+    assert analysis_sections([quality("greedy")]) == []
