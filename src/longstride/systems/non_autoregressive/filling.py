@@ -110,8 +110,8 @@ def _best(model: OnePass, hidden: Tensor, banned: Tensor) -> tuple[Tensor, Tenso
 def place_scores(model: OnePass, source: Tensor, source_lengths: Tensor, columns: int, spread: int = 3) -> Tensor:
     """log P(y_t | x, t) of the first `columns` places, [rows, columns, vocabulary], for whoever knows no length.
 
-    The mean of P(y_t | x, t, T) over the canvases, of lengths within `spread` of the predicted one, that have a word at
-    t; beyond all of them, the longest one's. A lattice takes its candidates from this. Reads one number back.
+    Σ_T P(T | x) P(y_t | x, t, T) over the canvases, of lengths within `spread` of the predicted one, that have a word
+    at t; beyond all of them, the longest one's. A lattice takes its candidates from this. Reads one number back.
     """
     encoded = encode(model, source, source_lengths, padded=True)
     wished = model.options.length.predict(source_lengths)[:, None]
@@ -121,14 +121,14 @@ def place_scores(model: OnePass, source: Tensor, source_lengths: Tensor, columns
     hidden = model(encoded.memory, encoded.visible, source, source_lengths, lengths.flatten(), widest)
     hidden = hidden.view(*lengths.shape, widest, -1)[:, :, :columns].transpose(1, 2).flatten(0, 1)
     slots = torch.arange(columns, device=source.device)
-    counted = ((slots[:, None] < lengths[:, None, :] - 1) & (wished == lengths)[:, None, :]).flatten(0, 1)
-    counted[:, -1] |= ~counted.any(dim=-1)
+    counted = (slots[:, None] < lengths[:, None, :] - 1) & (wished == lengths)[:, None, :]
+    counted[..., -1] |= ~counted.any(dim=-1)
+    odds = model.options.length.log_odds(source_lengths, lengths)[:, None, :].masked_fill(~counted, -torch.inf)
+    weights = odds.log_softmax(dim=-1).flatten(0, 1)
     found = []
     for portion in _portions(len(hidden), model.options.vocabulary * lengths.shape[1]):
-        which = counted[portion]
         scores = _wide(model.logits(hidden[portion])).log_softmax(dim=-1)
-        scores = scores.masked_fill(~which[..., None], -torch.inf).logsumexp(dim=1)
-        found.append(scores - which.sum(dim=1, keepdim=True).log())
+        found.append((scores + weights[portion, :, None].to(scores.dtype)).logsumexp(dim=1))
     return torch.cat(found).view(len(source), columns, -1)
 
 
