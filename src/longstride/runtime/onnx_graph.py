@@ -43,8 +43,12 @@ class OnnxGraph:
     def __init__(self, drawing: Drawing, model: bytes | str | Path, threads: int) -> None:
         self._drawing = drawing
         self._session = session(model, threads)
-        self._binding = self._session.io_binding()
+        self._whole = self._session.io_binding()
+        # The binding beneath, which takes devices as they are: making one for every call costs as much as binding.
+        self._binding = self._whole._iobinding
+        self._device = onnxruntime.OrtDevice.make("cpu", 0)._get_c_device()
         self._held: dict[str, Tensor] = {}  # what is bound: as long as it is held, its memory is nobody else's
+        self._sizes: dict[str, dict[str, int]] = {}  # the dimensions that each of them has, by name
 
     def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
         """Outputs by name, in memory of their own; the states have been written."""
@@ -53,39 +57,40 @@ class OnnxGraph:
         moved: list[tuple[Tensor, Tensor]] = []  # states whose memory a graph cannot write: (there, here)
         for name, (dtype, shape) in drawing.inputs.items():
             tensor = feeds.inputs[name]
-            if tensor.dtype != dtype:
-                tensor = tensor.to(dtype)
-            self._bind(name, tensor.contiguous(), shape, dimensions, written=False)
+            if self._held.get(name) is not tensor:
+                self._bind(name, tensor.to(dtype).contiguous(), shape, written=False)
+            dimensions |= self._sizes[name]
         for name, (_, shape) in drawing.state.items():
             tensor = feeds.state[name]
             if not tensor.is_contiguous():
                 moved.append((tensor, tensor.contiguous()))
                 tensor = moved[-1][1]
-            self._bind(name, tensor, shape, dimensions, written=True)
+            if self._held.get(name) is not tensor:
+                self._bind(name, tensor, shape, written=True)
+            dimensions |= self._sizes[name]
         outputs = {}
         for name, (dtype, shape) in drawing.outputs.items():
             sizes = [dimensions[size] if isinstance(size, str) else size for size in shape]
             outputs[name] = output = torch.empty(sizes, dtype=dtype)
-            self._binding.bind_output(name, "cpu", 0, NUMPY[dtype], sizes, output.data_ptr())
-        self._session.run_with_iobinding(self._binding)
+            self._binding.bind_output(name, self._device, NUMPY[dtype], sizes, output.data_ptr())
+        self._session.run_with_iobinding(self._whole)
         for there, here in moved:
             there.copy_(here)
         return outputs
 
-    def _bind(self, name: str, tensor: Tensor, shape: Shape, dimensions: dict[str, int], written: bool) -> None:
-        for size, found in zip(shape, tensor.shape, strict=True):
-            if isinstance(size, str):
-                dimensions[size] = found
+    def _bind(self, name: str, tensor: Tensor, shape: Shape, written: bool) -> None:
         before = self._held.get(name)
         if before is not None and before.data_ptr() == tensor.data_ptr() and before.shape == tensor.shape:
             return
         self._held[name] = tensor
+        found = zip(shape, tensor.shape, strict=True)
+        self._sizes[name] = {size: length for size, length in found if isinstance(size, str)}
         names, parts = layer_names(self._drawing, name, shape)
         sizes = list(tensor.shape[len(shape) - len(parts) :])
         stride = math.prod(sizes) * tensor.element_size()
         kind = NUMPY[tensor.dtype]
         for number, place in enumerate(names):
             pointer = tensor.data_ptr() + number * stride
-            self._binding.bind_input(place, "cpu", 0, kind, sizes, pointer)
+            self._binding.bind_input(place, self._device, kind, sizes, pointer)
             if written:
-                self._binding.bind_output(f"new_{place}", "cpu", 0, kind, sizes, pointer)
+                self._binding.bind_output(f"new_{place}", self._device, kind, sizes, pointer)

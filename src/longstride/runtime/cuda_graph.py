@@ -1,0 +1,190 @@
+"""The CUDA runner: what a session does between two looks at its results is captured as one CUDA graph and relaunched.
+
+A decoder's step is a hundred kernels of a few microseconds each; launching them one by one takes several times as long
+as running them. A graph of them is launched at once. Graphs are captured when they are first needed, for the shapes of
+one table; tables are kept when a session is closed, so that the next session of the same kind finds them captured.
+Model calls outside of a recording run as they are. Knows no system.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic
+
+import torch
+from torch import Tensor
+
+from longstride.contract import OptionError, Precision, Program, Runner
+from longstride.contract.running import K, Kept, M, R
+from longstride.nn.backends import avoid_planned_attention
+from longstride.runtime.cuda_graph_recorder import CudaRecorder, Recorded, Recorder
+from longstride.runtime.cuda_graph_tables import Tables
+
+Tell = Callable[[str], None]
+
+RECOMPILATIONS = 256
+"""Shapes that one function may be compiled for; PyTorch's own limit is a handful, beyond which it gives up silently."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What recording has cost so far."""
+
+    graphs: int
+    """held now"""
+    recorded: int
+    """ever"""
+    seconds: float
+    """spent recording, warming up and compiling included"""
+    graph_bytes: int
+    """device memory of the graphs held now"""
+    table_bytes: int
+    """device memory of the tables that wait for their next session"""
+
+    def describe(self) -> str:
+        """One sentence for a person."""
+        return (
+            f"{self.recorded} graphs were captured in {self.seconds:.1f} s; {self.graphs} are held, in "
+            f"{self.graph_bytes / 2**20:.0f} MiB, and {self.table_bytes / 2**20:.0f} MiB of tables."
+        )
+
+
+class Recording(Generic[R]):
+    """A function that was recorded: calling it repeats the recording and gives the same tensors each time."""
+
+    def __init__(self, name: str, function: Callable[[], R], state: Sequence[Tensor], recorded: Recorded) -> None:
+        self.name = name
+        self._held = (function, tuple(state))  # a graph knows addresses: what lies there must not be freed
+        self._replay = recorded.replay
+        self._result: R = recorded.result
+        self.nbytes = recorded.nbytes
+
+    def __call__(self) -> R:
+        """Launch it."""
+        self._replay()
+        return self._result
+
+
+class CudaGraphRunner(Runner):
+    """Carries programs out by CUDA graphs; `compiled`, after PyTorch's compiler has fused what it can of them.
+
+    Compiling makes steps faster and takes long, for every new shape. `recorder` is for tests.
+    """
+
+    records = True
+
+    def __init__(
+        self,
+        device: torch.device | str = "cuda",
+        precision: Precision = "fp16",
+        compiled: bool = False,
+        tell: Tell | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.device = torch.device(device)
+        if precision == "int8":
+            raise OptionError("precision int8 expects the runtime onnx, found cuda-graph.")
+        if recorder is None and not (self.device.type == "cuda" and torch.cuda.is_available()):
+            raise OptionError(f"The runtime cuda-graph expects a CUDA device, found {device}.")
+        self.name = "cuda-compiled" if compiled else "cuda-graph"
+        self.precision = precision
+        self._compiled: dict[Hashable, Callable[..., Any]] | None = {} if compiled else None
+        if compiled:
+            _allow_many_shapes()
+        self._tell = tell or _warn
+        self._told: set[str] = set()
+        self._recorder = recorder or CudaRecorder(self.device)
+        self._recordings: weakref.WeakSet[Recording[Any]] = weakref.WeakSet()
+        self._recorded = 0
+        self._seconds = 0.0
+        self.tables = Tables()
+        """those that no session uses now"""
+        avoid_planned_attention()
+
+    def place(self, module: M) -> M:
+        """Move, convert, and switch dropout off."""
+        return module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
+
+    @torch.inference_mode()
+    def call(self, program: Program, *arguments: Any) -> Any:
+        """Run it; within a recording, this is recorded."""
+        if self._compiled is None:
+            return program.function(*arguments)
+        key = program.identity
+        if key not in self._compiled:
+            self._compiled[key] = torch.compile(program.function, dynamic=False)
+        try:
+            return self._compiled[key](*arguments)
+        except Exception as error:
+            # A program that fails by itself fails again here, with its own message.
+            result = program.function(*arguments)
+            self._compiled[key] = program.function
+            self._say_once(program.name, f"runs the program {program.name!r} without compiling it", error)
+            return result
+
+    # --- recordings --------------------------------------------------------------------------------------------------
+
+    def record(self, name: str, function: Callable[[], R], state: Sequence[Tensor]) -> Callable[[], R]:
+        """Capture it now; where that cannot be done, say so and leave it as it is."""
+        begun = time.perf_counter()
+        before = [tensor.clone() for tensor in state]
+        try:
+            try:
+                self._recorder.warm_up(function)
+            finally:
+                for tensor, value in zip(state, before, strict=True):
+                    tensor.copy_(value)
+            found = self._recorder.record(function, state)
+        except Exception as error:
+            self._say_once(name, f"carries out {name!r} without capturing it", error)
+            return function
+        finally:
+            self._seconds += time.perf_counter() - begun
+        recording = Recording(name, function, state, found)
+        self._recordings.add(recording)
+        self._recorded += 1
+        return recording
+
+    def room(self, size: int, least: int = 1) -> int:
+        """The next power of two."""
+        return max(least, 1 << max(0, size - 1).bit_length())
+
+    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+        """One that was captured before, if there is."""
+        return self.tables.borrow(family, shape, make)
+
+    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
+        """Keep it for the next session."""
+        self.tables.give_back(family, shape, table)
+
+    @property
+    def statistics(self) -> Statistics:
+        """What recording has cost so far."""
+        held = list(self._recordings)
+        graph_bytes = sum(recording.nbytes for recording in held)
+        return Statistics(
+            len(held), self._recorded, self._seconds, graph_bytes, sum(table.nbytes for table in self.tables)
+        )
+
+    def _say_once(self, name: str, what: str, error: Exception) -> None:
+        if name not in self._told:
+            self._told.add(name)
+            why = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+            self._tell(f"The runtime {self.name} {what}: {why}.")
+
+
+def _allow_many_shapes() -> None:
+    import torch._dynamo
+
+    config: Any = torch._dynamo.config
+    for name in ("recompile_limit", "cache_size_limit"):
+        if hasattr(config, name):
+            setattr(config, name, max(RECOMPILATIONS, getattr(config, name)))
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=4)

@@ -1,0 +1,43 @@
+"""Tables that sessions have given back, kept for the next one: the longest unused go first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+
+from longstride.contract.running import K, Kept
+
+MOST_RECORDINGS = 12
+"""Of one family: recording is part of what a person waits for, so a family that needs more should need fewer shapes."""
+MOST_BYTES = 2 << 30
+
+
+class Tables:
+    """Free tables by family and shape. What is lent is nobody's here."""
+
+    def __init__(self, most_recordings: int = MOST_RECORDINGS, most_bytes: int = MOST_BYTES) -> None:
+        self._most_recordings = most_recordings
+        self._most_bytes = most_bytes
+        self._free: list[tuple[Hashable, Hashable, Kept]] = []  # the longest unused first
+
+    def __iter__(self) -> Iterator[Kept]:
+        return (table for _, _, table in self._free)
+
+    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+        """The one of this kind that was used last, or a new one."""
+        for place in reversed(range(len(self._free))):
+            if self._free[place][:2] == (family, shape):
+                found: K = self._free.pop(place)[2]  # type: ignore[assignment]  # it is what `make` made before
+                return found
+        return make()
+
+    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
+        """Keep it, and let others go as far as there would be too many."""
+        self._free.append((family, shape, table))
+        kin = [entry for entry in self._free if entry[0] == family]
+        while len(kin) > 1 and sum(entry[2].recordings for entry in kin) > self._most_recordings:
+            self._drop(kin.pop(0))
+        while len(self._free) > 1 and sum(table.nbytes for table in self) > self._most_bytes:
+            self._drop(self._free[0])
+
+    def _drop(self, entry: tuple[Hashable, Hashable, Kept]) -> None:
+        self._free = [other for other in self._free if other is not entry]
