@@ -60,8 +60,9 @@ def stages(task: Task) -> list[Stage]:
             "lattice",
             tuple(
                 task.train(
-                    *("nat-small", "distilled", small_training(), SMALL_TRAINING, f"model.decoder_layers={depth}"),
+                    *("nat-small", "distilled", frozen, SMALL_TRAINING, f"model.decoder_layers={depth}"),
                     name=f"nat-small-{depth}",
+                    warm_start="small",
                 )
                 for depth in DEPTHS
             ),
