@@ -22,6 +22,7 @@ from longstride.tasks.toys import generate
 from longstride.tasks.translation import Bleu
 from tests.cli.conftest import Run
 from tests.decoding.interleaved import tiny_interleaved
+from tests.decoding.test_draft_verify import write_drafted
 from tests.folders import LONGEST, words
 from tests.tasks.test_perplexity import step_by_step
 
@@ -110,6 +111,19 @@ def test_the_ordinary_transformer_is_the_base_of_left_to_right(
 def test_a_model_with_a_first_head_of_its_own_has_a_perplexity(run: Run, pairs: tuple[Path, Path]) -> None:
     found = scores(json.loads(run(*command("bundled", pairs)).out))
     assert found["perplexity"] > 1
+
+
+def test_drafts_are_scored_by_their_verifier_and_a_drafter_alone_by_nobody(
+    run: Run, pairs: tuple[Path, Path], contrastive: Path, tmp_path: Path
+) -> None:
+    folder = write_drafted(tmp_path / "drafted")
+    found = [
+        scores(json.loads(run(*command(folder, pairs, "--decoder", one)).out)) for one in ("greedy", "draft-verify")
+    ]
+    assert found[0]["perplexity"] == found[1]["perplexity"]
+    asked = ["evaluate", "-m", folder, "--contrastive", contrastive, "--device", "cpu"]
+    assert json.loads(run(*asked, "--decoder", "greedy").out) == json.loads(run(*asked).out)
+    assert "can score given translations, found one for draft" in run(*asked, "--decoder", "draft").error
 
 
 def test_exact_match_over_translation_and_bins(run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path) -> None:
