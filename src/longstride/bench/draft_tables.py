@@ -6,7 +6,6 @@ A table is made where a group of records (one experiment, one test set) has some
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from longstride.bench.blockwise_tables import blockwise_table, blockwise_variants
 from longstride.bench.cells import NOTHING, Column, markdown
@@ -14,18 +13,12 @@ from longstride.bench.draft_settings import Setting
 from longstride.bench.drafter_tables import block_sizes_table, drafters_table, methods_table, sweep_table
 from longstride.bench.races import quality_groups, slug
 from longstride.bench.records import Quality, Record
+from longstride.bench.sections import Section
+
+__all__ = ["TABLES", "Section", "draft_sections", "places_table"]
 
 PLACES = 10
 """of the block whose acceptance is shown"""
-
-
-@dataclass(frozen=True)
-class Section:
-    """A table with the name that markers use and the heading that people read."""
-
-    name: str
-    title: str
-    text: str
 
 
 def draft_sections(records: Sequence[Record]) -> list[Section]:

@@ -13,11 +13,14 @@ from pathlib import Path
 
 from longstride.bench import tables
 from longstride.bench.analysis_tables import analysis_sections
-from longstride.bench.draft_tables import Section, draft_sections
+from longstride.bench.charts import Chart
+from longstride.bench.draft_tables import draft_sections
 from longstride.bench.exactness_tables import exactness_table
+from longstride.bench.parallel_tables import parallel_sections
 from longstride.bench.plots import MARKER, Plot, marker, plots
 from longstride.bench.races import quality_groups, races, slug
 from longstride.bench.records import Distillation, Record, Training, write_whole
+from longstride.bench.sections import Section
 from longstride.contract import InputError
 
 PAGE = "results.md"
@@ -48,7 +51,9 @@ def sections(records: Sequence[Record]) -> dict[str, str]:
         found[f"quality/{slug(group[0].origin.experiment + ' ' + group[0].workload.name)}"] = tables.quality_table(
             group
         )
-    found.update({section.name: section.text for section in _further(records)})
+    for section in _further(records):
+        found[section.name] = section.text
+        found.update({f"figure/{chart.name}": _image(chart, "") for chart in section.charts})
     exactness = exactness_table(records)
     if exactness:
         found["exactness"] = exactness
@@ -68,7 +73,8 @@ def render(records: Sequence[Record], out_dir: str | Path, check: bool = False) 
     """
     folder = Path(out_dir)
     stale = []
-    drawn = [plot for race in races(records) for plot in plots(race)]
+    drawn: list[Plot | Chart] = [plot for race in races(records) for plot in plots(race)]
+    drawn += [chart for section in _further(records) for chart in section.charts]
     for plot in drawn:
         path = folder / FIGURES / f"{plot.name}.svg"
         if not _up_to_date(path, plot):
@@ -108,7 +114,7 @@ def results_page(records: Sequence[Record]) -> str:
         parts.append(f"## {group[0].origin.experiment}: quality on {group[0].workload.name}\n")
         parts.append(tables.quality_table(group))
     for section in _further(records):
-        parts += [f"## {section.title}\n", section.text]
+        parts += [f"## {section.title}\n", *(found[f"figure/{chart.name}"] for chart in section.charts), section.text]
     for name, title in (("exactness", "Exactness"), ("training", "Training"), ("distillation", "Distillation")):
         if name in found:
             parts += [f"## {title}\n", found[name]]
@@ -116,7 +122,8 @@ def results_page(records: Sequence[Record]) -> str:
 
 
 def _further(records: Sequence[Record]) -> list[Section]:
-    return [*draft_sections(records), *analysis_sections(records)]
+    """The papers' own tables and charts, and further analyses."""
+    return [*draft_sections(records), *parallel_sections(records), *analysis_sections(records)]
 
 
 def insert(markdown_file: str | Path, name: str, text: str, check: bool = False) -> bool:
@@ -144,6 +151,8 @@ def insert_all(
     prefix = _way(path.parent, Path(results_dir))
     for race in races(records):
         found.update({f"figure/{plot.name}": _image(plot, prefix) for plot in plots(race)})
+    for section in _further(records):
+        found.update({f"figure/{chart.name}": _image(chart, prefix) for chart in section.charts})
     for name in names:
         if name not in found:
             raise InputError(
@@ -167,7 +176,7 @@ def _replace(path: Path, before: str, found: Mapping[str, str], check: bool) -> 
     return True
 
 
-def _image(plot: Plot, prefix: str) -> str:
+def _image(plot: Plot | Chart, prefix: str) -> str:
     return f"![{plot.title}]({prefix}{FIGURES}/{plot.name}.svg)\n"
 
 
@@ -183,7 +192,7 @@ def _way(start: Path, goal: Path) -> str:
     return "../" * ups + ("" if inside == "." else inside + "/")
 
 
-def _up_to_date(path: Path, plot: Plot) -> bool:
+def _up_to_date(path: Path, plot: Plot | Chart) -> bool:
     text = _read(path)
     return text is not None and marker(plot.digest) in text
 
