@@ -37,7 +37,7 @@ from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 
 BUNDLED = "bundled"
-RUNTIMES = ("eager", "onnx")
+RUNTIMES = ("eager", "onnx", "cuda-graph", "cuda-compiled")
 LIMIT_NAMES = tuple(field.name for field in fields(Limits))
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
@@ -87,13 +87,15 @@ def make_runner(
 ) -> Runner:
     """A runner by name; `auto` takes a CUDA device where there is one and the runtime can use it."""
     if runtime not in RUNTIMES:
-        raise OptionError(f"There is no runtime {runtime!r} in this version; there are {' and '.join(RUNTIMES)}.")
+        raise OptionError(f"There is no runtime {runtime!r} in this version; there are {', '.join(RUNTIMES)}.")
     if precision not in ("fp64", "fp32", "fp16", "bf16", "int8"):
         raise OptionError(f"precision expects fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
     if runtime == "onnx":
         return _onnx_runner(device, precision, threads, tell or _warn)
     if precision == "int8":
-        raise OptionError("precision int8 expects the runtime onnx, found eager.")
+        raise OptionError(f"precision int8 expects the runtime onnx, found {runtime}.")
+    if runtime != "eager":
+        return _cuda_runner(device, precision, runtime, tell or _warn)
     return EagerRunner(check_device(device), precision)
 
 
@@ -111,6 +113,16 @@ def _onnx_runner(device: str, precision: Precision, threads: int | None, tell: C
         )
         return EagerRunner("cpu", "fp32")
     return OnnxRunner(precision, threads, tell)
+
+
+def _cuda_runner(device: str, precision: Precision, runtime: str, tell: Callable[[str], None]) -> Runner:
+    where = check_device(device)
+    if where.type != "cuda":
+        tell(f"The runtime {runtime} expects a CUDA device, found {where}: the model runs eagerly in {precision}.")
+        return EagerRunner(where, precision)
+    from longstride.runtime.cuda_graph import CudaGraphRunner
+
+    return CudaGraphRunner(where, precision, compiled=runtime == "cuda-compiled", tell=tell)
 
 
 def check_device(name: str) -> torch.device:

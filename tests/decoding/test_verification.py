@@ -200,13 +200,13 @@ def test_the_cache_after_rollback_equals_a_fresh_pass():
     session.admit(source)
     for _ in range(4):
         session.advance()
-        length = int(session._outputs.length[0])
-        tokens = session._outputs.tokens[0, :length].tolist()
+        length = int(session.table.outputs.length[0])
+        tokens = session.table.outputs.tokens[0, :length].tolist()
         if EOS in tokens:
             break
-        cache = model.new_cache(1, session._cache.longest)
+        cache = model.new_cache(1, session.table.cache.longest)
         memory = model.remember(source.ids, source.lengths)
         ids = torch.tensor([[2, *tokens[:-1]]])
         model.extend(ids, torch.tensor([0]), cache, memory)
-        held = session._cache.keys[:, :, :, :length]
+        held = session.table.cache.keys[:, :, :, :length]
         torch.testing.assert_close(held, cache.keys[:, :, :, :length], atol=1e-10, rtol=1e-10)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -84,6 +84,21 @@ class Program:
         return (self.name, self.function if drawing is None else (drawing.modules, drawing.settings))
 
 
+class Kept(Protocol):
+    """A table of a session's, which a runner may keep for the next session."""
+
+    @property
+    def recordings(self) -> int:
+        """How many recordings it holds."""
+
+    @property
+    def nbytes(self) -> int:
+        """What its tensors take."""
+
+
+K = TypeVar("K", bound=Kept)
+
+
 class Runner(ABC):
     """Carries out programs on one device in one precision.
 
@@ -126,15 +141,15 @@ class Runner(ABC):
         """
         return function
 
-    def room(self, size: int) -> int:
+    def room(self, size: int, least: int = 1) -> int:
         """The size to make a table for, so that `size` sentences or tokens fit: few sizes mean few recordings."""
         return size
 
-    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], R]) -> R:
+    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
         """A table that nobody uses: one that was given back, or a new one. Tables of a family differ in shape alone."""
         return make()
 
-    def give_back(self, family: Hashable, shape: Hashable, table: Any) -> None:  # noqa: B027 (most keep nothing)
+    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:  # noqa: B027 (most keep nothing)
         """A table that is no longer used, all its places empty."""
 
     def send(self, host: Tensor, device: Tensor) -> None:

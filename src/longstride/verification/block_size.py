@@ -20,3 +20,8 @@ def next_block(block: int, most: int, accepted: float) -> int:
         # Twice what stood leaves room to find out whether more would.
         return max(1, min(block - 1, int(2 * accepted) + 1))
     return block
+
+
+def rung(block: int, most: int) -> int:
+    """The next power of two, or `most`: where every size is recorded by itself, there had better be few."""
+    return min(most, 1 << max(0, block - 1).bit_length())

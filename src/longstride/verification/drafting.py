@@ -7,6 +7,7 @@ holds for it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,8 @@ class View:
     """[rows] how many are committed"""
     active: Tensor
     """[rows] bool: rows that will take part in this iteration"""
+    window: int | None = None
+    """how many tokens a row may have got since the last proposal, at most; None: as many as ever"""
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,27 @@ class Proposal:
 
 
 class Drafter(ABC):
-    """Proposes; the verifier decides."""
+    """Proposes; the verifier decides.
+
+    One whose state is tensors that never move, and whose methods look at no number on the host, says which tensors
+    these are: its proposals can then be recorded along with the verifier's steps.
+    """
 
     block: int
     """How many tokens a proposal holds at most. The step's width is one more: the verifier's own token."""
     calls: int = 0
     """Model calls that one proposal costs, beside the verifier's."""
+    observes: bool = True
+    """Whether it learns anything by observing."""
+
+    @property
+    def key(self) -> Hashable:
+        """Drafters of equal keys propose the same, so that one may use a table that another was given."""
+        return self
+
+    def buffers(self, state: Any) -> list[Tensor] | None:
+        """The tensors that a state consists of; None: it is not made of tensors that never move."""
+        return None
 
     @abstractmethod
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Any:
@@ -71,6 +89,16 @@ class NoDraft(Drafter):
     """Proposes nothing: the loop is greedy search."""
 
     block = 0
+    observes = False
+
+    @property
+    def key(self) -> Hashable:
+        """All are alike."""
+        return "nothing"
+
+    def buffers(self, state: Any) -> list[Tensor] | None:
+        """None of them changes."""
+        return []
 
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Proposal:
         """The one empty proposal there is."""

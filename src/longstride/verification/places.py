@@ -64,7 +64,7 @@ def probe_places(decoder: Decoder, source: Source, limits: Limits, seed: int = 0
 def _shape(decoder: Decoder, source: Source, limits: Limits) -> tuple[int, int]:
     """Slots per step, and how many ids there are."""
     session = verifying(decoder, source.rows, limits, source.longest)
-    width = session._drafter.block + 1
+    width = session.table.drafter.block + 1
     probe = _step(session, torch.full((source.rows, width), START), torch.zeros(source.rows, dtype=torch.int64))
     return width, probe.shape[-1]
 
@@ -93,9 +93,10 @@ def _one_by_one(
 
 
 def _step(session: VerificationSession, ids: Tensor, start: Tensor) -> Tensor:
-    device = session._runner.device
+    table = session.table
+    device = table.runner.device
     logits: Tensor
-    logits, _ = session._runner.call(session._verify, ids.to(device), start.to(device), session._cache, session._memory)
+    logits, _ = table.runner.call(table.verify, ids.to(device), start.to(device), table.cache, table.memory)
     return logits.clone()  # a runner may give the same buffer to the next call
 
 

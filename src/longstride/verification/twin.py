@@ -8,7 +8,7 @@ of kernels in which a slot's result depends on its place (:mod:`longstride.verif
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -27,8 +27,19 @@ ROWS = 32
 class Idle(Drafter):
     """Room for a draft, and nothing in it."""
 
+    observes = False
+
     def __init__(self, block: int) -> None:
         self.block = block
+
+    @property
+    def key(self) -> Hashable:
+        """Those of one block are alike."""
+        return ("idle", self.block)
+
+    def buffers(self, state: Any) -> list[Tensor] | None:
+        """None of them changes."""
+        return []
 
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Proposal:
         """The one proposal there is: all padding."""
@@ -63,10 +74,9 @@ class SameSteps(Decoder):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """The decoder's own table, without its drafter."""
         session = verifying(self._decoder, capacity, limits, longest_source)
-        drafter = Idle(session._drafter.block)
-        session._drafter = drafter
-        session._state = drafter.begin(capacity, longest_source, session._columns, session._runner.device)
-        return session
+        twin = session.drafted_by(Idle(session.table.drafter.block))
+        session.close()
+        return twin
 
 
 def verifying(decoder: Decoder, capacity: int, limits: Limits, longest_source: int) -> VerificationSession:
@@ -74,7 +84,7 @@ def verifying(decoder: Decoder, capacity: int, limits: Limits, longest_source: i
     session = decoder.start(capacity, limits, longest_source)
     if not isinstance(session, VerificationSession):
         raise OptionError(f"Exactness expects a decoder that verifies drafts, found {decoder.name}.")
-    if session._policy != STRICT:
+    if session.policy != STRICT:
         raise OptionError(
             f"Exactness expects accept=exact, min_block=1 and adaptive=false, found {decoder.signature}: "
             "no other setting promises greedy's output."
@@ -99,19 +109,18 @@ def margins(decoder: Decoder, source: Source, prefixes: Sequence[Sequence[int]],
 def _margins(decoder: Decoder, source: Source, prefixes: list[list[int]], limits: Limits) -> list[float]:
     session = verifying(decoder, source.rows, limits, source.longest)
     session.admit(source)
-    device = session._runner.device
+    table = session.table
+    device = table.runner.device
     width = max(len(prefix) for prefix in prefixes) + 1
     padded = [[START, *prefix, *[PAD] * (width - 1 - len(prefix))] for prefix in prefixes]
     at = torch.tensor([len(prefix) for prefix in prefixes], device=device)
     start = torch.zeros(source.rows, dtype=torch.int64, device=device)
-    logits, _ = session._runner.call(
-        session._verify, torch.tensor(padded, device=device), start, session._cache, session._memory
-    )
+    logits, _ = table.runner.call(table.verify, torch.tensor(padded, device=device), start, table.cache, table.memory)
     last = logits[torch.arange(source.rows, device=device), at].double()
-    allowed = last.index_fill(-1, session._forbidden, FORBIDDEN)
+    allowed = last.index_fill(-1, table.forbidden, FORBIDDEN)
     if limits.min_length:
         early = (at < limits.min_length)[:, None] & (torch.arange(last.shape[1], device=device) == EOS)
         allowed = allowed.masked_fill(early, FORBIDDEN)
     best = allowed.topk(2, dim=-1).values
-    margin = torch.where(at >= session._longest, float("inf"), best[:, 0] - best[:, 1])
+    margin = torch.where(at >= table.longest, float("inf"), best[:, 0] - best[:, 1])
     return [float(value) for value in margin.tolist()]

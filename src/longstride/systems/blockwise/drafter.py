@@ -6,6 +6,7 @@ projected by the heads, after acceptance: projecting every head at every column 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,15 @@ class HeadsDrafter(Drafter):
         self._runner = runner
         self._forbidden = forbidden
 
+    @property
+    def key(self) -> Hashable:
+        """What it predicts by, and how many; what is forbidden is the session's."""
+        return self._predict.identity
+
+    def buffers(self, state: Any) -> list[Tensor] | None:
+        """What was predicted."""
+        return [state.ids, state.count]
+
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Predicted:
         """Nothing predicted yet."""
         ids = torch.zeros(rows, self.block, dtype=torch.int64, device=device)
@@ -47,7 +57,7 @@ class HeadsDrafter(Drafter):
     def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
         """A new sentence begins without a draft."""
         assert isinstance(state, Predicted)
-        state.count[rows] = 0
+        state.count.index_fill_(0, rows, 0)
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """The first `block` of what was predicted."""
@@ -58,5 +68,5 @@ class HeadsDrafter(Drafter):
         """Predict from the states that chose the newest tokens."""
         assert isinstance(state, Predicted)
         if self.block:
-            state.ids = self._runner.call(self._predict, hidden, self._forbidden)
-            state.count = torch.full_like(state.count, self.block)
+            state.ids.copy_(self._runner.call(self._predict, hidden, self._forbidden))
+            state.count.fill_(self.block)

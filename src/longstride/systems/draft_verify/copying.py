@@ -12,6 +12,7 @@ looking for the longest. Knows no model: source and target ids must mean the sam
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,15 @@ class SourceDraft(Drafter):
         self.block = block
         self._suffix = suffix
 
+    @property
+    def key(self) -> Hashable:
+        """Its two numbers."""
+        return ("source", self.block, self._suffix)
+
+    def buffers(self, state: Any) -> list[Tensor] | None:
+        """Sources and places."""
+        return [state.source, state.lengths, state.place]
+
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Places:
         """No sources yet, every row at the beginning of its own."""
         zeros = torch.zeros(rows, dtype=torch.int64, device=device)
@@ -57,15 +67,15 @@ class SourceDraft(Drafter):
 
     def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
         """Remember the sources of new rows."""
-        state.source[rows] = PAD
+        state.source.index_fill_(0, rows, PAD)
         state.source[rows, : source.longest] = source.ids
         state.lengths[rows] = source.lengths
-        state.place[rows] = 0
+        state.place.index_fill_(0, rows, 0)
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """What follows each row's place in the source; where it is lost, it is looked for."""
         found = find_place(state.source, state.lengths, view.tokens, view.length, self._suffix)
-        state.place = torch.where(state.place == LOST, found, state.place)
+        state.place.copy_(torch.where(state.place == LOST, found, state.place))
         return following(state.source, state.lengths, state.place, block)
 
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
@@ -74,7 +84,7 @@ class SourceDraft(Drafter):
         newest = view.tokens.gather(1, (view.length - 1).clamp(min=0)[:, None])[:, 0]
         expected = state.source.gather(1, reached.clamp(0, state.source.shape[1] - 1)[:, None])[:, 0]
         goes_on = (state.place != LOST) & (reached < state.lengths) & (newest == expected)
-        state.place = torch.where(goes_on, reached + 1, LOST)
+        state.place.copy_(torch.where(goes_on, reached + 1, LOST))
 
 
 def following(source: Tensor, lengths: Tensor, place: Tensor, block: int) -> Proposal:

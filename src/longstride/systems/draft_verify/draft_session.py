@@ -61,7 +61,7 @@ class DraftSession(Session):
         written = (ends.long().cumsum(dim=1) - ends.long() == 0) & active[:, None]
         positions = before[:, None] + torch.arange(ids.shape[1], device=self._device)
         outputs.write(positions, ids, written, reading.top_log_probability)
-        outputs.done = outputs.done | (active & ends.any(dim=1))
+        outputs.done |= active & ends.any(dim=1)
         drafted = torch.where(active, ids.shape[1], 0)
         return Step(self._ticket, active, positions, ids, written, drafted, written.sum(dim=1), draft=ids)
 

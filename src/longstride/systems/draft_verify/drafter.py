@@ -112,9 +112,7 @@ class ModelDrafter(Drafter):
         return read(logits, positions, state.longest, self._forbidden, self._limits.min_length, normalised=likelihood)
 
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
-        """What was committed is read when the next block is drafted: where looking costs nothing, no more than that."""
-        if accepted.device.type == "cpu":
-            state.window = int(accepted.max()) + 1
+        """Nothing to learn: what was committed is read when the next block is drafted."""
 
 
 def remember(drafter: DrafterModel, verifier: Transformer, from_states: bool) -> Program:

@@ -1,0 +1,202 @@
+"""The table of a verifying session: all that changes, in tensors that never move, and what is done to them.
+
+It keeps, per row, the committed ids and their number; the cache holds keys and values of the input slots, where slot s
+holds the token before output position s (START at 0). After an iteration that commits n tokens, the cache is right up
+to the new length and left-over beyond it: rewinding is not moving the length further.
+
+Entering and iterating are functions of these tensors alone: no number is looked at on the host and nothing is made
+anew that outlives the call, so that a runner may record them once and repeat the recording. Knows no slots and no
+tickets beyond their numbers: which row is free the session knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from longstride.contract import Limits, Program, Runner, Source
+from longstride.nn import programs
+from longstride.nn.transformer import Transformer
+from longstride.verification.acceptance import EXACT, Reading, Rule, Verdict, judge
+from longstride.verification.drafting import Drafter, Proposal, View
+from longstride.verification.outputs import Outputs
+from longstride.verification.reading import forbidden_ids, normalise, read
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How drafts are judged and how long they are."""
+
+    rule: Rule = EXACT
+    min_block: int = 1
+    """commit at least so many tokens per iteration, the verifier's own included"""
+    adaptive: bool = False
+    """let the block follow how recent drafts fared"""
+
+
+STRICT = Policy()
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration did, in the terms of :class:`longstride.contract.Step`."""
+
+    active: Tensor
+    positions: Tensor
+    ids: Tensor
+    written: Tensor
+    drafted: Tensor
+    accepted: Tensor
+    draft: Tensor
+
+
+class Table:
+    """One verifier, one drafter, `capacity` rows for sources of at most `longest_source` tokens."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        runner: Runner,
+        drafter: Drafter,
+        capacity: int,
+        limits: Limits,
+        longest_source: int,
+        policy: Policy,
+        verify: Program,
+    ) -> None:
+        self.runner = runner
+        self.drafter = drafter
+        self.longest_source = longest_source
+        self.verify = verify
+        self.policy = policy
+        # Encoding in equal portions keeps a sentence's bits independent of who is admitted beside it.
+        self.portion = max(1, capacity // 4)
+        self._remember = programs.remember(model)
+        self._limits = limits
+        # Only a rule that tolerates more than the verifier's own choice needs to read the drafted tokens.
+        self._reads_draft = drafter.block > 0 and (policy.rule.kind != "exact" or policy.min_block > 1)
+
+        device = runner.device
+        longest = int(limits.longest_outputs(torch.tensor(longest_source)))
+        self.columns = longest + 1 + drafter.block  # EOS, and a draft that starts at the last position
+        self.memory = model.new_memory(capacity, longest_source)
+        self.cache = model.new_cache(capacity, self.columns)
+        self.state = drafter.begin(capacity, longest_source, self.columns, device)
+        self.forbidden = forbidden_ids(limits, device)
+        self.outputs = Outputs(capacity, self.columns, device)
+        self.longest = torch.zeros(capacity, dtype=torch.int64, device=device)
+        self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
+        self._steps = torch.arange(drafter.block + 1, device=device)
+        self._arrivals = torch.zeros(self.portion, longest_source + 3, dtype=torch.int64, device=device)
+        self._entering: Callable[[], None] | None = None
+        self._iterating: dict[tuple[int, int], Callable[[], Iteration]] = {}
+
+    @property
+    def buffers(self) -> list[Tensor] | None:
+        """All that an iteration or an entrance writes; None where the drafter works on the host."""
+        of_drafter = self.drafter.buffers(self.state)
+        if of_drafter is None:
+            return None
+        own = [*self.memory.buffers, *self.cache.buffers, *self.outputs.buffers, self.longest, self.ticket]
+        return [*own, *of_drafter]
+
+    @property
+    def recorded(self) -> bool:
+        """Whether what is done here may come from a recording: then few shapes are better than fitting ones."""
+        return self.runner.records and self.buffers is not None
+
+    @property
+    def recordings(self) -> int:
+        """How many ways of entering and iterating were recorded."""
+        return len(self._iterating) + (self._entering is not None) if self.recorded else 0
+
+    @property
+    def nbytes(self) -> int:
+        """What the tensors take that stay."""
+        return sum(buffer.nbytes for buffer in self.buffers or [])
+
+    # --- new sentences -----------------------------------------------------------------------------------------------
+
+    def admit(self, source: Source, rows: list[int], tickets: list[int]) -> None:
+        """Open rows for up to a portion of sentences."""
+        count, width = source.rows, self.longest_source
+        arrivals = torch.zeros(self.portion, width + 3, dtype=torch.int64)
+        arrivals[:, width] = 1
+        arrivals[:count, : source.longest] = source.ids
+        arrivals[:count, width:] = torch.stack([source.lengths, torch.tensor(rows), torch.tensor(tickets)], dim=1)
+        self.runner.send(arrivals, self._arrivals)
+        if count < self.portion:
+            self._enter(count)
+            return
+        if self._entering is None:
+            self._entering = self._record("enter", partial(self._enter, count))
+        self._entering()
+
+    def _enter(self, count: int) -> None:
+        """Encode the whole portion, and open rows for the first `count` of it."""
+        width = self.longest_source
+        ids, lengths = self._arrivals[:, :width], self._arrivals[:, width]
+        rows, tickets = self._arrivals[:count, width + 1], self._arrivals[:count, width + 2]
+        memory = self.runner.call(self._remember, ids, lengths).first(count)
+        self.memory.put(rows, memory)
+        self.drafter.admit(self.state, rows, Source(ids[:count], lengths[:count]), memory)
+        self.outputs.open(rows)
+        self.longest.index_copy_(0, rows, self._limits.longest_outputs(lengths[:count]))
+        self.ticket.index_copy_(0, rows, tickets)
+
+    # --- draft, verify, commit ---------------------------------------------------------------------------------------
+
+    def iterate(self, block: int, window: int) -> Iteration:
+        """One iteration for all live rows, with a draft of `block` tokens; the last had at most `window` - 1."""
+        key = (block, window)
+        if key not in self._iterating:
+            self._iterating[key] = self._record(f"iterate {block}", partial(self._iterate, block, window))
+        return self._iterating[key]()
+
+    def _iterate(self, block: int, window: int) -> Iteration:
+        outputs, drafter = self.outputs, self.drafter
+        active = ~outputs.done
+        before = torch.where(active, outputs.length, 0)  # idle rows idle at the front, where there is room
+        proposal = drafter.propose(self.state, View(outputs.tokens, before, active, window), block)
+        last = outputs.newest[:, None]
+        ids = torch.cat([last, proposal.ids], dim=1) if block else last
+        logits, hidden = self.runner.call(self.verify, ids, before, self.cache, self.memory)
+
+        steps = self._steps[: block + 1]
+        positions = before[:, None] + steps if block else before[:, None]
+        verdict = self._judge(proposal, logits, positions)
+        committed = torch.where(active, verdict.committed, 0)
+        written = steps < committed[:, None]
+        outputs.append(verdict.ids, committed, written, verdict.log_probability)
+        outputs.close(verdict.newest, verdict.ended)
+        accepted = torch.where(active, verdict.accepted, 0) if block else proposal.count
+        drafted = torch.where(active, proposal.count, 0) if block else proposal.count
+        if drafter.observes:
+            newest = (verdict.committed - 1)[:, None, None].expand(-1, 1, hidden.shape[2])
+            view = View(outputs.tokens, outputs.length, ~outputs.done, window)
+            drafter.observe(self.state, accepted, view, hidden.gather(1, newest)[:, 0])
+        # What was drafted is shown as it was verified: observing may have written over the proposal.
+        return Iteration(active, positions, verdict.ids, written, drafted, accepted, ids[:, 1:])
+
+    def _judge(self, proposal: Proposal, logits: Tensor, positions: Tensor) -> Verdict:
+        policy, draft = self.policy, proposal.ids if self._reads_draft else None
+        # Where looking at a number costs nothing, only what is committed is normalised: half a step's time in int8.
+        later = draft is None and logits.device.type == "cpu" and not self.runner.records
+        reading: Reading = read(
+            logits, positions, self.longest, self.forbidden, self._limits.min_length, policy.rule, draft, not later
+        )
+        verdict = judge(policy.rule, policy.min_block, proposal, reading)
+        if not later:
+            return verdict
+        return verdict.scored(normalise(verdict.log_probability, logits, int(verdict.committed.max())))
+
+    def _record(self, name: str, function: Callable[[], R]) -> Callable[[], R]:
+        buffers = self.buffers
+        return function if buffers is None else self.runner.record(name, function, buffers)
