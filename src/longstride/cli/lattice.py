@@ -15,7 +15,9 @@ import typer
 from longstride import model_folder
 from longstride.cli.console import Bar, commit, out, say
 from longstride.cli.lattice_inspect import inspect
-from longstride.cli.options import Device, Model, Reference, Set, Source, open_model, settings
+from longstride.cli.lattice_records import Book, RecordFile
+from longstride.cli.options import Device, Experiment, Model, Reference, Set, Source, Workload, open_model, settings
+from longstride.cli.provenance import data_name
 from longstride.contract import ModelFolderError, OptionError, Runner
 from longstride.contract.options import parse
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
@@ -112,9 +114,14 @@ def recall(
     sizes: Annotated[str, typer.Option("--candidates", help="Values of K, with commas between.")] = SIZES,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
     device: Device = "auto",
+    record: RecordFile = None,
+    experiment: Experiment = None,
+    workload: Workload = None,
 ) -> None:
     """Say how many words of a reference the candidate lattice holds, by K and construction."""
     values = _sizes(sizes)
+    book = Book(record, experiment, workload or data_name(source))
+    book.check()
     translator = open_model(model, device=device)
     constructions = constructions_of(translator)
     with tempfile.TemporaryDirectory() as folder:
@@ -131,6 +138,10 @@ def recall(
             with Bar(name, len(corpus)) as bar:
                 found[name] = measure_recall(construction, corpus, values, translator.runner.device, bar.to)
         words = int((corpus.target.lengths - 1).sum())
+    curves = {name: [shares[value] for value in values] for name, shares in found.items()}
+    book.keep(
+        translator, "recall", "candidates per place", values, curves, [source, reference], len(corpus), words=words
+    )
     if as_json:
         out.print(json.dumps({"pairs": len(corpus), "words": words, "recall": found}), markup=False)
         return

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +28,9 @@ from rich.console import Console
 from rich.text import Text
 
 from longstride.cli.console import out, say
-from longstride.cli.options import Device, Model, Precision, Set, open_model, settings
+from longstride.cli.lattice_records import Book, RecordFile
+from longstride.cli.options import Device, Experiment, Model, Precision, Set, Workload, open_model, settings
+from longstride.cli.provenance import data_name
 from longstride.contract import InputError, Limits, OptionError, Source
 from longstride.systems.lattice.decoder import LatticeDecoder
 from longstride.systems.lattice.picture import Node, Picture, as_dot, as_svg, draw
@@ -60,8 +62,15 @@ def inspect(
     ] = None,
     precision: Precision = "fp32",
     device: Device = "auto",
+    record: RecordFile = None,
+    experiment: Experiment = None,
+    workload: Workload = None,
 ) -> None:
     """Show the lattice of each line: candidates, scores, the best path."""
+    if record is not None and (input is None or not (rank_file or time_file)):
+        raise OptionError("--record expects --input and one of --ranks and --times beside it, found them missing.")
+    book = Book(record, experiment, workload or (data_name(input) if input else ""))
+    book.check()
     translator = open_model(model, precision=precision, device=device)
     decoder, limits = translator.decoder("lattice", **settings(set))
     assert isinstance(decoder, LatticeDecoder)
@@ -72,11 +81,31 @@ def inspect(
             raise InputError(f"{file}: expected a folder to write in, found none at {file.parent}.")
     lines = list(_lines(input))
     if rank_file is not None:
-        _ranks(translator, decoder, limits, lines, rank_file)
+        found = _ranks(translator, decoder, limits, lines, rank_file)
+        places = range(1, decoder.options.candidates + 1)
+        _keep(book, translator, "ranks", "rank before the search", places, found, input, len(lines), decoder)
     if time_file is not None:
-        _times(translator, decoder, limits, lines, time_file)
+        timed = _times(translator, decoder, limits, lines, time_file)
+        curves = {stage: [times[stage] for times in timed] for stage in STAGES}
+        lengths = [times["output_length"] for times in timed]
+        _keep(book, translator, "stages", "output tokens", lengths, curves, input, len(lines), decoder)
     if rank_file is None and time_file is None:
         _pictures(translator, decoder, limits, lines, words, svg, dot)
+
+
+def _keep(
+    book: Book,
+    translator: Translator,
+    name: str,
+    axis: str,
+    places: Sequence[float],
+    curves: Mapping[str, Sequence[float]],
+    input: Path | None,
+    sentences: int,
+    decoder: LatticeDecoder,
+) -> None:
+    texts = [input] if input is not None else []
+    book.keep(translator, name, axis, places, curves, texts, sentences, decoder.signature)
 
 
 def _lines(input: Path | None) -> Iterator[tuple[int, str]]:
@@ -157,7 +186,7 @@ def _row(texts: list[str], widths: list[int], block: list[int], styles: str | li
 
 def _ranks(
     translator: Translator, decoder: LatticeDecoder, limits: Limits, lines: list[tuple[int, str]], file: Path
-) -> None:
+) -> dict[str, list[int]]:
     """How often the search chose the best, the second best, ... word of a column, by two orders before it."""
     k = decoder.options.candidates
     counts: dict[str, Counter[int]] = {"edges": Counter(), "candidates": Counter()}
@@ -174,11 +203,12 @@ def _ranks(
         out.print(f"{share:.1f} % of {words:,} chosen words stood first by {by} before the search")
     with written_whole(file) as temporary:
         temporary.write_text(json.dumps(result) + "\n", encoding="utf-8")
+    return {by: result[by] for by in counts}
 
 
 def _times(
     translator: Translator, decoder: LatticeDecoder, limits: Limits, lines: list[tuple[int, str]], file: Path
-) -> None:
+) -> list[dict[str, Any]]:
     """Stage by stage; the first sentences run once before, so that none pays for the start."""
     sources = [_source(translator, number, line) for number, line in lines]
     device = translator.runner.device
@@ -195,3 +225,4 @@ def _times(
         out.print(f"{stage:>10}  {mean:8.3f} ms a sentence")
     with written_whole(file) as temporary:
         temporary.write_text("".join(json.dumps(times) + "\n" for times in found), encoding="utf-8")
+    return found
