@@ -51,6 +51,8 @@ class Stage:
     name: str
     family: str
     jobs: tuple[Job, ...]
+    partial: bool = False
+    """only some of its jobs were chosen"""
 
     @property
     def minutes(self) -> float:
@@ -92,8 +94,9 @@ def chosen(stages: Sequence[Stage], only: Sequence[str]) -> list[Stage]:
             )
         for one, job in jobs:
             kept.setdefault(one.name, []).append(job)
-    return [
-        Stage(one.name, one.family, tuple(job for job in one.jobs if job in kept[one.name]))
-        for one in stages
-        if one.name in kept
-    ]
+    found = []
+    for one in stages:
+        jobs = tuple(job for job in one.jobs if job in kept.get(one.name, ()))
+        if jobs:
+            found.append(Stage(one.name, one.family, jobs, partial=len(jobs) < len(one.jobs)))
+    return found

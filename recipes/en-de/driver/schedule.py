@@ -166,13 +166,13 @@ class Schedule:
 
     def _finish(self, stage: Stage) -> None:
         """Mark a stage whose jobs are all done."""
-        if not all(mark(self._work, stage, job).exists() or job.made for job in stage.jobs):
+        left = [*self._waiting, *((one.stage, one.job) for one in self._running)]
+        if any(other is stage for other, _ in left) or any(other is stage for other, *_ in self._failed):
             return
         minutes = round((time.monotonic() - self._begun[stage.name]) / 60, 2)
-        _write(
-            self._work / "done" / f"{stage.name}.json",
-            {"stage": stage.name, "estimated": stage.minutes, "minutes": minutes, "jobs": len(stage.jobs)},
-        )
+        told = {"stage": stage.name, "estimated": stage.minutes, "minutes": minutes, "jobs": len(stage.jobs)}
+        if not stage.partial:
+            _write(self._work / "done" / f"{stage.name}.json", told)
         self._tell(f"{stage.name}: took {minutes} minutes, estimated {stage.minutes}")
 
     def _stop(self, why: str) -> None:
