@@ -18,6 +18,7 @@ STYLE = 1
 """raised when charts should be drawn anew though their data are the same"""
 
 WIDTH = 8.6
+MOST_TICKS = 12
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Panel:
     x: str
     y: str
     lines: tuple[Line, ...]
-    scale: Literal["linear", "doubling"] = "linear"
-    """of the horizontal axis"""
+    scale: Literal["linear", "whole", "doubling"] = "linear"
+    """of the horizontal axis; whole and doubling mark just the places that have points"""
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,12 @@ def _draw(axes: Any, panel: Panel) -> None:
         again = bool(line.family) and line.family in seen
         seen.add(line.family)
         style = "--" if line.baseline or again else "-"
-        axes.plot(xs, ys, style, color=colours[line.name], linewidth=1.8, marker="o", markersize=3.6)
+        axes.plot(xs, ys, style, color=colours[line.name], linewidth=1.8, marker="o", markersize=3.6, clip_on=False)
         ends.append((ys[-1], line.name, colours[line.name]))
     places = sorted({x for line in panel.lines for x, _ in line.points})
     if panel.scale == "doubling":
         axes.set_xscale("log", base=2)
-    if len(places) <= 10:
+    if panel.scale != "linear" and len(places) <= MOST_TICKS:
         axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.minorticks_off()
     axes.set_xlim(right=places[-1])

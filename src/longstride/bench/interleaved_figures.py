@@ -167,7 +167,9 @@ def words_section(group: Sequence[Quality], place: str, title: str) -> Section |
         signatures_note(records),
         origin_note([one.origin for one in records]),
     ]
-    made = tuple(Panel("words per direction and step (c)", heading, tuple(lines)) for heading, lines in panels.items())
+    made = tuple(
+        Panel("words per direction and step (c)", heading, tuple(lines), "whole") for heading, lines in panels.items()
+    )
     told = f"{records[0].workload.name}  ·  {size} size, beam {BEAM}"
     chart = Chart(f"{place}-words-per-step", "The effect of c", told, made)
     return Section(f"words-per-step/{place}", title, markdown(columns) + "\n" + paragraph(notes), (chart,))

@@ -45,10 +45,12 @@ def models_table(group: Sequence[Quality], records: Sequence[Record]) -> str | N
         Column("paper: speed-up", [f"{one[2]:.2f}×" if one else NOTHING for one in papers]),
         Column("paper: training speed", [one[3] if one else NOTHING for one in papers]),
     ]
+    beside = "*: trained beside others." if any("*" in one for one in speeds) else ""
     notes = [
         "KD: trained on distilled data. Differences are from beam 4 of the autoregressive model of the same size and "
         "data. Steps per sentence, of the distilled model where there is one. Training speed: target tokens per second "
-        "over those of the autoregressive model of the same size.",
+        "over those of the autoregressive model of the same size and data.",
+        beside,
         f"Paper: Table 1 of {PAPER}; speed-ups over beam 4 on a GTX 1080.",
     ]
     return noted(columns, notes, _settings(one for one in found if one in by_key.values()))
@@ -130,9 +132,12 @@ def perplexity_table(group: Sequence[Quality], records: Sequence[Record]) -> str
     found = [one for one in found if one.layers == full_depth(found, one.size)]
     cells = {_factorisation(one): one for one in found if _factorisation(one) is not None}
     rows = [(False, "left to right"), (True, "both directions")]
-    if len(cells) < 2:
+    if not any(key[1] for key in cells if key is not None):
         return None
     ours = {key: one.score("perplexity") for key, one in cells.items() if key is not None}
+    for key, one in cells.items():
+        if key is not None and key[1] and one.record.mutual_information is not None:
+            ours.setdefault((key[0], False), one.record.mutual_information.base_perplexity)
     columns = [
         Column("order", [name for _, name in rows], numeric=False),
         Column("one word per step", [number(ours.get((both, False))) for both, _ in rows]),

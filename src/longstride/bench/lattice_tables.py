@@ -103,7 +103,7 @@ def depths_section(group: Sequence[Quality], records: Sequence[Record], place: s
     if beam is not None and depths:
         lines.append(Line("beam", tuple((float(depth), beam) for depth in depths), baseline=True))
     told = f"{found[0].record.workload.name}  ·  {size} size, distilled data"
-    chart = Chart(f"{place}-depths", "Quality by depth", told, (Panel("layers", "BLEU", tuple(lines)),))
+    chart = Chart(f"{place}-depths", "Quality by depth", told, (Panel("layers", "BLEU", tuple(lines), "whole"),))
     return Section(f"lattice-depths/{place}", title, text, (chart,))
 
 
