@@ -21,6 +21,8 @@ from longstride.text.files import file_sha256
 MANIFEST = "MANIFEST.json"
 KEPT = ("recipe.yaml", "metrics.jsonl")
 """of a run's folder, beside the model itself"""
+UNFINISHED = "speed-"
+"""runs that were trained for their speed alone"""
 RECORDS = "benchmarks/results/en-de.jsonl"
 """where the records of a run go in the repository"""
 
@@ -33,7 +35,7 @@ def collect(work: Path, store: Path) -> list[str]:
     new = []
     for run in sorted(path for path in work.iterdir() if path.is_dir()):
         model = run / "model" if (run / "model" / "config.json").is_file() else run
-        if not (model / "config.json").is_file():
+        if not (model / "config.json").is_file() or run.name.startswith(UNFINISHED):
             continue
         entry = describe(run.name, ModelFolder(model), found)
         if manifest.get(run.name, {}).get("model_sha256") != entry["model_sha256"] or not (store / run.name).is_dir():

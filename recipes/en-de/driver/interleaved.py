@@ -82,6 +82,8 @@ def stages(task: Task) -> list[Stage]:
                 *(_train(task, one) for one in TABLE_1),
             ),
         ),
+        # Table 1's training speed: a few hundred updates, each model alone on the GPU.
+        Stage("training-speed", "interleaved", tuple(_timed(task))),
         Stage("interleaved-ablations", "interleaved", tuple(_train(task, one) for one in ABLATIONS)),
         Stage(
             "interleaved-students",
@@ -102,6 +104,17 @@ def _train(task: Task, one: Variant) -> Job:
     recipe = "interleaved-small" if one.data == ORIGINAL else "interleaved-small-distilled"
     faster = 1.4 if FEW_LAYERS in one.settings else 1.0
     return task.train(recipe, one.data, small_training(faster=faster), SMALL_TRAINING, *one.settings, name=one.name)
+
+
+def _timed(task: Task) -> list[Job]:
+    short = ("training.steps=300", "training.epochs=0", "training.average=none", "training.checkpoint_every=300")
+    quiet = (*short, "validation.metric=none")
+    models = [("small", "small-distilled", ())]
+    models += [("interleaved-small-distilled", one.name, one.settings) for one in TABLE_1 if one.data == DISTILLED]
+    return [
+        task.train(recipe, DISTILLED, 1.0, TRAINING, *settings, *quiet, name=f"speed-{name}")
+        for recipe, name, settings in models
+    ]
 
 
 def _evaluations(task: Task) -> list[Job]:
