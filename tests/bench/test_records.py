@@ -11,6 +11,8 @@ from longstride.bench.records import (
     Agreement,
     Contrastive,
     Counts,
+    Curve,
+    Curves,
     Mismatch,
     PlaceProbe,
     WorkloadTag,
@@ -61,6 +63,15 @@ RECORDS: list[Record] = [
         WorkloadTag("pairs.json", "cd", 30),
         "contrastive|log-probability|ties:wrong",
         (Cell("agreement", 3, 20, 19), Cell("polarity", None, 10, 7)),
+    ),
+    Curves(
+        make_origin(),
+        "recall",
+        ModelTag("base", "ab"),
+        WorkloadTag("valid", "cd", 30),
+        "candidates",
+        (1.0, 2.0),
+        (Curve("tables", (0.5, 0.75)),),
     ),
 ]
 
@@ -115,7 +126,10 @@ TOO_LONG = to_line(RECORDS[0]).replace('"output_lengths":[', '"output_lengths":[
         ("[]", "line 2: expected a JSON object, found list"),
         (_changed(schema=2), "line 2: expected records of schema 1, found schema 2"),
         (_changed(schema=None), "found schema None"),
-        (_changed(kind="gossip"), "quality, training, distillation, exactness, contrastive, found kind 'gossip'"),
+        (
+            _changed(kind="gossip"),
+            "distillation, exactness, contrastive, curves, found kind 'gossip'",
+        ),
         (_changed(colour="red"), "line 2: there is no option 'colour'"),
         (_changed(minutes="long"), "line 2: 'minutes' expects float, found 'long'"),
         (TOO_LONG, "'output_lengths' expects 60 numbers, found 61"),

@@ -1,0 +1,271 @@
+"""The English-German driver: every command it would run can be read by the command line, and jobs run when they may."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer.main
+
+from longstride.cli.lineup import read_entries
+from longstride.cli.main import app
+from longstride.cli.train import read_recipe
+from longstride.contract.options import assignments
+from longstride.recipe import check
+from longstride.registry import DECODERS, OBJECTIVES
+from longstride.translator import split_options
+from tests.folders import write_folder
+
+HERE = Path(__file__).parents[2] / "recipes" / "en-de"
+MODULES = ("jobs", "commands", "schedule", "collect", "autoregressive", "drafts", "interleaved", "lattice", "measuring")
+
+
+@pytest.fixture(scope="module")
+def drive() -> Iterator[ModuleType]:
+    """drive.py as a module; what it imports is forgotten afterwards."""
+    sys.path.insert(0, str(HERE))
+    for name in MODULES:
+        importlib.import_module(f"driver.{name}")
+    yield importlib.import_module("drive")
+    sys.path.remove(str(HERE))
+    for name in [name for name in sys.modules if name == "drive" or name.split(".")[0] == "driver"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def task(drive: ModuleType, tmp_path: Path) -> Any:
+    for split in ("train", "valid", "test"):
+        for side in ("en", "de"):
+            (tmp_path / f"{split}.{side}").write_text("a b\n")
+    return drive.Task(tmp_path / "work", data=tmp_path)
+
+
+def commands(drive: ModuleType, task: Any) -> list[tuple[str, list[str]]]:
+    """Every command of longstride, however it is begun."""
+    found = []
+    for stage in drive.stages(task):
+        for job in stage.jobs:
+            parts = list(job.command)
+            if parts[:2] == ["-m", "longstride"]:
+                found.append((f"{stage.name}/{job.name}", parts[2:]))
+            else:
+                assert Path(parts[0]).is_file()
+                if "--" in parts:
+                    found.append((f"{stage.name}/{job.name}", parts[parts.index("--") + 1 :]))
+    return found
+
+
+def read(arguments: list[str]) -> dict[str, Any]:
+    """What the command line makes of a command, without running it."""
+    command, *rest = arguments
+    found = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    if hasattr(found, "commands"):
+        found, rest = found.commands[rest[0]], rest[1:]
+    return dict(found.make_context(command, rest).params)
+
+
+def test_every_command_can_be_read(drive: ModuleType, task: Any) -> None:
+    found = commands(drive, task)
+    assert len(found) > 150
+    for name, arguments in found:
+        told = read(arguments)
+        if told.get("decoders"):
+            for entry in read_entries(told["decoders"], models=arguments[0] == "bench"):
+                assert entry.decoder in DECODERS, name
+                split_options(DECODERS[entry.decoder].options, entry.options, entry.decoder)
+
+
+def test_every_recipe_is_there_and_has_the_options_that_are_set(drive: ModuleType, task: Any) -> None:
+    for name, arguments in commands(drive, task):
+        if arguments[0] != "train":
+            continue
+        told = read(arguments)
+        recipe = read_recipe(told["recipe"], dict(assignments(told["set"])))
+        assert recipe.name.startswith("en-de-"), name
+        data = replace(
+            recipe.data, train_source=str(task.text("train", "en")), train_target=str(task.text("train", "de"))
+        )
+        data = replace(data, valid_source=data.train_source, valid_target=data.train_target)
+        if not OBJECTIVES[recipe.objective["kind"]].needs_base:
+            check(replace(recipe, data=data, warm_start=""))
+
+
+def test_names_are_unique_and_everything_needed_is_made(drive: ModuleType, task: Any) -> None:
+    stages = drive.stages(task)
+    assert len({stage.name for stage in stages}) == len(stages)
+    made = {path for stage in stages for job in stage.jobs for path in job.makes} | {task.records}
+    for stage in stages:
+        assert len({job.name for job in stage.jobs}) == len(stage.jobs), stage.name
+        for job in stage.jobs:
+            assert set(job.needs) <= made, f"{stage.name}/{job.name}: {set(job.needs) - made}"
+    outputs = [set(job.makes) for stage in stages for job in stage.jobs if job.checkpoints]
+    assert sum(map(len, outputs)) == len(set().union(*outputs)), "no two trainings write into one folder"
+
+
+def test_stages_say_what_they_come_after(drive: ModuleType, task: Any) -> None:
+    by_name = {stage.name: stage for stage in drive.stages(task)}
+    assert by_name["verifier"].needs(list(by_name.values())) == ["teacher", "prepare-distilled"]
+    assert "interleaved-base" in by_name["evaluate-interleaved"].needs(list(by_name.values()))
+    for name in ("teacher", "distil", "verifier", "students", "heads", "drafter", "small-blocks", "exactness", "bench"):
+        assert name in by_name
+
+
+def test_stages_families_and_jobs_can_be_chosen(drive: ModuleType, task: Any) -> None:
+    stages = drive.stages(task)
+    assert [one.name for one in drive.chosen(stages, ["teacher", "blockwise"])] == [
+        "teacher",
+        "heads",
+        "heads-fine-tuned",
+    ]
+    (one,) = drive.chosen(stages, ["nat/*-6"])
+    assert ([job.name for job in one.jobs], one.partial) == (["nat-small-6"], True)
+    for name in ("nothing", "nat/nothing"):
+        with pytest.raises(ValueError, match="there is no stage"):
+            drive.chosen(stages, [name])
+
+
+def test_what_is_given_counts_as_done(drive: ModuleType, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    write_folder(given / "teacher")
+    (given / "distilled" / "valid").mkdir(parents=True)
+    (given / "distilled" / "valid" / "manifest.json").write_text("{}")
+    task = drive.Task(tmp_path / "work", given=(given,))
+    done = {
+        stage.name
+        for stage in drive.stages(task)
+        if all(sys.modules["driver.schedule"].done(task.work, stage, job) for job in stage.jobs)
+    }
+    assert done == {"teacher", "distil-valid"}
+    assert task.model("teacher") == given / "teacher"
+    assert task.model("verifier") == tmp_path / "work" / "verifier"
+
+
+def test_the_command_line_lists_and_shows(drive: ModuleType, tmp_path: Path, capsys: Any) -> None:
+    assert drive.main(["--work", str(tmp_path), "--only", "teacher,verifier", "--list"]) == 0
+    assert "verifier: to do, 1 jobs, estimated" in capsys.readouterr().out
+    assert drive.main(["--work", str(tmp_path), "--only", "verifier", "--commands"]) == 0
+    assert "python -m longstride train" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        drive.main(["--only", "nothing"])
+
+
+class Runs:
+    """Jobs of a line of Python each, in stages of one."""
+
+    def __init__(self, drive: ModuleType, work: Path) -> None:
+        self._drive, self.work, self.told = drive, work, list[str]()
+        self.stages: list[Any] = []
+
+    def add(self, name: str, code: str, share: float = 0.4, **more: Any) -> None:
+        job = sys.modules["driver.jobs"].Job(name, ("-c", code), 0.1, share, **more)
+        self.stages.append(sys.modules["driver.jobs"].Stage(f"stage-{name}", "family", (job,)))
+
+    def run(self, **limits: Any) -> int:
+        module = sys.modules["driver.schedule"]
+        schedule = module.Schedule(self.stages, self.work, module.Limits(**limits), self.told.append)
+        return int(schedule.run())
+
+    def done(self) -> set[str]:
+        return {path.stem.removeprefix("stage-") for path in (self.work / "done").glob("*.json")}
+
+
+@pytest.fixture
+def runs(drive: ModuleType, tmp_path: Path) -> Runs:
+    return Runs(drive, tmp_path)
+
+
+def test_jobs_wait_for_what_they_need(runs: Runs) -> None:
+    made = runs.work / "made.txt"
+    runs.add("second", f"open({str(runs.work / 'copy.txt')!r}, 'w').write(open({str(made)!r}).read())", needs=(made,))
+    runs.add("first", f"open({str(made)!r}, 'w').write('here')", makes=(made,))
+    runs.add("never", "", needs=(runs.work / "nothing.txt",))
+    assert runs.run() == 0
+    assert (runs.work / "copy.txt").read_text() == "here"
+    assert runs.done() == {"first", "second"}
+    assert any(f"stage-never/never: not begun, waits for {runs.work / 'nothing.txt'}" in line for line in runs.told)
+    book = [json.loads(line) for line in (runs.work / "minutes.jsonl").read_text().splitlines()]
+    assert [(line["job"], line["code"]) for line in book] == [("first", 0), ("second", 0)]
+    runs.told.clear()
+    assert runs.run() == 0
+    assert not any("begun, estimated" in line for line in runs.told), "what is done is not run again"
+
+
+def test_a_failed_job_is_tried_again_and_holds_nobody_up(runs: Runs) -> None:
+    flag = str(runs.work / "flag")
+    runs.add(
+        "flaky", f"import os, sys; there = os.path.exists({flag!r}); open({flag!r}, 'w'); sys.exit(0 if there else 3)"
+    )
+    runs.add("broken", "import sys; sys.exit(2)")
+    runs.add("fine", "")
+    assert runs.run(retries=1) == 1
+    assert runs.done() == {"flaky", "fine"}
+    assert any("stage-broken/broken: failed with exit code 2" in line for line in runs.told)
+
+
+def test_no_more_runs_at_once_than_the_gpu_has_room_for(runs: Runs) -> None:
+    book = str(runs.work / "book")
+    code = f"import time; open({book!r}, 'a').write('+'); time.sleep(0.3); open({book!r}, 'a').write('-')"
+    for name in ("a", "b"):
+        runs.add(name, code, share=1.0)
+    assert runs.run() == 0
+    assert Path(book).read_text() == "+-+-"
+    Path(book).unlink()
+    for name in ("c", "d"):
+        runs.add(name, code, share=0.6)
+    assert runs.run() == 0
+    assert Path(book).read_text()[:2] == "++"
+
+
+def test_what_gathers_comes_last(runs: Runs) -> None:
+    book = str(runs.work / "book")
+    runs.add("report", f"open({book!r}, 'a').write('last')", last=True)
+    runs.add("work", f"import time; time.sleep(0.3); open({book!r}, 'a').write('first ')")
+    for _ in range(2):
+        assert runs.run() == 0
+    assert Path(book).read_text() == "first lastlast", "and every time"
+
+
+def test_stopped_trainings_leave_a_checkpoint(runs: Runs) -> None:
+    kept = str(runs.work / "kept")
+    code = f"""
+import sys, time
+try:
+    open({kept!r} + ".begun", "w").close()
+    time.sleep(60)
+except KeyboardInterrupt:
+    open({kept!r}, "w").close()
+    sys.exit(130)
+"""
+    runs.add("training", code, checkpoints=True)
+    runs.add("later", "", needs=(Path(kept),))
+    assert runs.run(stop_after=0.03) == 0
+    assert Path(kept).exists()
+    assert runs.done() == set()
+    assert any("run again to go on" in line for line in runs.told)
+
+
+def test_collected_models_are_told_in_the_manifest(drive: ModuleType, tmp_path: Path) -> None:
+    work, store = tmp_path / "work", tmp_path / "store"
+    write_folder(work / "teacher" / "model")
+    (work / "teacher" / "recipe.yaml").write_text("name: tiny\n")
+    (work / "unfinished").mkdir()
+    (work / "distilled" / "valid").mkdir(parents=True)
+    for name in ("valid.src", "valid.tgt", "manifest.json"):
+        (work / "distilled" / "valid" / name).write_text(name)
+    store.mkdir()
+    (store / "MANIFEST.json").write_text('{"older": {"about": "kept"}}')
+    module = sys.modules["driver.collect"]
+    assert module.collect(work, store) == ["teacher"]
+    manifest = json.loads((store / "MANIFEST.json").read_text())
+    assert set(manifest) == {"older", "teacher", "distilled"}
+    assert set(manifest["teacher"]) == {"about", "recipe", "commit", "model_sha256", "files", "scores", "records"}
+    assert set(manifest["distilled"]["valid"]) == {"valid.src", "valid.tgt"}
+    assert (store / "teacher" / "recipe.yaml").is_file()
+    assert module.collect(work, store) == [], "nothing new"
