@@ -169,7 +169,7 @@ class Task:
         """Time decoders of several models side by side; with several models a decoder is named FOLDER/DECODER."""
         folders = [self.model(model) for model in models]
         return Job(
-            name,
+            f"{name}, {self.runtime}",
             (
                 *(*LONGSTRIDE, "bench", *_each("-m", map(str, folders)), "-s", str(self.text("test", "en"))),
                 *("-r", str(self.text("test", "de")), "--decoders", ",".join(decoders), "-o", str(self.records)),
