@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-import longstride.verification.session as session_module
 from longstride.bench import Workload
 from longstride.bench.exactness import agreement, first_difference, outputs_of
 from longstride.contract import EOS, Decoder, Limits, OptionError, Source
@@ -17,7 +16,8 @@ from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
-from longstride.verification.acceptance import Rule
+from longstride.verification import table as table_module
+from longstride.verification.acceptance import Rule, accept, commit
 from longstride.verification.places import probe_places
 from longstride.verification.twin import SameSteps, margins
 from tests.bench.conftest import detokenize
@@ -82,7 +82,7 @@ def test_the_twin_takes_one_token_per_iteration_at_the_decoders_width() -> None:
         assert trace.drafted == 0
     widths = set()
     session = SameSteps(decoder).start(4, LIMITS, source.longest)
-    call = session._runner.call  # type: ignore[attr-defined]
+    call = session.table.runner.call  # type: ignore[attr-defined]
 
     class Watching(EagerRunner):
         def call(self, program: Any, *arguments: Any) -> Any:
@@ -90,7 +90,7 @@ def test_the_twin_takes_one_token_per_iteration_at_the_decoders_width() -> None:
                 widths.add(arguments[0].shape[1])
             return call(program, *arguments)
 
-    session._runner = Watching(precision="fp64")  # type: ignore[attr-defined]
+    session.table.runner = Watching(precision="fp64")  # type: ignore[attr-defined]
     session.admit(source)
     session.advance()
     assert widths == {4}
@@ -98,12 +98,12 @@ def test_the_twin_takes_one_token_per_iteration_at_the_decoders_width() -> None:
 
 def test_a_loop_that_accepts_too_much_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bug: one drafted token more than the rule lets pass. Greedy by the same steps, without drafts, has it not."""
-    right = session_module.accept
 
     def careless(rule: Any, min_block: int, proposal: Any, reading: Any) -> Any:
-        return torch.minimum(right(rule, min_block, proposal, reading) + 1, proposal.count)
+        accepted = accept(rule, min_block, proposal, reading)
+        return commit(proposal, reading, torch.minimum(accepted + 1, proposal.count))
 
-    monkeypatch.setattr(session_module, "accept", careless)
+    monkeypatch.setattr(table_module, "judge", careless)
     decoder, _ = decoder_of("blockwise", EagerRunner(precision="fp64"))
     workload = workload_of(random_source(9, 6, seed=2))
     found = outputs_of(decoder, LIMITS, workload, range(9), 4)

@@ -14,7 +14,6 @@ from longstride.contract import EOS, Decoded, Decoder, Limits, OptionError, Sess
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.verification.acceptance import Rule
-from longstride.verification.block_size import next_block
 from longstride.verification.session import STRICT, Policy, VerificationSession
 from tests.decoding.scripted import Scripted, always_wrong, at_random, half_right, oracle
 from tests.decoding.test_greedy import LIMITS
@@ -180,15 +179,6 @@ def test_a_rule_is_its_text(text):
 def test_a_bad_rule_is_refused(text, words):
     with pytest.raises(OptionError, match=words):
         Rule.from_text(text)
-
-
-@given(st.integers(1, 30), st.integers(1, 30), st.floats(0, 30))
-def test_the_next_block_stays_in_bounds_and_follows_acceptance(block, most, accepted):
-    block = min(block, most)
-    accepted = min(accepted, block)
-    assert 1 <= next_block(block, most, accepted) <= most
-    assert next_block(block, most, float(block)) >= block
-    assert next_block(block, most, 0.0) <= block
 
 
 def test_the_cache_after_rollback_equals_a_fresh_pass():

@@ -59,13 +59,23 @@ class BeamTable:
 
     def open(self, slots: Tensor, longest: Tensor) -> None:
         """Start fresh searches in the given slots: one empty hypothesis each."""
-        self.live[slots] = DEAD
-        self.live[slots, 0] = 0.0
-        self.length[slots] = 0
-        self.finished[slots] = DEAD
-        self.finished_length[slots] = 0
-        self.longest[slots] = longest
-        self.done[slots] = False
+        self.live.index_fill_(0, slots, DEAD)
+        self.live[:, 0].index_fill_(0, slots, 0.0)
+        self.length.index_fill_(0, slots, 0)
+        self.finished.index_fill_(0, slots, DEAD)
+        self.finished_length.index_fill_(0, slots, 0)
+        self.longest.index_copy_(0, slots, longest)
+        self.done.index_fill_(0, slots, False)
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """All its tensors."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+    def become(self, other: BeamTable) -> None:
+        """Take another table's values, in the tensors that are here."""
+        for mine, new in zip(self.buffers, other.buffers, strict=True):
+            mine.copy_(new)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -9,8 +11,9 @@ from longstride.contract import EOS, NEVER_GENERATED, Limits
 from longstride.verification.acceptance import EXACT, FORBIDDEN, Reading, Rule
 
 
+@cache
 def forbidden_ids(limits: Limits, device: torch.device) -> Tensor:
-    """[n] ids that may never be chosen."""
+    """[n] ids that may never be chosen; the same tensor each time, so that nobody may write it."""
     return torch.tensor(sorted({*NEVER_GENERATED, *limits.banned}), dtype=torch.int64, device=device)
 
 
@@ -32,27 +35,34 @@ def read(
     log-probabilities are left to :func:`normalise`, or to nobody: sums over the vocabulary are what costs here.
     """
     wide = logits if logits.dtype == torch.float64 else logits.float()
-    normaliser = wide.logsumexp(dim=-1) if normalised or draft is not None else torch.zeros_like(wide[..., 0])
-    allowed = wide.index_fill(-1, forbidden, FORBIDDEN)
+    normalised = normalised or draft is not None
+    # A softmax is one kernel where a sum of exponentials is several.
+    scores = wide.log_softmax(dim=-1) if normalised else wide
+    may_write = wide is not logits
+    allowed = wide.index_fill_(-1, forbidden, FORBIDDEN) if may_write else wide.index_fill(-1, forbidden, FORBIDDEN)
+    early = None
     if min_length:
         early = (positions < min_length)[..., None] & (torch.arange(wide.shape[-1], device=wide.device) == EOS)
         allowed = allowed.masked_fill(early, FORBIDDEN)
-    value, top = allowed.max(dim=-1)
+    top = allowed.argmax(dim=-1)
     must_end = positions >= longest[:, None]
     top = torch.where(must_end, EOS, top)
-    value = torch.where(must_end, wide[..., EOS], value)
+    value = scores.gather(-1, top[..., None])[..., 0]
     if draft is None:
-        return Reading(top, value - normaliser)
+        return Reading(top, value)
 
     block = draft.shape[1]
-    of_draft = allowed[:, :block].gather(-1, draft[..., None]).squeeze(-1)
-    at_end = torch.where(draft == EOS, wide[:, :block, EOS], FORBIDDEN)
-    of_draft = torch.where(must_end[:, :block], at_end, of_draft) - normaliser[:, :block]
+    end, must_end = scores[:, :block, EOS].clone(), must_end[:, :block]
+    possible = scores[:, :block].index_fill_(-1, forbidden, FORBIDDEN)
+    if early is not None:
+        possible = possible.masked_fill(early[:, :block], FORBIDDEN)
+    at_end = torch.where(draft == EOS, end, FORBIDDEN)
+    of_draft = torch.where(must_end, at_end, possible.gather(-1, draft[..., None])[..., 0])
     beta = None
     if rule.kind == "top":
-        best = allowed[:, :block].topk(min(rule.beta, wide.shape[-1]), dim=-1).values[..., -1]
-        beta = torch.where(must_end[:, :block], wide[:, :block, EOS], best) - normaliser[:, :block]
-    return Reading(top, value - normaliser, beta, of_draft)
+        best = possible.topk(min(rule.beta, wide.shape[-1]), dim=-1).values[..., -1]
+        beta = torch.where(must_end, end, best)
+    return Reading(top, value, beta, of_draft)
 
 
 def normalise(values: Tensor, logits: Tensor, columns: int) -> Tensor:

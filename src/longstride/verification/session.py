@@ -7,13 +7,14 @@ rows; the host reads one flag per row and iteration.
 
 from __future__ import annotations
 
+import time
+
 import torch
 
 from longstride.contract import Finished, Limits, Program, Runner, Session, Source, Step
 from longstride.contract.slots import Slots
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
-from longstride.verification.block_size import next_block, rung
 from longstride.verification.drafting import Drafter
 from longstride.verification.table import STRICT, Iteration, Policy, Table
 
@@ -51,9 +52,10 @@ class VerificationSession(Session):
         self._family = ("verification", model, verify.identity, drafter.key, policy, limits)
         self._shape = (capacity, longest_source)
         self.table = runner.borrow(self._family, self._shape, make)
-        self._block = drafter.block
-        self._window = drafter.block + 1
+        self._most = drafter.block
+        self._behind = drafter.block + 1  # tokens that rows may have got since the last draft
         self._recent: Iteration | None = None
+        self._begun: float | None = None  # when the last iteration was, where it tells what iterations cost
         self._slots = Slots(capacity)
 
     def drafted_by(self, drafter: Drafter) -> VerificationSession:
@@ -80,15 +82,23 @@ class VerificationSession(Session):
     @torch.inference_mode()
     def advance(self) -> Step:
         """Draft, verify, commit."""
-        self._recent = found = self.table.iterate(self._block, self._window)
-        if not self.table.recorded:
+        table = self.table
+        block = table.pace.block if self.policy.adaptive else self._most
+        window = self._window(block)
+        known = table.knows(block, window)
+        begun = time.perf_counter()
+        self._recent = found = table.iterate(block, window)
+        self._begun = begun if known else None
+        if block:
             # Where looking at a number costs nothing, a drafter need not run more tokens again than were committed.
-            looks = self._runner.device.type == "cpu"
-            self._window = (int(found.accepted.max()) if looks else self._block) + 1
-        calls = 1 + self.table.drafter.calls
+            looks = self._runner.device.type == "cpu" and not table.recorded
+            self._behind = (int(found.accepted.max()) if looks else block) + 1
+        else:
+            self._behind += 1
+        calls = 1 + (table.drafter.calls if block else 0)
         self.calls += calls
         return Step(
-            self.table.ticket,
+            table.ticket,
             found.active,
             found.positions,
             found.ids,
@@ -108,16 +118,17 @@ class VerificationSession(Session):
         done, accepted, drafted = (
             tensor.tolist() for tensor in self._runner.fetch(outputs.done, recent.accepted, recent.drafted)
         )
-        self._adapt(accepted, drafted)
+        seconds = None if self._begun is None else time.perf_counter() - self._begun
+        self.table.pace.observe(accepted, drafted, seconds)
+        self._recent = None
         return outputs.take_finished(self._slots, done, self._runner.fetch)
 
-    def _adapt(self, accepted: list[int], drafted: list[int]) -> None:
-        """Choose the next block from the last iteration, over the rows that had a draft."""
-        stood = [count for count, meant in zip(accepted, drafted, strict=True) if meant]
-        if stood:
-            most = self.table.drafter.block
-            block = next_block(self._block, most, sum(stood) / len(stood))
-            self._block = rung(block, most) if self.table.recorded else block
+    def _window(self, block: int) -> int:
+        """How many tokens a drafter has to run again at most: one number for all, unless it has not drafted lately."""
+        usual = self._most + 1
+        if not block or (self.table.recorded and self._behind <= usual):
+            return usual
+        return min(self._runner.room(self._behind), self.table.columns)
 
     def close(self) -> None:
         """Leave the table to the next session that wants one like it."""

@@ -23,7 +23,9 @@ from longstride.contract import Limits, Program, Runner, Source
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import EXACT, Reading, Rule, Verdict, judge
-from longstride.verification.drafting import Drafter, Proposal, View
+from longstride.verification.arrivals import Arrivals
+from longstride.verification.block_size import Pace
+from longstride.verification.drafting import Drafter, NoDraft, Proposal, View
 from longstride.verification.outputs import Outputs
 from longstride.verification.reading import forbidden_ids, normalise, read
 
@@ -73,7 +75,6 @@ class Table:
     ) -> None:
         self.runner = runner
         self.drafter = drafter
-        self.longest_source = longest_source
         self.verify = verify
         self.policy = policy
         # Encoding in equal portions keeps a sentence's bits independent of who is admitted beside it.
@@ -93,8 +94,10 @@ class Table:
         self.outputs = Outputs(capacity, self.columns, device)
         self.longest = torch.zeros(capacity, dtype=torch.int64, device=device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
+        self._nothing = NoDraft().begin(capacity, longest_source, self.columns, device)
         self._steps = torch.arange(drafter.block + 1, device=device)
-        self._arrivals = torch.zeros(self.portion, longest_source + 3, dtype=torch.int64, device=device)
+        self._arrivals = Arrivals(self.portion, longest_source, runner)
+        self.pace = Pace(drafter.block)
         self._entering: Callable[[], None] | None = None
         self._iterating: dict[tuple[int, int], Callable[[], Iteration]] = {}
 
@@ -126,35 +129,33 @@ class Table:
 
     def admit(self, source: Source, rows: list[int], tickets: list[int]) -> None:
         """Open rows for up to a portion of sentences."""
-        count, width = source.rows, self.longest_source
-        arrivals = torch.zeros(self.portion, width + 3, dtype=torch.int64)
-        arrivals[:, width] = 1
-        arrivals[:count, : source.longest] = source.ids
-        arrivals[:count, width:] = torch.stack([source.lengths, torch.tensor(rows), torch.tensor(tickets)], dim=1)
-        self.runner.send(arrivals, self._arrivals)
-        if count < self.portion:
-            self._enter(count)
+        self._arrivals.send(source, rows, tickets)
+        if source.rows < self.portion:
+            self._enter(source.rows)
             return
         if self._entering is None:
-            self._entering = self._record("enter", partial(self._enter, count))
+            self._entering = self._record("enter", partial(self._enter, self.portion))
         self._entering()
 
     def _enter(self, count: int) -> None:
         """Encode the whole portion, and open rows for the first `count` of it."""
-        width = self.longest_source
-        ids, lengths = self._arrivals[:, :width], self._arrivals[:, width]
-        rows, tickets = self._arrivals[:count, width + 1], self._arrivals[:count, width + 2]
+        ids, lengths = self._arrivals.ids, self._arrivals.lengths
         memory = self.runner.call(self._remember, ids, lengths).first(count)
+        rows, ids, lengths = self._arrivals.rows[:count], ids[:count], lengths[:count]
         self.memory.put(rows, memory)
-        self.drafter.admit(self.state, rows, Source(ids[:count], lengths[:count]), memory)
+        self.drafter.admit(self.state, rows, Source(ids, lengths), memory)
         self.outputs.open(rows)
-        self.longest.index_copy_(0, rows, self._limits.longest_outputs(lengths[:count]))
-        self.ticket.index_copy_(0, rows, tickets)
+        self.longest.index_copy_(0, rows, self._limits.longest_outputs(lengths))
+        self.ticket.index_copy_(0, rows, self._arrivals.tickets[:count])
 
     # --- draft, verify, commit ---------------------------------------------------------------------------------------
 
+    def knows(self, block: int, window: int) -> bool:
+        """Whether there was such an iteration: the first of its kind takes longer than others will."""
+        return (block, window) in self._iterating
+
     def iterate(self, block: int, window: int) -> Iteration:
-        """One iteration for all live rows, with a draft of `block` tokens; the last had at most `window` - 1."""
+        """One iteration for all live rows, with `block` drafted tokens; at most `window` came since the last draft."""
         key = (block, window)
         if key not in self._iterating:
             self._iterating[key] = self._record(f"iterate {block}", partial(self._iterate, block, window))
@@ -164,7 +165,10 @@ class Table:
         outputs, drafter = self.outputs, self.drafter
         active = ~outputs.done
         before = torch.where(active, outputs.length, 0)  # idle rows idle at the front, where there is room
-        proposal = drafter.propose(self.state, View(outputs.tokens, before, active, window), block)
+        if block or not drafter.calls:
+            proposal = drafter.propose(self.state, View(outputs.tokens, before, active, window), block)
+        else:
+            proposal = self._nothing
         last = outputs.newest[:, None]
         ids = torch.cat([last, proposal.ids], dim=1) if block else last
         logits, hidden = self.runner.call(self.verify, ids, before, self.cache, self.memory)

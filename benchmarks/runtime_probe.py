@@ -1,0 +1,180 @@
+"""How long a step takes on this GPU, eagerly and captured, and whether both give the same ids: a first look, not a
+benchmark. A random model of the base size; under a minute and a half on an H200.
+
+    python benchmarks/runtime_probe.py [--precision fp16] [--compiled] [--layers 6] [--vocabulary 16000]
+
+Prints, per batch and step width: milliseconds an iteration (draft slots filled with padding), eager and captured, the
+kernels it launches and how long capturing took; then the encoder's share, exactness of every verifying decoder against
+eager steps of the same shape and against greedy by its own steps, and what recording cost in all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from longstride.contract import EOS, Decoder, Limits, Runner, Source
+from longstride.nn.options import TransformerOptions
+from longstride.nn.transformer import Transformer
+from longstride.runtime.cuda_graph import CudaGraphRunner
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Beam, Greedy
+from longstride.systems.blockwise.decoder import Blockwise
+from longstride.systems.blockwise.model import Heads, HeadsOptions
+from longstride.systems.draft_verify.copy_decoder import CopyVerify
+from longstride.systems.draft_verify.decoder import DraftVerify
+from longstride.systems.draft_verify.model import Drafter
+from longstride.systems.draft_verify.options import DrafterOptions
+from longstride.verification.session import VerificationSession
+from longstride.verification.twin import Idle, SameSteps
+
+WIDTHS = (1, 2, 8, 10, 25)
+BATCHES = (1, 32)
+SOURCE = 32
+"""tokens of every source: a bucket, so that eager tables have the same shape as captured ones"""
+OUTPUT = 40
+REPEATS = 30
+
+
+def main() -> None:
+    """Probe and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--precision", default="fp16", choices=["fp64", "fp32", "fp16", "bf16"])
+    parser.add_argument("--compiled", action="store_true", help="compile before capturing too (minutes)")
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--vocabulary", type=int, default=16000)
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("runtime_probe expects a CUDA device, found none.")
+    device = torch.device("cuda", 0)
+    print(f"{torch.cuda.get_device_name(device)}, PyTorch {torch.__version__}, {options.precision}", flush=True)
+    torch.manual_seed(0)
+    parts = random_parts(options.width, options.layers, options.vocabulary)
+    runners: list[Runner] = [
+        EagerRunner(device, options.precision),
+        CudaGraphRunner(device, options.precision, tell=print),
+    ]
+    if options.compiled:
+        runners.append(CudaGraphRunner(device, options.precision, compiled=True, tell=print))
+    for part in parts.values():
+        runners[0].place(part)
+    print("\nAn iteration of the verification loop:")
+    print("batch width kernels " + " ".join(f"{runner.name:>13} ms" for runner in runners) + "   captured in s")
+    for batch in BATCHES:
+        for width in WIDTHS:
+            probe_step(parts["model"], runners, batch, width)
+    print("\nExactness and whole sentences:", flush=True)
+    for name in ("greedy", "blockwise", "draft-verify", "copy-verify", "beam"):
+        probe_decoder(name, parts, runners, options.vocabulary)
+    for runner in runners:
+        if isinstance(runner, CudaGraphRunner):
+            print(f"\n{runner.name}: {runner.statistics.describe()}")
+
+
+def random_parts(width: int, layers: int, vocabulary: int) -> dict[str, Any]:
+    """A model, eight heads and a drafter, none of them trained."""
+    shape = {"width": width, "feed_forward": 4 * width, "heads": width // 64, "vocabulary": vocabulary}
+    model = Transformer(TransformerOptions(**shape, encoder_layers=layers, decoder_layers=layers))  # type: ignore[arg-type]
+    drafter = Drafter(DrafterOptions(**shape, encoder="shared", decoder_layers=layers))  # type: ignore[arg-type]
+    return {"model": model, "heads": Heads(HeadsOptions(8, width)), "drafter": drafter}
+
+
+def sentences(rows: int, vocabulary: int, seed: int = 0) -> Source:
+    """Random ones of 8 to 32 tokens, in a rectangle of 32 columns."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(8, SOURCE, (rows,), generator=generator).tolist()
+    words = [torch.randint(5, vocabulary, (length,), generator=generator).tolist() for length in lengths]
+    return Source.of([[*line, EOS] for line in words], SOURCE)
+
+
+def milliseconds(function: Callable[[], Any]) -> float:
+    """Mean of some runs, from an idle device to an idle device."""
+    for _ in range(3):
+        function()
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    for _ in range(REPEATS):
+        function()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begun) / REPEATS * 1000
+
+
+def kernels(function: Callable[[], Any]) -> int:
+    """How many a run launches."""
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
+        function()
+        torch.cuda.synchronize()
+    return sum(1 for event in found.events() if event.device_type == torch.autograd.DeviceType.CUDA)
+
+
+@torch.inference_mode()
+def probe_step(model: Transformer, runners: list[Runner], batch: int, width: int) -> None:
+    """One line of the first table."""
+    limits = Limits(max_length=OUTPUT)
+    times, count, captured = [], 0, []
+    for runner in runners:
+        session = VerificationSession(model, runner, Idle(width - 1), batch, limits, SOURCE)
+        session.admit(sentences(batch, model.options.vocabulary))
+        step = partial(session.table.iterate, width - 1, width)
+        begun = time.perf_counter()
+        step()
+        torch.cuda.synchronize()
+        captured.append(time.perf_counter() - begun)
+        if runner is runners[0]:
+            count = kernels(step)
+        times.append(milliseconds(step))
+    shown = " ".join(f"{one:16.3f}" for one in times)
+    print(f"{batch:5} {width:5} {count:7} {shown}   {' '.join(f'{one:.2f}' for one in captured[1:])}", flush=True)
+
+
+def decoder_of(name: str, parts: dict[str, Any], runner: Runner) -> Decoder:
+    """One of the decoders, over the random parts."""
+    model = parts["model"]
+    if name == "beam":
+        return Beam([model], runner)
+    if name == "blockwise":
+        return Blockwise(model, parts["heads"], runner)
+    if name == "draft-verify":
+        return DraftVerify(model, parts["drafter"], runner)
+    return CopyVerify(model, runner) if name == "copy-verify" else Greedy(model, runner)
+
+
+def probe_decoder(name: str, parts: dict[str, Any], runners: list[Runner], vocabulary: int) -> None:
+    """A sentence at a time and a table of 32: time each, and ids that differ from eager steps of the same shape."""
+    limits = Limits(max_length=OUTPUT)
+    eager = decoder_of(name, parts, runners[0])
+    for rows, repeats in ((1, 8), (32, 2)):
+        sources = [sentences(rows, vocabulary, seed) for seed in range(repeats)]
+        expected = [eager.decode(source, limits).tokens for source in sources]
+        for runner in runners:
+            decoder = decoder_of(name, parts, runner)
+            decoder.decode(sources[0], limits)
+            torch.cuda.synchronize()
+            begun = time.perf_counter()
+            found = [decoder.decode(source, limits).tokens for source in sources]
+            torch.cuda.synchronize()
+            each = (time.perf_counter() - begun) / repeats * 1000
+            line = f"{name:13} {runner.name:13} batch {rows:2}: {each:8.2f} ms; "
+            line += f"{differing(found, expected)} of {rows * repeats} differ from eager steps"
+            if name != "beam" and runner is not runners[0]:
+                twin = [SameSteps(decoder).decode(source, limits).tokens for source in sources]
+                line += f", {differing(found, twin)} from greedy by its own steps"
+            print(line, flush=True)
+
+
+def differing(ours: list[list[list[int]]], theirs: list[list[list[int]]]) -> int:
+    """Sentences that are not the same."""
+    pairs = zip((ids for table in ours for ids in table), (ids for table in theirs for ids in table), strict=True)
+    return sum(one != other for one, other in pairs)
+
+
+if __name__ == "__main__":
+    main()
