@@ -122,7 +122,7 @@ def test_portions_change_nothing(monkeypatch):
     words = torch.randint(5, VOCABULARY, (3, 6, 4))
     encoded = encode(model, source.ids, source.lengths, True)
     whole = score_edges(model, encoded, words)
-    monkeypatch.setattr(scoring, "AT_ONCE", 1)
+    monkeypatch.setattr(scoring, "AT_ONCE", {"cpu": 1})
     torch.testing.assert_close(score_edges(model, encoded, words).edges, whole.edges)
 
 

@@ -8,16 +8,18 @@ the words' slots see themselves and one START slot each. So the head runs as lay
     stream 1   [columns, K]        each candidate of the column before: edges
     stream 2   [columns, K, K]     each pair of candidates of the two columns before: triples
 
-A stream's slots attend to their own keys and to those of the streams before, by a softmax over two or three scores, and
-to the source, whose keys and values exist once per sentence. Probabilities are those of the whole vocabulary, gathered
-at the candidates of the next column; logits exist a portion at a time. The alternative, a softmax over the candidates
-alone, needs no projection on the vocabulary at all.
+All streams go through a layer side by side, as one long row per sentence, and whatever stands in slot t predicts column
+t. A stream's slots attend to their own keys and to those of the streams before, by a softmax over two or three scores,
+and to the source, whose keys and values exist once per sentence. Probabilities are those of the whole vocabulary,
+gathered at the candidates of the column; logits exist a portion at a time. The alternative, a softmax over the
+candidates alone, needs no projection on the vocabulary at all.
 
 Pure functions of tensors and weights; knows nothing of lengths, forbidden edges or search.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -33,8 +35,9 @@ from longstride.systems.lattice.model import Scorer
 
 Normalise = Literal["vocabulary", "candidates"]
 
-AT_ONCE = 1 << 27
-"""Logits that exist at once."""
+AT_ONCE = {"cpu": 1 << 22}
+"""Logits that exist at once: on a processor as many as its caches may hold, elsewhere `AT_MOST`."""
+AT_MOST = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -81,131 +84,141 @@ def encode(model: Scorer, ids: Tensor, lengths: Tensor, padded: bool) -> Encoded
 
 def unigrams(model: Scorer, encoded: Encoded, columns: int) -> Tensor:
     """Logits of P(word | position, source), [rows, columns, vocabulary]: the head as a one-pass model."""
-    start, _ = _start_stream(model, encoded, columns)
-    return model.logits(start)
+    nothing = torch.zeros(encoded.rows, columns, 0, dtype=torch.int64, device=encoded.keys.device)
+    return model.logits(_hidden(model, encoded, _Streams.of(nothing, order=1)))
 
 
 def score_edges(model: Scorer, encoded: Encoded, words: Tensor, normalise: Normalise = "vocabulary") -> Scores:
     """Scores of all edges between the candidates `words` [rows, columns, K]; PAD where there are fewer."""
-    following = _with_end(words)
-    start, context = _start_stream(model, encoded, words.shape[1])
-    first = _log_probabilities(model, start[:, :1, None], following[:, :1], normalise)[:, 0, 0]
-    hidden, _ = _word_stream(model, encoded, words, context)
-    return Scores(first, _log_probabilities(model, hidden, following[:, 1:], normalise))
+    start, edges = _scored(model, encoded, words, 2, normalise)
+    return Scores(start[:, 0], edges)
 
 
 def score_triples(model: Scorer, encoded: Encoded, words: Tensor, normalise: Normalise = "vocabulary") -> Scores:
     """The same for words given the two before; column 1 has but one before."""
-    following = _with_end(words)
-    start, start_context = _start_stream(model, encoded, words.shape[1])
-    first = _log_probabilities(model, start[:, :1, None], following[:, :1], normalise)[:, 0, 0]
-    hidden, word_context = _word_stream(model, encoded, words, start_context)
-    edges = _log_probabilities(model, hidden[:, :1], following[:, 1:2], normalise)
-    rows, columns, k = words.shape
-    if columns < 3:
-        return Scores(first, edges, edges.new_zeros(rows, 0, k, k, k + 1))
-    pairs = _pair_stream(model, encoded, words, start_context, word_context)
-    triples = _log_probabilities(model, pairs.flatten(2, 3), following[:, 2:], normalise)
-    return Scores(first, edges, triples.view(rows, columns - 2, k, k, k + 1))
+    start, edges, triples = _scored(model, encoded, words, 3, normalise)
+    return Scores(start[:, 0], edges[:, :1], triples)
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------
 
-Context = tuple[Tensor, Tensor]
-"""Keys and values of a stream in one layer, each [rows, columns, ..., heads, head]."""
+
+@dataclass(frozen=True)
+class _Streams:
+    """What stands in which slot, stream after stream in one row per sentence."""
+
+    ids: Tensor
+    """[rows, slots of all streams]"""
+    slots: Tensor
+    """[slots of all streams] the position of each, which is the column it predicts"""
+    shapes: list[tuple[int, ...]]
+    """of each stream: (columns,), (columns - 1, K), (columns - 2, K, K)"""
+
+    @staticmethod
+    def of(words: Tensor, order: int) -> _Streams:
+        """The first `order` streams of candidates [rows, columns, K]."""
+        rows, columns, k = words.shape
+        ids, slots, shapes = [], [], []
+        column = torch.arange(columns, device=words.device)
+        for number in range(order):
+            shape = (max(0, columns - number), *([k] * number))
+            # A slot's word is the one in the column before, whatever stood before that one.
+            own = words[:, number - 1 : number - 1 + shape[0]] if number else words.new_full((rows, columns), START)
+            own = own.reshape(rows, shape[0], *([1] * (number - 1)), *shape[1:2])
+            ids.append(own.expand(rows, *shape).reshape(rows, -1))
+            slots.append(column[number:, None].expand(shape[0], k**number).reshape(-1))
+            shapes.append(shape)
+        return _Streams(torch.cat(ids, dim=1), torch.cat(slots), shapes)
+
+    def split(self, flat: Tensor) -> list[Tensor]:
+        """[rows, slots of all streams, ...] -> of each stream [rows, *shape, ...]"""
+        parts = flat.split([math.prod(shape) for shape in self.shapes], dim=1)
+        return [part.unflatten(1, shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
 
-def _start_stream(model: Scorer, encoded: Encoded, columns: int) -> tuple[Tensor, list[Context]]:
-    """START in slots 0, 1, ...: hidden [rows, columns, width], and what later streams attend to."""
-    slots = torch.arange(columns, device=encoded.keys.device)
-    ids = torch.full_like(slots, START)
-    x = model.embed_target(ids, slots).expand(encoded.rows, -1, -1)
-    return _run(model, encoded, x, [])
-
-
-def _word_stream(model: Scorer, encoded: Encoded, words: Tensor, start: list[Context]) -> tuple[Tensor, list[Context]]:
-    """The candidates of columns 0, 1, ... in the slots after them: hidden [rows, columns - 1, K, width]."""
-    columns = words.shape[1]
-    slots = torch.arange(1, columns, device=words.device)[:, None]
-    x = model.embed_target(words[:, :-1], slots)
-    # The word in slot t sees START in slot t - 1.
-    seen = [[(keys[:, :-1, None], values[:, :-1, None])] for keys, values in start]
-    return _run(model, encoded, x, seen)
-
-
-def _pair_stream(model: Scorer, encoded: Encoded, words: Tensor, start: list[Context], single: list[Context]) -> Tensor:
-    """Pairs of candidates of neighbouring columns: hidden [rows, columns - 2, K (earlier), K (later), width]."""
-    k, columns = words.shape[2], words.shape[1]
-    slots = torch.arange(2, columns, device=words.device)[:, None, None]
-    later = words[:, 1:-1, None, :].expand(-1, -1, k, -1)
-    x = model.embed_target(later, slots)
-    # The word in slot t sees the word in slot t - 1, which is a single stream's, and START in slot t - 2.
-    seen = [
-        [
-            (start_keys[:, :-2, None, None], start_values[:, :-2, None, None]),
-            (keys[:, :-1, :, None], values[:, :-1, :, None]),
-        ]
-        for (start_keys, start_values), (keys, values) in zip(start, single, strict=True)
-    ]
-    return _run(model, encoded, x, seen)[0]
-
-
-def _run(model: Scorer, encoded: Encoded, x: Tensor, seen: Sequence[Sequence[Context]]) -> tuple[Tensor, list[Context]]:
-    """Take slots [rows, ..., width] through the head; each attends to itself and, per layer, to what it has `seen`."""
+def _hidden(model: Scorer, encoded: Encoded, streams: _Streams) -> Tensor:
+    """All slots through the head: [rows, slots of all streams, width]"""
     mask = None if encoded.visible is None else encoded.visible[:, None, None, :]
-    contexts = []
+    x = model.embed_target(streams.ids, streams.slots)
     for number, layer in enumerate(model.decoder_layers()):
-        own, mixed = _attend(layer, x, seen[number] if seen else [])
-        contexts.append(own)
-        x = layer.attention_residual.leave(x, layer.attention.out(mixed))
-        flat = layer.cross_residual.enter(x).flatten(1, -2)
-        block = layer.cross(flat, encoded.keys[number], encoded.values[number], mask)
-        x = layer.cross_residual.leave(x, block.view(x.shape))
+        x = layer.attention_residual.leave(x, layer.attention.out(_attended(layer, x, streams)))
+        block = layer.cross(layer.cross_residual.enter(x), encoded.keys[number], encoded.values[number], mask)
+        x = layer.cross_residual.leave(x, block)
         x = layer.feed_forward_residual.leave(x, layer.feed_forward(layer.feed_forward_residual.enter(x)))
-    return model.decoder.norm(x), contexts
+    return model.decoder.norm(x)  # type: ignore[no-any-return]
 
 
-def _attend(layer: DecoderLayer, x: Tensor, seen: Sequence[Context]) -> tuple[Context, Tensor]:
-    """A slot's own keys and values, and what it sees [rows, ..., width]: a softmax over so few is done by hand."""
-    projected = layer.attention.qkv(layer.attention_residual.enter(x))
-    heads = layer.attention.heads
-    queries, keys, values = (part.unflatten(-1, (heads, -1)) for part in projected.chunk(3, dim=-1))
-    visible = [*seen, (keys, values)]
-    if len(visible) == 1:
-        return (keys, values), values.flatten(-2)
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    scores = torch.stack([(queries * k).sum(dim=-1, dtype=wide) for k, _ in visible], dim=-1)
-    weights = (scores * queries.shape[-1] ** -0.5).softmax(dim=-1).to(x.dtype)
-    mixed = weights[..., :1] * visible[0][1]
-    for number, (_, seen_values) in enumerate(visible[1:], start=1):
-        mixed = mixed + weights[..., number : number + 1] * seen_values
-    return (keys, values), mixed.flatten(-2)
+def _attended(layer: DecoderLayer, x: Tensor, streams: _Streams) -> Tensor:
+    """What each slot sees of its own segment, [rows, slots of all streams, width]: softmaxes over so few are done by
+    hand."""
+    projected = layer.attention.qkv(layer.attention_residual.enter(x)).unflatten(-1, (3, layer.attention.heads, -1))
+    queries, keys, values = zip(*(part.unbind(dim=-3) for part in streams.split(projected)), strict=True)
+    found = [values[0]]  # START sees itself alone
+    if len(queries) > 1:
+        found.append(_of_two(queries[1], (keys[0][:, :-1, None], keys[1]), (values[0][:, :-1, None], values[1])))
+    if len(queries) > 2:
+        # The word in slot t sees the word in slot t - 1, which is a single stream's, and START in slot t - 2.
+        seen = [(part[0][:, :-2, None, None], part[1][:, :-1, :, None], part[2]) for part in (keys, values)]
+        found.append(_of_three(queries[2], *seen))
+    rows, _, width = x.shape
+    return torch.cat([part.reshape(rows, -1, width) for part in found], dim=1)
+
+
+def _of_two(queries: Tensor, keys: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor]) -> Tensor:
+    """Attention to two, all [..., heads, head]: a softmax over two scores is a sigmoid of their difference."""
+    score = (queries * (keys[1] - keys[0])).sum(dim=-1, keepdim=True, dtype=_wide(queries))
+    weight = (score * queries.shape[-1] ** -0.5).sigmoid().to(queries.dtype)
+    return torch.lerp(values[0], values[1], weight)
+
+
+def _of_three(queries: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+    """Attention to three, all [..., heads, head]."""
+    scores = torch.stack([(queries * key).sum(dim=-1, dtype=_wide(queries)) for key in keys], dim=-1)
+    weights = (scores * queries.shape[-1] ** -0.5).softmax(dim=-1).to(queries.dtype)[..., None].unbind(dim=-2)
+    mixed = weights[0] * values[0]
+    for weight, value in zip(weights[1:], values[1:], strict=True):
+        mixed = mixed + weight * value
+    return mixed
+
+
+def _wide(like: Tensor) -> torch.dtype:
+    return torch.float64 if like.dtype == torch.float64 else torch.float32
 
 
 # --- from hidden states to scores ------------------------------------------------------------------------------------
 
 
-def _with_end(words: Tensor) -> Tensor:
-    """[rows, columns, K] -> [rows, columns, K + 1]: EOS stands last in every column."""
-    return F.pad(words, (0, 1), value=EOS)
+def _scored(model: Scorer, encoded: Encoded, words: Tensor, order: int, normalise: Normalise) -> list[Tensor]:
+    """Of each stream [rows, *shape, K + 1]: log-probabilities of the words of the column it predicts, and of EOS."""
+    streams = _Streams.of(words, order)
+    hidden = _hidden(model, encoded, streams)
+    following = F.pad(words, (0, 1), value=EOS)
+    if normalise == "vocabulary":
+        return streams.split(_log_probabilities(model, hidden, following[:, streams.slots]))
+    weights = model.output_weight[following]  # [rows, columns, K + 1, width]
+    parts = zip(streams.split(hidden), streams.shapes, strict=True)
+    return [_among(part, weights[:, number:], following[:, number:] == PAD) for number, (part, _) in enumerate(parts)]
 
 
-def _log_probabilities(model: Scorer, hidden: Tensor, following: Tensor, normalise: Normalise) -> Tensor:
-    """hidden [rows, columns, before, width], following [rows, columns, after] -> [rows, columns, before, after]"""
-    rows, columns, before, width = hidden.shape
-    after = following.shape[2]
-    states, ids = hidden.reshape(-1, before, width), following.reshape(-1, after)
-    wide = torch.float64 if hidden.dtype == torch.float64 else torch.float32
-    if normalise == "candidates":
-        logits = torch.bmm(states, model.output_weight[ids].transpose(1, 2)).to(wide)
-        logits = logits.masked_fill((ids == PAD)[:, None, :], float("-inf"))
-        return logits.log_softmax(dim=-1).view(rows, columns, before, after)
-    portion = max(1, AT_ONCE // (before * model.options.vocabulary))
+def _log_probabilities(model: Scorer, hidden: Tensor, ids: Tensor) -> Tensor:
+    """hidden [rows, slots, width], ids [rows, slots, after] -> [rows, slots, after], shares of the whole vocabulary"""
+    states, wanted = hidden.flatten(0, 1), ids.flatten(0, 1)
+    portion = max(1, AT_ONCE.get(hidden.device.type, AT_MOST) // model.options.vocabulary)
+    # One fused pass over the logits; a sum of exponentials alone would take PyTorch four.
     found = [
-        model.logits(states[start : start + portion])
-        .log_softmax(dim=-1, dtype=wide)
-        .gather(-1, ids[start : start + portion, None, :].expand(-1, before, -1))
-        for start in range(0, len(states), portion)
+        model.logits(states[first : first + portion])
+        .log_softmax(dim=-1, dtype=_wide(hidden))
+        .gather(-1, wanted[first : first + portion])
+        for first in range(0, len(states), portion)
     ]
-    together = torch.cat(found) if found else states.new_zeros((0, before, after), dtype=wide)
-    return together.view(rows, columns, before, after)
+    return (found[0] if len(found) == 1 else torch.cat(found)).view(ids.shape)
+
+
+def _among(hidden: Tensor, weights: Tensor, missing: Tensor) -> Tensor:
+    """hidden [rows, n, ..., width], weights [rows, n, after, width], missing [rows, n, after] -> [rows, n, ..., after],
+    shares of these words alone"""
+    rows, columns, after, width = weights.shape
+    states = hidden.reshape(rows * columns, -1, width)
+    logits = torch.bmm(states, weights.flatten(0, 1).transpose(1, 2)).to(_wide(hidden))
+    logits = logits.masked_fill(missing.flatten(0, 1)[:, None], float("-inf"))
+    return logits.log_softmax(dim=-1).view(*hidden.shape[:-1], after)
