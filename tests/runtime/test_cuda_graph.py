@@ -19,6 +19,7 @@ from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
+from longstride.translator import make_runner
 from longstride.verification.acceptance import Rule
 from longstride.verification.twin import SameSteps
 from tests.decoding.drafters import tiny_drafter
@@ -278,3 +279,14 @@ def test_what_looks_at_a_value_is_not_captured_and_still_done():
     assert len(heard) == 1
     sound = runner.record("a sum", lambda: state.add_(1).sum(), [state])
     assert float(sound()) == 4.0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+@pytest.mark.parametrize("runtime", ["cuda-graph", "cuda-compiled"])
+def test_without_a_gpu_there_is_a_message_and_the_eager_runner(runtime):
+    heard: list[str] = []
+    runner = make_runner("auto", "fp32", runtime, tell=heard.append)
+    assert runner.name == "eager"
+    assert heard == [f"The runtime {runtime} expects a CUDA device, found cpu: the model runs eagerly in fp32."]
+    with pytest.raises(OptionError, match=f"int8 expects the runtime onnx, found {runtime}"):
+        make_runner("auto", "int8", runtime)

@@ -26,6 +26,7 @@ from longstride.cli.options import (
     Threads,
     Workload,
     open_model,
+    say_report,
     settings,
 )
 from longstride.cli.peers import peer_candidates, read_peers
@@ -123,6 +124,7 @@ def bench(
             shown.close()
             out.print(f"batch size {records[0].batch_size}", markup=False)
             out.print(latency_table(Race(tuple(records))), markup=False)
+    say_report(*translators)
     say(f"Records appended to {output}.")
 
 

@@ -43,6 +43,13 @@ def settings(texts: list[str] | None) -> dict[str, Any]:
     return dict(assignments(texts or []))
 
 
+def say_report(*translators: Translator) -> None:
+    """What the runners have to say of their work, when it is done."""
+    for runner in {id(translator.runner): translator.runner for translator in translators}.values():
+        if report := runner.report():
+            say(report)
+
+
 def open_model(
     model: str,
     runtime: str = "eager",

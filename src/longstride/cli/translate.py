@@ -21,6 +21,7 @@ from longstride.cli.options import (
     Set,
     Threads,
     open_model,
+    say_report,
     settings,
 )
 from longstride.cli.tracing import TraceTeller, trace_json
@@ -64,6 +65,7 @@ def translate(
             raise InputError(f"{output}: expected a folder to write in, found none at {output.parent}.")
         with written_whole(output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
             _run(translator, lines, decoder, options, batch, trace, teller, as_json, file)
+    say_report(translator)
 
 
 def _run(

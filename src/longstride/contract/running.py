@@ -122,6 +122,10 @@ class Runner(ABC):
         """How programs are carried out, in one phrase for a person."""
         return f"{self.name} on {self.device}, {self.precision}"
 
+    def report(self) -> str:
+        """What carrying out has cost beside the work itself, in one sentence for a person; empty where it has not."""
+        return ""
+
     @abstractmethod
     def place(self, module: M) -> M:
         """Bring a module's weights to this runner's device and precision, ready for inference."""

@@ -170,6 +170,10 @@ class CudaGraphRunner(Runner):
             len(held), self._recorded, self._seconds, graph_bytes, sum(table.nbytes for table in self.tables)
         )
 
+    def report(self) -> str:
+        """How many graphs there are, how long capturing took, what they hold."""
+        return self.statistics.describe() if self._recorded else ""
+
     def _say_once(self, name: str, what: str, error: Exception) -> None:
         if name not in self._told:
             self._told.add(name)
