@@ -80,13 +80,14 @@ def correctness(place: Place) -> float:
     """Largest error of ours in units of the library's own, both against float32; far above 1 means wrong."""
     worst = 0.0
     for length in (*LENGTHS, 1, 128):
-        for causal, padded in ((True, False), (False, False), (False, True)):
+        for causal, masked in ((True, ""), (False, ""), (False, "keys"), (False, "each")):
             packed = torch.randn(16, length, 3 * HEADS * HEAD, device=place.device).bfloat16()
             grad = torch.randn(16, length, HEADS * HEAD, device=place.device).bfloat16()
             seen = torch.arange(length, device=place.device) < torch.randint(
                 1, length + 1, (16, 1), device=place.device
             )
-            mask = seen[:, None, None] if padded else None
+            each = (torch.rand(16, 1, length, length, device=place.device) < 0.5) | seen[:, None, None]
+            mask = {"": None, "keys": seen[:, None, None], "each": each}[masked]
             exact = _with_gradient(library, packed.float(), grad.float(), mask, causal)
             theirs = _with_gradient(library, packed, grad, mask, causal)
             ours = _with_gradient(own, packed, grad, mask, causal)

@@ -41,7 +41,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, causal: bool,
     """The slow twin, in float32: [rows, length, heads, head] each -> [rows, queries, heads * head]"""
     scores = torch.einsum("rqhd,rkhd->rhqk", q, k) / math.sqrt(q.shape[-1])
     if visible is not None:
-        scores = scores.masked_fill(~visible[:, None, None], -math.inf)
+        scores = scores.masked_fill(~(visible if visible.dim() == 4 else visible[:, None, None]), -math.inf)
     if causal:
         scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), -math.inf)
     weights = scores.softmax(-1)
@@ -88,6 +88,24 @@ def test_self_attention_is_plain_attention(
     mask = None if visible is None else visible[:, None, None]
     mixed = short_attention.self_attention(packed, heads, mask, causal, 0.0)
     expected = plain(*exact.view(rows, length, 3, heads, head).unbind(2), visible, causal)
+    close(mixed, expected, dtype)
+    grad = torch.randn(mixed.shape, device=device)
+    mixed.backward(grad.to(dtype))
+    expected.backward(grad.to(dtype).float())
+    close(packed.grad, exact.grad, dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16], indirect=True)
+@pytest.mark.parametrize("length", [9, 30, 50, 128])
+@pytest.mark.parametrize("shared", [False, True])
+def test_any_mask_of_queries_and_keys(dtype: torch.dtype, device: str, length: int, shared: bool) -> None:
+    torch.manual_seed(8)
+    packed, exact = drawn(2, length, 3 * 2 * 64, dtype=dtype, device=device)
+    mask = (torch.rand(1 if shared else 2, 1, length, length) < 0.3) | torch.eye(length, dtype=torch.bool)
+    mask = mask.to(device)
+    mixed = short_attention.self_attention(packed, 2, mask, False, 0.0)
+    expected = plain(*exact.view(2, length, 3, 2, 64).unbind(2), mask, False)
     close(mixed, expected, dtype)
     grad = torch.randn(mixed.shape, device=device)
     mixed.backward(grad.to(dtype))
@@ -212,7 +230,7 @@ def test_a_model_learns_the_same_with_either(compiled: bool, padded: bool, monke
     for batch, before in zip(batches, expected, strict=True):
         for found, known in zip(gradients(*batch), before, strict=True):
             if known is not None:
-                assert (found - known).norm() <= 0.03 * known.norm() + 1e-6
+                assert (found - known).norm() <= 0.05 * known.norm() + 1e-6
     assert compiled or all(used)
 
 
@@ -243,8 +261,12 @@ def test_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
         assert serves(packed, 64, 128, 128, None)
         assert serves(packed.half(), 32, 128, 128, None)
         assert serves(packed, 64, 128, 128, on_cuda(4, 1, 1, 128, dtype=padding))
-        assert not serves(packed, 64, 128, 128, on_cuda(4, 1, 128, 128, dtype=padding))
-        assert not serves(packed, 64, 128, 128, on_cuda(1, 1, 1, 128, dtype=padding))
+        assert serves(packed, 64, 128, 128, on_cuda(4, 1, 128, 128, dtype=padding))
+        assert serves(packed, 64, 128, 128, on_cuda(1, 1, 128, 128, dtype=padding))
+        assert not serves(packed, 64, 128, 128, on_cuda(4, 8, 128, 128, dtype=padding))
+        assert not serves(packed, 64, 128, 128, on_cuda(2, 1, 1, 128, dtype=padding))
+        assert not serves(packed, 64, 128, 128, on_cuda(4, 1, 1, 1, dtype=padding))
+        assert not serves(packed, 64, 128, 128, on_cuda(128, 128, dtype=padding))
         assert not serves(packed, 64, 128, 128, on_cuda(4, 1, 1, 128))
         assert not serves(packed, 64, 129, 128, None)
         assert not serves(packed, 64, 128, 129, None)

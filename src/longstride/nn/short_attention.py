@@ -36,24 +36,31 @@ def serves(projected: Tensor, head: int, queries: int, keys: int, mask: Tensor |
         return False
     if head not in _HEADS or max(queries, keys) > LONGEST or projected.shape[0] == 0:
         return False
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != (projected.shape[0], 1, 1, keys)):
+    if mask is not None and not _readable(mask, projected.shape[0], queries, keys):
         return False
     capable: bool = _capable()
     return capable
 
 
+def _readable(mask: Tensor, rows: int, queries: int, keys: int) -> bool:
+    """Whether it is boolean and [rows or 1, 1, queries or 1, keys]."""
+    if mask.dtype != torch.bool or mask.dim() != 4 or mask.shape[1] != 1 or mask.shape[3] != keys:
+        return False
+    return (mask.shape[0] == 1 or mask.shape[0] == rows) and (mask.shape[2] == 1 or mask.shape[2] == queries)
+
+
 def self_attention(packed: Tensor, heads: int, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
-    """packed [rows, length, 3 * width]: queries, keys and values as one product made them; mask [rows, 1, 1, length]
-    or None -> [rows, length, width]"""
-    visible = None if mask is None else mask[:, 0, 0]
+    """packed [rows, length, 3 * width]: queries, keys and values as one product made them; mask as `serves`
+    had it -> [rows, length, width]"""
+    visible = None if mask is None else mask[:, 0]
     mixed: Tensor = _self_attention(packed, visible, _seed(packed, dropout), heads, causal, dropout)[0]
     return mixed
 
 
 def cross_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """queries [rows, length, width]; keys and values [rows, heads, source, head]; mask [rows, 1, 1, source] or None ->
+    """queries [rows, length, width]; keys and values [rows, heads, source, head]; mask as `serves` had it ->
     [rows, length, width]"""
-    visible = None if mask is None else mask[:, 0, 0]
+    visible = None if mask is None else mask[:, 0]
     mixed: Tensor = _cross_attention(queries, keys, values, visible, _seed(queries, dropout), dropout)[0]
     return mixed
 
@@ -248,4 +255,5 @@ def _by_token(split: Tensor) -> Tensor:
 
 
 def _dense(visible: Tensor | None) -> Tensor | None:
+    """A mask [rows or 1, queries or 1, keys] as kernels want it."""
     return None if visible is None else visible.contiguous()

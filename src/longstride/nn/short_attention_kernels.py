@@ -23,7 +23,7 @@ _CHANCES = 1 << 16
 """Dropout compares 16 random bits: eight decisions come from one call of Philox, and its cost stays small."""
 _WARPS = {16: 1, 32: 1, 64: 4, 128: 8}
 """By tile. One warp needs no barriers; four is what Hopper's own products of 64 rows want; fewer would spill."""
-_NEITHER_LENGTH_NOR_FLAG = ("queries", "keys", "causal", "padded", "threshold")
+_NEITHER_LENGTH_NOR_FLAG = ("queries", "keys", "visible_row", "visible_step", "causal", "padded", "threshold")
 """What must not be compiled in: the rest is the same in every call of a model."""
 
 
@@ -41,11 +41,21 @@ def _kept(seed, place, threshold, QUERIES: tl.constexpr, KEYS: tl.constexpr):
 
 
 @triton.jit
-def _seen(visible, row, i, j, keys, causal, padded):
-    """[QUERIES, KEYS] bool: which key a query may look at."""
+def _hidden(visible, row, i, j, queries, keys, visible_row, visible_step, causal, padded, EACH: tl.constexpr):
+    """[QUERIES, KEYS]: 0 where a query may look at a key, else -inf. `EACH`: the mask says it for each query by itself.
+
+    Meant as what the product of queries and keys is added to: as a choice made after it, it would force the layout of
+    a loaded mask on all that follows, which costs half as many instructions again.
+    """
     real = j < keys
-    shown = tl.load(visible + row * keys + j, mask=real & (padded != 0), other=1)
-    return (real & (shown != 0))[None, :] & ((causal == 0) | (j[None, :] <= i[:, None]))
+    start = visible + row * visible_row
+    if EACH:
+        inside = (i < queries)[:, None] & real[None, :]
+        shown = tl.load(start + i[:, None] * visible_step + j[None, :], mask=inside, other=0) != 0
+    else:
+        shown = (tl.load(start + j, mask=real & (padded != 0), other=1) != 0)[None, :]
+    seen = shown & real[None, :] & ((causal == 0) | (j[None, :] <= i[:, None]))
+    return tl.where(seen, 0.0, float("-inf"))
 
 
 @triton.jit(do_not_specialize=_NEITHER_LENGTH_NOR_FLAG)
@@ -66,6 +76,8 @@ def _forward(
     k_step,
     v_row,
     v_step,
+    visible_row,
+    visible_step,
     causal,
     padded,
     threshold,
@@ -74,6 +86,7 @@ def _forward(
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
     HEAD: tl.constexpr,
+    EACH: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
     """`normaliser` [rows, heads, queries] gets log2 of each query's sum of exponentials."""
@@ -89,8 +102,8 @@ def _forward(
     k_tile = tl.load(k + row * k_row + j[:, None] * k_step + d[None, :], mask=real, other=0.0)
     v_tile = tl.load(v + row * v_row + j[:, None] * v_step + d[None, :], mask=real, other=0.0)
 
-    scores = tl.dot(q_tile, tl.trans(k_tile)) * (scale * _LOG2_E)
-    scores = tl.where(_seen(visible, row, i, j, keys, causal, padded), scores, float("-inf"))
+    hidden = _hidden(visible, row, i, j, queries, keys, visible_row, visible_step, causal, padded, EACH)
+    scores = tl.dot(q_tile, tl.trans(k_tile), hidden) * (scale * _LOG2_E)
     top = tl.max(scores, 1)
     top = tl.where(top == float("-inf"), 0.0, top)  # a query that sees nothing gets zeros, not NaN
     weights = tl.exp2(scores - top[:, None])
@@ -132,6 +145,8 @@ def _backward(
     dk_step,
     dv_row,
     dv_step,
+    visible_row,
+    visible_step,
     causal,
     padded,
     threshold,
@@ -140,6 +155,7 @@ def _backward(
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
     HEAD: tl.constexpr,
+    EACH: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
     """All three gradients of one head of one row. Rows of the tile beyond a length hold zeros and add nothing."""
@@ -158,9 +174,9 @@ def _backward(
     grad_tile = tl.load(grad + row * queries * step + i[:, None] * step + d[None, :], mask=asked, other=0.0)
     norm = tl.load(normaliser + place.to(tl.int64) * queries + i, mask=i < queries, other=0.0)
 
-    scores = tl.dot(q_tile, tl.trans(k_tile)) * (scale * _LOG2_E)
-    seen = _seen(visible, row, i, j, keys, causal, padded)
-    weights = tl.where(seen, tl.exp2(scores - norm[:, None]), 0.0)
+    hidden = _hidden(visible, row, i, j, queries, keys, visible_row, visible_step, causal, padded, EACH)
+    scores = tl.dot(q_tile, tl.trans(k_tile), hidden) * (scale * _LOG2_E)
+    weights = tl.exp2(scores - norm[:, None])
     towards = tl.dot(grad_tile, tl.trans(v_tile))
     dropped = weights
     if DROPOUT:
@@ -182,7 +198,7 @@ def forward(
     q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, seed: Tensor | None, causal: bool, dropout: float
 ) -> tuple[Tensor, Tensor]:
     """q [rows, queries, heads, head], k and v [rows, keys, heads, head], each a view with a token's heads side by side;
-    visible [rows, keys] bool; seed [1] int64, needed for dropout.
+    visible [rows or 1, queries or 1, keys] bool, keys side by side; seed [1] int64, needed for dropout.
     -> mixed values [rows, queries, heads * head] and what `backward` wants to have again, [rows, heads, queries]."""
     rows, queries, heads, head = q.shape
     out = q.new_empty((rows, queries, heads * head))
@@ -194,10 +210,12 @@ def forward(
         *(_bytes(visible, normaliser), seed if threshold else None),
         *(queries, k.shape[1], heads),
         *(*q.stride()[:2], *k.stride()[:2], *v.stride()[:2]),
+        *_steps(visible),
         *(int(causal), int(visible is not None), threshold, head**-0.5, boost),
         QUERIES=tile,
         KEYS=tile,
         HEAD=head,
+        EACH=visible is not None and visible.shape[1] > 1,
         DROPOUT=threshold > 0,
         num_warps=_WARPS[tile],
     )
@@ -228,10 +246,12 @@ def backward(
         *(queries, k.shape[1], heads),
         *(*q.stride()[:2], *k.stride()[:2], *v.stride()[:2]),
         *(*dq.stride()[:2], *dk.stride()[:2], *dv.stride()[:2]),
+        *_steps(visible),
         *(int(causal), int(visible is not None), threshold, head**-0.5, boost),
         QUERIES=tile,
         KEYS=tile,
         HEAD=head,
+        EACH=visible is not None and visible.shape[1] > 1,
         DROPOUT=threshold > 0,
         num_warps=_WARPS[tile],
     )
@@ -247,6 +267,14 @@ def _chance(dropout: float) -> tuple[int, float]:
     """How many of the 16-bit numbers mean "dropped", and what the others' weights are multiplied by."""
     threshold = min(round(dropout * _CHANCES), _CHANCES - 1)
     return threshold, _CHANCES / (_CHANCES - threshold)
+
+
+def _steps(visible: Tensor | None) -> tuple[int, int]:
+    """How far apart a mask's rows and queries lie; one for all rows lies still."""
+    if visible is None:
+        return 0, 0
+    row, step, _ = visible.stride()
+    return (row if visible.shape[0] > 1 else 0), step
 
 
 def _bytes(visible: Tensor | None, other: Tensor) -> Tensor:
