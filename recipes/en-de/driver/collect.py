@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from longstride.bench.records import Quality, read_records
+from longstride.bench.records import Quality, Record, Training, read_records
 from longstride.model_folder import ModelFolder
 from longstride.text.files import file_sha256
 
@@ -31,14 +31,18 @@ def collect(work: Path, store: Path) -> list[str]:
     """Copy what is finished; the names of what was new."""
     manifest: dict[str, Any] = _read(store / MANIFEST)
     records = read_records([work / "records.jsonl"]) if (work / "records.jsonl").exists() else []
-    found = [record for record in records if isinstance(record, Quality)]
     new = []
     for run in sorted(path for path in work.iterdir() if path.is_dir()):
         model = run / "model" if (run / "model" / "config.json").is_file() else run
         if not (model / "config.json").is_file() or run.name.startswith(UNFINISHED):
             continue
-        entry = describe(run.name, ModelFolder(model), found)
-        if manifest.get(run.name, {}).get("model_sha256") != entry["model_sha256"] or not (store / run.name).is_dir():
+        entry = describe(run.name, ModelFolder(model), records)
+        before = manifest.get(run.name, {})
+        if before.get("model_sha256") == entry["model_sha256"]:
+            # What a person wrote about it, and earlier scores, stay.
+            entry |= {name: before[name] for name in ("about", "recipe", "records") if name in before}
+            entry["scores"] = {**before.get("scores", {}), **entry["scores"]}
+        if before.get("model_sha256") != entry["model_sha256"] or not (store / run.name).is_dir():
             files = [model / name for name in entry["files"]] + [run / name for name in KEPT if (run / name).is_file()]
             _copy(files, store / run.name)
             new.append(run.name)
@@ -53,7 +57,7 @@ def collect(work: Path, store: Path) -> list[str]:
     return new
 
 
-def describe(name: str, folder: ModelFolder, records: list[Quality]) -> dict[str, Any]:
+def describe(name: str, folder: ModelFolder, records: list[Record]) -> dict[str, Any]:
     """A model's entry."""
     provenance = folder.config.provenance
     recipe: dict[str, Any] = provenance.get("recipe") or {}
@@ -65,16 +69,18 @@ def describe(name: str, folder: ModelFolder, records: list[Quality]) -> dict[str
         learnt = "distilled" if "distilled" in str(recipe.get("data", {}).get("train_target", "")) else "original"
         parts = [told, size, f"{learnt} data; weights in {recipe.get('store', 'fp32')}"]
         told = ", ".join(part for part in parts if part)
-    mine = [record for record in records if record.model.hash == folder.sha256 and record.scores]
+    scored = [record for record in records if isinstance(record, Quality) and record.scores]
+    trained = [record for record in records if isinstance(record, Training) and record.model_hash == folder.sha256]
     scores = {
         f"{record.workload.name.removeprefix('en-de ')} {record.scores[0].name}, {record.candidate}": round(
             record.scores[0].value, 2
         )
-        for record in mine
+        for record in scored
+        if record.model.hash == folder.sha256
     }
     return {
         "about": told,
-        "recipe": recipe.get("name", ""),
+        "recipe": f"recipes/en-de/{trained[-1].recipe}" if trained else str(recipe.get("name", "")),
         "commit": source.get("commit", ""),
         "model_sha256": folder.sha256,
         "files": {path.name: {"sha256": file_sha256(path), "bytes": path.stat().st_size} for path in files},
