@@ -1,7 +1,7 @@
 """How long a step takes on this GPU, eagerly and captured, and whether both give the same ids: a first look, not a
 benchmark. A random model of the base size; under a minute and a half on an H200.
 
-    python benchmarks/runtime_probe.py [--precision fp16] [--compiled] [--layers 6] [--vocabulary 16000]
+    python benchmarks/runtime_probe.py [--precision fp16] [--compiled] [--fused] [--layers 6] [--vocabulary 16000]
 
 Prints, per batch and step width: milliseconds an iteration (draft slots filled with padding), eager and captured, the
 kernels it launches and how long capturing took; then the encoder's share, exactness of every verifying decoder against
@@ -47,6 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--precision", default="fp16", choices=["fp64", "fp32", "fp16", "bf16"])
     parser.add_argument("--compiled", action="store_true", help="compile before capturing too (minutes)")
+    parser.add_argument("--fused", action="store_true", help="with kernels of our own; eager steps have them too")
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--vocabulary", type=int, default=16000)
@@ -59,12 +60,12 @@ def main() -> None:
     parts = random_parts(options.width, options.layers, options.vocabulary)
     runners: list[Runner] = [
         EagerRunner(device, options.precision),
-        CudaGraphRunner(device, options.precision, tell=print),
+        CudaGraphRunner(device, options.precision, fused=options.fused, tell=print),
     ]
     if options.compiled:
         runners.append(CudaGraphRunner(device, options.precision, compiled=True, tell=print))
     for part in parts.values():
-        runners[0].place(part)
+        runners[1].place(part)  # all read the same weights
     print("\nAn iteration of the verification loop:")
     print("batch width kernels " + " ".join(f"{runner.name:>13} ms" for runner in runners) + "   captured in s")
     for batch in BATCHES:

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from longstride.nn.attention import CrossAttention, SelfAttention, join_heads
 from longstride.nn.cache import Cache
+from longstride.nn.fused import add_norm
 from longstride.nn.options import TransformerOptions
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
@@ -49,6 +50,9 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """The norm and dropout around one block: ``norm(x + block(x))`` (post) or ``x + block(norm(x))`` (pre)."""
 
+    fused = False
+    """Sum and norm in one kernel: for inference alone, set by whoever has seen that it works (longstride.nn.fused)"""
+
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
         self.pre = options.norm == "pre"
@@ -61,6 +65,8 @@ class Residual(nn.Module):
 
     def leave(self, x: Tensor, block: Tensor) -> Tensor:
         """The sum, with what the block made of it."""
+        if self.fused and not self.pre:
+            return add_norm(x, block, self.norm)
         x = x + self.dropout(block)
         return x if self.pre else self.norm(x)
 

@@ -21,6 +21,8 @@ from torch import Tensor
 from longstride.contract import OptionError, Precision, Program, Runner
 from longstride.contract.running import K, Kept, M, R
 from longstride.nn.backends import avoid_planned_attention
+from longstride.nn.fused import why_not
+from longstride.nn.layers import Residual
 from longstride.runtime.cuda_graph_recorder import CudaRecorder, Recorded, Recorder
 from longstride.runtime.cuda_graph_tables import Tables
 
@@ -72,7 +74,8 @@ class Recording(Generic[R]):
 class CudaGraphRunner(Runner):
     """Carries programs out by CUDA graphs; `compiled`, after PyTorch's compiler has fused what it can of them.
 
-    Compiling makes steps faster and takes long, for every new shape. `recorder` is for tests.
+    Compiling makes steps faster and takes long, for every new shape. `fused` takes kernels of our own where there are
+    some, once they have been seen to give what PyTorch's give. `recorder` is for tests.
     """
 
     records = True
@@ -82,6 +85,7 @@ class CudaGraphRunner(Runner):
         device: torch.device | str = "cuda",
         precision: Precision = "fp16",
         compiled: bool = False,
+        fused: bool = False,
         tell: Tell | None = None,
         recorder: Recorder | None = None,
     ) -> None:
@@ -104,10 +108,19 @@ class CudaGraphRunner(Runner):
         self.tables = Tables()
         """those that no session uses now"""
         avoid_planned_attention()
+        against = why_not(self.device, self.dtype) if fused else "nobody asked"
+        self._fused = not against
+        if fused and against:
+            self._tell(f"The runtime {self.name} does without kernels of our own: {against}.")
 
     def place(self, module: M) -> M:
         """Move, convert, and switch dropout off."""
-        return module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
+        placed = module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
+        if self._fused:
+            for part in placed.modules():
+                if isinstance(part, Residual):
+                    part.fused = True
+        return placed
 
     @torch.inference_mode()
     def call(self, program: Program, *arguments: Any) -> Any:

@@ -11,10 +11,14 @@ from longstride.contract import EOS, NEVER_GENERATED, Limits
 from longstride.verification.acceptance import EXACT, FORBIDDEN, Reading, Rule
 
 
-@cache
 def forbidden_ids(limits: Limits, device: torch.device) -> Tensor:
     """[n] ids that may never be chosen; the same tensor each time, so that nobody may write it."""
-    return torch.tensor(sorted({*NEVER_GENERATED, *limits.banned}), dtype=torch.int64, device=device)
+    return _forbidden(tuple(sorted({*NEVER_GENERATED, *limits.banned})), device)
+
+
+@cache
+def _forbidden(ids: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(ids, dtype=torch.int64, device=device)
 
 
 def read(
