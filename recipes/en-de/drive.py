@@ -41,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     told.add_argument("--set", action="append", default=[], help="name=value for every training run")
     told.add_argument("--precision", default="fp16", help="for decoding; fp32 on a CPU")
     told.add_argument("--runtime", default="eager", help="of what is timed")
+    told.add_argument("--together", default="", help="models of bench-together, the verifier first (default: all)")
     told.add_argument("--parallel", type=int, default=8, help="jobs at once, at most")
     told.add_argument("--share", type=float, default=GPU, help="shares of the GPU given out at once")
     told.add_argument("--retries", type=int, default=1, help="how often a failed job is tried again")
@@ -55,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told = parser()
     asked = told.parse_args(arguments)
     given, settings = tuple(asked.given), tuple(asked.set)
-    task = Task(asked.work, asked.data, given, settings, asked.precision, asked.runtime, asked.store)
+    together = tuple(name for name in asked.together.split(",") if name)
+    task = Task(asked.work, asked.data, given, settings, asked.precision, asked.runtime, asked.store, together)
     planned = stages(task)
     try:
         picked = chosen(planned, [name for name in asked.only.split(",") if name])

@@ -31,6 +31,8 @@ class Task:
     """of what is timed"""
     store: Path = Path("checkpoints")
     """where `collect` puts finished models"""
+    together: tuple[str, ...] = ()
+    """models of the one race with all decoders, where not all of them are there"""
 
     @property
     def records(self) -> Path:

@@ -86,7 +86,11 @@ def stages(task: Task) -> list[Stage]:
             "drafts",
             tuple(
                 task.train(
-                    *("drafter-6", "distilled-valid", small, SMALL_TRAINING, f"model.block={k}"),
+                    "drafter-6",
+                    "distilled-valid",
+                    small,
+                    SMALL_TRAINING,
+                    f"model.block={k}",
                     name=f"drafter-6-k{k}",
                     base="verifier",
                 )

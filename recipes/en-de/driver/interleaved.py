@@ -67,7 +67,11 @@ def stages(task: Task) -> list[Stage]:
             "interleaved",
             tuple(
                 task.train(
-                    *("interleaved-base", DISTILLED, base_training(8000), TRAINING, *settings),
+                    "interleaved-base",
+                    DISTILLED,
+                    base_training(8000),
+                    TRAINING,
+                    *settings,
                     name=name,
                     warm_start="teacher",
                 )
@@ -90,7 +94,7 @@ def stages(task: Task) -> list[Stage]:
             "interleaved",
             (
                 task.train(
-                    *("small-6-2", ORIGINAL, small_training(faster=1.4), SMALL_TRAINING), name="small-6-2-original"
+                    "small-6-2", ORIGINAL, small_training(faster=1.4), SMALL_TRAINING, name="small-6-2-original"
                 ),
                 *(_train(task, one) for one in STUDENTS),
             ),
@@ -109,7 +113,7 @@ def _train(task: Task, one: Variant) -> Job:
 def _timed(task: Task) -> list[Job]:
     short = ("training.steps=300", "training.epochs=0", "training.average=none", "training.checkpoint_every=300")
     quiet = (*short, "validation.metric=none")
-    models = [("small", "small-distilled", ())]
+    models: list[tuple[str, str, tuple[str, ...]]] = [("small", "small-distilled", ())]
     models += [("interleaved-small-distilled", one.name, one.settings) for one in TABLE_1 if one.data == DISTILLED]
     return [
         task.train(recipe, DISTILLED, 1.0, TRAINING, *settings, *quiet, name=f"speed-{name}")

@@ -96,7 +96,7 @@ def chosen(stages: Sequence[Stage], only: Sequence[str]) -> list[Stage]:
             kept.setdefault(one.name, []).append(job)
     found = []
     for one in stages:
-        jobs = tuple(job for job in one.jobs if job in kept.get(one.name, ()))
-        if jobs:
-            found.append(Stage(one.name, one.family, jobs, partial=len(jobs) < len(one.jobs)))
+        mine = tuple(job for job in one.jobs if job in kept.get(one.name, ()))
+        if mine:
+            found.append(Stage(one.name, one.family, mine, partial=len(mine) < len(one.jobs)))
     return found

@@ -28,7 +28,10 @@ def stages(task: Task) -> list[Stage]:
             "lattice",
             (
                 task.train(
-                    *("lattice", "distilled", base_training(8000, 1.5), TRAINING),
+                    "lattice",
+                    "distilled",
+                    base_training(8000, 1.5),
+                    TRAINING,
                     base="tables-distilled",
                     warm_start="verifier",
                 ),
@@ -40,7 +43,11 @@ def stages(task: Task) -> list[Stage]:
             (
                 *(
                     task.train(
-                        *("lattice-small", "distilled", frozen, SMALL_TRAINING, f"model.decoder_layers={depth}"),
+                        "lattice-small",
+                        "distilled",
+                        frozen,
+                        SMALL_TRAINING,
+                        f"model.decoder_layers={depth}",
                         name=f"lattice-small-{depth}",
                         base="tables-distilled",
                         warm_start="small",
@@ -48,7 +55,10 @@ def stages(task: Task) -> list[Stage]:
                     for depth in DEPTHS
                 ),
                 task.train(
-                    *("lattice-small", "original", frozen, SMALL_TRAINING),
+                    "lattice-small",
+                    "original",
+                    frozen,
+                    SMALL_TRAINING,
                     name=ORIGINAL,
                     base="tables-original",
                     warm_start="small",
@@ -60,7 +70,11 @@ def stages(task: Task) -> list[Stage]:
             "lattice",
             tuple(
                 task.train(
-                    *("nat-small", "distilled", frozen, SMALL_TRAINING, f"model.decoder_layers={depth}"),
+                    "nat-small",
+                    "distilled",
+                    frozen,
+                    SMALL_TRAINING,
+                    f"model.decoder_layers={depth}",
                     name=f"nat-small-{depth}",
                     warm_start="small",
                 )
