@@ -59,7 +59,7 @@ def _hidden(visible, row, i, j, queries, keys, visible_row, visible_step, causal
 
 
 @triton.jit(do_not_specialize=_NEITHER_LENGTH_NOR_FLAG)
-def _forward(
+def _attention_forward(
     q,
     k,
     v,
@@ -119,7 +119,7 @@ def _forward(
 
 
 @triton.jit(do_not_specialize=_NEITHER_LENGTH_NOR_FLAG)
-def _backward(
+def _attention_backward(
     q,
     k,
     v,
@@ -205,7 +205,7 @@ def forward(
     normaliser = torch.empty((rows, heads, queries), dtype=torch.float32, device=q.device)
     tile = tile_for(queries, k.shape[1])
     threshold, boost = _chance(dropout)
-    _forward[(rows * heads,)](
+    _attention_forward[(rows * heads,)](
         *(q, k, v, out, normaliser),
         *(_bytes(visible, normaliser), seed if threshold else None),
         *(queries, k.shape[1], heads),
@@ -239,7 +239,7 @@ def backward(
     dq, dk, dv = into
     tile = tile_for(queries, k.shape[1])
     threshold, boost = _chance(dropout)
-    _backward[(rows * heads,)](
+    _attention_backward[(rows * heads,)](
         *(q, k, v, normaliser),
         *(_bytes(visible, normaliser), seed if threshold else None),
         *(grad, dq, dk, dv),
