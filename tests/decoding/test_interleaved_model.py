@@ -58,6 +58,7 @@ def test_step_by_step_equals_all_at_once(seed, variant, steps):
     memory = model.model.remember(source.ids, source.lengths)
     # Every row somewhere else: one waits at the front, one is ahead.
     cache = model.model.new_cache(3, steps * step)
+    layout = model.layout(cache.longest)
     inputs = shifted(words, step)
     found = torch.zeros_like(whole)
     begun = [0, 0, 0]
@@ -65,7 +66,7 @@ def test_step_by_step_equals_all_at_once(seed, variant, steps):
         at = [min(max(0, turn - row), steps - 1) for row in range(3)]
         start = torch.tensor(at) * step
         ids = torch.stack([inputs[row, start[row] : start[row] + step] for row in range(3)])
-        hidden = model.extend(ids, start, cache, memory)
+        hidden = model.extend(ids, start, cache, memory, layout)
         for row in range(3):
             if turn - row == begun[row] and begun[row] < steps:
                 found[row, start[row] : start[row] + step] = hidden[row]

@@ -72,14 +72,24 @@ class MultiWordTable:
 
     def open(self, sentences: Tensor, longest: Tensor) -> None:
         """Start fresh searches: one empty hypothesis each."""
-        self.live[sentences] = DEAD
-        self.live[sentences, 0] = 0.0
-        self.length[sentences] = 0
-        self.finished[sentences] = DEAD
-        self.finished_length[sentences] = 0
-        self.counted[sentences] = 1
-        self.longest[sentences] = longest
-        self.done[sentences] = False
+        self.live.index_fill_(0, sentences, DEAD)
+        self.live[:, 0].index_fill_(0, sentences, 0.0)
+        self.length.index_fill_(0, sentences, 0)
+        self.finished.index_fill_(0, sentences, DEAD)
+        self.finished_length.index_fill_(0, sentences, 0)
+        self.counted.index_fill_(0, sentences, 1)
+        self.longest.index_copy_(0, sentences, longest)
+        self.done.index_fill_(0, sentences, False)
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """All its tensors."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+    def become(self, other: MultiWordTable) -> None:
+        """Take another table's values, in the tensors that are here."""
+        for mine, new in zip(self.buffers, other.buffers, strict=True):
+            mine.copy_(new)
 
     def scores(self, penalty: LengthPenalty) -> Tensor:
         """[sentences, width] scores of the finished hypotheses, -inf where there is none."""

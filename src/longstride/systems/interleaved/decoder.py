@@ -12,6 +12,7 @@ from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.interleaved.beam_session import BeamSession
 from longstride.systems.interleaved.greedy_session import GreedySession
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
+from longstride.systems.interleaved.table import Search
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,6 @@ class Interleaved(Decoder):
         """An empty table."""
         o = self.options
         penalty = LengthPenalty(o.length_penalty, o.strength)
-        dropped = o.end == "paper"
-        model, runner = self._model, self._runner
-        if o.width == 1:
-            return GreedySession(model, runner, penalty, dropped, o.dedup, capacity, limits, longest_source)
-        return BeamSession(
-            model, runner, o.width, o.n_best, penalty, dropped, o.dedup, capacity, limits, longest_source
-        )
+        search = Search(o.width, o.n_best, penalty, o.end == "paper", o.dedup)
+        kind = GreedySession if o.width == 1 else BeamSession
+        return kind(self._model, self._runner, search, capacity, limits, longest_source)

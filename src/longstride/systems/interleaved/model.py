@@ -6,11 +6,14 @@ the few weights of its own that some of them want; `InterleavedModel` runs the T
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from longstride.contract import OptionError
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, Memory, additive
 from longstride.nn.transformer import Transformer
 from longstride.systems.interleaved.masks import rule_of
 from longstride.systems.interleaved.options import InterleavingOptions
@@ -39,6 +42,16 @@ class Interleaving(nn.Module):
         return torch.where(first, self.starts[slots.clamp(max=self.options.step - 1)].to(embedded.dtype), embedded)
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Where every slot stands and whom it sees: what steps would otherwise work out again and again."""
+
+    places: Tensor
+    """[slots, width] what is added to the embedded word"""
+    sight: Tensor
+    """[slots, slots] what attention adds to scores: 0 where a slot sees another, -inf elsewhere"""
+
+
 class InterleavedModel(nn.Module):
     """A Transformer whose decoder writes several directions and words at once."""
 
@@ -60,15 +73,26 @@ class InterleavedModel(nn.Module):
         """The settings."""
         return self.interleaving.options
 
-    def embed(self, ids: Tensor, slots: Tensor) -> Tensor:
-        """ids [rows, step] in input slots [rows or 1, step] -> [rows, step, width]"""
+    def places(self, slots: Tensor) -> Tensor:
+        """[...] slots -> [..., width] position signals, with direction embeddings where there are any"""
         model, options = self.model, self.options
-        embedded = self.interleaving.begin(model.target_embedding(ids) * model.scale, slots)
         # A step may run past the last position there is: no such word is ever kept.
         last = model.options.longest - 1
-        x = embedded + model.target_positions(signals(slots, options).clamp(-last, last))
-        if self.interleaving.directions is not None:
-            x = x + self.interleaving.directions(directions(slots, options))
+        found: Tensor = model.target_positions(signals(slots, options).clamp(-last, last))
+        own = self.interleaving.directions
+        return found if own is None else found + own(directions(slots, options))
+
+    def layout(self, slots: int) -> Layout:
+        """For the first `slots` slots, with the weights as they are."""
+        every = torch.arange(slots, device=self.model.target_embedding.weight.device)
+        places = self.places(every)
+        return Layout(places, additive(self._rule(every[None], every)[0], places))
+
+    def embed(self, ids: Tensor, slots: Tensor, places: Tensor) -> Tensor:
+        """ids [rows, step] in input slots [rows or 1, step], which stand at `places` -> [rows, step, width]"""
+        model = self.model
+        embedded = self.interleaving.begin(model.target_embedding(ids) * model.scale, slots)
+        x = embedded + places
         kind = x.device.type
         x = x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
         return model.dropout(x)  # type: ignore[no-any-return]
@@ -76,29 +100,32 @@ class InterleavedModel(nn.Module):
     def decode(self, ids: Tensor, memory: Tensor, visible: Tensor | None) -> Tensor:
         """All slots at once: inputs [rows, slots], memory [rows, source, width] -> hidden [rows, slots, width]"""
         slots = torch.arange(ids.shape[1], device=ids.device)
-        x = self.embed(ids, slots[None])
+        x = self.embed(ids, slots[None], self.places(slots))
         # One step of one word with nothing hidden is plainly causal, which attention knows a faster way for.
         causal = self.options.step == 1 or (self.options.mask == "vanilla" and not self.options.independent)
-        mask = None if causal else _additive(self._rule(slots[None], slots)[:, None], x)
+        mask = None if causal else additive(self._rule(slots[None], slots)[:, None], x)
         memory_mask = None if visible is None else visible[:, None, None, :]
         for layer in self.model.decoder.layers:
             x = layer(x, memory, mask, memory_mask, causal)
         return self.model.decoder.norm(x)  # type: ignore[no-any-return]
 
-    def extend(self, ids: Tensor, start: Tensor, cache: Cache, memory: Memory, span: int | None = None) -> Tensor:
+    def extend(
+        self, ids: Tensor, start: Tensor, cache: Cache, memory: Memory, layout: Layout, span: int | None = None
+    ) -> Tensor:
         """A step of every row from its own start [rows]: ids [rows, step] -> hidden [rows, step, width]
 
-        Only the first `span` slots of the cache are looked at (default: all).
+        Only the first `span` slots of the cache are looked at (default: all), of which the layout has as many or more.
         """
         slots = start[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        seen = torch.arange(cache.longest if span is None else span, device=ids.device)
-        x = self.embed(ids, slots)
-        mask = _additive(self._rule(slots, seen)[:, None], x)
-        memory_mask = _additive(memory.visible[:, None, None, :], x)
+        x = self.embed(ids, slots, F.embedding(slots, layout.places))
+        sight = layout.sight[:, : cache.longest if span is None else span]
+        mask, memory_mask = F.embedding(slots, sight)[:, None], memory.mask
         for number, layer in enumerate(self.model.decoder_layers()):
             x = layer.extend(x, number, cache, slots, mask, memory.keys[number], memory.values[number], memory_mask)
         return self.model.decoder.norm(x)  # type: ignore[no-any-return]
 
-
-def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, float("-inf"))
+    def step_logits(
+        self, ids: Tensor, start: Tensor, cache: Cache, memory: Memory, layout: Layout, span: int | None = None
+    ) -> Tensor:
+        """:meth:`extend`, projected: -> [rows, step, vocabulary]"""
+        return self.model.logits(self.extend(ids, start, cache, memory, layout, span))

@@ -1,0 +1,148 @@
+"""What an interleaved session keeps on the device: sources, caches, who stands where; how sentences enter, and steps.
+
+Entering and stepping are functions of tensors alone. Where the runner records, these have their full size from the
+start and never move, so that both are recorded once and repeated. Knows no search: greedy search and the beam are
+tables of their own, with hypotheses beside what is here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from longstride.contract import Limits, Runner, Source
+from longstride.contract.running import K, Kept
+from longstride.nn import programs
+from longstride.nn.cache import aligned
+from longstride.search.length_penalty import LengthPenalty
+from longstride.systems.interleaved.model import InterleavedModel
+from longstride.systems.interleaved.programs import extend
+from longstride.verification.arrivals import Arrivals
+from longstride.verification.reading import forbidden_ids
+
+SHORTEST_SOURCE = 16
+"""Where tables are kept, they are made for no less."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """How outputs are looked for and ranked."""
+
+    width: int
+    n_best: int
+    penalty: LengthPenalty
+    count_dropped: bool
+    """as the paper's authors do: what a step says after EOS is dropped, but scored"""
+    dedup: int
+
+
+class Table(ABC):
+    """`capacity` sentences of `search.width` rows each."""
+
+    def __init__(
+        self,
+        model: InterleavedModel,
+        runner: Runner,
+        search: Search,
+        capacity: int,
+        limits: Limits,
+        longest_source: int,
+        grows: bool = False,
+    ) -> None:
+        self.options = model.options
+        self.search = search
+        self.steady = runner.records
+        self._runner = runner
+        self._limits = limits
+        # The authors allow no EOS in the first step.
+        self._earliest = max(limits.min_length, self.options.step if search.count_dropped else 0)
+        self._remember = programs.remember(model.model)
+        self._extend = extend(model)
+        device = runner.device
+        self.room = int(limits.longest_outputs(torch.tensor(longest_source)))
+        self.columns = self.room + self.options.step  # the last step may begin where only EOS is left
+        self._memory = model.model.new_memory(capacity, longest_source)
+        # A cache that is copied with every step had better not be longer than it must.
+        self._cache = model.model.new_cache(capacity * search.width, 1 if grows and not self.steady else self.columns)
+        self._layout = model.layout(aligned(self.columns))
+        self._never = forbidden_ids(limits, device)
+        self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
+        self._arrivals = Arrivals(max(1, capacity // 4), longest_source, runner) if self.steady else None
+        self._entering: Callable[[], None] | None = None
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """All that a step or an entrance writes."""
+        return [*self._memory.buffers, *self._cache.buffers, self.ticket]
+
+    @property
+    @abstractmethod
+    def recordings(self) -> int:
+        """How many steps and entrances were recorded."""
+
+    @property
+    def nbytes(self) -> int:
+        """What the tensors take that stay."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+    def admit(self, source: Source, slots: list[int], tickets: list[int]) -> int:
+        """Encode new sentences and open a search for each; how many times the encoder was called."""
+        arrivals = self._arrivals
+        if arrivals is None:
+            # Together, in a rectangle of their own: nothing is recorded, and none of it is wasted.
+            arrivals = Arrivals(source.rows, source.longest, self._runner)
+            arrivals.send(source, slots, tickets)
+            self._enter(arrivals, source.rows)
+            return 1
+        for first in range(0, source.rows, arrivals.portion):
+            last = min(first + arrivals.portion, source.rows)
+            arrivals.send(source.slice(first, last), slots[first:last], tickets[first:last])
+            if last - first < arrivals.portion:
+                self._enter(arrivals, last - first)
+                continue
+            if self._entering is None:
+                enter = partial(self._enter, arrivals, arrivals.portion)
+                self._entering = self._runner.record("enter", enter, self.buffers)
+            self._entering()
+        return -(-source.rows // arrivals.portion)
+
+    def _enter(self, arrivals: Arrivals, count: int) -> None:
+        slots = arrivals.rows[:count]
+        self._memory.put(slots, self._runner.call(self._remember, arrivals.ids, arrivals.lengths).first(count))
+        self.ticket.index_copy_(0, slots, arrivals.tickets[:count])
+        self._open(slots, self._limits.longest_outputs(arrivals.lengths[:count]))
+
+    @abstractmethod
+    def _open(self, slots: Tensor, longest: Tensor) -> None:
+        """Begin anew in these slots, for outputs of at most `longest` words."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A table on loan from the runner."""
+
+    runner: Runner
+    family: Hashable
+    shape: tuple[int, int]
+
+    @staticmethod
+    def of(
+        model: InterleavedModel, runner: Runner, search: Search, capacity: int, limits: Limits, longest_source: int
+    ) -> Lease:
+        """For `capacity` sentences, or somewhat more where few shapes are better than fitting ones."""
+        widest = min(runner.room(longest_source, SHORTEST_SOURCE), model.model.options.longest)
+        shape = (runner.room(capacity), max(longest_source, widest))
+        return Lease(runner, ("interleaved", model.model, model.interleaving, search, limits), shape)
+
+    def borrow(self, make: Callable[[int, int], K]) -> K:
+        """A table of this kind; `make` is given its capacity and its longest source."""
+        return self.runner.borrow(self.family, self.shape, lambda: make(*self.shape))
+
+    def give_back(self, table: Kept) -> None:
+        """Whoever wants one like it next may have it."""
+        self.runner.give_back(self.family, self.shape, table)
