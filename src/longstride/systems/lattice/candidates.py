@@ -43,8 +43,8 @@ class CandidateSource(Protocol):
 def from_logits(logits: Tensor, k: int) -> Candidates:
     """The k best words by a model's logits [rows, columns, vocabulary], scored by their share of all symbols."""
     scores = logits.float().log_softmax(-1)
-    banned = torch.tensor(NOT_WORDS, device=logits.device)
-    scores = scores.index_fill(-1, banned, -torch.inf)
+    for symbol in NOT_WORDS:  # one by one: a list of them would have to be sent to the device each time
+        scores[..., symbol].fill_(-torch.inf)
     found = scores.topk(min(k, scores.shape[-1]), dim=-1)
     return filled(found.indices, found.values, k)
 

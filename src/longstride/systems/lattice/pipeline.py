@@ -6,7 +6,7 @@ know of lengths is settled on the host before, from the source lengths alone, so
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -97,6 +97,10 @@ class Pipeline:
         options: LatticeOptions,
         limits: Limits,
     ) -> None:
+        self.identity: tuple[Hashable, ...] = (model, source, regression, options, limits)
+        """what tells it from others: equal ones do the same"""
+        self.longest = model.options.longest
+        """positions there are"""
         self._model = model
         self._regression = regression
         self._runner = runner
@@ -112,12 +116,14 @@ class Pipeline:
         self._score = Program("score", partial(_scored, score, model, options.normalise))
         self._search = Program("search", partial(_searched, options))
 
+    def window(self, lengths: Tensor) -> Window:
+        """The lengths that outputs of sources [rows] may have; on the host, as they are."""
+        predicted = self._regression.predict(lengths)
+        return Window.around(predicted, self._options.length_window, self._limits, lengths, self.longest)
+
     def read(self, source: Source) -> Sentences:
         """Bring sentences to the device; their lengths and windows are settled before they leave the host."""
-        predicted = self._regression.predict(source.lengths)
-        window = Window.around(
-            predicted, self._options.length_window, self._limits, source.lengths, self._model.options.longest
-        )
+        window = self.window(source.lengths)
         widest, columns = int(source.lengths.max()), int(window.longest.max())
         packed = torch.stack([source.lengths, window.shortest, window.longest]).to(self._runner.device)
         return Sentences(
@@ -173,6 +179,12 @@ def emitted(lattice: Lattice, paths: Paths) -> tuple[Tensor, Tensor]:
     """What paths spell: ids [rows, n, columns], PAD after EOS, and lengths [rows, n], EOS counted."""
     ids = lattice.ids[:, None].expand(-1, paths.states.shape[1], -1, -1).gather(3, paths.states[..., None])[..., 0]
     return ids, (ids != PAD).sum(dim=-1)
+
+
+def packed(lattice: Lattice, paths: Paths) -> Tensor:
+    """[rows, n, 2 + columns] int64, for one copy: length (EOS counted), score (the bits of a float64), ids."""
+    ids, lengths = emitted(lattice, paths)
+    return torch.cat([lengths[..., None], paths.scores.double()[..., None].view(torch.int64), ids], dim=-1)
 
 
 def _scored(

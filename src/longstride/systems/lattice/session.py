@@ -1,4 +1,7 @@
-"""The table of lattice decoding: sentences are encoded when they are admitted and done when the table next advances."""
+"""The table of lattice decoding: sentences are encoded when they are admitted and done when the table next advances.
+
+Where a runner records, small groups are encoded and done in one recording when the table advances.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, PAD, Finished, Hypothesis, Limits, Runner, Session, Source, Step
+from longstride.contract import Finished, Hypothesis, Limits, Runner, Session, Source, Step
 from longstride.contract.slots import Slots
-from longstride.systems.lattice.pipeline import Pipeline, Sentences, emitted
+from longstride.systems.lattice.pipeline import Pipeline, Sentences, packed
+from longstride.systems.lattice.recorded import MOST_ROWS, decode_recorded
 from longstride.systems.lattice.scoring import Encoded
 
 
@@ -32,14 +36,18 @@ class LatticeSession(Session):
         self.capacity = capacity
         self.calls = 0
         self._pipeline = pipeline
-        self._device = device = runner.device
+        self._runner = runner
+        device = runner.device
         columns = int(limits.longest_outputs(torch.tensor(longest_source))) + 1
-        self._tokens = torch.full((capacity, n_best, columns), PAD, dtype=torch.int64, device=device)
-        self._lengths = torch.zeros(capacity, n_best, dtype=torch.int64, device=device)
-        self._scores = torch.full((capacity, n_best), -torch.inf, dtype=torch.float64, device=device)
+        # Length, score and ids of each slot's outputs, as `packed` has them: one tensor to write and to read back.
+        self._found = torch.zeros(capacity, n_best, 2 + columns, dtype=torch.int64, device=device)
         self._ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
+        self._active = torch.zeros(capacity, dtype=torch.bool, device=device)
+        self._none = torch.zeros(capacity, dtype=torch.int64, device=device)
+        self._columns = torch.arange(columns, device=device)
         self._slots = Slots(capacity)
         self._waiting: list[_Waiting] = []
+        self._few: list[tuple[list[int], Source]] = []
         self._done = [False] * capacity
 
     @property
@@ -49,22 +57,28 @@ class LatticeSession(Session):
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
-        """Encode new sentences together."""
+        """Encode new sentences together, or leave that to the recording."""
         slots, tickets = self._slots.take(source.rows)
-        sentences = self._pipeline.read(source)
-        self._waiting.append(_Waiting(slots, sentences, self._pipeline.encode(sentences)))
+        if self._runner.records and source.rows <= MOST_ROWS:
+            self._few.append((slots, source))
+        else:
+            sentences = self._pipeline.read(source)
+            self._waiting.append(_Waiting(slots, sentences, self._pipeline.encode(sentences)))
         self.calls += 1
-        self._ticket[torch.tensor(slots, device=self._device)] = torch.tensor(tickets, device=self._device)
+        self._write(self._ticket, slots, torch.tensor(tickets))
         return tickets
 
     @torch.inference_mode()
     def advance(self) -> Step:
         """Build, score and search the lattices of all sentences that wait."""
         calls = 0
-        active = [False] * self.capacity
+        active = torch.zeros(self.capacity, dtype=torch.bool)
+        for slots, source in self._few:
+            active[slots] = True
+            self._keep(slots, decode_recorded(self._pipeline, self._runner, source))
+            calls += 1
         for group in self._waiting:
-            for slot in group.slots:
-                active[slot] = self._done[slot] = True
+            active[group.slots] = True
             portion = self._pipeline.rows_at_once(group.sentences)
             for first in range(0, group.sentences.rows, portion):
                 last = first + portion
@@ -72,28 +86,33 @@ class LatticeSession(Session):
                     group.slots[first:last], group.sentences.slice(first, last), group.encoded.slice(first, last)
                 )
                 calls += 1
-        self._waiting = []
+        self._waiting, self._few = [], []
+        self._done = [one or other for one, other in zip(self._done, active.tolist(), strict=True)]
         self.calls += calls
-        return self._step(torch.tensor(active, device=self._device), calls)
+        self._runner.send(active, self._active)
+        written = (self._columns < self._found[:, 0, :1]) & self._active[:, None]
+        ids = self._found[:, 0, 2:]
+        columns = self._columns.expand_as(ids)
+        return Step(self._ticket, self._active, columns, ids, written, self._none, self._none, calls=calls)
 
     def _decode(self, slots: list[int], sentences: Sentences, encoded: Encoded) -> None:
         candidates = self._pipeline.candidates(sentences, encoded)
         lattice = self._pipeline.score(sentences, encoded, candidates)
-        paths = self._pipeline.search(lattice)
-        ids, lengths = emitted(lattice, paths)
-        rows = torch.tensor(slots, device=self._device)
-        self._tokens[rows] = torch.nn.functional.pad(ids, (0, self._tokens.shape[2] - ids.shape[2]), value=PAD)
-        self._lengths[rows] = lengths
-        self._scores[rows] = paths.scores.double()
+        self._keep(slots, packed(lattice, self._pipeline.search(lattice)))
 
-    def _step(self, active: Tensor, calls: int) -> Step:
-        """The best output of each slot, written whole."""
-        ids = self._tokens[:, 0]
-        columns = torch.arange(ids.shape[1], device=ids.device)
-        written = (columns < self._lengths[:, :1]) & active[:, None]
-        none = torch.zeros_like(self._ticket)
-        shown = torch.where(written, ids, EOS)
-        return Step(self._ticket, active, columns.expand_as(ids), shown, written, none, none, calls=calls)
+    def _keep(self, slots: list[int], found: Tensor) -> None:
+        """Outputs [rows, n, 2 + columns] into the table, whose width may differ; what lies past a length is void."""
+        width = min(found.shape[2], self._found.shape[2])
+        self._write(self._found[..., :width], slots, found[..., :width])
+
+    def _write(self, table: Tensor, slots: list[int], values: Tensor) -> None:
+        """Into these rows of a table; neighbours, which they nearly always are, without an index to send."""
+        first, last = slots[0], slots[-1] + 1
+        if slots == list(range(first, last)):
+            place = table[first:last]
+            place.copy_(values) if values.device == table.device else self._runner.send(values, place)
+        else:
+            table[torch.tensor(slots, device=table.device)] = values.to(table.device)
 
     @torch.inference_mode()
     def take_finished(self) -> list[Finished]:
@@ -101,14 +120,15 @@ class LatticeSession(Session):
         ready = self._slots.ready(self._done)
         if not ready:
             return []
-        index = torch.tensor(ready, device=self._device)
-        tokens, lengths = self._tokens[index].tolist(), self._lengths[index].tolist()
-        scores = self._scores[index].tolist()
+        found = self._runner.fetch(self._found)[0][ready]
+        lengths, scores = found[..., 0].tolist(), found[..., 1].contiguous().view(torch.float64).tolist()
+        tokens = found[..., 2 : 1 + int(found[..., 0].max())].tolist()
         taken = []
         for row, slot in enumerate(ready):
-            found = zip(tokens[row], lengths[row], scores[row], strict=True)
             hypotheses = [
-                Hypothesis(ids[: length - 1], score, score) for ids, length, score in found if score > -float("inf")
+                Hypothesis(ids[: length - 1], score, score)
+                for ids, length, score in zip(tokens[row], lengths[row], scores[row], strict=True)
+                if score > -float("inf")
             ]
             self._done[slot] = False
             taken.append(Finished(self._slots.release(slot), hypotheses))

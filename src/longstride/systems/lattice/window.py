@@ -99,7 +99,7 @@ def _edges(scores: Tensor, allowed: Tensor) -> Tensor:
     """[rows, n, K, K + 1] -> [rows, n, K + 2, K + 2]: from words by the model, from EOS and PAD to PAD alone."""
     from_words = _emitted(scores, allowed[:, :, None])
     edges = F.pad(from_words, (0, 0, 0, 2), value=FORBIDDEN)
-    edges[..., -2:, -1] = 0
+    edges[..., -2:, -1].zero_()
     return edges
 
 
@@ -107,6 +107,6 @@ def _triples(scores: Tensor, allowed: Tensor) -> Tensor:
     """[rows, n, K, K, K + 1] -> [rows, n, K + 2, K + 2, K + 2]; only EOS may follow a word and stand before PAD."""
     from_words = _emitted(scores, allowed[:, :, None, None])
     triples = F.pad(from_words, (0, 0, 0, 2, 0, 2), value=FORBIDDEN)
-    triples[..., :-2, -2, -1] = 0  # word, EOS, PAD
-    triples[..., -2:, -1, -1] = 0  # EOS or PAD, PAD, PAD
+    triples[..., :-2, -2, -1].zero_()  # word, EOS, PAD
+    triples[..., -2:, -1, -1].zero_()  # EOS or PAD, PAD, PAD
     return triples

@@ -1,0 +1,112 @@
+"""Recorded passes decode as eager ones do, whatever the lengths, and few shapes are recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longstride.contract import EOS, Decoded, Limits, Runner, Source
+from longstride.runtime.cuda_graph import CudaGraphRunner
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.lattice.counts import CountOptions
+from longstride.systems.lattice.decoder import LatticeDecoder, with_tables
+from longstride.systems.lattice.pipeline import LatticeOptions
+from longstride.systems.lattice.recorded import MOST_ROWS, RUNGS, rung
+from tests.lattice.models import tiny_scorer
+from tests.lattice.test_candidates import made
+from tests.lattice.test_counts import EXAMPLE, VOCABULARY
+from tests.models import random_source
+from tests.runtime.recording import TapeRecorder
+
+
+def _taped() -> tuple[CudaGraphRunner, TapeRecorder]:
+    def fail(message: str) -> None:
+        raise AssertionError(message)
+
+    recorder = TapeRecorder()
+    return CudaGraphRunner("cpu", "fp64", tell=fail, recorder=recorder), recorder
+
+
+def _decoder(runner: Runner, seed: int = 0, longest: int = 64, **options: Any) -> LatticeDecoder:
+    model = tiny_scorer(seed, vocabulary=VOCABULARY, longest=longest)
+    tables = made(EXAMPLE, CountOptions(reach=2))
+    return with_tables(model, tables, runner, LatticeOptions(**{"candidates": 3, **options}))
+
+
+def _same(found: Decoded, expected: Decoded) -> None:
+    assert found.tokens == expected.tokens
+    assert found.scores == pytest.approx(expected.scores, abs=1e-9)
+    assert [[one.tokens for one in row] for row in found.hypotheses] == [
+        [one.tokens for one in row] for row in expected.hypotheses
+    ]
+    assert found.traces == expected.traces
+    assert (found.calls, found.iterations) == (expected.calls, expected.iterations)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    batches=st.lists(st.tuples(st.integers(1, MOST_ROWS + 2), st.integers(1, 12)), min_size=1, max_size=3),
+    capacity=st.integers(1, 5),
+    options=st.sampled_from(
+        [
+            {},
+            {"n_best": 3},
+            {"order": 3, "n_best": 2},
+            {"search": "scan"},
+            {"construction": "model"},
+            {"construction": "shared", "normalise": "candidates"},
+        ]
+    ),
+    limits=st.sampled_from([Limits(), Limits(max_length=4), Limits(min_length=3, banned=(1, 7, 8, 9))]),
+)
+def test_recordings_decode_as_eager_passes_do(seed, batches, capacity, options, limits):
+    runner, recorder = _taped()
+    ours, theirs = _decoder(runner, seed, **options), _decoder(EagerRunner(precision="fp64"), seed, **options)
+    for number, (rows, longest) in enumerate(batches):
+        source = random_source(rows, longest, seed=seed + number)
+        for most in (capacity, rows):
+            _same(ours.decode(source, limits, most, trace=True), theirs.decode(source, limits, most, trace=True))
+    assert recorder.replayed
+
+
+def test_sentences_of_one_rung_share_a_recording():
+    runner, recorder = _taped()
+    ours = _decoder(runner)
+    for length in (17, 20, 24, 24, 18):
+        ours.decode(Source.of([[*([5, 6, 7] * 8)[: length - 1], EOS]]))
+    assert (recorder.recorded, recorder.replayed) == (1, 5)
+    ours.decode(Source.of([[5, 6, EOS]]))
+    assert recorder.recorded == 2
+
+
+def test_rungs():
+    assert [rung(length, 256) for length in (1, 8, 9, 49, 193, 256)] == [8, 8, 16, 64, 256, 256]
+    assert rung(30, 31) == 31  # no more than there are positions
+    assert rung(40, 31) == 40  # a longer one is the encoder's to refuse
+    assert list(RUNGS) == sorted(RUNGS)
+
+
+def test_a_source_as_long_as_there_are_positions():
+    """The rung above would be past the last position of encoder and head."""
+    source = Source.of([[5, 6] * 15 + [7, EOS], [6, EOS]])
+    found = _decoder(_taped()[0], longest=32).decode(source)
+    _same(found, _decoder(EagerRunner(precision="fp64"), longest=32).decode(source))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("options", [{}, {"search": "scan"}, {"order": 3}, {"construction": "model"}])
+def test_graphs_on_a_gpu(options):
+    source = random_source(5, 9, seed=1)
+    runner = CudaGraphRunner("cuda:0", "fp32")
+    model = runner.place(tiny_scorer(0, torch.float32, vocabulary=VOCABULARY))
+    tables = runner.place(made(EXAMPLE, CountOptions(reach=2)))
+    ours = with_tables(model, tables, runner, LatticeOptions(candidates=3, **options))
+    there = [ours.decode(source.slice(row, row + 1)).scores[0] for row in (0, 1, 2, 3, 4)]
+    assert there == pytest.approx(_decoder(EagerRunner(precision="fp64"), **options).decode(source).scores, rel=1e-3)
+    assert runner.statistics.recorded
