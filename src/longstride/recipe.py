@@ -22,7 +22,7 @@ from longstride.contract import EOS, RESERVED, InputError, Limits, OptionError, 
 from longstride.contract.options import as_dict, parse
 from longstride.contract.running import DTYPES
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
-from longstride.nn.backends import avoid_planned_attention
+from longstride.nn.backends import allow_own_attention, avoid_planned_attention
 from longstride.nn.initialisation import scale_by_depth
 from longstride.registry import DECODERS, OBJECTIVES, PARTS, Plan, find
 from longstride.runtime.eager import EagerRunner
@@ -95,6 +95,9 @@ class Recipe:
     init: Literal["plain", "depth-scaled"] = option(
         "plain", "How weights are drawn; depth-scaled makes them smaller from layer to layer."
     )
+    attention: Literal["library", "own"] = option(
+        "library", "Kernels in training on CUDA; own: ours, for sequences of up to 128 tokens, not yet proven on a GPU."
+    )
     store: Literal["fp32", "fp16"] = option("fp32", "Precision of the weights in the model folder.")
 
 
@@ -122,6 +125,7 @@ def run(
     """Train as the recipe says; interrupted or out of time, `resume` goes on from the newest checkpoint."""
     check(recipe)
     avoid_planned_attention()
+    allow_own_attention(recipe.attention == "own")
     team = join(torch.device(device))
     tell = (reporter or Silent()) if team.leads else Silent()
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -20,6 +21,13 @@ from longstride.nn.transformer import Transformer
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
+
+
+@pytest.fixture(autouse=True)
+def _switched_on() -> Iterator[None]:
+    backends.allow_own_attention(True)
+    yield
+    backends.allow_own_attention(False)
 
 
 @pytest.fixture
@@ -281,10 +289,7 @@ def test_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_switch() -> None:
     assert backends.own_attention_allowed()
     backends.allow_own_attention(False)
-    try:
-        assert not backends.own_attention_allowed()
-    finally:
-        backends.allow_own_attention(True)
+    assert not backends.own_attention_allowed()
 
 
 def test_shapes_are_known_without_a_device() -> None:

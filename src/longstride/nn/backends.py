@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-_own = True
+_own = False
 
 
 def avoid_planned_attention() -> None:
@@ -17,7 +17,7 @@ def avoid_planned_attention() -> None:
 
 
 def allow_own_attention(allowed: bool) -> None:
-    """Say whether training on CUDA may use our own kernels for short sequences, for this process (at first: yes)."""
+    """Say whether training on CUDA may use our own kernels for short sequences, for this process (at first: no)."""
     global _own
     _own = allowed
 
