@@ -66,6 +66,30 @@ def test_decoding_equals_enumeration(seed, order, window):
         assert [hypothesis.score for hypothesis in found] == pytest.approx([score for score, _ in expected])
 
 
+@settings(deadline=None, max_examples=6)
+@given(seed=st.integers(0, 1000), order=st.sampled_from([2, 3]), weight=st.sampled_from([0.5, 20.0]))
+def test_a_prior_on_lengths_ranks_by_both(seed, order, weight):
+    """Against enumeration again; the log-probability stays that of the words."""
+    model, regression = tiny_scorer(seed), LengthRegression(1.0, 0.4, 0.8)
+    source = random_source(2, 4, seed=seed)
+    options = LatticeOptions(candidates=2, length_window=1, order=order, n_best=3, length_prior=weight)
+    found = LatticeDecoder(model, FakeSource(), regression, EagerRunner("cpu", "fp64"), options).decode(source)
+    for row in range(2):
+        length = int(source.lengths[row])
+        ids = source.ids[row, :length].tolist()
+        predicted = int(regression.predict(torch.tensor(length)))
+        words = FakeSource().candidates(torch.tensor([ids]), torch.tensor([length]), 8, 2).ids[0].tolist()
+        lengths = range(max(2, predicted - 1), predicted + 2)
+        expected = [
+            (total - weight * ((len(tokens) - (length - 1 + 0.4 if length > 1 else 1.0)) / 0.8) ** 2 / 2, total, tokens)
+            for total, tokens in _slow(model, ids, words, lengths, order)
+        ]
+        expected.sort(key=lambda item: -item[0])
+        shown = [(one.score, one.log_probability) for one in found.hypotheses[row]]
+        assert [one.tokens for one in found.hypotheses[row]] == [tokens for _, _, tokens in expected[:3]]
+        assert shown == [pytest.approx((score, total)) for score, total, _ in expected[:3]]
+
+
 @settings(deadline=None, max_examples=10)
 @given(
     seed=st.integers(0, 1000),
@@ -143,7 +167,7 @@ def test_signature_and_options():
     assert decoder(tiny_scorer()).signature.startswith(
         "lattice|candidates:4|length_window:3|order:2|construction:tables"
     )
-    for bad in ({"candidates": 0}, {"length_window": -1}, {"n_best": 0}, {"order": 4}):
+    for bad in ({"candidates": 0}, {"length_window": -1}, {"n_best": 0}, {"order": 4}, {"length_prior": -1.0}):
         with pytest.raises(OptionError, match=next(iter(bad))):
             decoder(tiny_scorer(), **bad)
     for bad in ({"order": 3}, {"n_best": 2}):

@@ -58,7 +58,7 @@ def _same(found: Decoded, expected: Decoded) -> None:
             {"n_best": 3},
             {"order": 3, "n_best": 2},
             {"search": "scan"},
-            {"construction": "model"},
+            {"construction": "model", "length_prior": 0.5},
             {"construction": "shared", "normalise": "candidates"},
         ]
     ),

@@ -6,10 +6,10 @@ know of lengths is settled on the host before, from the source lengths alone, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.scan import scan
 from longstride.systems.lattice.scoring import Encoded, Normalise, Scores, encode, score_edges, score_triples, unigrams
 from longstride.systems.lattice.viterbi import Paths, viterbi, viterbi_triples
-from longstride.systems.lattice.window import Lattice, assemble, usable
+from longstride.systems.lattice.window import Lattice, assemble, usable, with_ends
 
 AT_ONCE = 1 << 28
 """Numbers that the widest tensor of a pass may hold; more sentences go in several passes."""
@@ -46,7 +46,13 @@ class LatticeOptions:
         "vocabulary", "Probabilities are shares of the whole vocabulary, or of the column's candidates alone."
     )
 
+    length_prior: float = option(
+        0.0, "Weight, in a path's score, of how likely its length is by the regression; 0 is the paper's plain sum."
+    )
+
     def __post_init__(self) -> None:
+        if self.length_prior < 0:
+            raise OptionError(f"length_prior expects 0 or more, found {self.length_prior}.")
         if self.candidates < 1:
             raise OptionError(f"candidates expects 1 or more, found {self.candidates}.")
         if self.length_window < 0:
@@ -97,7 +103,7 @@ class Pipeline:
         options: LatticeOptions,
         limits: Limits,
     ) -> None:
-        self.identity: tuple[Hashable, ...] = (model, source, regression, options, limits)
+        self.identity: tuple[Any, ...] = (model, source, regression, options, limits)
         """what tells it from others: equal ones do the same"""
         self.longest = model.options.longest
         """positions there are"""
@@ -155,7 +161,11 @@ class Pipeline:
     def score(self, sentences: Sentences, encoded: Encoded, candidates: Candidates) -> Lattice:
         """Stage 3: the edges."""
         lattice: Lattice = self._runner.call(self._score, encoded, candidates, sentences.window)
-        return lattice
+        if not self._options.length_prior:
+            return lattice
+        tried = torch.arange(1, sentences.columns + 1, device=sentences.lengths.device)
+        odds = self._regression.log_odds(sentences.lengths, tried.expand(sentences.rows, -1))
+        return with_ends(lattice, odds * self._options.length_prior)
 
     def search(self, lattice: Lattice) -> Paths:
         """Stage 4: the best paths."""
@@ -182,9 +192,14 @@ def emitted(lattice: Lattice, paths: Paths) -> tuple[Tensor, Tensor]:
 
 
 def packed(lattice: Lattice, paths: Paths) -> Tensor:
-    """[rows, n, 2 + columns] int64, for one copy: length (EOS counted), score (the bits of a float64), ids."""
+    """[rows, n, 3 + columns] int64, for one copy: length (EOS counted), score and log-probability (the bits of a
+    float64 each), ids."""
     ids, lengths = emitted(lattice, paths)
-    return torch.cat([lengths[..., None], paths.scores.double()[..., None].view(torch.int64), ids], dim=-1)
+    scores = log_probabilities = paths.scores.double()
+    if lattice.ends is not None:
+        log_probabilities = scores - lattice.ends.gather(1, lengths - 1)
+    numbers = torch.stack([scores, log_probabilities], dim=-1).view(torch.int64)
+    return torch.cat([lengths[..., None], numbers, ids], dim=-1)
 
 
 def _scored(

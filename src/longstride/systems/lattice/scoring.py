@@ -132,8 +132,8 @@ class _Streams:
 
     def split(self, flat: Tensor) -> list[Tensor]:
         """[rows, slots of all streams, ...] -> of each stream [rows, *shape, ...]"""
-        parts = flat.split([math.prod(shape) for shape in self.shapes], dim=1)
-        return [part.unflatten(1, shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        parts = torch.split(flat, [math.prod(shape) for shape in self.shapes], dim=1)
+        return [part.view(len(part), *shape, *part.shape[2:]) for part, shape in zip(parts, self.shapes, strict=True)]
 
 
 def _hidden(model: Scorer, encoded: Encoded, streams: _Streams) -> Tensor:
@@ -175,7 +175,7 @@ def _of_three(queries: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor])
     """Attention to three, all [..., heads, head]."""
     scores = torch.stack([(queries * key).sum(dim=-1, dtype=_wide(queries)) for key in keys], dim=-1)
     weights = (scores * queries.shape[-1] ** -0.5).softmax(dim=-1).to(queries.dtype)[..., None].unbind(dim=-2)
-    mixed = weights[0] * values[0]
+    mixed: Tensor = weights[0] * values[0]
     for weight, value in zip(weights[1:], values[1:], strict=True):
         mixed = mixed + weight * value
     return mixed

@@ -39,8 +39,8 @@ class LatticeSession(Session):
         self._runner = runner
         device = runner.device
         columns = int(limits.longest_outputs(torch.tensor(longest_source))) + 1
-        # Length, score and ids of each slot's outputs, as `packed` has them: one tensor to write and to read back.
-        self._found = torch.zeros(capacity, n_best, 2 + columns, dtype=torch.int64, device=device)
+        # Length, scores and ids of each slot's outputs, as `packed` has them: one tensor to write and to read back.
+        self._found = torch.zeros(capacity, n_best, 3 + columns, dtype=torch.int64, device=device)
         self._ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         self._active = torch.zeros(capacity, dtype=torch.bool, device=device)
         self._none = torch.zeros(capacity, dtype=torch.int64, device=device)
@@ -91,7 +91,7 @@ class LatticeSession(Session):
         self.calls += calls
         self._runner.send(active, self._active)
         written = (self._columns < self._found[:, 0, :1]) & self._active[:, None]
-        ids = self._found[:, 0, 2:]
+        ids = self._found[:, 0, 3:]
         columns = self._columns.expand_as(ids)
         return Step(self._ticket, self._active, columns, ids, written, self._none, self._none, calls=calls)
 
@@ -101,7 +101,7 @@ class LatticeSession(Session):
         self._keep(slots, packed(lattice, self._pipeline.search(lattice)))
 
     def _keep(self, slots: list[int], found: Tensor) -> None:
-        """Outputs [rows, n, 2 + columns] into the table, whose width may differ; what lies past a length is void."""
+        """Outputs [rows, n, 3 + columns] into the table, whose width may differ; what lies past a length is void."""
         width = min(found.shape[2], self._found.shape[2])
         self._write(self._found[..., :width], slots, found[..., :width])
 
@@ -121,13 +121,13 @@ class LatticeSession(Session):
         if not ready:
             return []
         found = self._runner.fetch(self._found)[0][ready]
-        lengths, scores = found[..., 0].tolist(), found[..., 1].contiguous().view(torch.float64).tolist()
-        tokens = found[..., 2 : 1 + int(found[..., 0].max())].tolist()
+        lengths, scores = found[..., 0].tolist(), found[..., 1:3].contiguous().view(torch.float64).tolist()
+        tokens = found[..., 3 : 2 + int(found[..., 0].max())].tolist()
         taken = []
         for row, slot in enumerate(ready):
             hypotheses = [
-                Hypothesis(ids[: length - 1], score, score)
-                for ids, length, score in zip(tokens[row], lengths[row], scores[row], strict=True)
+                Hypothesis(ids[: length - 1], score, log_probability)
+                for ids, length, (score, log_probability) in zip(tokens[row], lengths[row], scores[row], strict=True)
                 if score > -float("inf")
             ]
             self._done[slot] = False

@@ -12,7 +12,7 @@ What must not be is −∞, whatever the model says. Knows no model and no searc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -41,6 +41,8 @@ class Lattice:
     """[rows, columns - 2, states, states, states] from the two states before; None where one decides"""
     log_scores: Tensor
     """[rows, columns, K] what the candidates were chosen by"""
+    ends: Tensor | None = None
+    """[rows, columns] float64: what a path that ends in a column has in its score beside probabilities, if anything"""
 
     @property
     def rows(self) -> int:
@@ -80,6 +82,22 @@ def assemble(candidates: Candidates, scores: Scores, window: Window) -> Lattice:
         return Lattice(ids, first, _edges(scores.edges, allowed[:, 1:]), None, candidates.log_scores)
     triples = _triples(scores.triples, allowed[:, 2:])
     return Lattice(ids, first, _edges(scores.edges, allowed[:, 1:2]), triples, candidates.log_scores)
+
+
+def with_ends(lattice: Lattice, ends: Tensor) -> Lattice:
+    """The same with `ends` [rows, columns] added to every path that has EOS in a column."""
+    columns, k = lattice.columns, lattice.states - 2
+    on_end = torch.zeros(lattice.rows, columns, lattice.states, dtype=lattice.first.dtype, device=ends.device)
+    on_end[..., k] = ends.to(on_end.dtype)
+    between = lattice.edges.shape[1]
+    triples = None if lattice.triples is None else lattice.triples + on_end[:, 2:, None, None]
+    return replace(
+        lattice,
+        first=lattice.first + on_end[:, 0],
+        edges=lattice.edges + on_end[:, 1 : 1 + between, None],
+        triples=triples,
+        ends=ends,
+    )
 
 
 def _allowed(words: Tensor, window: Window) -> Tensor:
