@@ -33,8 +33,16 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-def tiny_interleaved(seed: int = 0, variant: dict[str, Any] | None = None, **changes: Any) -> InterleavedModel:
+def tiny_interleaved(
+    seed: int = 0, variant: dict[str, Any] | None = None, ending: float = 0.0, **changes: Any
+) -> InterleavedModel:
+    """`ending` is added to the logit of EOS everywhere: several slots of a step then want to end."""
     model = tiny_model(seed, **changes)
+    if ending:
+        with torch.no_grad():
+            model.decoder_layers()[-1].feed_forward_residual.norm.bias[0] += 2.0
+            model.output_weight[:, 0] = 0.0
+            model.output_weight[EOS, 0] = ending / 2.0
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         interleaving = Interleaving(InterleavingOptions(model.options.width, **(variant or {})))

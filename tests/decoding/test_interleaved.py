@@ -26,6 +26,7 @@ from tests.models import random_source
 RUNNER = EagerRunner(precision="fp64")
 ENDS = st.sampled_from(["any-direction", "paper"])
 SHARPNESS = st.sampled_from([0.5, 1.5, 3.0])
+ENDING = st.sampled_from([0.0, 1.0, 2.0])
 
 
 def decoder(model: InterleavedModel, **options: object) -> Interleaved:
@@ -109,12 +110,13 @@ def test_greedy_equals_the_slow_twin(seed, variant, end, limits, capacity, sharp
     capacity=st.integers(1, 3),
     width=st.integers(2, 4),
     sharpness=SHARPNESS,
+    ending=ENDING,
     penalty=PENALTIES,
     data=st.data(),
 )
-def test_beam_equals_the_slow_twin(seed, variant, limits, capacity, width, sharpness, penalty, data):
+def test_beam_equals_the_slow_twin(seed, variant, limits, capacity, width, sharpness, ending, penalty, data):
     n_best = data.draw(st.integers(1, width))
-    model = tiny_interleaved(seed, variant, sharpness=sharpness)
+    model = tiny_interleaved(seed, variant, ending, sharpness=sharpness)
     source = random_source(2, 5, seed=seed)
     options = {"width": width, "n_best": n_best, "length_penalty": penalty[0], "strength": penalty[1]}
     decoded = decoder(model, **options).decode(source, limits, capacity=capacity, trace=True)
@@ -133,11 +135,12 @@ def test_beam_equals_the_slow_twin(seed, variant, limits, capacity, width, sharp
     max_length=st.integers(1, 5),
     width=st.integers(2, 3),
     sharpness=SHARPNESS,
+    ending=ENDING,
     penalty=PENALTIES,
 )
-def test_the_papers_end_equals_its_slow_twin(seed, variant, max_length, width, sharpness, penalty):
+def test_the_papers_end_equals_its_slow_twin(seed, variant, max_length, width, sharpness, ending, penalty):
     limits = Limits(max_length=max_length, banned=(7,))
-    model = tiny_interleaved(seed, variant, sharpness=sharpness, vocabulary=8)
+    model = tiny_interleaved(seed, variant, ending, sharpness=sharpness, vocabulary=8)
     source = random_source(2, 4, vocabulary=8, seed=seed)
     options = {"end": "paper", "width": width, "n_best": width}
     decoded = decoder(model, **options, length_penalty=penalty[0], strength=penalty[1]).decode(source, limits)
