@@ -282,7 +282,9 @@ def test_misuse_is_told_in_one_sentence(
     monkeypatch.chdir(tmp_path)
     write_interleaved(tmp_path / "ends", h=2)
     write_interleaved(tmp_path / "one", h=2, autoregressive=True)
-    assert told in run("evaluate", "-m", model, "--device", "cpu", *arguments).error
+    ran = run("evaluate", "-m", model, "--device", "cpu", *arguments)
+    assert told in ran.error
+    assert "reading references" not in ran.err  # refused before any work is done
 
 
 def test_help_describes_the_format_of_contrastive_pairs(run: Run) -> None:

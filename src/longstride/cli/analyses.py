@@ -11,7 +11,7 @@ from longstride.contract import OptionError
 from longstride.tasks.by_length import LengthBin, score_by_length
 from longstride.tasks.exact_match import ExactMatch
 from longstride.tasks.likelihood import Likelihoods
-from longstride.tasks.mutual_information import MutualInformation, mutual_information
+from longstride.tasks.mutual_information import MutualInformation, check_base, mutual_information
 from longstride.tasks.over_translation import OverTranslation
 from longstride.tasks.score import Score
 from longstride.translator import Translator
@@ -45,12 +45,16 @@ class Analyses:
             )
         if self.base is None:
             return
+        found = []
         for model in (translator, self.base.translator):
-            if model.likelihood() is None:
+            likelihood = model.likelihood()
+            if likelihood is None:
                 raise OptionError(
                     f"--mutual-information expects models that can score references, found {model.folder.path}, which "
                     f"decodes by {', '.join(model.decoders)}."
                 )
+            found.append(likelihood.factorisation)
+        check_base(*found, self.base.name)
         if self.base.translator.target_tokenizer.sha256 != translator.target_tokenizer.sha256:
             raise OptionError(
                 f"--mutual-information expects one tokenizer: {self.base.name} has another than "

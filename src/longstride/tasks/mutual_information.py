@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from longstride.contract import InputError, OptionError
+from longstride.contract import Factorisation, InputError, OptionError
 from longstride.tasks.bootstrap import RESAMPLES, SEED, resample_counts
 from longstride.tasks.likelihood import Likelihoods
 from longstride.tasks.score import Score
@@ -49,6 +49,17 @@ class MutualInformation:
         return [Score("PMI", self.nats, f"pmi|nats|{how}"), Score("PMI (log10)", self.log10, f"pmi|log10|{how}")]
 
 
+def check_base(model: Factorisation, base: Factorisation, name: str) -> None:
+    """Refuse a base that says nothing of the model's words of one step, which can be known before any is scored."""
+    if base.together != 1:
+        raise OptionError(f"{name}: mutual information expects a base of one token per step, found {base.together}.")
+    if base.order != model.order:
+        raise OptionError(
+            f"{name}: mutual information expects a base that writes in the model's order, {model.order}, found "
+            f"{base.order}."
+        )
+
+
 def mutual_information(
     model: Likelihoods,
     base: Likelihoods,
@@ -58,14 +69,7 @@ def mutual_information(
     seed: int = SEED,
 ) -> MutualInformation:
     """Compare what two models make of the same references; `name` is the base's."""
-    found, needed = base.factorisation, model.factorisation
-    if found.together != 1:
-        raise OptionError(f"{name}: mutual information expects a base of one token per step, found {found.together}.")
-    if found.order != needed.order:
-        raise OptionError(
-            f"{name}: mutual information expects a base that writes in the model's order, {needed.order}, found "
-            f"{found.order}."
-        )
+    check_base(model.factorisation, base.factorisation, name)
     if not np.array_equal(model.tokens, base.tokens):
         raise InputError(f"{name}: mutual information expects the same references for both models, found others.")
     counts = resample_counts(len(model.totals), resamples, seed)  # [resamples, sentences]
@@ -78,8 +82,8 @@ def mutual_information(
         _perplexity(model),
         _perplexity(base),
         name,
-        needed.order,
-        needed.together,
+        model.factorisation.order,
+        model.factorisation.together,
         tokenizer_sha256[:12],
     )
 
