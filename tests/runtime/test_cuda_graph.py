@@ -149,6 +149,26 @@ def test_two_sessions_at_once_have_a_table_each():
     assert one.table is not other.table
 
 
+@pytest.mark.parametrize("kind", ["blockwise", "beam"])
+def test_an_iteration_is_compiled_as_one_graph(kind, monkeypatch):
+    """By a compiler that traces and compiles nothing: what it gets is all there is."""
+    torch.compiler.reset()
+    compiled, graphs = torch.compile, []
+
+    def tracing(function: Any, dynamic: bool) -> Any:
+        graphs.append([])
+        found = graphs[-1]
+        return compiled(function, dynamic=dynamic, backend=lambda module, inputs: found.append(1) or module.forward)
+
+    monkeypatch.setattr(torch, "compile", tracing)
+    heard: list[str] = []
+    runner = CudaGraphRunner("cpu", "fp64", compiled=True, tell=heard.append, recorder=TapeRecorder())
+    source, limits = random_source(2, 6, seed=5), Limits(max_length=12)
+    same(decoder_of(kind, runner, 5).decode(source, limits), decoder_of(kind, EAGER, 5).decode(source, limits), False)
+    assert heard == []
+    assert graphs == [[1], [1]]  # the encoder, the iteration
+
+
 class Unrecordable(TapeRecorder):
     def record(self, function: Any, state: Any) -> Any:
         raise RuntimeError("operation not permitted when stream is capturing\nand a long story")

@@ -136,12 +136,15 @@ class Runner(ABC):
 
     # --- for sessions whose work can be recorded ---------------------------------------------------------------------
 
-    def record(self, name: str, function: Callable[[], R], state: Sequence[Tensor]) -> Callable[[], R]:
+    def record(
+        self, name: str, function: Callable[[], R], state: Sequence[Tensor], alone: bool = False
+    ) -> Callable[[], R]:
         """A function that does again what this one does, perhaps from a recording.
 
         The function reads and writes tensors that stay where they are; those it writes are all in `state`. It never
         looks at a value on the host, and what it does depends on nothing but tensors. What it gives is tensors, which
-        the next call may write over.
+        the next call may write over. With `alone`, nobody runs any of it but through what is given here, so that it may
+        be compiled as a whole, whose results may differ in their last bits from those of its programs by themselves.
         """
         return function
 

@@ -148,10 +148,14 @@ class Cache:
 
     def causal(self, slots: Tensor, span: int) -> Tensor:
         """[rows, 1, width, span] what attention adds to scores where slots [rows, width] see none but earlier ones."""
-        if span not in self._sight:
-            every = torch.arange(self.longest, device=slots.device)
-            self._sight[span] = additive(every[:span] <= every[:, None], self.keys)
+        self.prepare(span)
         return F.embedding(slots, self._sight[span])[:, None]
+
+    def prepare(self, span: int) -> None:
+        """Work out beforehand what every slot sees of a span: whoever compiles or records wants it there already."""
+        if span not in self._sight:
+            every = torch.arange(self.longest, device=self.keys.device)
+            self._sight[span] = additive(every[:span] <= every[:, None], self.keys)
 
     def reorder(self, parents: Tensor, span: int) -> None:
         """Row r becomes what row parents[r] was; only the first `span` slots need to survive."""

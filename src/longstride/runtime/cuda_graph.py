@@ -97,6 +97,7 @@ class CudaGraphRunner(Runner):
         self.name = "cuda-compiled" if compiled else "cuda-graph"
         self.precision = precision
         self._compiled: dict[Hashable, Callable[..., Any]] | None = {} if compiled else None
+        self._as_a_whole = False  # while something is compiled that calls programs
         if compiled:
             _allow_many_shapes()
         self._tell = tell or _warn
@@ -122,9 +123,16 @@ class CudaGraphRunner(Runner):
                     part.fused = True
         return placed
 
-    @torch.inference_mode()
     def call(self, program: Program, *arguments: Any) -> Any:
         """Run it; within a recording, this is recorded."""
+        if self._as_a_whole:  # asked first: the compiler, which is at work then, stops at the next question
+            return program.function(*arguments)
+        if torch.is_inference_mode_enabled():
+            return self._call(program, arguments)
+        with torch.inference_mode():
+            return self._call(program, arguments)
+
+    def _call(self, program: Program, arguments: Sequence[Any]) -> Any:
         if self._compiled is None:
             return program.function(*arguments)
         key = program.identity
@@ -141,17 +149,14 @@ class CudaGraphRunner(Runner):
 
     # --- recordings --------------------------------------------------------------------------------------------------
 
-    def record(self, name: str, function: Callable[[], R], state: Sequence[Tensor]) -> Callable[[], R]:
+    def record(
+        self, name: str, function: Callable[[], R], state: Sequence[Tensor], alone: bool = False
+    ) -> Callable[[], R]:
         """Capture it now; where that cannot be done, say so and leave it as it is."""
         begun = time.perf_counter()
-        before = [tensor.clone() for tensor in state]
         try:
-            try:
-                self._recorder.warm_up(function)
-            finally:
-                for tensor, value in zip(state, before, strict=True):
-                    tensor.copy_(value)
-            found = self._recorder.record(function, state)
+            found = self._whole(name, function, state) if alone and self._compiled is not None else None
+            found = found or self._record(function, state)
         except Exception as error:
             self._say_once(name, f"carries out {name!r} without capturing it", error)
             return function
@@ -161,6 +166,26 @@ class CudaGraphRunner(Runner):
         self._recordings.add(recording)
         self._recorded += 1
         return recording
+
+    def _whole(self, name: str, function: Callable[[], Any], state: Sequence[Tensor]) -> Recorded | None:
+        """Recorded after being compiled as a whole, what lies between the programs included; None where it cannot."""
+        self._as_a_whole = True
+        try:
+            return self._record(torch.compile(function, dynamic=False), state)
+        except Exception as error:
+            self._say_once(name, f"compiles the programs of {name!r} one by one", error)
+            return None
+        finally:
+            self._as_a_whole = False
+
+    def _record(self, function: Callable[[], Any], state: Sequence[Tensor]) -> Recorded:
+        before = [tensor.clone() for tensor in state]
+        try:
+            self._recorder.warm_up(function)
+        finally:
+            for tensor, value in zip(state, before, strict=True):
+                tensor.copy_(value)
+        return self._recorder.record(function, state)
 
     def room(self, size: int, least: int = 1) -> int:
         """The next power of two."""

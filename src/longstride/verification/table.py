@@ -89,11 +89,14 @@ class Table:
         self.columns = longest + 1 + drafter.block  # EOS, and a draft that starts at the last position
         self.memory = model.new_memory(capacity, longest_source)
         self.cache = model.new_cache(capacity, self.columns)
+        self.cache.prepare(self.cache.longest)
         self.state = drafter.begin(capacity, longest_source, self.columns, device)
         self.forbidden = forbidden_ids(limits, device)
         self.outputs = Outputs(capacity, self.columns, device)
         self.longest = torch.zeros(capacity, dtype=torch.int64, device=device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
+        self.recorded = runner.records and drafter.buffers(self.state) is not None
+        """whether what is done here may come from a recording: then few shapes are better than fitting ones"""
         self._nothing = NoDraft().begin(capacity, longest_source, self.columns, device)
         self._steps = torch.arange(drafter.block + 1, device=device)
         self._arrivals = Arrivals(self.portion, longest_source, runner)
@@ -109,11 +112,6 @@ class Table:
             return None
         own = [*self.memory.buffers, *self.cache.buffers, *self.outputs.buffers, self.longest, self.ticket]
         return [*own, *of_drafter]
-
-    @property
-    def recorded(self) -> bool:
-        """Whether what is done here may come from a recording: then few shapes are better than fitting ones."""
-        return self.runner.records and self.buffers is not None
 
     @property
     def recordings(self) -> int:
@@ -134,7 +132,7 @@ class Table:
             self._enter(source.rows)
             return
         if self._entering is None:
-            self._entering = self._record("enter", partial(self._enter, self.portion))
+            self._entering = self._record("enter", partial(self._enter, self.portion), alone=False)
         self._entering()
 
     def _enter(self, count: int) -> None:
@@ -158,7 +156,8 @@ class Table:
         """One iteration for all live rows, with `block` drafted tokens; at most `window` came since the last draft."""
         key = (block, window)
         if key not in self._iterating:
-            self._iterating[key] = self._record(f"iterate {block}", partial(self._iterate, block, window))
+            iterate = partial(self._iterate, block, window)
+            self._iterating[key] = self._record(f"iterate {block}", iterate, alone=True)
         return self._iterating[key]()
 
     def _iterate(self, block: int, window: int) -> Iteration:
@@ -201,6 +200,6 @@ class Table:
             return verdict
         return verdict.scored(normalise(verdict.log_probability, logits, int(verdict.committed.max())))
 
-    def _record(self, name: str, function: Callable[[], R]) -> Callable[[], R]:
+    def _record(self, name: str, function: Callable[[], R], alone: bool) -> Callable[[], R]:
         buffers = self.buffers
-        return function if buffers is None else self.runner.record(name, function, buffers)
+        return function if buffers is None else self.runner.record(name, function, buffers, alone)

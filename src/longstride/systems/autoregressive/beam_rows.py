@@ -138,7 +138,10 @@ class BeamRows:
             return self._step(aligned(needed))
         span = min(self._caches[0].longest, self._runner.room(needed, SHORTEST_SPAN))
         if span not in self._stepping:
-            self._stepping[span] = self._runner.record(f"beam {span}", partial(self._step, span), self.buffers)
+            for cache in self._caches:
+                cache.prepare(span)
+            step = partial(self._step, span)
+            self._stepping[span] = self._runner.record(f"beam {span}", step, self.buffers, alone=True)
         return self._stepping[span]()
 
     def _step(self, span: int) -> Written:
