@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from longstride.contract import EOS, Decoded, Limits, Runner, Source
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
+from longstride.systems.lattice import pipeline
 from longstride.systems.lattice.counts import CountOptions
 from longstride.systems.lattice.decoder import LatticeDecoder, with_tables
 from longstride.systems.lattice.pipeline import LatticeOptions
@@ -82,6 +83,16 @@ def test_sentences_of_one_rung_share_a_recording():
     assert (recorder.recorded, recorder.replayed) == (1, 5)
     ours.decode(Source.of([[5, 6, EOS]]))
     assert recorder.recorded == 2
+
+
+def test_what_is_too_large_for_one_pass_is_not_recorded(monkeypatch):
+    monkeypatch.setattr(pipeline, "AT_ONCE", 1)
+    runner, recorder = _taped()
+    source = random_source(4, 6, seed=2)
+    _same(_decoder(runner).decode(source), _decoder(EagerRunner(precision="fp64")).decode(source))
+    assert recorder.recorded == 0
+    _decoder(runner).decode(source.slice(0, 1))
+    assert recorder.recorded == 1
 
 
 def test_rungs():

@@ -140,13 +140,13 @@ class Pipeline:
             columns,
         )
 
-    def rows_at_once(self, sentences: Sentences) -> int:
-        """How many of these sentences fit into one pass."""
+    def rows_at_once(self, width: int, columns: int) -> int:
+        """How many sentences of such sources and lattices fit into one pass."""
         o = self._options
         before = o.candidates if o.order == 2 else o.candidates**2
         widest = max(self._model.options.feed_forward, 3 * self._model.options.width, 2 * (o.candidates + 2))
-        looked_up = LOOKED_UP * sentences.ids.shape[1]
-        return max(1, AT_ONCE // (sentences.columns * max(before * widest, looked_up)))
+        looked_up = LOOKED_UP * width
+        return max(1, AT_ONCE // (columns * max(before * widest, looked_up)))
 
     def encode(self, sentences: Sentences) -> Encoded:
         """Stage 1: the encoder."""

@@ -72,16 +72,26 @@ class RecordedPass:
         return packed(lattice, pipeline.search(lattice))
 
 
+def records(pipeline: Pipeline, runner: Runner, source: Source) -> bool:
+    """Whether these sentences are few enough, and their lattices small enough, for one recording."""
+    rows, width, columns, _ = _shape(pipeline, runner, source)
+    return rows <= min(MOST_ROWS, pipeline.rows_at_once(width, columns))
+
+
 def decode_recorded(pipeline: Pipeline, runner: Runner, source: Source) -> Tensor:
     """A pass over sentences on the host, by a recording made for their shape now or before."""
-    window = pipeline.window(source.lengths)
-    width = rung(int(source.lengths.max()), pipeline.longest)
-    ordinary = pipeline.window(torch.tensor([width])).longest
-    columns = max(int(ordinary), int(window.longest.max()))
-    rows = runner.room(source.rows)
+    rows, width, columns, window = _shape(pipeline, runner, source)
     # How many rows is told by the family, so that each number of them may hold all lengths.
     family, shape = ("lattice", rows, *pipeline.identity), (width, columns)
     taken = runner.borrow(family, shape, lambda: RecordedPass(pipeline, runner, rows, width, columns))
     found = taken.decode(source, window)
     runner.give_back(family, shape, taken)
     return found
+
+
+def _shape(pipeline: Pipeline, runner: Runner, source: Source) -> tuple[int, int, int, Window]:
+    """Rows, width and columns of the recording for these sentences, and their windows."""
+    window = pipeline.window(source.lengths)
+    width = rung(int(source.lengths.max()), pipeline.longest)
+    ordinary = pipeline.window(torch.tensor([width])).longest
+    return runner.room(source.rows), width, max(int(ordinary), int(window.longest.max())), window

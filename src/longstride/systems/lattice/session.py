@@ -13,7 +13,7 @@ from torch import Tensor
 from longstride.contract import Finished, Hypothesis, Limits, Runner, Session, Source, Step
 from longstride.contract.slots import Slots
 from longstride.systems.lattice.pipeline import Pipeline, Sentences, packed
-from longstride.systems.lattice.recorded import MOST_ROWS, decode_recorded
+from longstride.systems.lattice.recorded import decode_recorded, records
 from longstride.systems.lattice.scoring import Encoded
 
 
@@ -59,7 +59,7 @@ class LatticeSession(Session):
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences together, or leave that to the recording."""
         slots, tickets = self._slots.take(source.rows)
-        if self._runner.records and source.rows <= MOST_ROWS:
+        if self._runner.records and records(self._pipeline, self._runner, source):
             self._few.append((slots, source))
         else:
             sentences = self._pipeline.read(source)
@@ -79,7 +79,7 @@ class LatticeSession(Session):
             calls += 1
         for group in self._waiting:
             active[group.slots] = True
-            portion = self._pipeline.rows_at_once(group.sentences)
+            portion = self._pipeline.rows_at_once(group.sentences.ids.shape[1], group.sentences.columns)
             for first in range(0, group.sentences.rows, portion):
                 last = first + portion
                 self._decode(
