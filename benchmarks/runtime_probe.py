@@ -1,11 +1,13 @@
 """How long a step takes on this GPU, eagerly and captured, and whether both give the same ids: a first look, not a
 benchmark. A random model of the base size; under a minute and a half on an H200.
 
-    python benchmarks/runtime_probe.py [--precision fp16] [--compiled] [--fused] [--layers 6] [--vocabulary 16000]
+    python benchmarks/runtime_probe.py [--precision fp16] [--fused] [--layers 6] [--vocabulary 16000]
+    python benchmarks/runtime_probe.py --compiled --batches 1 --widths 1,10 --decoders greedy,blockwise
 
 Prints, per batch and step width: milliseconds an iteration (draft slots filled with padding), eager and captured, the
 kernels it launches and how long capturing took; then the encoder's share, exactness of every verifying decoder against
-eager steps of the same shape and against greedy by its own steps, and what recording cost in all.
+eager steps of the same shape and against greedy by its own steps, where a sentence's time goes, and what recording cost
+in all. The floor of an iteration is the decoder's weights over the memory's bandwidth, and kernels times a microsecond.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from longstride.verification.twin import Idle, SameSteps
 
 WIDTHS = (1, 2, 8, 10, 25)
 BATCHES = (1, 32)
+DECODERS = ("greedy", "blockwise", "draft-verify", "copy-verify", "beam")
 SOURCE = 32
 """tokens of every source: a bucket, so that eager tables have the same shape as captured ones"""
 OUTPUT = 40
@@ -46,8 +49,11 @@ def main() -> None:
     """Probe and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--precision", default="fp16", choices=["fp64", "fp32", "fp16", "bf16"])
-    parser.add_argument("--compiled", action="store_true", help="compile before capturing too (minutes)")
+    parser.add_argument("--compiled", action="store_true", help="compile too: a minute or so a shape, so ask for few")
     parser.add_argument("--fused", action="store_true", help="with kernels of our own; eager steps have them too")
+    parser.add_argument("--widths", default=",".join(map(str, WIDTHS)), help="slots of a step")
+    parser.add_argument("--batches", default=",".join(map(str, BATCHES)), help="rows of a step")
+    parser.add_argument("--decoders", default=",".join(DECODERS))
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--vocabulary", type=int, default=16000)
@@ -68,11 +74,11 @@ def main() -> None:
         runners[1].place(part)  # all read the same weights
     print("\nAn iteration of the verification loop:")
     print("batch width kernels " + " ".join(f"{runner.name:>13} ms" for runner in runners) + "   captured in s")
-    for batch in BATCHES:
-        for width in WIDTHS:
-            probe_step(parts["model"], runners, batch, width)
+    for batch in options.batches.split(","):
+        for width in options.widths.split(","):
+            probe_step(parts["model"], runners, int(batch), int(width))
     print("\nExactness and whole sentences:", flush=True)
-    for name in ("greedy", "blockwise", "draft-verify", "copy-verify", "beam"):
+    for name in options.decoders.split(","):
         probe_decoder(name, parts, runners, options.vocabulary)
     for runner in runners:
         if isinstance(runner, CudaGraphRunner):
@@ -169,6 +175,27 @@ def probe_decoder(name: str, parts: dict[str, Any], runners: list[Runner], vocab
                 twin = [SameSteps(decoder).decode(source, limits).tokens for source in sources]
                 line += f", {differing(found, twin)} from greedy by its own steps"
             print(line, flush=True)
+            if rows == 1 and name != "beam" and runner is not runners[0]:
+                print(f"{'':13} {shares(decoder, sources, limits, each)}", flush=True)
+
+
+@torch.inference_mode()
+def shares(decoder: Decoder, sources: list[Source], limits: Limits, each: float) -> str:
+    """Where a sentence's time goes on average: the encoder's graph, the iterations' graphs, the host between them."""
+    iterations = sum(decoder.decode(source, limits).iterations for source in sources) / len(sources)
+    session = decoder.start(1, limits, SOURCE)
+    assert isinstance(session, VerificationSession)
+    session.admit(sources[0])
+    table = session.table
+    entering = table._entering
+    assert entering is not None
+    enter = milliseconds(entering)
+    iteration = milliseconds(partial(table.iterate, table.drafter.block, table.drafter.block + 1))
+    host = each - enter - iterations * iteration
+    return (
+        f"encode {enter:.3f} ms, {iterations:.1f} iterations of {iteration:.3f} ms, "
+        f"{host:.2f} ms beside them ({1000 * host / iterations:.0f} µs an iteration)"
+    )
 
 
 def differing(ours: list[list[list[int]]], theirs: list[list[list[int]]]) -> int:
