@@ -9,7 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.search.multiword import fold
+from longstride.search.beam import DEAD
+from longstride.search.length_penalty import LengthPenalty
+from longstride.search.multiword import MultiWordTable, SlotScores, advance, fold
 from longstride.search.repeats import without_repeats
 
 
@@ -44,6 +46,30 @@ def test_the_pruned_fold_equals_the_exhaustive_search(seed, step, width, vocabul
         expected = every[:width]
         assert live[row].tolist() == pytest.approx([score for score, _ in expected])
         assert chosen[row].tolist() == [tokens for _, tokens in expected]
+
+
+@pytest.mark.parametrize("count_dropped", [False, True])
+def test_search_goes_on_while_a_longer_output_may_win(count_dropped):
+    """Ending at once is cheap, the second step dear, all after it free: per token, the longest output is the best."""
+    table = MultiWordTable.empty(1, 2, 17, torch.device("cpu"))
+    table.open(torch.tensor([0]), torch.tensor([15]))
+    penalty = LengthPenalty("average", 1.0)
+    for number in range(8):
+        word = (-0.1, -2.0)[number] if number < 2 else 0.0
+        words = torch.tensor([word, -90.0], dtype=torch.float64).expand(1, 2, 2, 2)
+        end = torch.full((1, 2, 2), -90.0, dtype=torch.float64)
+        if number == 0:
+            end[..., 0] = -0.7
+        if number == 7:
+            end[..., 1] = 0.0
+        slots = SlotScores(torch.tensor([5, 6]).expand(1, 2, 2, 2), words, end)
+        assert not table.done
+        advance(table, slots, penalty, 1, 0, count_dropped)
+        assert (table.live > DEAD).sum() + (table.finished > DEAD).sum() <= 2  # places are shared
+    assert table.done
+    best = table.scores(penalty).argmax()
+    assert table.finished_length[0, best] == 15
+    assert table.scores(penalty).max() == pytest.approx(-4.2 / 16)
 
 
 def slowly(tokens: list[int], longest: int) -> list[int]:

@@ -54,7 +54,7 @@ class Analyses:
                     f"decodes by {', '.join(model.decoders)}."
                 )
             found.append(likelihood.factorisation)
-        check_base(*found, self.base.name)
+        check_base(found[0], found[1], self.base.name)
         if self.base.translator.target_tokenizer.sha256 != translator.target_tokenizer.sha256:
             raise OptionError(
                 f"--mutual-information expects one tokenizer: {self.base.name} has another than "
