@@ -48,7 +48,6 @@ def viterbi(first: Tensor, edges: Tensor, n: int = 1) -> Paths:
 def _best_path(first: Tensor, edges: Tensor) -> Paths:
     """The same for a single path in few operations: a sum and a maximum per column, then back in O(log columns).
 
-
     On a device, operations as small as these cost their number.
     """
     best = first
