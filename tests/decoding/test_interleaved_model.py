@@ -41,7 +41,8 @@ def test_a_word_changes_only_what_comes_in_later_steps(seed, variant, length, da
     found, changed = logits(model, words), logits(model, other)
     later = (slot // step + 1) * step
     assert torch.equal(found[:, :later], changed[:, :later])
-    if later < length and not model.options.independent and model.options.mask == "relaxed":
+    # The word is read `step` slots later, where there is such a slot.
+    if slot + step < length and not model.options.independent and model.options.mask == "relaxed":
         assert not torch.equal(found[:, later:], changed[:, later:])
 
 
@@ -116,6 +117,15 @@ def test_start_vectors_and_direction_embeddings_are_read():
         before = logits(model, words)
         dict(model.interleaving.named_parameters())[name].mul_(2)
         assert not torch.equal(before, logits(model, words))
+
+
+@pytest.mark.parametrize("c", [1, 2])
+def test_slots_of_several_directions_have_an_index_and_a_direction(c):
+    model = tiny_interleaved(1, {"h": 4, "c": c})
+    assert model.interleaving.directions is not None
+    for slot, found in enumerate(model.places(torch.arange(11))):
+        index = model.model.target_positions(torch.tensor(slot // 4))
+        assert torch.equal(found, index + model.interleaving.directions.weight[slot % 4])
 
 
 def test_a_step_past_the_last_position_is_clamped():
