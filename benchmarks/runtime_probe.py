@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--precision", default="fp16", choices=["fp64", "fp32", "fp16", "bf16"])
     parser.add_argument("--compiled", action="store_true", help="compile too: a minute or so a shape, so ask for few")
     parser.add_argument("--fused", action="store_true", help="with kernels of our own; eager steps have them too")
+    parser.add_argument("--least-step", type=int, default=1, help="slots that a step of one row has at least")
     parser.add_argument("--widths", default=",".join(map(str, WIDTHS)), help="slots of a step")
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)), help="rows of a step")
     parser.add_argument("--decoders", default=",".join(DECODERS))
@@ -66,7 +67,7 @@ def main() -> None:
     parts = random_parts(options.width, options.layers, options.vocabulary)
     runners: list[Runner] = [
         EagerRunner(device, options.precision),
-        CudaGraphRunner(device, options.precision, fused=options.fused, tell=print),
+        CudaGraphRunner(device, options.precision, fused=options.fused, least_step=options.least_step, tell=print),
     ]
     if options.compiled:
         runners.append(CudaGraphRunner(device, options.precision, compiled=True, tell=print))

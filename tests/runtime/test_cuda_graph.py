@@ -108,6 +108,15 @@ def test_blocks_of_changing_size_give_the_same_output(kind, seed, rows):
     )
 
 
+@pytest.mark.parametrize("kind", ["greedy", "blockwise"])
+def test_steps_may_be_wider_than_they_need_to_be(kind):
+    runner = CudaGraphRunner("cpu", "fp64", least_step=2, recorder=TapeRecorder())
+    ours, theirs = decoder_of(kind, runner, 6, adaptive=True), decoder_of(kind, EAGER, 6)
+    for seed in range(4):
+        source = random_source(1, 6, seed=seed)
+        same(ours.decode(source, Limits(max_length=9)), theirs.decode(source, Limits(max_length=9)), traces=False)
+
+
 @settings(max_examples=5, deadline=None)
 @given(kind=st.sampled_from(KINDS), seed=st.integers(0, 10_000))
 def test_greedy_by_the_same_steps_is_recorded_too(kind, seed):

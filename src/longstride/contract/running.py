@@ -112,6 +112,8 @@ class Runner(ABC):
     precision: Precision
     records = False
     """Whether :meth:`record` records"""
+    least_step = 1
+    """Slots that a step of one row should have at least: some kernels are slower for one than for two"""
 
     @property
     def dtype(self) -> torch.dtype:

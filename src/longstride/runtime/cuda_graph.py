@@ -75,7 +75,8 @@ class CudaGraphRunner(Runner):
     """Carries programs out by CUDA graphs; `compiled`, after PyTorch's compiler has fused what it can of them.
 
     Compiling makes steps faster and takes long, for every new shape. `fused` takes kernels of our own where there are
-    some, once they have been seen to give what PyTorch's give. `recorder` is for tests.
+    some, once they have been seen to give what PyTorch's give. `least_step` widens steps of one row: products of one
+    vector take other, sometimes slower kernels. `recorder` is for tests.
     """
 
     records = True
@@ -86,6 +87,7 @@ class CudaGraphRunner(Runner):
         precision: Precision = "fp16",
         compiled: bool = False,
         fused: bool = False,
+        least_step: int = 1,
         tell: Tell | None = None,
         recorder: Recorder | None = None,
     ) -> None:
@@ -102,6 +104,7 @@ class CudaGraphRunner(Runner):
             _allow_many_shapes()
         self._tell = tell or _warn
         self._told: set[str] = set()
+        self.least_step = least_step
         self._recorder = recorder or CudaRecorder(self.device)
         self._recordings: weakref.WeakSet[Recording[Any]] = weakref.WeakSet()
         self._recorded = 0

@@ -86,7 +86,10 @@ class Table:
 
         device = runner.device
         longest = int(limits.longest_outputs(torch.tensor(longest_source)))
-        self.columns = longest + 1 + drafter.block  # EOS, and a draft that starts at the last position
+        # Where the drafter may be left out, and in greedy search, a step has one slot.
+        self._least_step = runner.least_step if capacity == 1 else 1
+        # EOS, and a draft that starts at the last position
+        self.columns = longest + max(1 + drafter.block, self._least_step)
         self.memory = model.new_memory(capacity, longest_source)
         self.cache = model.new_cache(capacity, self.columns)
         self.cache.prepare(self.cache.longest)
@@ -170,7 +173,10 @@ class Table:
             proposal = self._nothing
         last = outputs.newest[:, None]
         ids = torch.cat([last, proposal.ids], dim=1) if block else last
-        logits, hidden = self.runner.call(self.verify, ids, before, self.cache, self.memory)
+        # What is read beside the step's own slots lands beyond the row's length, where nobody looks.
+        read_along = ids if block + 1 >= self._least_step else last.expand(-1, self._least_step)
+        logits, hidden = self.runner.call(self.verify, read_along, before, self.cache, self.memory)
+        logits, hidden = logits[:, : block + 1], hidden[:, : block + 1]
 
         steps = self._steps[: block + 1]
         positions = before[:, None] + steps if block else before[:, None]
