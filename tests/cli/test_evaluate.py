@@ -14,7 +14,7 @@ from longstride.bench.records import Exactness, Quality, read_records
 from longstride.cli import evaluation_output
 from longstride.tasks.toys import generate
 from longstride.tasks.translation import score_translations
-from longstride.verification import session
+from longstride.verification import acceptance, table
 from tests.cli.conftest import Run
 from tests.decoding.test_draft_verify import write_drafted
 from tests.folders import LONGEST, write_folder
@@ -288,12 +288,11 @@ def test_exactness_is_measured_and_recorded(run: Run, model: Path, pairs: tuple[
 def test_a_broken_promise_fails_once_it_is_recorded(
     run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = session.accept
-
     def careless(rule: Any, min_block: int, proposal: Any, reading: Any) -> Any:
-        return (right(rule, min_block, proposal, reading) + 1).minimum(proposal.count)
+        accepted = acceptance.accept(rule, min_block, proposal, reading)
+        return acceptance.commit(proposal, reading, (accepted + 1).minimum(proposal.count))
 
-    monkeypatch.setattr(session, "accept", careless)
+    monkeypatch.setattr(table, "judge", careless)
     file = tmp_path / "records.jsonl"
     ran = run(*command(model, pairs), "--decoder", "copy-verify", "--record", file, "--exactness")
     assert ran.code == 1

@@ -39,6 +39,8 @@ def test_the_version_is_the_installed_one() -> None:
 
 @pytest.mark.parametrize("name", every_module())
 def test_what_a_module_exports_is_there(name: str) -> None:
+    if name.endswith("_kernels"):
+        pytest.importorskip("triton")  # what has a GPU imports these, and nothing else does
     loaded = importlib.import_module(name)
     exported = getattr(loaded, "__all__", [])
     assert [one for one in exported if not hasattr(loaded, one)] == []
