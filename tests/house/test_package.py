@@ -8,6 +8,8 @@ import importlib.metadata
 import importlib.resources
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,3 +92,11 @@ def test_importing_has_no_side_effects_on_torch() -> None:
 
     assert torch.get_default_dtype() == torch.float32
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_importing_the_package_stays_light() -> None:
+    """What compiles, exports or plots is imported where it is used: a command would start seconds later."""
+    heavy = ("torch._dynamo", "torch._inductor", "onnxruntime", "onnx", "ctranslate2", "transformers", "matplotlib")
+    code = f"import sys, longstride.cli.main; print([name for name in {heavy!r} if name in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

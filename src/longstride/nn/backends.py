@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import torch
 
 _own = False
+_possible = False
 
 
 def avoid_planned_attention() -> None:
@@ -18,10 +21,22 @@ def avoid_planned_attention() -> None:
 
 def allow_own_attention(allowed: bool) -> None:
     """Say whether training on CUDA may use our own kernels for short sequences, for this process (at first: no)."""
-    global _own
+    global _own, _possible
     _own = allowed
+    _possible = allowed and _has_what_own_attention_needs()
 
 
 def own_attention_allowed() -> bool:
     """What `allow_own_attention` said last."""
     return _own
+
+
+def own_attention_possible() -> bool:
+    """Whether they were allowed where Triton and a device that they are written for were found."""
+    return _possible
+
+
+def _has_what_own_attention_needs() -> bool:
+    if find_spec("triton") is None or torch.version.cuda is None or not torch.cuda.is_available():
+        return False
+    return torch.cuda.get_device_capability() >= (8, 0)

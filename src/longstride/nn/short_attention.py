@@ -7,8 +7,6 @@ PyTorch's own generator, so that a restored generator gives the same run again.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 from torch import Tensor
 
@@ -18,13 +16,11 @@ LONGEST = 128
 """Queries and keys that one tile holds at most."""
 _HEADS = (32, 64)
 _DTYPES = (torch.bfloat16, torch.float16)
-_HAS_TRITON = find_spec("triton") is not None
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator,unused-ignore]
 def _capable() -> bool:
-    """Whether the current device has what the kernels are written for."""
-    return _HAS_TRITON and torch.version.cuda is not None and torch.cuda.get_device_capability() >= (8, 0)
+    """Whether the device has what the kernels are written for: looked up once, because compilers read this too."""
+    return backends.own_attention_possible()
 
 
 def serves(projected: Tensor, head: int, queries: int, keys: int, mask: Tensor | None) -> bool:
@@ -38,8 +34,7 @@ def serves(projected: Tensor, head: int, queries: int, keys: int, mask: Tensor |
         return False
     if mask is not None and not _readable(mask, projected.shape[0], queries, keys):
         return False
-    capable: bool = _capable()
-    return capable
+    return _capable()
 
 
 def _readable(mask: Tensor, rows: int, queries: int, keys: int) -> bool:
