@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import longstride
 from longstride.contract import Decoded, OptionError, Source
+from longstride.runtime.choosing import check_device, make_runner
 from longstride.tasks.toys import SYMBOLS
 from longstride.text.tokenizer import WordsTokenizer
-from longstride.translator import Translator, check_device, make_runner
+from longstride.translator import Translator
 from tests.folders import LONGEST, edit_config, words, write_folder
 
 LINE = st.lists(st.sampled_from([*SYMBOLS, "unknown"]), max_size=8).map(" ".join)

@@ -13,7 +13,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, overload
 
-import torch
 from torch import nn
 
 from longstride.contract import (
@@ -33,11 +32,10 @@ from longstride.contract import (
 from longstride.contract.options import parse
 from longstride.model_folder import CONFIG, DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, PARTS, find
-from longstride.runtime.eager import EagerRunner
+from longstride.runtime.choosing import make_runner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 
 BUNDLED = "bundled"
-RUNTIMES = ("eager", "onnx", "cuda-graph", "cuda-compiled")
 LIMIT_NAMES = tuple(field.name for field in fields(Limits))
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
@@ -76,70 +74,6 @@ def load(
     path = Path(str(resources.files("longstride") / "bundled")) if str(model) == BUNDLED else Path(model)
     other = ModelFolder(drafter) if drafter is not None else None
     return Translator(ModelFolder(path), make_runner(device, precision, runtime, threads, tell), other)
-
-
-def make_runner(
-    device: str = "auto",
-    precision: Precision = "fp32",
-    runtime: str = "eager",
-    threads: int | None = None,
-    tell: Callable[[str], None] | None = None,
-) -> Runner:
-    """A runner by name; `auto` takes a CUDA device where there is one and the runtime can use it."""
-    if runtime not in RUNTIMES:
-        raise OptionError(f"There is no runtime {runtime!r} in this version; there are {', '.join(RUNTIMES)}.")
-    if precision not in ("fp64", "fp32", "fp16", "bf16", "int8"):
-        raise OptionError(f"precision expects fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
-    if runtime == "onnx":
-        return _onnx_runner(device, precision, threads, tell or _warn)
-    if precision == "int8":
-        raise OptionError(f"precision int8 expects the runtime onnx, found {runtime}.")
-    if runtime != "eager":
-        return _cuda_runner(device, precision, runtime, tell or _warn)
-    return EagerRunner(check_device(device), precision)
-
-
-def _onnx_runner(device: str, precision: Precision, threads: int | None, tell: Callable[[str], None]) -> Runner:
-    if device != "auto" and check_device(device).type != "cpu":
-        raise OptionError(f"The runtime onnx expects the device cpu, found {device!r}.")
-    try:
-        from longstride.runtime.onnx_runner import OnnxRunner
-    except ImportError as error:
-        if precision not in ("fp32", "int8"):
-            raise OptionError(f"precision expects fp32 or int8 with the runtime onnx, found {precision!r}.") from None
-        tell(
-            "The runtime onnx expects the packages onnxruntime and onnx (pip install 'longstride[onnx]'), found no "
-            f"{error.name}: the model runs eagerly in fp32."
-        )
-        return EagerRunner("cpu", "fp32")
-    return OnnxRunner(precision, threads, tell)
-
-
-def _cuda_runner(device: str, precision: Precision, runtime: str, tell: Callable[[str], None]) -> Runner:
-    where = check_device(device)
-    if where.type != "cuda":
-        tell(f"The runtime {runtime} expects a CUDA device, found {where}: the model runs eagerly in {precision}.")
-        return EagerRunner(where, precision)
-    from longstride.runtime.cuda_graph import CudaGraphRunner
-
-    return CudaGraphRunner(where, precision, compiled=runtime == "cuda-compiled", tell=tell)
-
-
-def check_device(name: str) -> torch.device:
-    """A device that is there; `auto` is a CUDA device where there is one, else the processor."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda") or (device.type == "cpu" and device.index):
-        raise OptionError(f"device expects auto, cpu or cuda (cuda:1, ...), found {name!r}.")
-    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device.type == "cuda" and (device.index or 0) >= there:
-        raise OptionError(f"device {name} was asked for, but PyTorch finds {there or 'no'} CUDA devices here.")
-    # Named with its number: "cuda" alone means whichever is current, and compares unequal to a tensor's device.
-    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
 
 
 class Translator:
@@ -402,4 +336,4 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=3)
 
 
-__all__ = ["BUNDLED", "Translation", "Translator", "check_device", "load", "make_runner", "split_options"]
+__all__ = ["BUNDLED", "Translation", "Translator", "load", "split_options"]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import Decoder, Limits, OptionError, Runner, Source
+from longstride.runtime.choosing import make_runner
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.cuda_graph_tables import Tables
 from longstride.runtime.eager import EagerRunner
@@ -19,7 +20,6 @@ from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
-from longstride.translator import make_runner
 from longstride.verification.acceptance import Rule
 from longstride.verification.twin import SameSteps
 from tests.decoding.drafters import tiny_drafter

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from longstride.contract import OptionError, Program
 from longstride.nn import programs
-from longstride.translator import make_runner
+from longstride.runtime.choosing import make_runner
 from tests.models import random_source, tiny_model
 
 pytest.importorskip("onnxruntime")

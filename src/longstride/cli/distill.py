@@ -22,9 +22,9 @@ from longstride.distillation.distill import Progress
 from longstride.distillation.distill import distill as run
 from longstride.distillation.options import DistillOptions
 from longstride.distillation.teacher import Teacher
+from longstride.runtime.choosing import check_device
 from longstride.text.corpus import read_lines
 from longstride.text.files import file_sha256
-from longstride.translator import check_device
 
 
 def distill(

@@ -22,6 +22,7 @@ from longstride.contract import ModelFolderError, OptionError, Runner
 from longstride.contract.options import parse
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.recipe import resolve
+from longstride.runtime.choosing import check_device
 from longstride.systems.lattice.build import BuildOptions, Built, Text
 from longstride.systems.lattice.build import build as build_tables
 from longstride.systems.lattice.candidates import CandidateSource
@@ -34,7 +35,7 @@ from longstride.systems.non_autoregressive.filling import place_scores
 from longstride.text.binarized import binarize
 from longstride.text.filtering import LengthFilter
 from longstride.text.tokenizer import Tokenizer, load_tokenizer
-from longstride.translator import Translator, check_device
+from longstride.translator import Translator
 
 TABLES = "tables"
 """The name and the kind of the part."""

@@ -22,12 +22,12 @@ from longstride.model_folder import ModelFolder
 from longstride.recipe import Outcome, Recipe, check
 from longstride.recipe import run as run_recipe
 from longstride.registry import OBJECTIVES
+from longstride.runtime.choosing import check_device
 from longstride.tasks.score import Score
 from longstride.tasks.translation import Bleu
 from longstride.text.files import written_whole
 from longstride.training.checkpoints import latest
 from longstride.training.metrics import Record, TrainingRecord
-from longstride.translator import check_device
 
 
 def train(

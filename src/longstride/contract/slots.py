@@ -41,6 +41,11 @@ class Slots:
         self.held[slot] = None
         return ticket
 
+    def thinned(self) -> list[int]:
+        """The slots in use once they are half of all or fewer, for a table that can drop the others; else none."""
+        used = [slot for slot, ticket in enumerate(self.held) if ticket is not None]
+        return used if len(used) * 2 <= len(self.held) else []
+
     def keep(self, slots: Sequence[int]) -> None:
         """Drop all slots but these."""
         self.held = [self.held[slot] for slot in slots]

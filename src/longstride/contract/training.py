@@ -36,6 +36,13 @@ class Prepared:
     source_padded: bool = True
     """False where all sources are equally long: attention then needs no padding mask, which is faster"""
 
+    @staticmethod
+    def of(batch: Batch, tensors: dict[str, Tensor]) -> Prepared:
+        """A batch whose target tokens all carry loss: its sources, and what the objective makes of its targets."""
+        sources = {"source": batch.source, "source_lengths": batch.source_lengths}
+        padded = bool((batch.source_lengths != batch.source.shape[1]).any())
+        return Prepared({**sources, **tensors}, int(batch.target_lengths.sum()), padded)
+
     def to(self, device: torch.device) -> Prepared:
         """The same on another device, copied asynchronously where the memory is pinned."""
         moved = {name: tensor.to(device, non_blocking=True) for name, tensor in self.tensors.items()}

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import PAD
+from longstride.contract import PAD, OptionError, option
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """What every objective lets one choose about the token loss."""
+
+    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise OptionError(f"label_smoothing expects 0 to below 1, found {self.label_smoothing}.")
 
 
 class TokenLoss(nn.Module):

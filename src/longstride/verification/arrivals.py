@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -48,3 +51,48 @@ class Arrivals:
     def tickets(self) -> Tensor:
         """[portion]"""
         return self._all[:, self._longest + 2]
+
+
+class Entrance:
+    """The way of sentences into a table of searches: in equal portions where the runner records, else together."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        capacity: int,
+        longest_source: int,
+        enter: Callable[[Arrivals, int], None],
+        buffers: Callable[[], list[Tensor]],
+    ) -> None:
+        """`enter` takes in so many of the arrivals; `buffers` are the tensors that it writes."""
+        self._runner = runner
+        self._enter = enter
+        self._buffers = buffers
+        self._arrivals = Arrivals(max(1, capacity // 4), longest_source, runner) if runner.records else None
+        self._recorded: Callable[[], None] | None = None
+
+    @property
+    def recordings(self) -> int:
+        """How many portions were recorded: one or none."""
+        return int(self._recorded is not None)
+
+    def admit(self, source: Source, slots: list[int], tickets: list[int]) -> int:
+        """Let new sentences in; how many portions they made."""
+        arrivals = self._arrivals
+        if arrivals is None:
+            # Together, in a rectangle of their own: nothing is recorded, and none of it is wasted.
+            arrivals = Arrivals(source.rows, source.longest, self._runner)
+            arrivals.send(source, slots, tickets)
+            self._enter(arrivals, source.rows)
+            return 1
+        for first in range(0, source.rows, arrivals.portion):
+            last = min(first + arrivals.portion, source.rows)
+            arrivals.send(source.slice(first, last), slots[first:last], tickets[first:last])
+            if last - first < arrivals.portion:
+                self._enter(arrivals, last - first)
+                continue
+            if self._recorded is None:
+                enter = partial(self._enter, arrivals, arrivals.portion)
+                self._recorded = self._runner.record("enter", enter, self._buffers())
+            self._recorded()
+        return -(-source.rows // arrivals.portion)

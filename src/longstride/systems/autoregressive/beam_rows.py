@@ -23,7 +23,7 @@ from longstride.nn.cache import aligned
 from longstride.nn.transformer import Transformer
 from longstride.search import beam
 from longstride.search.length_penalty import LengthPenalty
-from longstride.verification.arrivals import Arrivals
+from longstride.verification.arrivals import Arrivals, Entrance
 from longstride.verification.reading import forbidden_ids
 
 SHORTEST_SPAN = 64
@@ -76,8 +76,7 @@ class BeamRows:
         self._forbidden = forbidden_ids(limits, device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         self._longest_source = longest_source
-        self._arrivals = Arrivals(max(1, capacity // 4), longest_source, runner) if self.steady else None
-        self._entering: Callable[[], None] | None = None
+        self._entrance = Entrance(runner, capacity, longest_source, self._enter, lambda: self.buffers)
         self._stepping: dict[int, Callable[[], Written]] = {}
 
     @property
@@ -90,7 +89,7 @@ class BeamRows:
     @property
     def recordings(self) -> int:
         """How many steps and entrances were recorded."""
-        return len(self._stepping) + (self._entering is not None) if self.steady else 0
+        return len(self._stepping) + self._entrance.recordings if self.steady else 0
 
     @property
     def nbytes(self) -> int:
@@ -101,26 +100,7 @@ class BeamRows:
 
     def admit(self, source: Source, slots: list[int], tickets: list[int]) -> int:
         """Encode new sentences and open a search for each; how many times the encoders were called."""
-        arrivals = self._arrivals
-        if arrivals is None:
-            # Together, in a rectangle of their own: nothing is recorded, and none of it is wasted.
-            arrivals = Arrivals(source.rows, source.longest, self._runner)
-            arrivals.send(source, slots, tickets)
-            self._enter(arrivals, source.rows)
-            return len(self._remember)
-        calls = 0
-        for first in range(0, source.rows, arrivals.portion):
-            last = min(first + arrivals.portion, source.rows)
-            arrivals.send(source.slice(first, last), slots[first:last], tickets[first:last])
-            calls += len(self._remember)
-            if last - first < arrivals.portion:
-                self._enter(arrivals, last - first)
-                continue
-            if self._entering is None:
-                enter = partial(self._enter, arrivals, arrivals.portion)
-                self._entering = self._runner.record("enter", enter, self.buffers)
-            self._entering()
-        return calls
+        return len(self._remember) * self._entrance.admit(source, slots, tickets)
 
     def _enter(self, arrivals: Arrivals, count: int) -> None:
         slots = arrivals.rows[:count]

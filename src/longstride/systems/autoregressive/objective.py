@@ -7,20 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from longstride.contract import START, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.contract import START, Batch, Loss, Objective, Prepared
 from longstride.nn import masks
+from longstride.nn.losses import Smoothing
 from longstride.nn.transformer import Transformer
 
 
 @dataclass(frozen=True)
-class AutoregressiveObjectiveOptions:
+class AutoregressiveObjectiveOptions(Smoothing):
     """Options of the label-smoothed objective."""
-
-    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise OptionError(f"label_smoothing expects 0 to below 1, found {self.label_smoothing}.")
 
 
 def shifted(target: Tensor) -> Tensor:
@@ -38,13 +33,10 @@ class AutoregressiveObjective(Objective):
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """Shift the targets; nothing here is random."""
         tensors = {
-            "source": batch.source,
-            "source_lengths": batch.source_lengths,
             "inputs": shifted(batch.target),
             "target": batch.target,
         }
-        padded = bool((batch.source_lengths != batch.source.shape[1]).any())
-        return Prepared(tensors, int(batch.target_lengths.sum()), padded)
+        return Prepared.of(batch, tensors)
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
         """Summed over all real target tokens."""

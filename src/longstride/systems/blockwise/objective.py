@@ -15,23 +15,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import PAD, START, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.contract import PAD, START, Batch, Loss, Objective, Prepared, option
 from longstride.nn import masks
+from longstride.nn.losses import Smoothing
 from longstride.systems.blockwise.model import BlockwiseModel
 
 
 @dataclass(frozen=True)
-class BlockwiseObjectiveOptions:
+class BlockwiseObjectiveOptions(Smoothing):
     """Options of the heads' objective."""
 
-    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
     sub_loss: Literal["one", "mean"] = option(
         "one", "Train one head per batch, drawn at random (little memory), or the mean of all heads' losses."
     )
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise OptionError(f"label_smoothing expects 0 to below 1, found {self.label_smoothing}.")
 
 
 def targets_of(head: Tensor, target: Tensor, k: int) -> Tensor:
@@ -54,14 +50,11 @@ class BlockwiseObjective(Objective):
         """Shift the inputs and draw the batch's head, as a large number: how many heads there are, the model knows."""
         start = torch.full_like(batch.target[:, :1], START)
         tensors = {
-            "source": batch.source,
-            "source_lengths": batch.source_lengths,
             "inputs": torch.cat([start, batch.target[:, :-1]], dim=1),
             "target": batch.target,
             "draw": torch.randint(1 << 40, (), generator=rng),
         }
-        padded = bool((batch.source_lengths != batch.source.shape[1]).any())
-        return Prepared(tensors, int(batch.target_lengths.sum()), padded)
+        return Prepared.of(batch, tensors)
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
         """One head's loss or the mean of all, over its real targets, times the batch's tokens.

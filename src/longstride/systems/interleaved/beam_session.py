@@ -93,9 +93,8 @@ class BeamSession(Session):
     @torch.inference_mode()
     def settle(self) -> None:
         """Drop empty slots once half of the table is empty, so that finished sentences stop costing."""
-        held = self._slots.held
-        kept = [slot for slot, ticket in enumerate(held) if ticket is not None]
-        if self._table.steady or not kept or len(kept) * 2 > len(held):
+        kept = self._slots.thinned()
+        if self._table.steady or not kept:
             return
         self._table.keep(torch.tensor(kept, device=self._runner.device))
         self._slots.keep(kept)

@@ -48,7 +48,7 @@ class BeamTable(Table):
     @property
     def recordings(self) -> int:
         """How many steps and entrances were recorded."""
-        return len(self._stepping) + (self._entering is not None) if self.steady else 0
+        return len(self._stepping) + self._entrance.recordings if self.steady else 0
 
     def _open(self, slots: Tensor, longest: Tensor) -> None:
         self.hypotheses.open(slots, longest)

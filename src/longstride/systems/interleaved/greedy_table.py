@@ -48,7 +48,7 @@ class GreedyTable(Table):
     @property
     def recordings(self) -> int:
         """How many steps and entrances were recorded."""
-        return (self._stepping is not None) + (self._entering is not None) if self.steady else 0
+        return (self._stepping is not None) + self._entrance.recordings if self.steady else 0
 
     def _open(self, slots: Tensor, longest: Tensor) -> None:
         self.filled.index_fill_(0, slots, 0)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import PAD, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.contract import PAD, Batch, Loss, Objective, Prepared
 from longstride.nn import masks
+from longstride.nn.losses import Smoothing
 from longstride.systems.interleaved.inputs import shifted
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.orders import interleave
@@ -20,14 +21,8 @@ WIDTHS = 8
 
 
 @dataclass(frozen=True)
-class InterleavedObjectiveOptions:
+class InterleavedObjectiveOptions(Smoothing):
     """Options of the label-smoothed objective."""
-
-    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise OptionError(f"label_smoothing expects 0 to below 1, found {self.label_smoothing}.")
 
 
 class InterleavedObjective(Objective):
@@ -39,13 +34,10 @@ class InterleavedObjective(Objective):
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """Nothing here is random."""
         tensors = {
-            "source": batch.source,
-            "source_lengths": batch.source_lengths,
             "target": batch.target,
             "target_lengths": batch.target_lengths,
         }
-        padded = bool((batch.source_lengths != batch.source.shape[1]).any())
-        return Prepared(tensors, int(batch.target_lengths.sum()), padded)
+        return Prepared.of(batch, tensors)
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
         """Summed over all real target tokens. The order is the model's, so that it is made here."""

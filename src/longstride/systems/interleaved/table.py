@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ from longstride.nn.cache import aligned
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.programs import extend
-from longstride.verification.arrivals import Arrivals
+from longstride.verification.arrivals import Arrivals, Entrance
 from longstride.verification.reading import forbidden_ids
 
 SHORTEST_SOURCE = 16
@@ -72,8 +71,7 @@ class Table(ABC):
         self._layout = model.layout(aligned(self.columns))
         self._never = forbidden_ids(limits, device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
-        self._arrivals = Arrivals(max(1, capacity // 4), longest_source, runner) if self.steady else None
-        self._entering: Callable[[], None] | None = None
+        self._entrance = Entrance(runner, capacity, longest_source, self._enter, lambda: self.buffers)
 
     @property
     def buffers(self) -> list[Tensor]:
@@ -92,24 +90,7 @@ class Table(ABC):
 
     def admit(self, source: Source, slots: list[int], tickets: list[int]) -> int:
         """Encode new sentences and open a search for each; how many times the encoder was called."""
-        arrivals = self._arrivals
-        if arrivals is None:
-            # Together, in a rectangle of their own: nothing is recorded, and none of it is wasted.
-            arrivals = Arrivals(source.rows, source.longest, self._runner)
-            arrivals.send(source, slots, tickets)
-            self._enter(arrivals, source.rows)
-            return 1
-        for first in range(0, source.rows, arrivals.portion):
-            last = min(first + arrivals.portion, source.rows)
-            arrivals.send(source.slice(first, last), slots[first:last], tickets[first:last])
-            if last - first < arrivals.portion:
-                self._enter(arrivals, last - first)
-                continue
-            if self._entering is None:
-                enter = partial(self._enter, arrivals, arrivals.portion)
-                self._entering = self._runner.record("enter", enter, self.buffers)
-            self._entering()
-        return -(-source.rows // arrivals.portion)
+        return self._entrance.admit(source, slots, tickets)
 
     def _enter(self, arrivals: Arrivals, count: int) -> None:
         slots = arrivals.rows[:count]

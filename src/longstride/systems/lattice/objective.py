@@ -14,21 +14,20 @@ from torch import Tensor, nn
 
 from longstride.contract import PAD, Batch, Loss, Objective, OptionError, Prepared, option
 from longstride.nn import masks
+from longstride.nn.losses import Smoothing
 from longstride.systems.lattice.model import LatticeModel, segment_inputs, segment_mask, segments
 
 
 @dataclass(frozen=True)
-class LatticeObjectiveOptions:
+class LatticeObjectiveOptions(Smoothing):
     """Options of the scorer's training."""
 
-    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
     shortest: int | None = option(
         None, "Draw each sentence's segment length from this to the model's order (none: always its order)."
     )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise OptionError(f"label_smoothing expects 0 to below 1, found {self.label_smoothing}.")
+        super().__post_init__()
         if self.shortest is not None and self.shortest < 2:
             raise OptionError(f"shortest expects 2 or more, found {self.shortest}.")
 
@@ -42,14 +41,11 @@ class LatticeObjective(Objective):
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """Draw where and how long segments are, as large numbers: the longest there may be, the model knows."""
         tensors = {
-            "source": batch.source,
-            "source_lengths": batch.source_lengths,
             "target": batch.target,
             "offset": torch.randint(1 << 40, batch.target_lengths.shape, generator=rng),
             "order": torch.randint(1 << 40, batch.target_lengths.shape, generator=rng),
         }
-        padded = bool((batch.source_lengths != batch.source.shape[1]).any())
-        return Prepared(tensors, int(batch.target_lengths.sum()), padded)
+        return Prepared.of(batch, tensors)
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
         """Summed over all real target tokens; validation tells the likelihood of every order (`nll_1`, ...) too."""

@@ -10,20 +10,15 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from longstride.contract import Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.contract import Batch, Loss, Objective, Prepared
 from longstride.nn import frozen, masks
+from longstride.nn.losses import Smoothing
 from longstride.systems.non_autoregressive.model import OnePass
 
 
 @dataclass(frozen=True)
-class NonAutoregressiveObjectiveOptions:
+class NonAutoregressiveObjectiveOptions(Smoothing):
     """Options of the one-pass model's training."""
-
-    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise OptionError(f"label_smoothing expects 0 to below 1, found {self.label_smoothing}.")
 
 
 class NonAutoregressiveObjective(Objective):
@@ -35,13 +30,10 @@ class NonAutoregressiveObjective(Objective):
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """The batch as it is."""
         tensors = {
-            "source": batch.source,
-            "source_lengths": batch.source_lengths,
             "target": batch.target,
             "target_lengths": batch.target_lengths,
         }
-        padded = bool((batch.source_lengths != batch.source.shape[1]).any())
-        return Prepared(tensors, int(batch.target_lengths.sum()), padded)
+        return Prepared.of(batch, tensors)
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
         """Summed over all target tokens."""
