@@ -95,7 +95,10 @@ def test_the_mean_is_over_all_heads_that_can_learn(first: str, frozen: bool) -> 
     loss = loss_of(model, label_smoothing=0.0, sub_loss="mean")
     torch.testing.assert_close(loss.total, expected.mean())
     torch.testing.assert_close(loss.figures["nll_mean"], expected.mean().detach())
-    torch.testing.assert_close(loss.figures["nll"], 9 * by_hand(model, 1).detach())
+    assert ("nll" in loss.figures) == (1 in heads)
+    told = loss_of(model.eval(), label_smoothing=0.0, sub_loss="mean").figures
+    torch.testing.assert_close(told["nll"], 9 * by_hand(model, 1).detach())
+    model.train()
     drawn = torch.stack([loss_of(model, draw, label_smoothing=0.0).total for draw in range(len(heads))])
     torch.testing.assert_close(drawn, expected)
 
@@ -123,6 +126,40 @@ def test_many_draws_average_to_the_mean_in_loss_and_gradient(frozen: bool) -> No
     of_each = [gradients(loss) for loss in each]
     for place, wanted in enumerate(gradients(mean)):
         torch.testing.assert_close(torch.stack([found[place] for found in of_each]).mean(dim=0), wanted)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("first", ["identity", "learned"])
+def test_a_share_of_the_slots_has_the_loss_of_those_slots(first: str, frozen: bool) -> None:
+    model, batch = a_model(first=first), a_batch()
+    if frozen:
+        freeze(model, ["model.*"])
+    objective = BlockwiseObjective(BlockwiseObjectiveOptions(sub_loss="mean", slots=0.4, label_smoothing=0.0))
+    prepared = objective.prepare(batch, torch.Generator().manual_seed(5))
+    chosen = prepared.tensors["chosen"].tolist()
+    assert len(set(chosen)) == 6  # of 15, rounded up
+    seen = torch.zeros(15, dtype=torch.bool).index_fill(0, torch.tensor(chosen), value=True).view(3, 5)
+    everything = BlockwiseObjective(BlockwiseObjectiveOptions(sub_loss="mean", label_smoothing=0.0))
+    full = everything.prepare(batch, torch.Generator().manual_seed(5))
+    visible = torch.arange(3) < batch.source_lengths[:, None]
+    hidden = model(batch.source, visible, full.tensors["inputs"])
+    means = []
+    for head in range(2 if frozen and first == "identity" else 1, 5):
+        target = targets_of(torch.tensor(head), batch.target, 4)
+        target = target if head == 1 else target.masked_fill(~seen, PAD)
+        logits = model.model.logits(model.heads.every(hidden)[..., head - 1, :])
+        losses = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD, reduction="sum")
+        means.append(9 * losses / max(1, int((target != PAD).sum())))
+    torch.testing.assert_close(objective.loss(model, prepared).total, torch.stack(means).mean())
+    torch.testing.assert_close(objective.loss(model.eval(), prepared).total, everything.loss(model, full).total)
+
+
+@pytest.mark.parametrize("slots", [0.0, 1.5])
+def test_a_share_of_slots_is_checked(slots: float) -> None:
+    with pytest.raises(OptionError, match="above 0"):
+        BlockwiseObjectiveOptions(sub_loss="mean", slots=slots)
+    with pytest.raises(OptionError, match="sub_loss: mean"):
+        BlockwiseObjectiveOptions(slots=0.5)
 
 
 def test_the_draw_comes_with_the_seed() -> None:

@@ -4,10 +4,15 @@ The paper's loss is the mean of the heads' losses, each a mean over its own targ
 them for every batch, which is the mean in expectation. Both are here. A head that looks further ahead has fewer
 targets: none past the end. Which heads take part follows from what is trained: all of them, but for a head 1 that is an
 identity on a frozen model, which nothing could change.
+
+Ten heads have ten times the logits of one model, and those cost more than the model itself. So the heads after the
+first may be trained at a share of the slots alone, drawn anew for every batch: the mean in expectation again, at the
+price of few heads, and with all of them in every update. Head 1, which verifies, is trained at every slot.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import PAD, START, Batch, Loss, Objective, Prepared, option
+from longstride.contract import PAD, START, Batch, Loss, Objective, OptionError, Prepared, option
 from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.blockwise.model import BlockwiseModel
@@ -28,6 +33,16 @@ class BlockwiseObjectiveOptions(Smoothing):
     sub_loss: Literal["one", "mean"] = option(
         "one", "Train one head per batch, drawn at random (little memory), or the mean of all heads' losses."
     )
+    slots: float = option(
+        1.0, "With the mean: the share of a batch's slots, drawn at random, at which heads after the first are trained."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.slots <= 1:
+            raise OptionError(f"slots expects a share above 0, at most 1, found {self.slots}.")
+        if self.slots < 1 and self.sub_loss == "one":
+            raise OptionError("slots expects 1 with sub_loss: one, which trains a head everywhere; use sub_loss: mean.")
 
 
 def targets_of(head: Tensor, target: Tensor, k: int) -> Tensor:
@@ -54,6 +69,10 @@ class BlockwiseObjective(Objective):
             "target": batch.target,
             "draw": torch.randint(1 << 40, (), generator=rng),
         }
+        if self.options.slots < 1:
+            count = batch.target.numel()
+            chosen = torch.randperm(count, generator=rng)[: math.ceil(self.options.slots * count)]
+            tensors["chosen"] = chosen.sort().values
         return Prepared.of(batch, tensors)
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
@@ -71,21 +90,34 @@ class BlockwiseObjective(Objective):
             head = 1 + fixed + tensors["draw"] % (heads.options.k - fixed)
             total, nll = self._sub_loss(model, heads(hidden, head), head, prepared)
             return Loss(total, {"nll_mean": nll})
-        sums = [
-            self._sub_loss(model, output, torch.tensor(number, device=hidden.device), prepared)
-            for number, output in enumerate(heads.every(hidden).unbind(dim=-2), start=1)
-        ]
-        trained = sums[fixed:]
+        # What nothing could change is worth its logits in validation only.
+        silent = bool(fixed) and model.training
+        sums = [] if silent else [self._sub_loss(model, heads.first(hidden), self._at(1, hidden), prepared)]
+        chosen = tensors.get("chosen") if model.training else None
+        states = hidden if chosen is None else hidden.flatten(0, 1).index_select(0, chosen)[None]
+        outputs = heads.ahead(states, heads.options.k).unbind(dim=-2) if heads.options.k > 1 else ()
+        for number, output in enumerate(outputs, start=2):
+            sums.append(self._sub_loss(model, output, self._at(number, hidden), prepared, chosen))
+        trained = sums if model.training else sums[fixed:]
         mean = torch.stack([total for total, _ in trained]).mean()
-        nll_mean = torch.stack([nll for _, nll in trained]).mean()
-        return Loss(mean, {"nll": sums[0][1], "nll_mean": nll_mean})
+        figures = {"nll_mean": torch.stack([nll for _, nll in trained]).mean()}
+        return Loss(mean, figures if silent else {"nll": sums[0][1], **figures})
+
+    @staticmethod
+    def _at(head: int, like: Tensor) -> Tensor:
+        return torch.tensor(head, device=like.device)
 
     def _sub_loss(
-        self, model: BlockwiseModel, output: Tensor, head: Tensor, prepared: Prepared
+        self, model: BlockwiseModel, output: Tensor, head: Tensor, prepared: Prepared, chosen: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One head's mean loss and likelihood over its real targets, each times the batch's tokens."""
+        """One head's mean loss and likelihood over its real targets, each times the batch's tokens.
+
+        `chosen` [count] are the slots, rows laid end to end, that `output` [1, count, width] is of; None: all slots.
+        """
         base = model.model
         target = targets_of(head, prepared.tensors["target"], model.heads.options.k)
+        if chosen is not None:
+            target = target.flatten().index_select(0, chosen)[None]
         total, nll = base.token_loss(output, base.output_weight, target, self.options.label_smoothing)
         # The loop will divide by all tokens of the batch; a head has only those that are not past the end.
         scale = prepared.tokens / (target != PAD).sum().clamp(min=1)
