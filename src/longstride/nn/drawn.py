@@ -55,22 +55,41 @@ def _leave(pen: Pen, residual: Residual, x: Value, block: Value, last: nn.Linear
     return pen.norm(x, residual.norm, pen.linear(block, last.weight), last.bias)
 
 
-def encoder_layer(pen: Pen, layer: EncoderLayer, x: Value, mask: Value) -> Value:
-    """x [rows, length, width]; mask [rows, 1, length, length]"""
+def encoder_layer(pen: Pen, layer: EncoderLayer, x: Value, mask: Value, missing: Value | None = None) -> Value:
+    """x [rows, length, width]; mask [rows, 1, length, length], or longer at its end by so many as are `missing`"""
     attention = layer.attention
-    queries, keys, values = pen.split(linear(pen, attention.qkv, _enter(pen, layer.attention_residual, x)), 3)
-    mixed = pen.attend(queries, keys, values, mask, attention.heads)
+    qkv = linear(pen, attention.qkv, _enter(pen, layer.attention_residual, x))
+    mixed = see_each_other(pen, qkv, mask, attention.heads, missing)
     x = _leave(pen, layer.attention_residual, x, mixed, attention.out)
     return feed_forward(pen, layer.feed_forward, layer.feed_forward_residual, x)
 
 
 def encoder(pen: Pen, stack: Stack, x: Value, visible: Value) -> Value:
     """x [rows, source, width], visible [rows, source] -> [rows, source, width]"""
-    mask = memory_mask(pen, visible, pen.size(x, 1))
+    length = pen.size(x, 1)
+    missing = missing_slots(pen, length)
+    mask = memory_mask(pen, pen.lengthen(visible, missing, 1), length)
     for layer in stack.layers:
         assert isinstance(layer, EncoderLayer)
-        x = encoder_layer(pen, layer, x, mask)
+        x = encoder_layer(pen, layer, x, mask, missing)
+    return close(pen, stack, x)
+
+
+def close(pen: Pen, stack: Stack, x: Value) -> Value:
+    """The norm after the last layer, where there is one."""
     return pen.norm(x, stack.norm) if isinstance(stack.norm, nn.LayerNorm) else x
+
+
+def see_each_other(pen: Pen, qkv: Value, mask: Value, heads: int, missing: Value | None = None) -> Value:
+    """Self-attention of all slots at once, [rows, length, 3 width] -> [rows, length, width].
+
+    With `missing` [1], keys are lengthened by so many hidden ones: to a border, up to which what is hidden adds exactly
+    nothing, so that a sentence's numbers do not depend on how long its neighbours are.
+    """
+    queries, keys, values = pen.split(qkv, 3)
+    if missing is not None:
+        keys, values = pen.lengthen(keys, missing, 1), pen.lengthen(values, missing, 1)
+    return pen.attend(queries, keys, values, mask, heads)
 
 
 def decoder_layer(pen: Pen, layer: DecoderLayer, number: int, x: Value, see: See, read: Read) -> Value:
@@ -95,11 +114,17 @@ def reader(pen: Pen, given: Mapping[str, Value], heads: int, step: Value) -> Rea
 
 def shared_reader(pen: Pen, given: Mapping[str, Value], heads: int, width: int) -> Read:
     """The same where several rows, side by side, read one source: they are read as one longer row."""
-    ids, visible = given["ids"], given["visible"]
-    rows, sources = pen.size(ids, 0), pen.size(visible, 0)
+    ids = given["ids"]
+    return side_by_side(pen, given, heads, width, pen.size(ids, 0), pen.size(ids, 1))
+
+
+def side_by_side(pen: Pen, given: Mapping[str, Value], heads: int, width: int, rows: Value, step: Value) -> Read:
+    """Cross-attention of `rows` [1] rows of `step` [1] slots, as many of them for each source of the memory."""
+    visible = given["visible"]
+    sources = pen.size(visible, 0)
     together = pen.node("Concat", sources, pen.integers(-1, width), axis=0)
     apart = pen.node("Concat", rows, pen.integers(-1, width), axis=0)
-    tokens = pen.node("Mul", rows, pen.size(ids, 1))
+    tokens = pen.node("Mul", rows, step)
     mask = memory_mask(pen, visible, pen.node("Div", tokens, sources))
 
     def read(number: int, queries: Value) -> Value:
@@ -204,7 +229,7 @@ LAYERED = frozenset({"keys", "values", "memory_keys", "memory_values"})
 
 
 def step_feeds(ids: Tensor, start: Tensor, cache: Cache, memory: Memory, span: int | None = None) -> Feeds:
-    """The arguments of a step. All slots are looked at: what lies beyond `span` is hidden, and adds nothing."""
+    """The arguments of a step. The graph finds out by itself how many slots to look at, whatever the `span`."""
     inputs = {
         "ids": ids,
         "start": start,
@@ -228,7 +253,7 @@ def verify(model: Transformer, choose: Choose | None = None, chooser: tuple[nn.M
     return Drawing(
         modules=(model, *chooser),
         feeds=step_feeds,
-        inputs=_step_inputs(model),
+        inputs=step_inputs(model),
         state=cache_state(o.decoder_layers, o.heads, o.head_width),
         outputs={"logits": (F32, ("rows", "step", o.vocabulary)), "hidden": (F32, ("rows", "step", o.width))},
         draw=draw,
@@ -248,7 +273,7 @@ def extend(model: Transformer) -> Drawing:
     return Drawing(
         modules=(model,),
         feeds=step_feeds,
-        inputs=_step_inputs(model),
+        inputs=step_inputs(model),
         state=cache_state(o.decoder_layers, o.heads, o.head_width),
         outputs={"logits": (F32, ("rows", "step", o.vocabulary))},
         draw=draw,
@@ -257,7 +282,8 @@ def extend(model: Transformer) -> Drawing:
     )
 
 
-def _step_inputs(model: Transformer) -> dict[str, tuple[torch.dtype, tuple[str | int, ...]]]:
+def step_inputs(model: Transformer) -> dict[str, tuple[torch.dtype, tuple[str | int, ...]]]:
+    """What the drawing of a step takes."""
     o = model.options
     return {
         "ids": (I64, ("rows", "step")),
@@ -271,7 +297,7 @@ def _extend(pen: Pen, model: Transformer, given: Mapping[str, Value], read: Read
     ids, start = given["ids"], given["start"]
     step = pen.size(ids, 1)
     slots = pen.node("Add", pen.column(start), pen.arange(step))
-    used = _used(pen, start, step)
+    used = used_slots(pen, start, step)
     seen = pen.arange(used)
     mask = pen.additive(pen.node("Unsqueeze", pen.node("LessOrEqual", seen, pen.column(slots)), pen.integers(1)))
     # A draft may run past the last position there is: no such token is ever committed.
@@ -281,8 +307,18 @@ def _extend(pen: Pen, model: Transformer, given: Mapping[str, Value], read: Read
         pen.look_up(model.target_embedding.weight * model.scale, ids),
         pen.look_up(position_table(model.target_positions), places),
     )
+    return run(pen, model, given, read, x, mask, used)
+
+
+def run(
+    pen: Pen, model: Transformer, given: Mapping[str, Value], read: Read, x: Value, mask: Value, used: Value
+) -> tuple[Value, dict[str, Value]]:
+    """Embedded slots x [rows, step, width] from each row's start through the decoder, and the caches with them.
+
+    They see the first `used` [1] slots of the cache, to whose scores mask [rows, 1, step, used] is added.
+    """
+    start, heads = given["start"], model.options.heads
     kept: dict[str, list[Value]] = {"keys": [], "values": []}
-    heads = model.options.heads
 
     def see(number: int, qkv: Value) -> Value:
         queries, keys, values = pen.split(qkv, 3)
@@ -293,16 +329,25 @@ def _extend(pen: Pen, model: Transformer, given: Mapping[str, Value], read: Read
 
     for number, layer in enumerate(model.decoder_layers()):
         x = decoder_layer(pen, layer, number, x, see, read)
-    norm = model.decoder.norm
-    return (pen.norm(x, norm) if isinstance(norm, nn.LayerNorm) else x), kept
+    return close(pen, model.decoder, x), kept
 
 
-def _used(pen: Pen, start: Value, step: Value) -> Value:
+def used_slots(pen: Pen, start: Value, step: Value) -> Value:
     """[1] how many slots of the cache any row looks at, rounded up as caches are.
 
     What is hidden adds exactly nothing wherever the slots end, as long as they end at such a border: so results do not
     depend on how far other rows, or wider steps, have come.
     """
     furthest = pen.node("Add", pen.node("ReduceMax", start, pen.integers(0), keepdims=1), step)
-    portions = pen.node("Div", pen.node("Add", furthest, pen.integers(ALIGNMENT - 1)), pen.integers(ALIGNMENT))
+    return aligned(pen, furthest)
+
+
+def aligned(pen: Pen, slots: Value) -> Value:
+    """[1] so many slots, rounded up as caches are"""
+    portions = pen.node("Div", pen.node("Add", slots, pen.integers(ALIGNMENT - 1)), pen.integers(ALIGNMENT))
     return pen.node("Mul", portions, pen.integers(ALIGNMENT))
+
+
+def missing_slots(pen: Pen, slots: Value) -> Value:
+    """[1] how many slots there are from here to the next such border"""
+    return pen.node("Sub", aligned(pen, slots), slots)

@@ -92,6 +92,11 @@ class Pen(ABC):
         """The slice from `first` to `last` ([1], exclusive) of one dimension"""
         return self.node("Slice", x, first, last, self.integers(axis))
 
+    def lengthen(self, x: Value, more: Value, axis: int) -> Value:
+        """So many ([1]) zeros, or False, at the end of one dimension"""
+        both = self.node("Concat", self.integers(0), more, axis=0)
+        return self.node("Pad", x, both, "", self.integers(axis))
+
     def additive(self, visible: Value) -> Value:
         """Booleans -> 0 where visible, very low elsewhere"""
         return self.node("Where", visible, self.constant(torch.zeros(())), self.constant(torch.tensor(HIDDEN)))

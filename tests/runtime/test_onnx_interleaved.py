@@ -1,0 +1,105 @@
+"""The interleaved decoder's graph: eager numbers in fp32, and in int8 outputs that do not depend on the batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longstride.contract import Limits, Source
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
+from longstride.systems.interleaved.model import InterleavedModel
+from longstride.systems.interleaved.programs import extend
+from tests.decoding.interleaved import VARIANTS, tiny_interleaved
+from tests.models import random_source
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+
+from longstride.runtime.onnx_runner import OnnxRunner
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+variants = st.sampled_from(VARIANTS)
+
+
+def refuse(message: str) -> None:
+    raise AssertionError(message)
+
+
+def tiny(seed: int, variant: dict[str, Any], **changes: Any) -> InterleavedModel:
+    return tiny_interleaved(seed, variant, **changes).float()
+
+
+def decoder(model: InterleavedModel, runner: Any, **options: Any) -> Interleaved:
+    return Interleaved(model.model, model.interleaving, runner, InterleavedOptions(**options))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 999), sources=st.integers(1, 2), beams=st.integers(1, 3), variant=variants)
+def test_a_step_gives_the_eager_numbers(seed: int, sources: int, beams: int, variant: dict[str, Any]) -> None:
+    """In every variant, at the beginning and later, and leaves the same behind in the cache."""
+    model = tiny(seed, variant, sharpness=1.0)
+    rows, step = sources * beams, model.options.step
+    source = random_source(sources, 7, seed=seed)
+    memory = model.model.remember(source.ids, source.lengths)
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, 11, (rows, step), generator=generator)
+    start = torch.randint(0, 5, (rows,), generator=generator) * step
+    layout = model.layout(48)
+    found = []
+    for runner in (EagerRunner(), OnnxRunner("fp32", 1, tell=refuse)):
+        cache = model.model.new_cache(rows, 48)
+        cache.keys.normal_(generator=torch.Generator().manual_seed(seed))
+        cache.values.normal_(generator=torch.Generator().manual_seed(seed + 1))
+        logits = runner.call(extend(model), ids, start, cache, memory, layout, 48)
+        found.append((logits, cache.keys, cache.values))
+    for mine, theirs in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(mine, theirs, **CLOSE)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 999),
+    capacity=st.integers(1, 3),
+    variant=variants,
+    options=st.sampled_from([{}, {"dedup": 2}, {"end": "paper"}, {"width": 3, "n_best": 2}]),
+)
+def test_in_fp32_the_output_is_the_eager_one(
+    seed: int, capacity: int, variant: dict[str, Any], options: dict[str, Any]
+) -> None:
+    model = tiny(seed, variant, ending=1.0)
+    source, limits = random_source(3, 8, seed=seed), Limits(max_length=20)
+    mine, theirs = (
+        decoder(model, runner, **options).decode(source, limits, capacity)
+        for runner in (OnnxRunner("fp32", 1, tell=refuse), EagerRunner())
+    )
+    assert mine.tokens == theirs.tokens
+    assert mine.scores == pytest.approx(theirs.scores, abs=1e-3)
+    assert mine.iterations == theirs.iterations
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 999), variant=variants, width=st.sampled_from([1, 3]))
+def test_in_int8_a_batch_gives_what_its_rows_give(seed: int, variant: dict[str, Any], width: int) -> None:
+    """To the bit: scores are equal, not close."""
+    model = tiny(seed, variant, ending=1.0)
+    source, limits = random_source(4, 20, seed=seed), Limits(max_length=20)
+    searching = decoder(model, OnnxRunner("int8", 1, tell=refuse), width=width)
+    together = searching.decode(source, limits)
+    for row in range(source.rows):
+        sentence = source.ids[row, : int(source.lengths[row])].tolist()  # in a rectangle of its own
+        alone = searching.decode(Source.of([sentence]), limits)
+        assert alone.hypotheses[0] == together.hypotheses[row]
+    assert searching.decode(source, limits, capacity=2).hypotheses == together.hypotheses
+
+
+def test_one_graph_serves_greedy_search_and_the_beam() -> None:
+    model = tiny(1, {"h": 2, "c": 2})
+    runner = OnnxRunner("fp32", 1, tell=refuse)
+    for width in (1, 2):
+        decoder(model, runner, width=width).decode(random_source(2, 5), Limits(max_length=8))
+    assert len(runner.graphs) == 2  # the encoder's and the step's
