@@ -7,13 +7,16 @@ names, and a value is whatever the runtime takes for one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 Value = Any
+
+Body = Callable[..., Sequence[Value]]
+"""(values) -> values"""
 
 HIDDEN = -1e30
 """Added to the score of what may not be seen. Finite: what is hidden everywhere must not become a NaN."""
@@ -48,6 +51,15 @@ class Pen(ABC):
     @abstractmethod
     def write(self, state: Value, new: Value, start: Value) -> Value:
         """[rows, heads, slots, head] with new [rows, heads, step, head] written from each row's own start [rows]"""
+
+    @abstractmethod
+    def in_portions(self, values: Sequence[Value], most: int, body: Body, kinds: Sequence[torch.dtype]) -> list[Value]:
+        """What `body` makes of values that all have as many rows [n, ...], at least one, a portion after the other.
+
+        It is given `most` rows of each at a time, or fewer, and gives values of these `kinds` with as many rows, which
+        are put together again: what it makes of a row may depend on that row alone. For what would be too large, or too
+        far from the processor, if all of it existed at once.
+        """
 
     # --- said with the above -----------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ GroupQueryAttention, which would look no further than needed, gave other bits at
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from longstride.contract import Drawing
 from longstride.contract.running import Shape
-from longstride.nn.pen import Pen, Value
+from longstride.nn.pen import Body, Pen, Value
 from longstride.runtime.onnx_names import layer_names
 
 OPSET = 24
@@ -109,6 +109,41 @@ class OnnxPen(Pen):
         """In place, where the runner binds the result to the memory of `state`."""
         return self.node("TensorScatter", state, new, start, axis=2)
 
+    def in_portions(self, values: Sequence[Value], most: int, body: Body, kinds: Sequence[torch.dtype]) -> list[Value]:
+        """A Loop over portions of equal size; the last is filled up with its last row, which is dropped again."""
+        one = self.integers(1)
+        rows = self.size(values[0], 0)
+        number = self._quotient(rows, self.integers(most))
+        each = self._quotient(rows, number)  # two rows or more, wherever there are two: see `lone`
+        here, last = self.arange(each), self.node("Sub", rows, one)
+        portion, going = self._name("portion"), self._name("going")
+        outer, known = self._nodes, dict(self._known)
+        self._nodes = []
+        places = self.node("Min", self.node("Add", self.node("Mul", portion, each), here), last)
+        found = body(*(self.node("Gather", value, places, axis=0) for value in values))
+        names = [self.node("Identity", value) for value in (going, *found)]
+        wanted = [helper.make_tensor_value_info(portion, TensorProto.INT64, [])]
+        wanted.append(helper.make_tensor_value_info(going, TensorProto.BOOL, []))
+        types = [TensorProto.BOOL, *(ELEMENT[kind] for kind in kinds)]
+        given = [helper.make_tensor_value_info(name, kind, None) for name, kind in zip(names, types, strict=True)]
+        graph = helper.make_graph(self._nodes, self._name("body"), wanted, given)
+        self._nodes = outer
+        # What was quantized inside exists inside alone.
+        self._known = {key: value for key, value in self._known.items() if key in known or key[0] != "codes"}
+        true = self.scalar(self.constant(torch.tensor([True])))
+        stacked = self.node("Loop", self.scalar(number), true, outputs=len(kinds), body=graph)
+        parts = [stacked] if len(kinds) == 1 else list(stacked)
+        return [self.cut(self._joined(part), self.integers(0), rows, 0) for part in parts]
+
+    def _quotient(self, size: Value, by: Value) -> Value:
+        """[1] rounded up"""
+        return self.node("Div", self.node("Sub", self.node("Add", size, by), self.integers(1)), by)
+
+    def _joined(self, x: Value) -> Value:
+        """[portions, rows, ...] -> [portions · rows, ...]"""
+        rest = self.node("Shape", x, start=2)
+        return self.node("Reshape", x, self.node("Concat", self.integers(-1), rest, axis=0))
+
     # --- int8 --------------------------------------------------------------------------------------------------------
 
     def _integer_linear(self, x: Value, weight: Tensor, bias: Tensor | None) -> Value:
@@ -173,7 +208,7 @@ class OnnxPen(Pen):
         """Give a value its outward name: the node that makes it is told so, and all that read it."""
         makers = [node for node in self._nodes if value in node.output]
         assert makers, f"{name} is an input handed through, which no graph of ours should have"
-        for node in self._nodes:
+        for node in _every(self._nodes):
             node.input[:] = [name if read == value else read for read in node.input]
             node.output[:] = [name if made == value else made for made in node.output]
         return helper.make_tensor_value_info(name, ELEMENT[dtype], list(shape))
@@ -181,3 +216,12 @@ class OnnxPen(Pen):
     def _name(self, kind: str) -> str:
         self._count += 1
         return f"{kind}_{self._count}"
+
+
+def _every(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """These, and those of the graphs within them."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _every(attribute.g.node)

@@ -62,6 +62,18 @@ class Filled:
     """[rows] what lengths were ranked by"""
 
 
+@dataclass(frozen=True)
+class Best:
+    """Of every slot of every canvas, one after the other."""
+
+    words: Tensor
+    """[slots] the best"""
+    of_words: Tensor
+    """[slots] its log-probability, float64"""
+    of_eos: Tensor
+    """[slots] the log-probability of EOS, float64"""
+
+
 def encode(model: OnePass, ids: Tensor, lengths: Tensor, padded: bool) -> Encoded:
     """ids [rows, source], lengths [rows]; without padding attention needs no mask, which is faster."""
     visible = masks.real(lengths, ids.shape[1]) if padded else None
@@ -76,9 +88,14 @@ def fill(
     `odds` [rows, n] float64 count as one more token of an output of that length, which at -inf is out of the question;
     `banned` [vocabulary] bool says which ids are no words.
     """
-    shape = (*lengths.shape, columns)
     hidden = model(encoded.memory, encoded.visible, encoded.ids, encoded.lengths, lengths.flatten(), columns)
-    words, of_words, of_eos = (found.view(shape) for found in _best(model, hidden, banned))
+    return choose(Best(*_best(model, hidden, banned)), lengths, odds, columns, dedup)
+
+
+def choose(found: Best, lengths: Tensor, odds: Tensor, columns: int, dedup: int) -> Filled:
+    """Of what stands on canvases of these `lengths` [rows, n], the best of each row; see :func:`fill`."""
+    shape = (*lengths.shape, columns)
+    words, of_words, of_eos = (part.view(shape) for part in (found.words, found.of_words, found.of_eos))
     slots = torch.arange(columns, device=words.device)
     last = lengths[..., None] - 1
     total = torch.where(slots < last, of_words, torch.where(slots == last, of_eos, 0)).sum(dim=-1)

@@ -82,26 +82,40 @@ class OnePass(Transformer):
         empty = self.target_embedding.weight[MASK] * self.scale + positions
         if self.options.copy == "none":
             return empty.expand(len(lengths), -1, -1)
-        each = lengths.view(len(source), -1)
-        places = places_in_source(source_lengths[:, None].expand_as(each).flatten(), lengths, columns)
         table = self.target_embedding if self.source_embedding is None else self.source_embedding
         copied: Tensor
         if self.options.copy == "uniform":
-            nearest = (places + 0.5).floor().long().view(len(source), -1)
-            copied = table(source.gather(1, nearest)).view(len(lengths), columns, -1)
+            copied = table(nearest_words(source, source_lengths, lengths, columns))
         else:
-            words = torch.arange(source.shape[1], device=source.device)
-            apart = (places.view(len(source), -1, 1) - words).abs() / self.options.copy_spread
-            apart = apart.masked_fill(words >= source_lengths[:, None, None], torch.inf)
             embedded = table(source)
-            weights = (-apart).softmax(dim=-1).to(embedded.dtype)
-            copied = (weights @ embedded).view(len(lengths), columns, -1)
+            weights = near_words(source, source_lengths, lengths, columns, self.options.copy_spread)
+            copied = (weights.to(embedded.dtype) @ embedded).view(len(lengths), columns, -1)
         return empty + copied * self.scale
 
     def _lowered(self, x: Tensor) -> Tensor:
         """Under autocast, the type that products have: so that the residual stream has it from the start."""
         kind = x.device.type
         return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
+def nearest_words(source: Tensor, source_lengths: Tensor, lengths: Tensor, columns: int) -> Tensor:
+    """[canvases, columns] for every slot, the source word at its place; arguments as of :meth:`OnePass.forward`."""
+    places = _places_of_all(source, source_lengths, lengths, columns)
+    nearest = (places + 0.5).floor().long().view(len(source), -1)
+    return source.gather(1, nearest).view(-1, columns)
+
+
+def near_words(source: Tensor, source_lengths: Tensor, lengths: Tensor, columns: int, spread: float) -> Tensor:
+    """[sources, canvases of each · columns, source] float64: for every slot, the weights of the source's words."""
+    places = _places_of_all(source, source_lengths, lengths, columns)
+    words = torch.arange(source.shape[1], device=source.device)
+    apart = (places.view(len(source), -1, 1) - words).abs() / spread
+    return (-apart.masked_fill(words >= source_lengths[:, None, None], torch.inf)).softmax(dim=-1)
+
+
+def _places_of_all(source: Tensor, source_lengths: Tensor, lengths: Tensor, columns: int) -> Tensor:
+    each = lengths.view(len(source), -1)
+    return places_in_source(source_lengths[:, None].expand_as(each).flatten(), lengths, columns)
 
 
 def places_in_source(source_lengths: Tensor, lengths: Tensor, columns: int) -> Tensor:

@@ -6,7 +6,6 @@ Which lengths are tried is settled on the host, from source lengths alone, so th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,7 +17,6 @@ from longstride.contract import (
     Hypothesis,
     Limits,
     OptionError,
-    Program,
     Runner,
     Session,
     Source,
@@ -26,7 +24,8 @@ from longstride.contract import (
 )
 from longstride.contract.slots import Slots
 from longstride.search.lengths import Window
-from longstride.systems.non_autoregressive.filling import Encoded, Filled, encode, fill
+from longstride.systems.non_autoregressive import programs
+from longstride.systems.non_autoregressive.filling import Encoded, Filled
 from longstride.systems.non_autoregressive.model import OnePass
 
 AT_ONCE = 1 << 28
@@ -69,8 +68,10 @@ class NonAutoregressiveSession(Session):
         self._limits = limits
         self._length_window = length_window
         self._length_weight = length_weight
-        self._encode = Program("encode", partial(encode, model))
-        self._fill = Program("fill", partial(fill, model, _banned(model, limits, device), dedup))
+        self._dedup = dedup
+        self._banned = _banned(model, limits, device)
+        self._encode = programs.encode(model)
+        self._fill = programs.fill(model)
         columns = int(limits.longest_outputs(torch.tensor(longest_source))) + 1
         self._tokens = torch.full((capacity, columns), EOS, dtype=torch.int64, device=device)
         self._lengths = torch.zeros(capacity, dtype=torch.int64, device=device)
@@ -128,7 +129,8 @@ class NonAutoregressiveSession(Session):
 
     def _write(self, group: _Waiting, first: int, last: int) -> None:
         lengths, odds = group.lengths[first:last], group.odds[first:last]
-        found: Filled = self._runner.call(self._fill, group.encoded.slice(first, last), lengths, odds, group.columns)
+        encoded = group.encoded.slice(first, last)
+        found: Filled = self._runner.call(self._fill, self._banned, self._dedup, encoded, lengths, odds, group.columns)
         rows = torch.tensor(group.slots[first:last], device=self._device)
         self._tokens[rows, : group.columns] = found.tokens
         self._lengths[rows] = found.lengths
