@@ -53,9 +53,9 @@ def prepared_with(objective: DrafterObjective, batch: Batch, prefix: list[int], 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=5)
 
 
-@given(lengths=LENGTHS, seed=st.integers(0, 1000), together=st.booleans())
-def test_a_prefix_leaves_at_least_one_token(lengths, seed, together):
-    prefix = random_prefixes(torch.tensor(lengths), torch.Generator().manual_seed(seed), together)
+@given(lengths=LENGTHS, seed=st.integers(0, 1000))
+def test_a_prefix_leaves_at_least_one_token(lengths, seed):
+    prefix = random_prefixes(torch.tensor(lengths), torch.Generator().manual_seed(seed))
     assert all(0 <= p < length for p, length in zip(prefix.tolist(), lengths, strict=True))
 
 
@@ -65,36 +65,11 @@ def test_every_prefix_is_about_as_likely():
     assert ((counts - 1000).abs() < 120).all()
 
 
-def test_prefixes_drawn_together_are_as_likely_too_and_one_share_of_all_lengths():
-    rng = torch.Generator().manual_seed(1)
-    drawn = torch.stack([random_prefixes(torch.tensor([4, 8]), rng, together=True) for _ in range(4000)])
-    assert ((torch.bincount(drawn[:, 0], minlength=4) - 1000).abs() < 120).all()
-    assert (drawn[:, 1] // 2 == drawn[:, 0]).all()
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 1000), kind=KINDS)
-def test_a_canvas_with_less_room_has_the_same_loss(seed, kind):
-    """With prefixes drawn together the canvas ends with the longest prefix; what is left away counted for nothing."""
-    model, batch = composite(seed, **kind).eval(), make_batch([4, 7, 2], [9, 5, 1], seed)
-    found = []
-    for prefixes in ("batch", "row"):
-        objective = DrafterObjective(DrafterObjectiveOptions(prefixes=prefixes))
-        prepared = objective.prepare(batch, torch.Generator().manual_seed(seed))
-        prepared.tensors["prefix"] = random_prefixes(
-            batch.target_lengths, torch.Generator().manual_seed(seed), together=True
-        )
-        found.append((len(prepared.tensors["room"]), objective.loss(model, prepared).total))
-    assert found[0][0] == int(prepared.tensors["prefix"].max()) < found[1][0]
-    torch.testing.assert_close(found[0][1], found[1][1], atol=1e-9, rtol=1e-9)
-
-
-@given(lengths=LENGTHS, block=st.integers(1, 6), seed=st.integers(0, 1000), together=st.booleans())
-def test_the_canvas_is_a_prefix_and_always_k_masks(lengths, block, seed, together):
+@given(lengths=LENGTHS, block=st.integers(1, 6), seed=st.integers(0, 1000))
+def test_the_canvas_is_a_prefix_and_always_k_masks(lengths, block, seed):
     batch = make_batch(lengths, lengths, seed)
-    prefix = random_prefixes(batch.target_lengths, torch.Generator().manual_seed(seed), together)
-    longest = int(prefix.max()) if together else max(lengths)
-    canvas, wanted = cut(batch.target, batch.target_lengths, prefix, block, longest)
+    prefix = random_prefixes(batch.target_lengths, torch.Generator().manual_seed(seed))
+    canvas, wanted = cut(batch.target, batch.target_lengths, prefix, block)
     for row, length in enumerate(lengths):
         p, target = int(prefix[row]), batch.target[row, :length].tolist()
         assert canvas[row, : p + block].tolist() == [*target[:p], *[MASK] * block]
@@ -116,7 +91,7 @@ def test_what_lies_beyond_the_prefix_never_reaches_the_drafter(seed, kind, longe
     seen = []
     for tail in ([EOS], [9] * longer + [EOS]):
         target = torch.tensor([[*start, *tail]])
-        canvas, _ = cut(target, torch.tensor([target.shape[1]]), prefix, BLOCK, target.shape[1])
+        canvas, _ = cut(target, torch.tensor([target.shape[1]]), prefix, BLOCK)
         seen.append(drafter(canvas, prefix, BLOCK, source, None, states))
     torch.testing.assert_close(seen[0], seen[1], atol=1e-10, rtol=1e-10)
 

@@ -27,7 +27,7 @@ def stages(task: Task) -> list[Stage]:
         Stage(
             "verifier",
             "autoregressive",
-            (task.train("verifier", "distilled", base_training(4000), TRAINING, warm_start="teacher"),),
+            (task.train("verifier", "distilled", base_training(3500), TRAINING, warm_start="teacher"),),
         ),
         Stage(
             "students",

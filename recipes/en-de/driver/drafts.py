@@ -40,25 +40,25 @@ def stages(task: Task) -> list[Stage]:
         "blockwise-fine-tuned": heads_settings(TUNED_SIZES, False, True),
     }
     sweep, few = drafter_settings(sweep=True), drafter_settings(sweep=False)
-    small = small_training(faster=1.2)
+    small = small_training(passes=4, faster=1.0)
     return [
         Stage(
             "heads",
             "blockwise",
             (
-                task.train("blockwise-frozen-original", "original", base_training(3000, 1.6), 0.6, base="teacher"),
-                task.train("blockwise-frozen-distilled", "distilled", base_training(3000, 1.6), 0.6, base="verifier"),
+                task.train("blockwise-frozen-original", "original", base_training(2500, 1.4), 0.6, base="teacher"),
+                task.train("blockwise-frozen-distilled", "distilled", base_training(2500, 1.4), 0.6, base="verifier"),
             ),
-        ),
-        Stage(
-            "heads-fine-tuned",
-            "blockwise",
-            (task.train("blockwise-fine-tuned", "distilled", base_training(4000), TRAINING, base="verifier"),),
         ),
         Stage(
             "drafter",
             "drafts",
-            (task.train("drafter-shared", "distilled-valid", base_training(8000), TRAINING, base="verifier"),),
+            (task.train("drafter-shared", "distilled-valid", base_training(5000, 0.7), TRAINING, base="verifier"),),
+        ),
+        Stage(
+            "heads-fine-tuned",
+            "blockwise",
+            (task.train("blockwise-fine-tuned", "distilled", base_training(3500, 0.8), TRAINING, base="verifier"),),
         ),
         Stage(
             "evaluate-drafts",
@@ -69,6 +69,19 @@ def stages(task: Task) -> list[Stage]:
                 for model, experiment, settings in (
                     *((name, "en-de blockwise", found) for name, found in heads.items()),
                     ("drafter-shared", "en-de drafts", sweep),
+                )
+            ),
+        ),
+        Stage(
+            "exactness",
+            "evaluate",
+            tuple(
+                task.exactness(model, decoder, precision)
+                for precision in ("fp32", "fp16", "bf16")
+                for model, decoder in (
+                    ("blockwise-frozen-distilled", "blockwise"),
+                    ("blockwise-fine-tuned", "blockwise"),
+                    ("drafter-shared", "draft-verify"),
                 )
             ),
         ),
@@ -110,19 +123,6 @@ def stages(task: Task) -> list[Stage]:
                     )
                     for model in models
                 ),
-            ),
-        ),
-        Stage(
-            "exactness",
-            "evaluate",
-            tuple(
-                task.exactness(model, decoder, precision)
-                for precision in ("fp32", "fp16", "bf16")
-                for model, decoder in (
-                    ("blockwise-frozen-distilled", "blockwise"),
-                    ("blockwise-fine-tuned", "blockwise"),
-                    ("drafter-shared", "draft-verify"),
-                )
             ),
         ),
     ]

@@ -7,9 +7,6 @@ Glancing (Qian et al., 2021): a first pass without gradients, with dropout, find
 floor(r·wrong) of the row's valid slots, drawn at random, are revealed, that is read as the true token, and the loss is
 taken on the others. r falls along the training. Evaluation neither glances nor reveals.
 
-Where the rows of a batch share one u, their prefixes are about as long as each other, and the canvas ends with the
-longest of them instead of the longest target: half a sentence less to compute on average.
-
 The loop divides a summed loss by tokens that must be known before the loss is: they are the batch's target tokens. The
 loss is the mean over the slots that are left, as in the authors' code, times that number; so are the figures. So the
 objective need not know k, which is the drafter's.
@@ -18,7 +15,6 @@ objective need not know k, which is the drafter's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -38,9 +34,6 @@ class DrafterObjectiveOptions:
     label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
     glance_first: float = option(0.5, "Share of the wrong slots that is revealed at the start of training.")
     glance_last: float = option(0.3, "The same at its end; in between it moves straight.")
-    prefixes: Literal["row", "batch"] = option(
-        "row", "Draw where a target is cut for every row, or as one share of the length for a batch, which is faster."
-    )
 
     def __post_init__(self) -> None:
         for name in ("label_smoothing", "glance_first", "glance_last"):
@@ -63,13 +56,9 @@ class DrafterWithVerifier(nn.Module):
         return self
 
 
-def random_prefixes(lengths: Tensor, rng: torch.Generator, together: bool = False) -> Tensor:
-    """[rows] lengths, EOS counted -> prefixes of 0 to length - 1 tokens, each as likely as the others
-
-    Together: the same share of every row's length.
-    """
-    drawn = torch.rand(1 if together else len(lengths), generator=rng, dtype=torch.float64)
-    masked = (lengths * drawn).long() + 1
+def random_prefixes(lengths: Tensor, rng: torch.Generator) -> Tensor:
+    """[rows] lengths, EOS counted -> prefixes of 0 to length - 1 tokens, each as likely as the others"""
+    masked = (lengths * torch.rand(len(lengths), generator=rng, dtype=torch.float64)).long() + 1
     return lengths - masked.minimum(lengths)
 
 
@@ -78,16 +67,14 @@ def columns_of(prefix: Tensor, block: int) -> Tensor:
     return prefix[:, None] + torch.arange(block, device=prefix.device)
 
 
-def cut(target: Tensor, lengths: Tensor, prefix: Tensor, block: int, longest: int) -> tuple[Tensor, Tensor]:
+def cut(target: Tensor, lengths: Tensor, prefix: Tensor, block: int) -> tuple[Tensor, Tensor]:
     """The canvas [rows, slots] and the tokens to be found in its block [rows, block], PAD past the end.
 
-    Of the target the canvas holds the prefix and nothing else, with room for the `longest` prefix and a block; what
-    follows the block is never seen.
+    Of the target [rows, longest] the canvas holds the prefix and nothing else; what follows the block is never seen.
     """
-    slots = torch.arange(aligned(longest + block), device=target.device)
-    ahead = F.pad(target, (0, block), value=PAD)
-    begun = F.pad(target[:, :longest], (0, len(slots) - min(longest, target.shape[1])), value=PAD)
-    canvas = torch.where(slots < prefix[:, None], begun, MASK)
+    slots = torch.arange(aligned(target.shape[1] + block), device=target.device)
+    ahead = F.pad(target, (0, len(slots) - target.shape[1]), value=PAD)
+    canvas = torch.where(slots < prefix[:, None], ahead, MASK)
     canvas = torch.where(slots < (prefix + block)[:, None], canvas, PAD)
     columns = columns_of(prefix, block)
     return canvas, torch.where(columns < lengths[:, None], ahead.gather(1, columns), PAD)
@@ -115,18 +102,12 @@ class DrafterObjective(Objective):
         """Draw the prefixes, and by what chance a slot is revealed: one number per target token."""
         o = self.options
         ratio = o.glance_first + (o.glance_last - o.glance_first) * min(1.0, max(0.0, progress))
-        together = o.prefixes == "batch"
-        prefix = random_prefixes(batch.target_lengths, rng, together)
         tensors = {
             "source": batch.source,
             "source_lengths": batch.source_lengths,
             "target": batch.target,
             "target_lengths": batch.target_lengths,
-            "prefix": prefix,
-            # Its length is known to the host where its content is not.
-            "room": torch.zeros(
-                int(prefix.max()) if o.prefixes == "batch" else batch.target.shape[1], dtype=torch.bool
-            ),
+            "prefix": random_prefixes(batch.target_lengths, rng),
             "chance": torch.rand(batch.target.shape, generator=rng),
             "ratio": torch.tensor(ratio, dtype=torch.float64),
         }
@@ -147,7 +128,7 @@ class DrafterObjective(Objective):
         if drafter.options.encoder != "own":
             with torch.no_grad():
                 states = verifier_states(model.model, drafter.options, source, visible)
-        canvas, wanted = cut(tensors["target"], tensors["target_lengths"], prefix, block, len(tensors["room"]))
+        canvas, wanted = cut(tensors["target"], tensors["target_lengths"], prefix, block)
 
         with torch.no_grad():
             hidden = drafter(canvas, prefix, block, source, visible, states)
