@@ -45,6 +45,7 @@ class PartConfig:
     options: dict[str, Any] = option(help="Its architecture.")
     weights: str = option(help="File name of its weights.")
     sha256: str = option(help="Hash of that file.")
+    reuses: str | None = option(None, "Another part, whose weights stand for those of the same name that are not here.")
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class Part:
     kind: str
     options: Any
     module: nn.Module
+    reuses: str | None = None
+    """another part: weights that are its own, bit for bit, are not written again"""
 
 
 class ModelFolder:
@@ -92,6 +95,12 @@ class ModelFolder:
             name: _parsed(DecoderConfig, values, self.path, f"decoders.{name}")
             for name, values in self.config.decoders.items()
         }
+        for name, one in self.parts.items():
+            if one.reuses is not None and (one.reuses not in self.parts or self.parts[one.reuses].reuses is not None):
+                raise ModelFolderError(
+                    f"{self.path / CONFIG}, parts.{name}: reuses expects a part that has all its own weights, "
+                    f"found {one.reuses!r}."
+                )
         for name, decoder in self.decoders.items():
             for role, part in decoder.parts.items():
                 if not isinstance(part, str) or part not in self.parts:
@@ -115,12 +124,11 @@ class ModelFolder:
     def fill(self, name: str, module: nn.Module) -> None:
         """Load the weights of a part into a module built from its options."""
         part = self.parts[name]
-        file = self._checked(part.weights, part.sha256)
-        try:
-            found = load_file(file)
-        except SafetensorError as error:
-            raise ModelFolderError(f"{file}: not a safetensors file ({error}).") from None
-        _fill(module, found, file)
+        found = self._weights(part)
+        if part.reuses is not None:
+            lent = self._weights(self.parts[part.reuses])
+            found = {**{key: lent[key] for key in module.state_dict() if key in lent}, **found}
+        _fill(module, found, self.path / part.weights)
 
     @property
     def sha256(self) -> str:
@@ -129,6 +137,13 @@ class ModelFolder:
 
         parts = [f"{name}:{self.parts[name].sha256}" for name in sorted(self.parts)]
         return hashlib.sha256("\n".join([*parts, self.config.tokenizer_sha256]).encode()).hexdigest()
+
+    def _weights(self, part: PartConfig) -> dict[str, Tensor]:
+        file = self._checked(part.weights, part.sha256)
+        try:
+            return load_file(file)
+        except SafetensorError as error:
+            raise ModelFolderError(f"{file}: not a safetensors file ({error}).") from None
 
     def _tokenizer(self, name: str, sha256: str) -> Tokenizer:
         return load_tokenizer(self._checked(name, sha256))
@@ -166,7 +181,8 @@ def write(
         written: dict[str, Any] = {}
         for name, part in parts.items():
             file = building / f"{name}.safetensors"
-            written[name] = _written(part, file, dtype)
+            lender = parts[part.reuses].module if part.reuses is not None else None
+            written[name] = _written(part, file, dtype, lender)
         tokenizer.save(building / TOKENIZER)
         config: dict[str, Any] = {
             "format": FORMAT,
@@ -228,14 +244,25 @@ def drop_in(
         (folder.path / old.weights).unlink(missing_ok=True)
 
 
-def _written(part: Part, file: Path, dtype: torch.dtype) -> dict[str, Any]:
-    """Write a part's weights; what config.json says of them. Whole numbers stay what they are."""
-    state = {
-        key: value.detach().to("cpu", dtype if value.is_floating_point() else value.dtype).contiguous()
-        for key, value in part.module.state_dict().items()
-    }
+def _written(part: Part, file: Path, dtype: torch.dtype, lender: nn.Module | None = None) -> dict[str, Any]:
+    """Write a part's weights, less those that `lender` has too; what config.json says of them."""
+    state = _stored(part.module, dtype)
+    if lender is not None:
+        lent = _stored(lender, dtype)
+        state = {key: value for key, value in state.items() if key not in lent or not torch.equal(value, lent[key])}
     save_file(state, file)
-    return as_dict(PartConfig(part.kind, as_dict(part.options), file.name, file_sha256(file)))
+    told = as_dict(PartConfig(part.kind, as_dict(part.options), file.name, file_sha256(file), part.reuses))
+    if part.reuses is None:  # said only where there is something to say
+        del told["reuses"]
+    return told
+
+
+def _stored(module: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
+    """What a module's weights are in a file of this precision. Whole numbers stay what they are."""
+    return {
+        key: value.detach().to("cpu", dtype if value.is_floating_point() else value.dtype).contiguous()
+        for key, value in module.state_dict().items()
+    }
 
 
 def _read_config(path: Path) -> FolderConfig:

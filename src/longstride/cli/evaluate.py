@@ -172,8 +172,8 @@ def evaluate(
     )
     tag = tag_of(translator, drafter)
     origin = origin_of(experiment or tag.name, translator)
-    notes = lineage(translator, drafter)
     if exactness:
+        notes = lineage(translator, drafter)
         measure_exactness(translator, line_up, test_set, batch, origin, tag, notes, record)
         return
 
@@ -188,7 +188,7 @@ def evaluate(
             setting.file.parent.mkdir(exist_ok=True)
             write_lines(setting.file, result.decoding.texts)
         if record is not None:
-            order = line_up.index(setting)
+            order, notes = line_up.index(setting), lineage(translator, drafter, setting.decoder.name)
             one = quality_record(result, origin, tag, set_tag, translator, order, greedy, rival, notes)
             append_records(record, [one])
     if record is not None:

@@ -22,15 +22,25 @@ def tag_of(translator: Translator, drafter: str | None) -> ModelTag:
     return tag if drafter is None else ModelTag(f"{tag.name} + {_name(ModelFolder(resolve(drafter)))}", tag.hash)
 
 
-def lineage(translator: Translator, drafter: str | None = None) -> dict[str, Any]:
-    """Notes for a record: options of all parts, the data of model and base, what was frozen."""
+def lineage(translator: Translator, drafter: str | None = None, decoder: str | None = None) -> dict[str, Any]:
+    """Notes for a record: options of all parts that go with a decoder, the data of model and base, what was frozen."""
     folder = translator.folder
-    notes = {"parts": {name: dict(part.options) for name, part in folder.parts.items()}, **_learnt(folder)}
+    parts = {role: dict(folder.parts[name].options) for role, name in _roles(folder, decoder).items()}
+    notes = {"parts": parts, **_learnt(folder)}
     if drafter is not None:
         other = ModelFolder(resolve(drafter))
         notes["parts"] |= {name: dict(part.options) for name, part in other.parts.items() if part.kind == "drafter"}
         notes["drafter"] = {"name": _name(other), "hash": other.sha256, **_learnt(other)}
     return notes
+
+
+def _roles(folder: ModelFolder, decoder: str | None) -> dict[str, str]:
+    """Role -> part, for a decoder and all others on the same model: a folder may hold several, each called `model`."""
+    if decoder not in folder.decoders:
+        return {name: name for name in folder.parts}
+    own = folder.decoders[decoder].parts
+    beside = [one.parts for one in folder.decoders.values() if one.parts.get("model") == own.get("model")]
+    return {role: part for parts in (*beside, own) for role, part in parts.items()}
 
 
 def _learnt(folder: ModelFolder) -> dict[str, Any]:

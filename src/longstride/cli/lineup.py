@@ -162,7 +162,7 @@ def _candidate(
         memory=cuda_probe(runner.device) if on_cuda else None,
         sample=sample,
         options=options,
-        notes=lineage(translator, drafter),
+        notes=lineage(translator, drafter, entry.decoder),
     )
 
 

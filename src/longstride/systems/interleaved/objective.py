@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.contract import PAD, Batch, Loss, Objective, Prepared
-from longstride.nn import masks
+from longstride.nn import frozen, masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.interleaved.inputs import shifted
 from longstride.systems.interleaved.model import InterleavedModel
@@ -45,7 +45,7 @@ class InterleavedObjective(Objective):
         o, tensors = model.options, prepared.tensors
         source = tensors["source"]
         visible = masks.real(tensors["source_lengths"], source.shape[1]) if prepared.source_padded else None
-        memory = model.model.encode(source, visible)
+        memory = frozen.encode(model.model, source, visible)
         words = interleave(_whole_steps(tensors["target"], o.step), tensors["target_lengths"] - 1, o.h, o.order)
         hidden = model.decode(shifted(words, o.step), memory, visible)
         weight = model.model.output_weight

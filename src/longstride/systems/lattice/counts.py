@@ -37,6 +37,7 @@ class CountOptions:
     reach: int = option(40, "Distances between target and source position are told apart up to this.")
     longest: int = option(128, "Positions are counted by length up to this many words a side, else over all lengths.")
     least: int = option(1, "Keys seen less often than this fall back on coarser ones; 1 is the paper's rule.")
+    fewest: int = option(1, "Target words seen less often than this with a key are dropped, its most frequent aside.")
 
     def __post_init__(self) -> None:
         if not 1 <= self.keep <= 255:
@@ -47,6 +48,8 @@ class CountOptions:
             raise OptionError(f"longest expects 1 or more, found {self.longest}.")
         if self.least < 1:
             raise OptionError(f"least expects 1 or more, found {self.least}.")
+        if self.fewest < 1:
+            raise OptionError(f"fewest expects 1 or more, found {self.fewest}.")
 
     @property
     def slots(self) -> int:

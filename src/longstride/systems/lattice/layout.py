@@ -1,7 +1,8 @@
 """From counts to tables: what is cut off, what unseen keys fall back on, and where everything lies.
 
 - Of each (source word, distance) the most frequent target words are kept; probabilities are shares of all occurrences.
-- An unseen (source word, distance) points at the source word's row for any distance.
+- An unseen (source word, distance) points at the source word's row for any distance; so does one seen too seldom, whose
+  own row is then dropped.
 - A source word never seen stands for itself where both sides share a vocabulary, and for nothing elsewhere.
 - The row of an unseen (S, t) holds the counts of all lengths together, by the distance from where t ought to come from.
 """
@@ -28,12 +29,13 @@ def tables_of(
     rows = counts.source_vocabulary * options.slots
     row = keys // counts.vocabulary
     total = np.bincount(row, occurred, rows).astype(np.int64)
-    kept = _most_frequent(row, occurred, options.keep)
-    size = np.bincount(row[kept], minlength=rows)
-    first = np.cumsum(size) - size
     # Unseen keys point at the row of the same source word for any distance.
     any_distance = np.arange(rows) // options.slots * options.slots
     own = np.where(total >= options.least, np.arange(rows), any_distance)
+    kept = _most_frequent(row, occurred, options.keep, options.fewest)
+    kept = kept[(own == np.arange(rows))[row[kept]]]
+    size = np.bincount(row[kept], minlength=rows)
+    first = np.cumsum(size) - size
     made = Tables(
         TablesOptions(
             counts.vocabulary,
@@ -62,13 +64,16 @@ def tables_of(
     return made
 
 
-def _most_frequent(row: Integers, occurred: Integers, keep: int) -> Integers:
-    """Which entries to keep: the most frequent of each row, lower ids first among equals. Entries come in order."""
+def _most_frequent(row: Integers, occurred: Integers, keep: int, fewest: int = 1) -> Integers:
+    """Which entries to keep: the most frequent of each row, lower ids first among equals. Entries come in order.
+
+    The first of a row is kept in any case, others where they occurred `fewest` times or more.
+    """
     most = int(occurred.max(initial=0))
     order = np.argsort(row * (most + 1) + (most - occurred), kind="stable")
     starts = run_starts(row[order])
     rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
-    kept: Integers = order[rank < keep]
+    kept: Integers = order[(rank < keep) & ((rank == 0) | (occurred[order] >= fewest))]
     return kept
 
 
