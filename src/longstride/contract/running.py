@@ -76,6 +76,8 @@ class Program:
     name: str
     function: Callable[..., Any]
     drawing: Drawing | None = None
+    weightless: bool = False
+    """it reads no weights (a look-up, a search): tensor code that runners which build graphs leave to PyTorch"""
 
     @property
     def identity(self) -> Hashable:

@@ -63,7 +63,8 @@ class OnnxRunner(Runner):
         """By its graph, or eagerly where it has none."""
         drawing = program.drawing
         if drawing is None:
-            self._say_once(program.name, "it has no drawing")
+            if not program.weightless:
+                self._say_once(program.name, "it has no drawing")
             return program.function(*arguments)
         feeds = drawing.feeds(*arguments)
         key = (program.name, drawing.modules, drawing.settings, lone := is_lone(feeds))

@@ -60,7 +60,7 @@ class _CountsSession(Session):
         self._words = torch.zeros(capacity, dtype=torch.int64, device=device)
         self._ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         self._slots = Slots(capacity)
-        self._look_up = Program("candidates", self._best)
+        self._look_up = Program("candidates", self._best, weightless=True)
 
     @property
     def free(self) -> int:

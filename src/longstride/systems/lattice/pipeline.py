@@ -16,12 +16,13 @@ from torch import Tensor
 
 from longstride.contract import EOS, PAD, UNK, Limits, OptionError, Program, Runner, Source, option
 from longstride.search.lengths import LengthRegression, Window
+from longstride.systems.lattice import programs
 from longstride.systems.lattice.candidates import Candidates, CandidateSource, from_logits
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.scan import scan
-from longstride.systems.lattice.scoring import Encoded, Normalise, Scores, encode, score_edges, score_triples, unigrams
+from longstride.systems.lattice.scoring import Encoded, Normalise
 from longstride.systems.lattice.viterbi import Paths, viterbi, viterbi_triples
-from longstride.systems.lattice.window import Lattice, assemble, usable, with_ends
+from longstride.systems.lattice.window import Lattice, usable, with_ends
 
 AT_ONCE = 1 << 28
 """Numbers that the widest tensor of a pass may hold; more sentences go in several passes."""
@@ -116,11 +117,11 @@ class Pipeline:
         self._banned = torch.tensor(banned, dtype=torch.int64, device=runner.device) if banned else None
         words = (UNK, *range(EOS + 2, model.options.vocabulary))
         self._fallback = next((word for word in words if word not in banned), UNK)
-        self._encode = Program("encode", partial(encode, model))
-        self._propose = Program("candidates", self._proposer(source))
-        score = score_edges if options.order == 2 else score_triples
-        self._score = Program("score", partial(_scored, score, model, options.normalise))
-        self._search = Program("search", partial(_searched, options))
+        self._encode = programs.encode(model)
+        self._unigrams = programs.unigrams(model) if source is None else None
+        self._propose = Program("candidates", self._proposer(source), weightless=True)
+        self._score = programs.score(model, options.order, options.normalise)
+        self._search = Program("search", partial(_searched, options), weightless=True)
 
     def window(self, lengths: Tensor) -> Window:
         """The lengths that outputs of sources [rows] may have; on the host, as they are."""
@@ -155,7 +156,9 @@ class Pipeline:
 
     def candidates(self, sentences: Sentences, encoded: Encoded) -> Candidates:
         """Stage 2: K words for every column, at least one."""
-        found: Candidates = self._runner.call(self._propose, sentences, encoded)
+        columns = sentences.columns
+        logits = None if self._unigrams is None else self._runner.call(self._unigrams, encoded, columns)
+        found: Candidates = self._runner.call(self._propose, sentences, logits)
         return found
 
     def score(self, sentences: Sentences, encoded: Encoded, candidates: Candidates) -> Lattice:
@@ -172,13 +175,14 @@ class Pipeline:
         paths: Paths = self._runner.call(self._search, lattice)
         return paths
 
-    def _proposer(self, source: CandidateSource | None) -> Callable[[Sentences, Encoded], Candidates]:
+    def _proposer(self, source: CandidateSource | None) -> Callable[[Sentences, Tensor | None], Candidates]:
         k = self._options.candidates
 
-        def propose(sentences: Sentences, encoded: Encoded) -> Candidates:
-            if source is None:
-                found = from_logits(unigrams(self._model, encoded, sentences.columns), k)
+        def propose(sentences: Sentences, logits: Tensor | None) -> Candidates:
+            if logits is not None:
+                found = from_logits(logits, k)
             else:
+                assert source is not None
                 found = source.candidates(sentences.ids, sentences.lengths, sentences.columns, k)
             return usable(found, self._banned, self._fallback)
 
@@ -200,17 +204,6 @@ def packed(lattice: Lattice, paths: Paths) -> Tensor:
         log_probabilities = scores - lattice.ends.gather(1, lengths - 1)
     numbers = torch.stack([scores, log_probabilities], dim=-1).view(torch.int64)
     return torch.cat([lengths[..., None], numbers, ids], dim=-1)
-
-
-def _scored(
-    score: Callable[[Scorer, Encoded, Tensor, Normalise], Scores],
-    model: Scorer,
-    normalise: Normalise,
-    encoded: Encoded,
-    candidates: Candidates,
-    window: Window,
-) -> Lattice:
-    return assemble(candidates, score(model, encoded, candidates.ids, normalise), window)
 
 
 def _searched(options: LatticeOptions, lattice: Lattice) -> Paths:

@@ -218,7 +218,7 @@ def _among(hidden: Tensor, weights: Tensor, missing: Tensor) -> Tensor:
     """hidden [rows, n, ..., width], weights [rows, n, after, width], missing [rows, n, after] -> [rows, n, ..., after],
     shares of these words alone"""
     rows, columns, after, width = weights.shape
-    states = hidden.reshape(rows * columns, -1, width)
+    states = hidden.reshape(rows * columns, math.prod(hidden.shape[2:-1]), width)
     logits = torch.bmm(states, weights.flatten(0, 1).transpose(1, 2)).to(_wide(hidden))
     logits = logits.masked_fill(missing.flatten(0, 1)[:, None], float("-inf"))
     return logits.log_softmax(dim=-1).view(*hidden.shape[:-1], after)
