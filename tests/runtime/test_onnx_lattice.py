@@ -146,13 +146,14 @@ def test_in_fp32_the_output_is_the_eager_one(
     order=ORDERS,
     normalise=SHARES,
     construction=st.sampled_from(["tables", "model"]),
+    candidates=st.sampled_from([3, 4]),
 )
 def test_in_int8_a_batch_gives_what_its_rows_give(
-    seed: int, shape: dict[str, Any], order: int, normalise: Any, construction: Any
+    seed: int, shape: dict[str, Any], order: int, normalise: Any, construction: Any, candidates: int
 ) -> None:
     """To the bit: scores are equal, not close."""
     model, source = tiny_scorer(seed, torch.float32, **shape), random_source(4, 20, seed=seed)
-    options = {"order": order, "normalise": normalise, "construction": construction}
+    options = {"order": order, "normalise": normalise, "construction": construction, "candidates": candidates}
     searching = decoder(model, OnnxRunner("int8", 1, tell=refuse), **options)
     together = searching.decode(source)
     for row in range(source.rows):
