@@ -161,6 +161,12 @@ def test_training_and_distillation_tables() -> None:
     assert "2,000" in table, "sentences per second"
     assert "`beam\\|width:5`" in table
     assert latest([distilled, distilled], "name") == [distilled]
+    rest = dataclasses.replace(distilled, decoded=150_000, notes={"gpu": "shared"})
+    table = distillation_table([rest])
+    assert "500 ‡" in table, "what an earlier run decoded took none of this one's time"
+    assert "‡ beside other runs" in table
+    assert "‡" not in training_table(training)
+    assert "6.5 ‡" in training_table([dataclasses.replace(training[0], notes={"gpu": "shared"})])
 
 
 def test_markdown_pads_and_escapes() -> None:

@@ -217,11 +217,14 @@ class Distillation:
     """degenerate outputs left out"""
     tokens: int | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    decoded: int | None = None
+    """sentences that this run decoded itself, where it went on with an earlier one's shards"""
 
     @property
     def sentences_per_second(self) -> float:
-        """Over the whole wall-clock time."""
-        return self.sentences / (60 * self.minutes) if self.minutes else 0.0
+        """Of what this run decoded, over its whole wall-clock time."""
+        mine = self.sentences if self.decoded is None else self.decoded
+        return mine / (60 * self.minutes) if self.minutes else 0.0
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from longstride.bench.records import Counts, Distillation, Latency, MemoryUse, Q
 from longstride.bench.statistics import Ratio, per_second, summarise
 
 SAMPLED = " †"
+CROWDED = " ‡"
 
 ACCEPTANCE_COLUMNS = 10
 
@@ -113,7 +114,7 @@ def quality_table(records: Sequence[Quality]) -> str:
         *_leading_score(records),
         *_other_scores(records),
         *_count_columns([(one.counts, len(one.sentences or ()) or one.workload.size) for one in records]),
-        equality_column([record.equality for record in records]),
+        _equality(records),
         Column("paper", [record.paper for record in records], numeric=False),
     ]
     sizes = sorted({record.workload.size for record in records})
@@ -135,13 +136,13 @@ def training_table(records: Sequence[Training]) -> str:
         Column("parameters, M", [f"{record.parameters / 1e6:.1f}" for record in rows]),
         Column("steps", [f"{record.steps:,}" for record in rows]),
         Column("epochs", [NOTHING if record.epochs is None else f"{record.epochs:.1f}" for record in rows]),
-        Column("minutes", [f"{record.minutes:.1f}" for record in rows]),
-        Column("target tokens/s", [f"{record.tokens_per_second:,.0f}" for record in rows]),
+        Column("minutes", [f"{record.minutes:.1f}{_crowd(record)}" for record in rows]),
+        Column("target tokens/s", [f"{record.tokens_per_second:,.0f}{_crowd(record)}" for record in rows]),
         *(Column(f"{name}, valid", [score_text(record.scores, name) for record in rows]) for name in names),
         Column("device", [record.origin.machine.device for record in rows], numeric=False),
         Column("paper", [record.paper for record in rows], numeric=False),
     ]
-    notes = [signatures_note(rows), signatures_note(rows, leading=False)]
+    notes = [_crowd_note(rows), signatures_note(rows), signatures_note(rows, leading=False)]
     return markdown(columns) + "\n" + paragraph([*notes, origin_note([record.origin for record in rows])])
 
 
@@ -154,12 +155,29 @@ def distillation_table(records: Sequence[Distillation]) -> str:
         Column("decoder", [f"`{record.decoder}`" for record in rows], numeric=False),
         Column("sentences", [f"{record.sentences:,}" for record in rows]),
         Column("dropped", [f"{record.dropped:,}" for record in rows]),
-        Column("minutes", [f"{record.minutes:.1f}" for record in rows]),
-        Column("sentences/s", [f"{record.sentences_per_second:,.0f}" for record in rows]),
+        Column("decoded by this run", ["" if one.decoded is None else f"{one.decoded:,}" for one in rows]),
+        Column("minutes", [f"{record.minutes:.1f}{_crowd(record)}" for record in rows]),
+        Column("sentences/s", [f"{record.sentences_per_second:,.0f}{_crowd(record)}" for record in rows]),
         Column("device", [record.origin.machine.device for record in rows], numeric=False),
         Column("manifest", [f"`{record.manifest_hash[:12]}`" for record in rows], numeric=False),
     ]
-    return markdown(columns) + "\n" + paragraph([origin_note([record.origin for record in rows])])
+    return markdown(columns) + "\n" + paragraph([_crowd_note(rows), origin_note([record.origin for record in rows])])
+
+
+def _crowd(record: Training | Distillation) -> str:
+    """A mark where other runs shared the device, so that its times are not those of the run alone."""
+    return CROWDED if record.notes.get("gpu") else ""
+
+
+def _crowd_note(rows: Sequence[Training] | Sequence[Distillation]) -> str:
+    return f"{CROWDED.strip()} beside other runs on the same GPU: alone it is faster." if any(map(_crowd, rows)) else ""
+
+
+def _equality(records: Sequence[Quality]) -> Column:
+    """Outputs that are not the reference's; says nothing where each was compared with itself alone."""
+    told = [record.equality for record in records]
+    alone = all(one is None or one.reference == record.candidate for one, record in zip(told, records, strict=True))
+    return equality_column([None] * len(records) if alone else told)
 
 
 def _names(rows: Sequence[Latency] | Sequence[Quality]) -> Column:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,6 +50,7 @@ def distill(
     """Decode a training set with a teacher."""
     chosen = parse(DistillOptions, settings(option), "--option")
     begun = time.monotonic()
+    there = finished(output)
     if processes > 1:
         said = ["-i", str(input), "-o", str(output), "--runtime", runtime, "--precision", precision, "--device", device]
         said += [part for path in model for part in ("-m", path)] + ["--decoder", decoder or "beam", "--resume"]
@@ -76,7 +79,14 @@ def distill(
         say(f"Distilled corpus with its manifest: {output}")
         if record is not None:
             minutes = (time.monotonic() - begun) / 60
-            append_records(record, [_record(outcome.manifest, output, model, teacher, minutes, processes, device)])
+            append_records(
+                record, [_record(outcome.manifest, output, model, teacher, minutes, processes, device, there)]
+            )
+
+
+def finished(folder: Path) -> set[str]:
+    """The names of the shards that are there already."""
+    return {path.name for path in (folder / "shards").glob("shard-*.json")}
 
 
 def share_out(arguments: list[str], shards: range, processes: int) -> None:
@@ -112,20 +122,30 @@ def _record(
     minutes: float,
     processes: int,
     device: str,
+    there: Collection[str],
 ) -> Distillation:
+    """What was made, and how much of it now: shards that were `there` before took no time."""
     name = ", ".join(Path(model).name for model in models)
+    shards = [json.loads(path.read_text(encoding="utf-8")) for path in (output / "shards").glob("shard-*.json")]
+    earlier = sum(int(one["last"]) - int(one["first"]) for one in shards if _shard_name(one) in there)
+    sentences = int(manifest["kept"]) + int(manifest["dropped"])
     return Distillation(
         origin=origin_on(f"distillation by {name}", torch.device(check_device(device))),
         name=str(manifest["source"]),
         teacher=name,
         decoder=teacher.signature,
-        sentences=int(manifest["kept"]) + int(manifest["dropped"]),
+        sentences=sentences,
         minutes=minutes,
         manifest_hash=file_sha256(output / "manifest.json"),
         dropped=int(manifest["dropped"]),
         tokens=int(manifest["tokens"]),
         notes={"processes": processes, "degenerate": manifest["degenerate"], "process_minutes": manifest["minutes"]},
+        decoded=sentences - earlier if earlier else None,
     )
+
+
+def _shard_name(told: dict[str, Any]) -> str:
+    return str(Path(told["file"]).with_suffix(".json"))
 
 
 def make_teacher(
