@@ -39,6 +39,7 @@ def a_model(k: int = 4, first: str = "identity", seed: int = 0, dropout: float =
         torch.manual_seed(seed)
         base = Transformer(tiny_options(dropout=dropout))
         heads = Heads(HeadsOptions(k, 16, feed_forward=8, first=first, dropout=dropout))  # type: ignore[arg-type]
+        nn.init.normal_(heads.down.weight, std=0.3)  # heads that are trained differ
         return BlockwiseModel(base, heads).double().train()
 
 
@@ -152,6 +153,26 @@ def test_a_share_of_the_slots_has_the_loss_of_those_slots(first: str, frozen: bo
         means.append(9 * losses / max(1, int((target != PAD).sum())))
     torch.testing.assert_close(objective.loss(model, prepared).total, torch.stack(means).mean())
     torch.testing.assert_close(objective.loss(model.eval(), prepared).total, everything.loss(model, full).total)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_later_heads_may_count_less(frozen: bool) -> None:
+    model = a_model()
+    if frozen:
+        freeze(model, ["model.*"])
+    heads = range(2 if frozen else 1, 5)
+    expected = 9 * torch.stack([by_hand(model, head) for head in heads])
+    weights = 0.5 ** torch.arange(len(heads))
+    found = loss_of(model, label_smoothing=0.0, sub_loss="mean", decay=0.5).total
+    torch.testing.assert_close(found, (expected * weights).sum() / weights.sum())
+    with pytest.raises(OptionError, match="decay expects more than 0"):
+        BlockwiseObjectiveOptions(decay=0.0)
+
+
+def test_heads_begin_as_the_states_they_read() -> None:
+    heads = Heads(HeadsOptions(3, 16, feed_forward=8, first="learned"))
+    hidden = torch.randn(2, 5, 16)
+    assert torch.equal(heads.eval().every(hidden), hidden[..., None, :].expand(2, 5, 3, 16))
 
 
 @pytest.mark.parametrize("slots", [0.0, 1.5])

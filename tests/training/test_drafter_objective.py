@@ -192,6 +192,48 @@ def test_revealed_slots_are_read_and_not_asked_for():
     assert all(weight.grad is None for weight in model.model.parameters())
 
 
+def test_without_glancing_there_is_one_pass_and_nothing_is_revealed():
+    model = composite(3).train()
+    plain = DrafterObjective(DrafterObjectiveOptions(glance_first=0.0, glance_last=0.0))
+    batch, passes = make_batch([9, 4], [5, 5]), []
+    model.drafter.register_forward_pre_hook(lambda module, inputs: passes.append(torch.is_grad_enabled()))
+    loss = plain.loss(model, prepared_with(plain, batch, [0, 1]))
+    assert passes == [True]
+    loss.total.backward()
+    assert model.drafter.copy.weight.grad is not None
+    torch.testing.assert_close(loss.total, plain.loss(model.eval(), prepared_with(plain, batch, [0, 1])).total)
+
+
+def test_slots_count_less_and_less():
+    """With decay d the loss is the mean over slots in which slot i counts d^i."""
+    model, batch = composite(4).train(), make_batch([9, 3], [5, 5])
+    losses: list[torch.Tensor] = []
+    for last in range(1, BLOCK + 1):  # one slot at a time, by targets that end where the others would begin
+        plain = DrafterObjective(DrafterObjectiveOptions(glance_first=0.0, glance_last=0.0))
+        prepared = prepared_with(plain, batch, [1, 1])
+        asked: list[torch.Tensor] = []
+        hook = model.drafter.token_loss.register_forward_pre_hook(
+            lambda module, inputs, last=last: (
+                *inputs[:2],
+                inputs[2].masked_fill(torch.arange(BLOCK) != last - 1, PAD),
+                *inputs[3:],
+            )
+        )
+        seen = model.drafter.token_loss.register_forward_hook(
+            lambda module, inputs, output, asked=asked: asked.append(output[0])
+        )
+        plain.loss(model, prepared)
+        hook.remove()
+        seen.remove()
+        losses.append(asked[0])
+    objective = DrafterObjective(DrafterObjectiveOptions(glance_first=0.0, glance_last=0.0, decay=0.5))
+    counts = torch.tensor([2.0, 2.0, 1.0, 1.0])  # the second row has two tokens after its prefix
+    weights = 0.5 ** torch.arange(BLOCK)
+    expected = (torch.stack(losses) * weights).sum() / (counts * weights).sum()
+    found = objective.loss(model, prepared_with(objective, batch, [1, 1]))
+    torch.testing.assert_close(found.total / 12, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_the_verifier_stays_frozen_and_without_dropout():
     model = DrafterWithVerifier(tiny_model(0, dropout=0.5), tiny_drafter(0, dropout=0.5))
     model.train()
@@ -220,6 +262,12 @@ def test_prepare_is_random_by_its_generator_alone():
 def test_bad_shares_are_refused(name):
     with pytest.raises(OptionError, match=f"{name} expects 0 to below 1, found 1"):
         DrafterObjectiveOptions(**{name: 1.0})
+
+
+@pytest.mark.parametrize("decay", [0.0, 1.1])
+def test_a_bad_decay_is_refused(decay):
+    with pytest.raises(OptionError, match="decay expects more than 0"):
+        DrafterObjectiveOptions(decay=decay)
 
 
 def test_a_recipe_builds_on_its_base():

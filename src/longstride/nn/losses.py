@@ -30,14 +30,17 @@ class TokenLoss(nn.Module):
 
     compile_unit = True
 
-    def forward(self, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, share: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """hidden [rows, length, width], weight [vocabulary, width], target [rows, length] -> summed loss and summed
-        negative log-likelihood over all targets that are not PAD."""
+        negative log-likelihood over all targets that are not PAD, each counted `share` times ([rows or 1, length])."""
         logits = F.linear(hidden, weight)
         logits = logits.float() if logits.dtype.itemsize < 4 else logits
         normaliser = logits.logsumexp(dim=-1)
         chosen = logits.gather(-1, target[..., None]).squeeze(-1)
         counted = (target != PAD).to(logits.dtype)
+        counted = counted if share is None else counted * share
         nll = ((normaliser - chosen) * counted).sum()
         if smoothing == 0:
             return nll, nll.detach()

@@ -71,9 +71,10 @@ class Heads(nn.Module):
         self.down = nn.Linear(learned * options.feed_forward, learned * options.width)
         self.dropout = nn.Dropout(options.dropout)
         self.activation_dropout = nn.Dropout(options.activation_dropout)
-        for linear in (self.up, self.down):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+        # Every head begins as the state it reads: a trained model is left as it is, and head 1 is right from the start.
+        nn.init.xavier_uniform_(self.up.weight)
+        for begun in (self.up.bias, self.down.weight, self.down.bias):
+            nn.init.zeros_(begun)
 
     def forward(self, hidden: Tensor, head: Tensor) -> Tensor:
         """One head's output, [..., width] -> [..., width]; `head` [] int64 stays on the device."""

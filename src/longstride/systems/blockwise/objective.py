@@ -33,6 +33,7 @@ class BlockwiseObjectiveOptions(Smoothing):
     sub_loss: Literal["one", "mean"] = option(
         "one", "Train one head per batch, drawn at random (little memory), or the mean of all heads' losses."
     )
+    decay: float = option(1.0, "With the mean: what a head counts, times what the head before it does.")
     slots: float = option(
         1.0, "With the mean: the share of a batch's slots, drawn at random, at which heads after the first are trained."
     )
@@ -41,6 +42,8 @@ class BlockwiseObjectiveOptions(Smoothing):
         super().__post_init__()
         if not 0 < self.slots <= 1:
             raise OptionError(f"slots expects a share above 0, at most 1, found {self.slots}.")
+        if not 0 < self.decay <= 1:
+            raise OptionError(f"decay expects more than 0, at most 1, found {self.decay}.")
         if self.slots < 1 and self.sub_loss == "one":
             raise OptionError("slots expects 1 with sub_loss: one, which trains a head everywhere; use sub_loss: mean.")
 
@@ -99,7 +102,9 @@ class BlockwiseObjective(Objective):
         for number, output in enumerate(outputs, start=2):
             sums.append(self._sub_loss(model, output, self._at(number, hidden), prepared, chosen))
         trained = sums if model.training else sums[fixed:]
-        mean = torch.stack([total for total, _ in trained]).mean()
+        totals = torch.stack([total for total, _ in trained])
+        weights = self.options.decay ** torch.arange(len(totals), device=totals.device) if model.training else None
+        mean = totals.mean() if weights is None else (totals * weights).sum() / weights.sum()
         figures = {"nll_mean": torch.stack([nll for _, nll in trained]).mean()}
         return Loss(mean, figures if silent else {"nll": sums[0][1], **figures})
 

@@ -5,7 +5,11 @@ always k masks, even past the end, so that the canvas never tells how long the t
 
 Glancing (Qian et al., 2021): a first pass without gradients, with dropout, finds the slots the drafter has wrong; then
 floor(r·wrong) of the row's valid slots, drawn at random, are revealed, that is read as the true token, and the loss is
-taken on the others. r falls along the training. Evaluation neither glances nor reveals.
+taken on the others. r falls along the training. Evaluation neither glances nor reveals; where r is 0 throughout, there
+is no first pass.
+
+A drafted token is of use only if all before it are right, so that early slots matter more than late ones: `decay` makes
+slot i count decay^i.
 
 The loop divides a summed loss by tokens that must be known before the loss is: they are the batch's target tokens. The
 loss is the mean over the slots that are left, as in the authors' code, times that number; so are the figures. So the
@@ -34,11 +38,14 @@ class DrafterObjectiveOptions:
     label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
     glance_first: float = option(0.5, "Share of the wrong slots that is revealed at the start of training.")
     glance_last: float = option(0.3, "The same at its end; in between it moves straight.")
+    decay: float = option(1.0, "What a slot counts, times what the slot before it does: below 1, early slots lead.")
 
     def __post_init__(self) -> None:
         for name in ("label_smoothing", "glance_first", "glance_last"):
             if not 0 <= getattr(self, name) < 1:
                 raise OptionError(f"{name} expects 0 to below 1, found {getattr(self, name)}.")
+        if not 0 < self.decay <= 1:
+            raise OptionError(f"decay expects more than 0, at most 1, found {self.decay}.")
 
 
 class DrafterWithVerifier(nn.Module):
@@ -115,7 +122,7 @@ class DrafterObjective(Objective):
         return Prepared(tensors, int(batch.target_lengths.sum()), padded)
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
-        """The mean over the block's slots that were not revealed, times the batch's target tokens.
+        """The mean over the block's slots that were not revealed, by what they count, times the batch's target tokens.
 
         Figures: `nll`; `right`, the share of the block's tokens that the drafter finds; `run`, how many it finds before
         the first it does not, which is what a verifier that agrees with the target would accept.
@@ -130,24 +137,30 @@ class DrafterObjective(Objective):
                 states = verifier_states(model.model, drafter.options, source, visible)
         canvas, wanted = cut(tensors["target"], tensors["target_lengths"], prefix, block)
 
-        with torch.no_grad():
+        glances = drafter.training and max(self.options.glance_first, self.options.glance_last) > 0
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not glances):
             hidden = drafter(canvas, prefix, block, source, visible, states)
+        with torch.no_grad():
             found = drafter.logits(hidden).argmax(dim=-1)
         valid = wanted != PAD
         left = wanted
-        if drafter.training:
+        if glances:
             chance = F.pad(tensors["chance"], (0, block)).gather(1, columns_of(prefix, block))
             shown = reveal(found, wanted, chance, tensors["ratio"])
             canvas = canvas.scatter(1, columns_of(prefix, block), torch.where(shown, wanted, MASK))
             left = wanted.masked_fill(shown, PAD)
             hidden = drafter(canvas, prefix, block, source, visible, states)
 
-        total, nll = drafter.token_loss(hidden, drafter.output_weight, left, self.options.label_smoothing)
-        share = prepared.tokens / (left != PAD).sum().clamp(min=1)
+        share = None
+        if self.options.decay < 1 and drafter.training:
+            share = self.options.decay ** torch.arange(block, device=source.device, dtype=torch.float32)[None]
+        total, nll = drafter.token_loss(hidden, drafter.output_weight, left, self.options.label_smoothing, share)
+        counted = left != PAD if share is None else (left != PAD) * share
+        scale = prepared.tokens / counted.sum().clamp(min=1)
         right = (found == wanted) & valid
         figures = {
-            "nll": nll * share,
+            "nll": nll * scale,
             "right": right.sum() * (prepared.tokens / valid.sum()),
             "run": right.long().cumprod(dim=1).sum() * (prepared.tokens / len(wanted)),
         }
-        return Loss(total * share, figures)
+        return Loss(total * scale, figures)
