@@ -230,6 +230,16 @@ def test_no_more_runs_at_once_than_the_gpu_has_room_for(runs: Runs) -> None:
     assert Path(book).read_text()[:2] == "++"
 
 
+def test_what_others_wait_for_is_begun_first(runs: Runs) -> None:
+    book = str(runs.work / "book")
+    code = "import time; open({book!r}, 'a').write({name!r}); time.sleep(0.2)"
+    for name in ("score", "again"):
+        runs.add(name, code.format(book=book, name=name[0]), share=1.0)
+    runs.add("training", code.format(book=book, name="t"), share=1.0, checkpoints=True)
+    assert runs.run() == 0
+    assert Path(book).read_text() == "tsa"
+
+
 def test_what_gathers_comes_last(runs: Runs) -> None:
     book = str(runs.work / "book")
     runs.add("report", f"open({book!r}, 'a').write('last')", last=True)

@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent.parent
 LONGSTRIDE = ("-m", "longstride")
 ENDINGS = ("", ".xz", ".gz")
 
-TRAINING, SMALL_TRAINING, DECODING, TIMING = 1.0, 0.4, 0.3, 1.0
+TRAINING, SMALL_TRAINING, DECODING, TIMING = 1.0, 0.4, 0.2, 1.0
 """shares of the GPU; what reads a clock has it for itself"""
 
 

@@ -112,9 +112,10 @@ class Schedule:
         return bool(self._running)
 
     def _begin(self) -> None:
-        """Start jobs in order. One that does not fit lets only such pass as could run beside it."""
+        """Start jobs in order, what others wait for first. One that does not fit lets only such pass as could run
+        beside it."""
         held = 0.0
-        for stage, job in list(self._waiting):
+        for stage, job in sorted(self._waiting, key=lambda pair: not pair[1].checkpoints):
             if job.missing or (job.last and (self._running or self._ready_others(job))):
                 continue
             if len(self._running) >= self._limits.parallel:
