@@ -27,6 +27,8 @@ PAGE = "results.md"
 FIGURES = "figures"
 
 _MARKED = re.compile(r"<!-- report:(?P<name>\S+) -->\n(?P<text>.*?)<!-- /report -->", re.DOTALL)
+LONG = 12
+"""Rows beyond which a table of settings is folded."""
 _OPENING = "<!-- report:"
 
 _INTRODUCTION = """# Results
@@ -98,27 +100,43 @@ def render(records: Sequence[Record], out_dir: str | Path, check: bool = False) 
 
 
 def results_page(records: Sequence[Record]) -> str:
-    """The whole of results.md."""
+    """The whole of results.md: what was timed, the papers' tables, then every setting that was scored."""
     found = sections(records)
-    parts = [_INTRODUCTION]
+    chapters: list[tuple[str, list[str]]] = []
     for race in races(records):
-        parts.append(f"## {race.title}\n")
         shown = {plot.name.removeprefix(race.name + "-"): found[f"figure/{plot.name}"] for plot in plots(race)}
-        parts += [text for key, text in shown.items() if key == "quality"]
+        parts = [text for key, text in shown.items() if key == "quality"]
         parts += [found[f"latency/{race.name}"], found[f"work/{race.name}"]]
         if f"acceptance/{race.name}" in found:
             parts.append("Chance that a drafted token stands, by its place in the block:\n")
             parts.append(found[f"acceptance/{race.name}"])
-        parts += [text for key, text in shown.items() if key != "quality"]
-    for group in quality_groups(records):
-        parts.append(f"## {group[0].origin.experiment}: quality on {group[0].workload.name}\n")
-        parts.append(tables.quality_table(group))
+        chapters.append((race.title, [*parts, *(text for key, text in shown.items() if key != "quality")]))
     for section in _further(records):
-        parts += [f"## {section.title}\n", *(found[f"figure/{chart.name}"] for chart in section.charts), section.text]
-    for name, title in (("exactness", "Exactness"), ("training", "Training"), ("distillation", "Distillation")):
+        chapters.append((section.title, [*(found[f"figure/{one.name}"] for one in section.charts), section.text]))
+    if "exactness" in found:
+        chapters.append(("Exactness", [found["exactness"]]))
+    for group in quality_groups(records):
+        title = f"{group[0].origin.experiment}: quality on {group[0].workload.name}"
+        chapters.append((title, [_folded(tables.quality_table(group), len(group))]))
+    for name in ("training", "distillation"):
         if name in found:
-            parts += [f"## {title}\n", found[name]]
-    return "\n".join(parts)
+            chapters.append((name.capitalize(), [found[name]]))
+    contents = "".join(f"- [{title}](#{_anchor(title)})\n" for title, _ in chapters)
+    whole = [part for title, parts in chapters for part in (f"## {title}\n", *parts)]
+    return "\n".join([_INTRODUCTION, contents, *whole] if chapters else [_INTRODUCTION])
+
+
+def _folded(table: str, rows: int) -> str:
+    """A long table behind a line that opens it."""
+    if rows <= LONG:
+        return table
+    return f"<details><summary>All {rows} settings</summary>\n\n{table}\n</details>\n"
+
+
+def _anchor(title: str) -> str:
+    """The address that Markdown viewers give a heading."""
+    kept = "".join(letter for letter in title.lower() if letter.isalnum() or letter in " -_")
+    return kept.replace(" ", "-")
 
 
 def _further(records: Sequence[Record]) -> list[Section]:
