@@ -93,6 +93,15 @@ def test_what_nobody_has_is_missing_still(tmp_path: Path) -> None:
         ModelFolder(path).fill("interleaved", Transformer(options))
 
 
+def test_a_lender_is_not_replaced_under_those_who_reuse_it(tmp_path: Path) -> None:
+    path = write_family(tmp_path / "family")
+    parts = family_parts(words(), seed=5)
+    with pytest.raises(ModelFolderError, match="found 'drafter' reusing it"):
+        model_folder.drop_in(path, "model", parts["model"], {}, {})
+    model_folder.drop_in(path, "tables", parts["tables"], {}, {})
+    assert ModelFolder(path).parts["scorer"].reuses == "model"
+
+
 def test_older_folders_have_no_such_field(tmp_path: Path) -> None:
     path = write_folder(tmp_path / "plain")
     assert "reuses" not in (path / "config.json").read_text()

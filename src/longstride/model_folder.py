@@ -226,6 +226,10 @@ def drop_in(
     old = folder.parts.get(name)
     if old is not None and old.kind != part.kind:
         raise ModelFolderError(f"{folder.path}: expected {name!r} to be of kind {part.kind}, found {old.kind}.")
+    if takers := [other for other, config in folder.parts.items() if config.reuses == name]:
+        raise ModelFolderError(
+            f"{folder.path}: expected {name!r} to be a part that others do without, found {takers[0]!r} reusing it."
+        )
     with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.path) as building:
         made = Path(building) / name
         written = _written(part, made, torch.float32)

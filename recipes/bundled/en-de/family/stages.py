@@ -29,7 +29,7 @@ QUARTER = 0.3
 """share of the GPU that lets four models be trained at once"""
 
 TABLES = ("counted.keep=32", "counted.reach=1", "counted.longest=64", "counted.least=3", "counted.fewest=3")
-"""pruned: a sixth of the size, the same recall of 64 candidates within a point (docs/log.md)"""
+"""pruned: a seventh of the size, the same recall of 64 candidates within a point (README.md beside the recipes)"""
 SIZE = 8000
 """pieces of the vocabulary"""
 

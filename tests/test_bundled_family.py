@@ -1,0 +1,65 @@
+"""The bundled English-German family, once it is the model that comes with the package: whole, small, and sensible."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+import longstride
+from longstride.cli.demo import examples
+from longstride.model_folder import ModelFolder
+from longstride.tasks.translation import score_translations
+from longstride.translator import Translator, load
+
+FOLDER = Path(longstride.__file__).parent / "bundled"
+FAMILY = {"greedy", "beam", "blockwise", "draft-verify", "draft", "interleaved", "lattice"}
+MOST_BYTES = 40_000_000
+LEAST_CHRF = {"greedy": 45.0, "beam": 45.0, "interleaved": 35.0, "draft": 25.0, "lattice": 25.0}
+"""Of the examples; a model that has learnt to translate has more, one that only writes German has half of it."""
+
+pytestmark = pytest.mark.skipif(
+    set(ModelFolder(FOLDER).decoders) != FAMILY, reason="another model comes with the package"
+)
+
+
+@lru_cache(maxsize=2)
+def family(precision: str = "fp32") -> Translator:
+    return load(device="cpu", precision=precision)  # type: ignore[arg-type]
+
+
+def test_it_is_whole_and_fits_the_repository() -> None:
+    for part in family().folder.parts:  # filling checks the hash, every name and every shape
+        family().part(part)
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < MOST_BYTES
+    text = (FOLDER / "config.json").read_text(encoding="utf-8")
+    assert not [place for place in ("/home", "/work", "/tmp", "/root") if f'"{place}' in text]
+
+
+def test_its_card_names_sources_licences_and_scores() -> None:
+    card = (FOLDER / "README.md").read_text(encoding="utf-8")
+    for word in ("CC BY 2.0 FR", "tatoeba.org", "European Parliament", "recipes/bundled/en-de", "| greedy |"):
+        assert word in card
+    for word in ("<!--", "Not measured yet"):
+        assert word not in card
+
+
+def test_verified_decoders_write_what_greedy_writes() -> None:
+    """In float64, where shapes cannot flip a near-tie."""
+    sources = [source for source, _ in examples(FOLDER)]
+    outputs = {
+        name: family("fp64").translate(sources, name, trace=True) for name in ("greedy", "blockwise", "draft-verify")
+    }
+    texts = {name: [one.text for one in found] for name, found in outputs.items()}
+    assert texts["blockwise"] == texts["draft-verify"] == texts["greedy"]
+    iterations = [sum(one.trace.iterations for one in found if one.trace) for found in outputs.values()]
+    assert max(iterations[1:]) < iterations[0], "and in fewer iterations"
+
+
+@pytest.mark.parametrize("decoder", sorted(LEAST_CHRF))
+def test_it_translates_sensibly(decoder: str) -> None:
+    pairs = examples(FOLDER)
+    outputs = [one.text for one in family().translate([source for source, _ in pairs], decoder)]
+    (chrf,) = [one for one in score_translations(outputs, [text for _, text in pairs]) if one.name == "chrF"]
+    assert chrf.value >= LEAST_CHRF[decoder]
