@@ -10,7 +10,8 @@ from driver.jobs import Stage
 
 FROZEN_SIZES, TUNED_SIZES = (2, 4, 6, 8, 10), (2, 4, 6, 8)
 """Block sizes decoded from the frozen heads (k=10) and the fine-tuned ones (k=8)."""
-SMALL_DRAFTERS = ("drafter-1", "drafter-2", "drafter-6", "drafter-own")
+SHALLOW, SMALL_DRAFTERS = ("drafter-shared-1", "drafter-shared-2"), ("drafter-6", "drafter-own")
+"""Base width with fewer layers, and small width: what a drafter's make is worth."""
 BLOCKS = (10, 15, 20, 30)
 """Block sizes beside drafter-6's own 25."""
 
@@ -40,7 +41,7 @@ def stages(task: Task) -> list[Stage]:
         "blockwise-fine-tuned": heads_settings(TUNED_SIZES, False, True),
     }
     sweep, few = drafter_settings(sweep=True), drafter_settings(sweep=False)
-    small = small_training(passes=4, faster=1.0)
+    small = small_training(passes=4, faster=1.2)
     return [
         Stage(
             "heads",
@@ -53,12 +54,18 @@ def stages(task: Task) -> list[Stage]:
         Stage(
             "drafter",
             "drafts",
-            (task.train("drafter-shared", "distilled-valid", base_training(5000, 0.7), TRAINING, base="verifier"),),
+            (
+                task.train("drafter-shared", "distilled-valid", base_training(5000, 0.9), TRAINING, base="verifier"),
+                *(
+                    task.train(name, "distilled-valid", base_training(4000, faster), 0.5, base="verifier")
+                    for name, faster in zip(SHALLOW, (2.0, 1.7), strict=True)
+                ),
+            ),
         ),
         Stage(
             "heads-fine-tuned",
             "blockwise",
-            (task.train("blockwise-fine-tuned", "distilled", base_training(3500, 0.8), TRAINING, base="verifier"),),
+            (task.train("blockwise-fine-tuned", "distilled", base_training(4000, 0.75), TRAINING, base="verifier"),),
         ),
         Stage(
             "evaluate-drafts",
@@ -69,6 +76,7 @@ def stages(task: Task) -> list[Stage]:
                 for model, experiment, settings in (
                     *((name, "en-de blockwise", found) for name, found in heads.items()),
                     ("drafter-shared", "en-de drafts", sweep),
+                    *((name, "en-de shallow drafters", few) for name in SHALLOW),
                 )
             ),
         ),
@@ -85,7 +93,7 @@ def stages(task: Task) -> list[Stage]:
                 )
             ),
         ),
-        # Small drafters for the same verifier: depth, an encoder of their own, block sizes.
+        # Small drafters for the same verifier: an encoder of their own, block sizes.
         Stage(
             "small-drafters",
             "drafts",
