@@ -216,8 +216,8 @@ def test_a_model_learns_the_same_with_either(compiled: bool, padded: bool, monke
         ids = torch.randint(5, 50, (3, source), device="cuda"), torch.randint(5, 50, (3, target), device="cuda")
         batches.append((*ids, some_visible(3, source, "cuda") if padded else None))
 
-    def gradients(source: Tensor, target: Tensor, visible: Tensor | None) -> list[Tensor]:
-        with torch.autocast("cuda", torch.bfloat16):
+    def gradients(source: Tensor, target: Tensor, visible: Tensor | None, exact: bool = False) -> list[Tensor]:
+        with torch.autocast("cuda", torch.bfloat16, enabled=not exact):
             hidden = model.decode(target, model.encode(source, visible), visible)
         chosen = torch.Generator("cuda").manual_seed(6)
         loss = (hidden.float() * torch.randn(hidden.shape, generator=chosen, device="cuda")).mean()
@@ -226,6 +226,7 @@ def test_a_model_learns_the_same_with_either(compiled: bool, padded: bool, monke
     backends.allow_own_attention(False)
     try:
         expected = [gradients(*batch) for batch in batches]
+        exact = [gradients(*batch, exact=True) for batch in batches]
         assert not any(used)
     finally:
         backends.allow_own_attention(True)
@@ -235,10 +236,12 @@ def test_a_model_learns_the_same_with_either(compiled: bool, padded: bool, monke
             layer.compile(dynamic=True, fullgraph=True)
     else:
         used.clear()
-    for batch, before in zip(batches, expected, strict=True):
-        for found, known in zip(gradients(*batch), before, strict=True):
+    # A compiled layer rounds at other places than an eager one, whoever attends: each may be as far from the truth as
+    # the other (6 to 10 % of a gradient here, by bf16 alone), and so as far from each other.
+    for batch, before, truth in zip(batches, expected, exact, strict=True):
+        for found, known, true in zip(gradients(*batch), before, truth, strict=True):
             if known is not None:
-                assert (found - known).norm() <= 0.05 * known.norm() + 1e-6
+                assert (found - true).norm() <= 2 * (known - true).norm() + 0.02 * true.norm() + 1e-6
     assert compiled or all(used)
 
 
