@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--vocabulary", type=int, default=16000)
+    parser.add_argument("--kernels", action="store_true", help="list the kernels of an iteration too, with their times")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("runtime_probe expects a CUDA device, found none.")
@@ -77,7 +78,7 @@ def main() -> None:
     print("batch width kernels " + " ".join(f"{runner.name:>13} ms" for runner in runners) + "   captured in s")
     for batch in options.batches.split(","):
         for width in options.widths.split(","):
-            probe_step(parts["model"], runners, int(batch), int(width))
+            probe_step(parts["model"], runners, int(batch), int(width), options.kernels)
     print("\nExactness and whole sentences:", flush=True)
     for name in options.decoders.split(","):
         probe_decoder(name, parts, runners, options.vocabulary)
@@ -114,20 +115,36 @@ def milliseconds(function: Callable[[], Any]) -> float:
     return (time.perf_counter() - begun) / REPEATS * 1000
 
 
-def kernels(function: Callable[[], Any]) -> int:
-    """How many a run launches."""
+def kernels(function: Callable[[], Any]) -> list[tuple[str, float]]:
+    """Name and microseconds of each that a run launches, in order."""
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
         function()
         torch.cuda.synchronize()
-    return sum(1 for event in found.events() if event.device_type == torch.autograd.DeviceType.CUDA)
+    launched = [event for event in found.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    launched.sort(key=lambda event: event.time_range.start)
+    return [(event.name, event.time_range.elapsed_us()) for event in launched]
+
+
+def listed(found: list[tuple[str, float]]) -> str:
+    """One line per kernel, in order; the same one again and again counts in one line."""
+    lines: list[tuple[str, int, float]] = []
+    for name, time_each in found:
+        before = lines[-1] if lines and lines[-1][0] == name else None
+        if before is not None:
+            lines[-1] = (name, before[1] + 1, before[2] + time_each)
+        else:
+            lines.append((name, 1, time_each))
+    total = sum(time_each for _, time_each in found)
+    rows = [f"      {count:3} x {spent / count:6.1f} us  {name[:120]}" for name, count, spent in lines]
+    return "\n".join([f"      {len(found)} kernels, {total:.0f} us without the gaps between them", *rows])
 
 
 @torch.inference_mode()
-def probe_step(model: Transformer, runners: list[Runner], batch: int, width: int) -> None:
-    """One line of the first table."""
+def probe_step(model: Transformer, runners: list[Runner], batch: int, width: int, names: bool) -> None:
+    """One line of the first table; with the kernels' names, a list under it for every runner."""
     limits = Limits(max_length=OUTPUT)
-    times, count, captured = [], 0, []
+    times, captured, found = [], [], []
     for runner in runners:
         session = VerificationSession(model, runner, Idle(width - 1), batch, limits, SOURCE)
         session.admit(sentences(batch, model.options.vocabulary))
@@ -136,11 +153,15 @@ def probe_step(model: Transformer, runners: list[Runner], batch: int, width: int
         step()
         torch.cuda.synchronize()
         captured.append(time.perf_counter() - begun)
-        if runner is runners[0]:
-            count = kernels(step)
+        if names or runner is runners[0]:
+            found.append(kernels(step))
         times.append(milliseconds(step))
     shown = " ".join(f"{one:16.3f}" for one in times)
-    print(f"{batch:5} {width:5} {count:7} {shown}   {' '.join(f'{one:.2f}' for one in captured[1:])}", flush=True)
+    told = " ".join(f"{one:.2f}" for one in captured[1:])
+    print(f"{batch:5} {width:5} {len(found[0]):7} {shown}   {told}", flush=True)
+    if names:
+        for runner, one in zip(runners, found, strict=True):
+            print(f"    {runner.name}:\n{listed(one)}", flush=True)
 
 
 def decoder_of(name: str, parts: dict[str, Any], runner: Runner) -> Decoder:
