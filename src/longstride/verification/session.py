@@ -16,10 +16,8 @@ from longstride.contract.slots import Slots
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.drafting import Drafter
+from longstride.verification.lease import Lease
 from longstride.verification.table import STRICT, Iteration, Policy, Table
-
-SHORTEST_SOURCE = 16
-"""Where tables are kept, they are made for no less: so many tokens cost what one does."""
 
 
 class VerificationSession(Session):
@@ -42,21 +40,19 @@ class VerificationSession(Session):
         self._runner = runner
         self._parts = (model, runner, limits, longest_source, verify)
         verify = verify or programs.verify(model)
-        capacity = runner.room(capacity)
-        longest_source = max(longest_source, min(runner.room(longest_source, SHORTEST_SOURCE), model.options.longest))
-        self.capacity = capacity
+        family = ("verification", model, verify.identity, drafter.key, policy, limits)
+        self._lease = Lease.of(runner, family, capacity, longest_source, model.options.longest)
 
-        def make() -> Table:
-            return Table(model, runner, drafter, capacity, limits, longest_source, policy, verify)
+        def make(rows: int, longest: int) -> Table:
+            return Table(model, runner, drafter, rows, limits, longest, policy, verify)
 
-        self._family = ("verification", model, verify.identity, drafter.key, policy, limits)
-        self._shape = (capacity, longest_source)
-        self.table = runner.borrow(self._family, self._shape, make)
+        self.table = self._lease.borrow(make)
+        self.capacity = self._lease.capacity
         self._most = drafter.block
         self._behind = drafter.block + 1  # tokens that rows may have got since the last draft
         self._recent: Iteration | None = None
         self._begun: float | None = None  # when the last iteration was, where it tells what iterations cost
-        self._slots = Slots(capacity)
+        self._slots = Slots(self.capacity)
 
     def drafted_by(self, drafter: Drafter) -> VerificationSession:
         """An empty session of the same kind and shape with another drafter of the same block."""
@@ -132,8 +128,7 @@ class VerificationSession(Session):
 
     def close(self) -> None:
         """Leave the table to the next session that wants one like it."""
-        if self._slots.free == self.capacity:
-            self._runner.give_back(self._family, self._shape, self.table)
+        self._lease.give_back(self.table, self._slots)
 
 
 __all__ = ["STRICT", "Policy", "VerificationSession"]

@@ -57,8 +57,8 @@ class BeamRows:
         models: Sequence[Transformer],
         runner: Runner,
         search: Search,
-        capacity: int,
         limits: Limits,
+        capacity: int,
         longest_source: int,
     ) -> None:
         self._runner = runner

@@ -7,6 +7,7 @@ else is on the device (:mod:`longstride.systems.autoregressive.beam_rows`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
@@ -16,9 +17,7 @@ from longstride.nn.transformer import Transformer
 from longstride.search import beam
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.autoregressive.beam_rows import BeamRows, Search
-
-SHORTEST_SOURCE = 16
-"""Where tables are kept, they are made for no less."""
+from longstride.verification.lease import Lease
 
 
 class BeamSession(Session):
@@ -41,21 +40,15 @@ class BeamSession(Session):
         self._models = len(models)
         self._penalty = penalty
         self._n_best = n_best
-        capacity = runner.room(capacity)
-        positions = min(model.options.longest for model in models)
-        longest_source = max(longest_source, min(runner.room(longest_source, SHORTEST_SOURCE), positions))
-        self.capacity = capacity
         search = Search(width, penalty, n_best)
-
-        def make() -> BeamRows:
-            return BeamRows(models, runner, search, capacity, limits, longest_source)
-
-        self._family = ("beam", tuple(models), search, limits)
-        self._shape = (capacity, longest_source)
-        self._rows = runner.borrow(self._family, self._shape, make)
-        self._slots = Slots(capacity)
+        positions = min(model.options.longest for model in models)
+        family = ("beam", tuple(models), search, limits)
+        self._lease = Lease.of(runner, family, capacity, longest_source, positions)
+        self._rows = self._lease.borrow(partial(BeamRows, models, runner, search, limits))
+        self.capacity = self._lease.capacity
+        self._slots = Slots(self.capacity)
         # How many tokens the live hypotheses of a slot have, known without asking the device.
-        self._age = [0] * capacity
+        self._age = [0] * self.capacity
 
     @property
     def free(self) -> int:
@@ -121,5 +114,4 @@ class BeamSession(Session):
 
     def close(self) -> None:
         """Leave the rows to the next session that wants some like them."""
-        if self._slots.free == self._shape[0]:
-            self._runner.give_back(self._family, self._shape, self._rows)
+        self._lease.give_back(self._rows, self._slots)

@@ -12,7 +12,8 @@ from longstride.search.beam import DEAD
 from longstride.systems.interleaved.beam_table import BeamTable
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.sentences import sentences_of, silent_step
-from longstride.systems.interleaved.table import Lease, Search
+from longstride.systems.interleaved.table import Search
+from longstride.verification.lease import Lease
 
 
 class BeamSession(Session):
@@ -30,9 +31,10 @@ class BeamSession(Session):
     ) -> None:
         self.calls = 0
         self._runner = runner
-        self._lease = Lease.of(model, runner, search, capacity, limits, longest_source)
+        family = ("interleaved", model.model, model.interleaving, search, limits)
+        self._lease = Lease.of(runner, family, capacity, longest_source, model.model.options.longest)
         self._table = self._lease.borrow(partial(BeamTable, model, runner, search, limits))
-        self.capacity = self._lease.shape[0]
+        self.capacity = self._lease.capacity
         self._slots = Slots(self.capacity)
         # How many slots the live hypotheses of a sentence have filled, known without asking the device.
         self._filled = [0] * self.capacity
@@ -104,5 +106,4 @@ class BeamSession(Session):
 
     def close(self) -> None:
         """Leave the table to the next session that wants one like it."""
-        if self._slots.free == self._lease.shape[0]:
-            self._lease.give_back(self._table)
+        self._lease.give_back(self._table, self._slots)

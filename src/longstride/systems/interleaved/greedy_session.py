@@ -11,7 +11,8 @@ from longstride.contract.slots import Slots
 from longstride.systems.interleaved.greedy_table import GreedyTable
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.sentences import sentences_of
-from longstride.systems.interleaved.table import Lease, Search
+from longstride.systems.interleaved.table import Search
+from longstride.verification.lease import Lease
 
 
 class GreedySession(Session):
@@ -29,9 +30,10 @@ class GreedySession(Session):
     ) -> None:
         self.calls = 0
         self._runner = runner
-        self._lease = Lease.of(model, runner, search, capacity, limits, longest_source)
+        family = ("interleaved", model.model, model.interleaving, search, limits)
+        self._lease = Lease.of(runner, family, capacity, longest_source, model.model.options.longest)
         self._table = self._lease.borrow(partial(GreedyTable, model, runner, search, limits))
-        self.capacity = self._lease.shape[0]
+        self.capacity = self._lease.capacity
         self._slots = Slots(self.capacity)
 
     @property
@@ -72,5 +74,4 @@ class GreedySession(Session):
 
     def close(self) -> None:
         """Leave the table to the next session that wants one like it."""
-        if self._slots.free == self.capacity:
-            self._lease.give_back(self._table)
+        self._lease.give_back(self._table, self._slots)

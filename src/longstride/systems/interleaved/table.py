@@ -8,14 +8,12 @@ tables of their own, with hypotheses beside what is here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from longstride.contract import Limits, Runner, Source
-from longstride.contract.running import K, Kept
 from longstride.nn import programs
 from longstride.nn.cache import aligned
 from longstride.search.length_penalty import LengthPenalty
@@ -23,9 +21,6 @@ from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.programs import extend
 from longstride.verification.arrivals import Arrivals, Entrance
 from longstride.verification.reading import forbidden_ids
-
-SHORTEST_SOURCE = 16
-"""Where tables are kept, they are made for no less."""
 
 
 @dataclass(frozen=True)
@@ -101,29 +96,3 @@ class Table(ABC):
     @abstractmethod
     def _open(self, slots: Tensor, longest: Tensor) -> None:
         """Begin anew in these slots, for outputs of at most `longest` words."""
-
-
-@dataclass(frozen=True)
-class Lease:
-    """A table on loan from the runner."""
-
-    runner: Runner
-    family: Hashable
-    shape: tuple[int, int]
-
-    @staticmethod
-    def of(
-        model: InterleavedModel, runner: Runner, search: Search, capacity: int, limits: Limits, longest_source: int
-    ) -> Lease:
-        """For `capacity` sentences, or somewhat more where few shapes are better than fitting ones."""
-        widest = min(runner.room(longest_source, SHORTEST_SOURCE), model.model.options.longest)
-        shape = (runner.room(capacity), max(longest_source, widest))
-        return Lease(runner, ("interleaved", model.model, model.interleaving, search, limits), shape)
-
-    def borrow(self, make: Callable[[int, int], K]) -> K:
-        """A table of this kind; `make` is given its capacity and its longest source."""
-        return self.runner.borrow(self.family, self.shape, lambda: make(*self.shape))
-
-    def give_back(self, table: Kept) -> None:
-        """Whoever wants one like it next may have it."""
-        self.runner.give_back(self.family, self.shape, table)
