@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from longstride.contract import EOS, MASK, PAD, Batch, OptionError
 from longstride.registry import OBJECTIVES, Plan
+from longstride.systems.draft_verify.model import verifier_states
 from longstride.systems.draft_verify.objective import (
     DrafterObjective,
     DrafterObjectiveOptions,
@@ -46,7 +47,7 @@ def composite(seed: int = 0, **changes: Any) -> DrafterWithVerifier:
 
 def prepared_with(objective: DrafterObjective, batch: Batch, prefix: list[int], seed: int = 0) -> Any:
     prepared = objective.prepare(batch, torch.Generator().manual_seed(seed), 0.5)
-    prepared.tensors["prefix"] = torch.tensor(prefix)
+    prepared.tensors["prefix"] = torch.tensor(prefix)[:, None]
     return prepared
 
 
@@ -69,13 +70,11 @@ def test_every_prefix_is_about_as_likely():
 def test_the_canvas_is_a_prefix_and_always_k_masks(lengths, block, seed):
     batch = make_batch(lengths, lengths, seed)
     prefix = random_prefixes(batch.target_lengths, torch.Generator().manual_seed(seed))
-    canvas, wanted = cut(batch.target, batch.target_lengths, prefix, block)
+    canvas = cut(batch.target, prefix, block, torch.full((len(lengths), block), MASK))
     for row, length in enumerate(lengths):
         p, target = int(prefix[row]), batch.target[row, :length].tolist()
         assert canvas[row, : p + block].tolist() == [*target[:p], *[MASK] * block]
         assert (canvas[row, p + block :] == PAD).all()
-        found = [token for token in wanted[row].tolist() if token != PAD]
-        assert found == target[p : p + block]  # past EOS nothing is wanted
 
 
 @settings(max_examples=25, deadline=None)
@@ -91,7 +90,7 @@ def test_what_lies_beyond_the_prefix_never_reaches_the_drafter(seed, kind, longe
     seen = []
     for tail in ([EOS], [9] * longer + [EOS]):
         target = torch.tensor([[*start, *tail]])
-        canvas, _ = cut(target, torch.tensor([target.shape[1]]), prefix, BLOCK)
+        canvas = cut(target, prefix, BLOCK, torch.full((1, BLOCK), MASK))
         seen.append(drafter(canvas, prefix, BLOCK, source, None, states))
     torch.testing.assert_close(seen[0], seen[1], atol=1e-10, rtol=1e-10)
 
@@ -232,6 +231,51 @@ def test_slots_count_less_and_less():
     expected = (torch.stack(losses) * weights).sum() / (counts * weights).sum()
     found = objective.loss(model, prepared_with(objective, batch, [1, 1]))
     torch.testing.assert_close(found.total / 12, expected, rtol=1e-5, atol=1e-6)
+
+
+CAUSAL = KINDS.filter(lambda kind: kind.get("prefix", "causal") == "causal")
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), kind=CAUSAL, data=st.data())
+def test_several_blocks_are_each_as_if_alone(seed, kind, data):
+    model = composite(seed, **kind).eval()
+    batch = make_batch([9, 5, 1], [4, 7, 2], seed)
+    cuts = torch.stack([torch.tensor([data.draw(st.integers(0, n - 1)) for n in (9, 5, 1)]) for _ in range(3)], dim=1)
+    filled = torch.full((3, 3 * BLOCK), MASK)
+    filled[0, 1], filled[1, BLOCK] = 7, 8  # revealed ones
+    visible = torch.arange(7) < batch.source_lengths[:, None]
+    states = None
+    if model.drafter.options.encoder != "own":
+        states = verifier_states(model.model, model.drafter.options, batch.source, visible)
+    with torch.no_grad():
+        found = model.drafter.several(batch.target, cuts, filled, batch.source, visible, states)
+        for number in range(3):
+            mine = slice(number * BLOCK, (number + 1) * BLOCK)
+            canvas = cut(batch.target, cuts[:, number], BLOCK, filled[:, mine])
+            alone = model.drafter(canvas, cuts[:, number], BLOCK, batch.source, visible, states)
+            torch.testing.assert_close(found[:, mine], alone, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("glance", [0.0, 0.5])
+def test_several_blocks_have_the_mean_of_their_slots(glance):
+    """Blocks of one length have the mean of the losses of one block each; what is revealed differs by its chance."""
+    model, batch = composite(5).eval(), make_batch([8, 8], [5, 5])
+    several = DrafterObjective(DrafterObjectiveOptions(blocks=2, glance_first=glance, glance_last=glance))
+    prepared = several.prepare(batch, torch.Generator().manual_seed(1))
+    assert prepared.tensors["prefix"].shape == (2, 2)
+    prepared.tensors["prefix"] = torch.tensor([[0, 3], [2, 4]])
+    one = DrafterObjective(DrafterObjectiveOptions())
+    alone = [one.loss(model, prepared_with(one, batch, cuts)) for cuts in ([0, 2], [3, 4])]
+    found = several.loss(model, prepared)
+    torch.testing.assert_close(found.total, torch.stack([loss.total for loss in alone]).mean())
+    for name, value in found.figures.items():
+        torch.testing.assert_close(value, torch.stack([loss.figures[name].double() for loss in alone]).mean().to(value))
+    trained = several.loss(model.train(), prepared)
+    trained.total.backward()
+    assert model.drafter.copy.weight.grad is not None
+    with pytest.raises(OptionError, match="use prefix: causal"):
+        several.loss(composite(5, prefix="full"), prepared)
 
 
 def test_the_verifier_stays_frozen_and_without_dropout():

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import MASK, OptionError
+from longstride.contract import MASK, PAD, OptionError
 from longstride.nn import masks
 from longstride.nn.cache import Cache, Memory, additive, aligned
 from longstride.nn.layers import DecoderLayer, EncoderLayer
@@ -120,6 +120,52 @@ class Drafter(nn.Module):
         hidden = self.decoder.norm(x)
         columns = prefix[:, None] + torch.arange(block, device=canvas.device)
         return hidden.gather(1, columns[..., None].expand(-1, -1, hidden.shape[2]))  # type: ignore[no-any-return]
+
+    def several(
+        self,
+        tokens: Tensor,
+        cuts: Tensor,
+        filled: Tensor,
+        source: Tensor,
+        visible: Tensor | None,
+        states: Tensor | None,
+    ) -> Tensor:
+        """Hidden states of several blocks after several prefixes of the same text, [rows, blocks * block, width].
+
+        tokens [rows, length] the whole text; cuts [rows, blocks] where each block begins; filled [rows, blocks * block]
+        MASK, or tokens that are revealed. Each block sees the tokens before its cut and itself, so that its states are
+        those of :meth:`forward` with that prefix; tokens never see a block, and so their states serve all of them. For
+        `prefix: causal` alone: with `full`, tokens see the block.
+        """
+        rows, length = tokens.shape
+        blocks, block = cuts.shape[1], filled.shape[1] // cuts.shape[1]
+        ahead = (cuts[..., None] + torch.arange(block, device=cuts.device)).flatten(1)
+        spare = aligned(length + blocks * block) - length - blocks * block  # slots that nobody sees
+        ids = F.pad(torch.cat([tokens, filled], dim=1), (0, spare), value=PAD)
+        every = torch.arange(length, device=tokens.device)
+        places = F.pad(torch.cat([every.expand(rows, -1), ahead], dim=1), (0, spare))
+        memory = self.encode(source, visible, states)
+        embedded = self.target_embedding(ids) * self.scale
+        copied = self.copied(source, visible, torch.arange(length + block, device=tokens.device))
+        if copied is not None:
+            mixed = copied.gather(1, ahead[..., None].expand(-1, -1, copied.shape[2]))
+            mixed = torch.where((filled == MASK)[..., None], mixed, 0)
+            embedded = embedded + F.pad(mixed, (0, 0, length, spare))
+        place = self.target_positions(places)
+        x = self._enter(embedded + place)
+        # To which block a slot belongs: 0 for tokens, 1 and on for blocks, the spare ones one more.
+        of = torch.arange(blocks, device=tokens.device).repeat_interleave(block) + 1
+        of = torch.cat([torch.zeros_like(every), of, of.new_full((spare,), blocks + 1)])
+        of_token = torch.arange(len(of), device=tokens.device) < length
+        # So many tokens a slot sees: those up to itself, those before its cut, or one, since none is not to be had.
+        upto = torch.cat([(every + 1).expand(rows, -1), cuts.repeat_interleave(block, dim=1)], dim=1)
+        upto = F.pad(upto, (0, spare), value=1)
+        sees_token = (torch.arange(len(of), device=tokens.device) < upto[..., None]) & of_token
+        mask = (sees_token | ((of[:, None] == of) & ~of_token))[:, None]
+        memory_mask = None if visible is None else visible[:, None, None, :]
+        for number, layer in enumerate(self.decoder.layers):
+            x = layer(self._place(x, place, number), memory, mask, memory_mask, False)
+        return self.decoder.norm(x)[:, length : length + blocks * block]  # type: ignore[no-any-return]
 
     def _sight(self, queries: Tensor, keys: Tensor, prefix: Tensor, block: int) -> Tensor:
         """Who sees whom, [rows, 1, queries (or 1), keys]: slots [rows or 1, queries] and [keys]."""

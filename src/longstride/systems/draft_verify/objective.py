@@ -3,6 +3,9 @@
 A target of L tokens (EOS counted) is cut at a random prefix of p = L - (int(L·u) + 1) tokens, 0 to L - 1. After it come
 always k masks, even past the end, so that the canvas never tells how long the target is; slots past EOS carry no loss.
 
+A target may be cut at several places: with a causal prefix, whose states do not depend on what follows, its tokens are
+computed once for all the blocks (:meth:`Drafter.several`).
+
 Glancing (Qian et al., 2021): a first pass without gradients, with dropout, finds the slots the drafter has wrong; then
 floor(r·wrong) of the row's valid slots, drawn at random, are revealed, that is read as the true token, and the loss is
 taken on the others. r falls along the training. Evaluation neither glances nor reveals; where r is 0 throughout, there
@@ -38,12 +41,17 @@ class DrafterObjectiveOptions:
     label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
     glance_first: float = option(0.5, "Share of the wrong slots that is revealed at the start of training.")
     glance_last: float = option(0.3, "The same at its end; in between it moves straight.")
+    blocks: int = option(
+        1, "Blocks drafted per target, after so many cuts: with a causal prefix they share what it costs."
+    )
     decay: float = option(1.0, "What a slot counts, times what the slot before it does: below 1, early slots lead.")
 
     def __post_init__(self) -> None:
         for name in ("label_smoothing", "glance_first", "glance_last"):
             if not 0 <= getattr(self, name) < 1:
                 raise OptionError(f"{name} expects 0 to below 1, found {getattr(self, name)}.")
+        if self.blocks < 1:
+            raise OptionError(f"blocks expects 1 or more, found {self.blocks}.")
         if not 0 < self.decay <= 1:
             raise OptionError(f"decay expects more than 0, at most 1, found {self.decay}.")
 
@@ -70,21 +78,19 @@ def random_prefixes(lengths: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def columns_of(prefix: Tensor, block: int) -> Tensor:
-    """[rows, block] the canvas slots of every row's block"""
-    return prefix[:, None] + torch.arange(block, device=prefix.device)
+    """[..., block] the slots of the block after each prefix [...]"""
+    return prefix[..., None] + torch.arange(block, device=prefix.device)
 
 
-def cut(target: Tensor, lengths: Tensor, prefix: Tensor, block: int) -> tuple[Tensor, Tensor]:
-    """The canvas [rows, slots] and the tokens to be found in its block [rows, block], PAD past the end.
+def cut(target: Tensor, prefix: Tensor, block: int, filled: Tensor) -> Tensor:
+    """The canvas [rows, slots]: the prefix [rows] of the target, what stands in the block [rows, block], nothing else.
 
-    Of the target [rows, longest] the canvas holds the prefix and nothing else; what follows the block is never seen.
+    What follows the block is never seen.
     """
     slots = torch.arange(aligned(target.shape[1] + block), device=target.device)
     ahead = F.pad(target, (0, len(slots) - target.shape[1]), value=PAD)
-    canvas = torch.where(slots < prefix[:, None], ahead, MASK)
-    canvas = torch.where(slots < (prefix + block)[:, None], canvas, PAD)
-    columns = columns_of(prefix, block)
-    return canvas, torch.where(columns < lengths[:, None], ahead.gather(1, columns), PAD)
+    canvas = torch.where(slots < prefix[:, None], ahead, PAD)
+    return canvas.scatter(1, columns_of(prefix, block), filled)
 
 
 def reveal(found: Tensor, wanted: Tensor, chance: Tensor, ratio: Tensor) -> Tensor:
@@ -114,7 +120,7 @@ class DrafterObjective(Objective):
             "source_lengths": batch.source_lengths,
             "target": batch.target,
             "target_lengths": batch.target_lengths,
-            "prefix": random_prefixes(batch.target_lengths, rng),
+            "prefix": torch.stack([random_prefixes(batch.target_lengths, rng) for _ in range(o.blocks)], dim=1),
             "chance": torch.rand(batch.target.shape, generator=rng),
             "ratio": torch.tensor(ratio, dtype=torch.float64),
         }
@@ -130,26 +136,40 @@ class DrafterObjective(Objective):
         assert isinstance(model, DrafterWithVerifier)
         drafter, tensors = model.drafter, prepared.tensors
         block, source, prefix = drafter.options.block, tensors["source"], tensors["prefix"]
+        if prefix.shape[1] > 1 and drafter.options.prefix == "full":
+            raise OptionError("blocks expects 1 with prefix: full, whose tokens see the block; use prefix: causal.")
         visible = masks.real(tensors["source_lengths"], source.shape[1]) if prepared.source_padded else None
         states = None
         if drafter.options.encoder != "own":
             with torch.no_grad():
                 states = verifier_states(model.model, drafter.options, source, visible)
-        canvas, wanted = cut(tensors["target"], tensors["target_lengths"], prefix, block)
+        target, columns = tensors["target"], columns_of(prefix, block)
+        wanted = F.pad(target, (0, block), value=PAD).gather(1, columns.flatten(1))
+        wanted = torch.where(columns.flatten(1) < tensors["target_lengths"][:, None], wanted, PAD)
 
+        def draft(filled: Tensor) -> Tensor:
+            """[rows * blocks, block, width] from what stands in the blocks, [rows, blocks * block]"""
+            if prefix.shape[1] == 1:
+                canvas = cut(target, prefix[:, 0], block, filled)
+                return drafter(canvas, prefix[:, 0], block, source, visible, states)  # type: ignore[no-any-return]
+            return (
+                drafter.several(target, prefix, filled, source, visible, states).unflatten(1, (-1, block)).flatten(0, 1)
+            )
+
+        filled = torch.full_like(wanted, MASK)
+        wanted = wanted.view(-1, block)
         glances = drafter.training and max(self.options.glance_first, self.options.glance_last) > 0
         with torch.set_grad_enabled(torch.is_grad_enabled() and not glances):
-            hidden = drafter(canvas, prefix, block, source, visible, states)
+            hidden = draft(filled)
         with torch.no_grad():
             found = drafter.logits(hidden).argmax(dim=-1)
         valid = wanted != PAD
         left = wanted
         if glances:
-            chance = F.pad(tensors["chance"], (0, block)).gather(1, columns_of(prefix, block))
+            chance = F.pad(tensors["chance"], (0, block)).gather(1, columns.flatten(1)).view(-1, block)
             shown = reveal(found, wanted, chance, tensors["ratio"])
-            canvas = canvas.scatter(1, columns_of(prefix, block), torch.where(shown, wanted, MASK))
             left = wanted.masked_fill(shown, PAD)
-            hidden = drafter(canvas, prefix, block, source, visible, states)
+            hidden = draft(torch.where(shown, wanted, MASK).view(filled.shape))
 
         share = None
         if self.options.decay < 1 and drafter.training:
