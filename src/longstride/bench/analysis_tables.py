@@ -5,27 +5,20 @@ Each is made where some record has something to put into it, and left out otherw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from longstride.bench.cells import NOTHING, Column, markdown, origin_note, paragraph
-from longstride.bench.draft_tables import Section
+from longstride.bench.cells import NOTHING, Column, origin_note, with_notes
 from longstride.bench.paper_figures import MUTUAL_INFORMATION
-from longstride.bench.races import quality_groups, slug
+from longstride.bench.races import quality_groups
 from longstride.bench.records import Contrastive, Quality, Record
+from longstride.bench.sections import Place, Section, Table, table_sections
 from longstride.tasks.contrastive import FAR, Cell, accuracy, by_distance, by_type
 from longstride.tasks.mutual_information import MutualInformation
 
 
 def analysis_sections(records: Sequence[Record]) -> list[Section]:
     """All tables that these records have something to say in."""
-    found = []
-    for group in quality_groups(records):
-        experiment, workload = group[0].origin.experiment, group[0].workload.name
-        place = slug(f"{experiment} {workload}")
-        for name, title, make in TABLES:
-            text = make(group)
-            if text is not None:
-                found.append(Section(f"{name}/{place}", f"{experiment}: {title}, {workload}", text))
+    found = [section for group in quality_groups(records) for section in table_sections(group, TABLES)]
     return found + _contrastive_sections(records)
 
 
@@ -47,7 +40,7 @@ def by_length_table(group: Sequence[Quality]) -> str | None:
         f"{score.name} (`{score.signature}`) by source tokens, in bins of {' or '.join(map(str, sizes))} sentences.",
         origin_note([one.origin for one in rows]),
     ]
-    return markdown(columns) + "\n" + paragraph(notes)
+    return with_notes(columns, notes)
 
 
 def mutual_information_table(group: Sequence[Quality]) -> str | None:
@@ -72,10 +65,10 @@ def mutual_information_table(group: Sequence[Quality]) -> str | None:
         "test set.",
         origin_note([one.origin for one, _ in rows]),
     ]
-    return markdown(columns) + "\n" + paragraph(notes)
+    return with_notes(columns, notes)
 
 
-TABLES: tuple[tuple[str, str, Callable[[Sequence[Quality]], str | None]], ...] = (
+TABLES: tuple[Table, ...] = (
     ("by-length", "quality by source length", by_length_table),
     ("mutual-information", "mutual information of words predicted independently", mutual_information_table),
 )
@@ -100,21 +93,18 @@ def contrastive_table(group: Sequence[Contrastive]) -> str:
         ". ".join(dict.fromkeys(f"`{one.signature}`" for one in group)) + ".",
         origin_note([one.origin for one in group]),
     ]
-    return markdown(columns) + "\n" + paragraph(notes)
+    return with_notes(columns, notes)
 
 
 def _contrastive_sections(records: Sequence[Record]) -> list[Section]:
     """By experiment and file of pairs; of each candidate and model the latest."""
-    groups: dict[tuple[str, str], dict[tuple[str, str], Contrastive]] = {}
+    groups: dict[Place, dict[tuple[str, str], Contrastive]] = {}
     for one in sorted((one for one in records if isinstance(one, Contrastive)), key=lambda one: one.origin.date):
-        groups.setdefault((one.origin.experiment, one.workload.name), {})[one.candidate, one.model.name] = one
+        place = Place(one.origin.experiment, one.workload.name)
+        groups.setdefault(place, {})[one.candidate, one.model.name] = one
     return [
-        Section(
-            f"contrastive/{slug(f'{experiment} {workload}')}",
-            f"{experiment}: contrastive pairs, {workload}",
-            contrastive_table(list(group.values())),
-        )
-        for (experiment, workload), group in sorted(groups.items())
+        place.section("contrastive", "contrastive pairs", contrastive_table(list(group.values())))
+        for place, group in sorted(groups.items())
     ]
 
 

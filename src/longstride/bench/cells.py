@@ -87,6 +87,11 @@ def paragraph(notes: Sequence[str]) -> str:
     return " ".join(note for note in notes if note) + "\n"
 
 
+def with_notes(columns: Sequence[Column], notes: Sequence[str]) -> str:
+    """A table and a paragraph of notes below it."""
+    return markdown(columns) + "\n" + paragraph(notes)
+
+
 def difference_text(against: Sequence[Against], baseline: str) -> str:
     """``−0.31 (−0.52 to 0.00)``: from this baseline, if it was compared with."""
     for one in against:

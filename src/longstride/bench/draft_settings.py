@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from longstride.bench.cells import NOTHING, Column, markdown, origin_note, paragraph, signatures_note
-from longstride.bench.records import Quality
+from longstride.bench.cells import NOTHING, Column, origin_note, signatures_note, with_notes
+from longstride.bench.records import Latency, Quality
 
 EXACT = "exact"
 
@@ -26,8 +26,7 @@ class Setting:
     @staticmethod
     def of(record: Quality) -> Setting:
         """Read ``blockwise|k:8|accept:top:2|min_block:1|...|fp32|v0.1.0``."""
-        name, *rest = record.decoder.split("|")
-        return Setting(record, name, dict(part.partition(":")[::2] for part in rest if ":" in part))
+        return Setting(record, *read_signature(record.decoder))
 
     @property
     def k(self) -> int:
@@ -83,14 +82,25 @@ class Setting:
 
     def part(self, name: str) -> dict[str, Any]:
         """Options of a part of the model, as far as the record tells."""
-        parts = self.record.notes.get("parts", {})
-        found = parts.get(name, {}) if isinstance(parts, dict) else {}
-        return found if isinstance(found, dict) else {}
+        return part_of(self.record, name)
 
     @property
     def trained_block(self) -> int:
         """How many tokens the drafter was trained to draft; 0 where the record does not tell."""
         return int(self.part("drafter").get("block", 0))
+
+
+def read_signature(signature: str) -> tuple[str, dict[str, str]]:
+    """A decoder's name and its options, as its signature spells them."""
+    name, *rest = signature.split("|")
+    return name, dict(part.partition(":")[::2] for part in rest if ":" in part)
+
+
+def part_of(record: Quality | Latency, name: str) -> dict[str, Any]:
+    """Options of a part of the record's model, as far as its notes tell."""
+    parts = record.notes.get("parts", {})
+    found = parts.get(name, {}) if isinstance(parts, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def settings(group: Sequence[Quality], decoder: str) -> list[Setting]:
@@ -114,6 +124,16 @@ def pair(first: float | None, second: float | None) -> str:
     return NOTHING if first is None or second is None else f"{first:.2f} / {second:.2f}"
 
 
+def minus(one: float | None, other: float | None) -> str:
+    """``−0.31``, or nothing."""
+    return NOTHING if one is None or other is None else f"{one - other:+.2f}".replace("-", "−")
+
+
+def times(value: float | None) -> str:
+    """``2.10×``, or nothing."""
+    return NOTHING if value is None else f"{value:.2f}×"
+
+
 def cells_of(found: Mapping[Key, Setting], keys: Iterable[Key], told: Callable[[Setting], str]) -> list[str]:
     """A cell per key, nothing where there is no setting for it."""
     return [told(found[key]) if key in found else NOTHING for key in keys]
@@ -128,4 +148,4 @@ def noted(columns: Sequence[Column], notes: Sequence[str], rows: Sequence[Settin
         told.append("In brackets: 95 % intervals over resampled sentences.")
     precisions = sorted({record.precision for record in records})
     told.append(f"Precision: {', '.join(precisions)}.")
-    return markdown(columns) + "\n" + paragraph([*told, origin_note([record.origin for record in records])])
+    return with_notes(columns, [*told, origin_note([record.origin for record in records])])

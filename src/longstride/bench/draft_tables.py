@@ -5,15 +5,15 @@ A table is made where a group of records (one experiment, one test set) has some
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from longstride.bench.blockwise_tables import blockwise_table, blockwise_variants
 from longstride.bench.cells import NOTHING, Column, markdown
 from longstride.bench.draft_settings import Setting
 from longstride.bench.drafter_tables import block_sizes_table, drafters_table, methods_table, sweep_table
-from longstride.bench.races import quality_groups, slug
+from longstride.bench.races import quality_groups
 from longstride.bench.records import Quality, Record
-from longstride.bench.sections import Section
+from longstride.bench.sections import Section, Table, table_sections
 
 __all__ = ["TABLES", "Section", "draft_sections", "places_table"]
 
@@ -23,15 +23,7 @@ PLACES = 10
 
 def draft_sections(records: Sequence[Record]) -> list[Section]:
     """All tables that these records have something to say in."""
-    found = []
-    for group in quality_groups(records):
-        experiment, workload = group[0].origin.experiment, group[0].workload.name
-        place = slug(f"{experiment} {workload}")
-        for name, title, make in TABLES:
-            text = make(group)
-            if text is not None:
-                found.append(Section(f"{name}/{place}", f"{experiment}: {title}, {workload}", text))
-    return found
+    return [section for group in quality_groups(records) for section in table_sections(group, TABLES)]
 
 
 def places_table(group: Sequence[Quality]) -> str | None:
@@ -58,7 +50,7 @@ def _chance(one: Setting, place: int) -> str:
     return f"{stood / counts.reached_at[place]:.2f}"
 
 
-TABLES: tuple[tuple[str, str, Callable[[Sequence[Quality]], str | None]], ...] = (
+TABLES: tuple[Table, ...] = (
     ("blockwise", "blockwise parallel decoding by block size", blockwise_table),
     ("blockwise-variants", "blockwise with other acceptance", blockwise_variants),
     ("drafts", "drafter and verifier", methods_table),

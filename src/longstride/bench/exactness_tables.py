@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-from longstride.bench.cells import NOTHING, Column, markdown, origin_note, paragraph
+from longstride.bench.cells import NOTHING, Column, origin_note, with_notes
 from longstride.bench.records import Agreement, Exactness, Record
 
 
@@ -44,7 +44,7 @@ def exactness_table(records: Sequence[Record]) -> str | None:
         "in its step.",
         origin_note([one.origin for one in rows]),
     ]
-    return markdown(columns) + "\n" + paragraph(notes)
+    return with_notes(columns, notes)
 
 
 def _differ(one: Agreement) -> str:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from longstride.bench.cells import NOTHING, Column, markdown, origin_note, paragraph, signatures_note
+from longstride.bench.cells import NOTHING, Column, origin_note, signatures_note, with_notes
 from longstride.bench.charts import Chart, Line, Panel
-from longstride.bench.draft_settings import number
+from longstride.bench.draft_settings import number, times
 from longstride.bench.interleaved_settings import Factorised, factorised, full_depth, latency_model
 from longstride.bench.races import Race, races, slug, speed_up
 from longstride.bench.records import Latency, Quality, Record
-from longstride.bench.sections import Section
+from longstride.bench.sections import Place, Section
 
 BEAM = 4
 
@@ -45,7 +45,7 @@ def _batches(experiment: str, workload: str, device: str, some: Sequence[Race]) 
     columns = [
         Column("model", [name for name, *_ in keys], numeric=False),
         Column("beam", [str(width) for *_, width in keys]),
-        *(Column(f"batch {size}", [_times(ratios[key].get(size)) for key in keys]) for size in sizes),
+        *(Column(f"batch {size}", [times(ratios[key].get(size)) for key in keys]) for size in sizes),
     ]
     first = some[0]
     notes = [
@@ -71,18 +71,14 @@ def _batches(experiment: str, workload: str, device: str, some: Sequence[Race]) 
         (Panel("batch size", "speed-up at the same batch and beam", lines, "doubling"),),
     )
     title = f"{experiment}: speed-up by batch and beam size, {workload}, {device}"
-    return Section(f"batches/{place}", title, markdown(columns) + "\n" + paragraph(notes), (chart,))
+    return Section(f"batches/{place}", title, with_notes(columns, notes), (chart,))
 
 
 def _interleaved(one: Latency) -> bool:
     return one.decoder.startswith("interleaved|")
 
 
-def _times(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}×"
-
-
-def lengths_section(group: Sequence[Quality], place: str, title: str) -> Section | None:
+def lengths_section(group: Sequence[Quality]) -> Section | None:
     """Figure 3: BLEU by source length, of the largest models on distilled data."""
     found = [one for one in factorised(group) if one.plain and one.width == BEAM and one.record.by_length]
     found = [one for one in found if one.layers == full_depth(found, one.size)]
@@ -117,13 +113,14 @@ def lengths_section(group: Sequence[Quality], place: str, title: str) -> Section
         )
         for one in kept
     )
+    place = Place.of(group)
     chart = Chart(
-        f"{place}-source-lengths",
+        f"{place.name}-source-lengths",
         "Quality by source length",
         f"{records[0].workload.name}  ·  {kept[0].size}, {learnt} data, beam {BEAM}",
         (Panel("source length (tokens, middle of a bin)", records[0].scores[0].name, lines),),
     )
-    return Section(f"lengths/{place}", title, markdown(columns) + "\n" + paragraph(notes), (chart,))
+    return place.section("lengths", "quality by source length", with_notes(columns, notes), chart)
 
 
 def _middle(low: int, high: int) -> float:
@@ -134,7 +131,7 @@ def _place_of_size(size: str) -> int:
     return {"base": 0, "small": 1}.get(size, 2)
 
 
-def words_section(group: Sequence[Quality], place: str, title: str) -> Section | None:
+def words_section(group: Sequence[Quality]) -> Section | None:
     """Figure 4: two directions and c words of each: quality, over-translation, steps; with and without repetitions."""
     found = [one for one in factorised(group) if one.h == 2 and not one.ablation and one.width == BEAM]
     found = [one for one in found if one.layers == full_depth(found, one.size)]
@@ -171,8 +168,9 @@ def words_section(group: Sequence[Quality], place: str, title: str) -> Section |
         Panel("words per direction and step (c)", heading, tuple(lines), "whole") for heading, lines in panels.items()
     )
     told = f"{records[0].workload.name}  ·  {size} size, beam {BEAM}"
-    chart = Chart(f"{place}-words-per-step", "The effect of c", told, made)
-    return Section(f"words-per-step/{place}", title, markdown(columns) + "\n" + paragraph(notes), (chart,))
+    place = Place.of(group)
+    chart = Chart(f"{place.name}-words-per-step", "The effect of c", told, made)
+    return place.section("words-per-step", "words per direction and step", with_notes(columns, notes), chart)
 
 
 def _steps(by_key: dict[tuple[int, bool, bool], Factorised], c: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from longstride.bench.draft_settings import Setting
+from longstride.bench.draft_settings import Setting, part_of, read_signature
 from longstride.bench.records import Latency, Quality
 
 SIZES = {512: "base", 256: "small"}
@@ -80,8 +80,7 @@ class Factorised:
     @property
     def size(self) -> str:
         """``base``, ``small``, or the width."""
-        width = self.transformer.get("width")
-        return SIZES.get(width, f"width {width}") if isinstance(width, int) else ""
+        return size_name(self.transformer)
 
     @property
     def layers(self) -> int:
@@ -114,6 +113,12 @@ def beam_width(decoder: str, options: Mapping[str, str]) -> int:
     return 1 if decoder == "greedy" else int(options.get("width", "1"))
 
 
+def size_name(model: Mapping[str, Any]) -> str:
+    """What a model of these options is called by its width; nothing where they do not tell."""
+    width = model.get("width")
+    return SIZES.get(width, f"width {width}") if isinstance(width, int) else ""
+
+
 def model_name(h: int, c: int) -> str:
     """As the paper calls the model of h directions and c words of each per step."""
     if h == 1:
@@ -134,9 +139,6 @@ def full_depth(found: Sequence[Factorised], size: str) -> int:
 
 def latency_model(record: Latency) -> tuple[str, int, int, int]:
     """Name, h, c and beam of a timed candidate."""
-    decoder, *rest = record.decoder.split("|")
-    options = dict(part.partition(":")[::2] for part in rest if ":" in part)
-    parts = record.notes.get("parts", {})
-    part = parts.get("interleaving", {}) if isinstance(parts, dict) else {}
+    part = part_of(record, "interleaving")
     h, c = int(part.get("h", 1)), int(part.get("c", 1))
-    return model_name(h, c), h, c, beam_width(decoder, options)
+    return model_name(h, c), h, c, beam_width(*read_signature(record.decoder))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from longstride.bench import paper_parallel as paper
 from longstride.bench.cells import NOTHING, Column, difference_text
-from longstride.bench.draft_settings import Setting, noted, number
+from longstride.bench.draft_settings import Setting, minus, noted, number
 from longstride.bench.interleaved_settings import Factorised, factorised, full_depth, model_name
 from longstride.bench.records import Quality, Record, Training
 
@@ -92,7 +92,7 @@ def _speed(one: Factorised | None, records: Sequence[Record], alone: bool) -> fl
     return found[-1] if found else None
 
 
-def ablations_table(group: Sequence[Quality], records: Sequence[Record]) -> str | None:
+def ablations_table(group: Sequence[Quality]) -> str | None:
     """Table 2: what each idea is worth, beam 4, original data."""
     found = [one for one in factorised(group) if one.width == BEAMS[0] and one.dedup == 0 and not one.distilled]
     found = [one for one in found if one.layers == full_depth(found, one.size)]
@@ -121,12 +121,10 @@ def _ablation_name(one: Factorised) -> str:
 
 
 def _minus(one: Factorised, other: Factorised | None) -> str:
-    if other is None or one is other or one.bleu is None or other.bleu is None:
-        return NOTHING
-    return f"{one.bleu - other.bleu:+.2f}".replace("-", "−")
+    return NOTHING if other is None or one is other else minus(one.bleu, other.bleu)
 
 
-def perplexity_table(group: Sequence[Quality], records: Sequence[Record]) -> str | None:
+def perplexity_table(group: Sequence[Quality]) -> str | None:
     """Table 3: perplexity by order and words per step, and what words predicted together tell about each other."""
     found = [one for one in factorised(group) if not one.distilled and one.score("perplexity") is not None]
     found = [one for one in found if one.layers == full_depth(found, one.size)]
@@ -170,7 +168,7 @@ def _information(ours: dict[tuple[bool, bool], float | None], both: bool, unit: 
     return NOTHING if not one or not two else f"{math.log(two / one) / unit:.3f}".replace("-", "−")
 
 
-def students_table(group: Sequence[Quality], records: Sequence[Record]) -> str | None:
+def students_table(group: Sequence[Quality]) -> str | None:
     """Table 4: decoders of two layers, autoregressive ones beside the others, beam 4."""
     found = [one for one in factorised(group) if one.plain and one.width == BEAMS[0] and one.c <= 2 and one.h <= 2]
     found = [one for one in found if one.h == 2 or one.c == 1]

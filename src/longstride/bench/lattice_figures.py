@@ -7,11 +7,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from longstride.bench.cells import NOTHING, Column, markdown, origin_note, paragraph
+from longstride.bench.cells import NOTHING, Column, origin_note, with_notes
 from longstride.bench.charts import Chart, Line, Panel
-from longstride.bench.races import slug
 from longstride.bench.records import Curves, Record
-from longstride.bench.sections import Section
+from longstride.bench.sections import Place, Section
 
 RANKS = (1, 2, 3, 4, 5, 10, 20)
 """up to which ranks are added up"""
@@ -23,16 +22,15 @@ def curve_sections(records: Sequence[Record]) -> list[Section]:
     latest: dict[tuple[str, str, str, str], Curves] = {}
     for record in sorted((one for one in records if isinstance(one, Curves)), key=lambda one: one.origin.date):
         latest[record.origin.experiment, record.workload.name, record.name, record.model.name] = record
-    groups: dict[tuple[str, str, str], list[Curves]] = {}
+    groups: dict[tuple[Place, str], list[Curves]] = {}
     for (experiment, workload, name, _), record in sorted(latest.items()):
-        groups.setdefault((experiment, workload, name), []).append(record)
+        groups.setdefault((Place(experiment, workload), name), []).append(record)
     found = []
-    for (experiment, workload, name), some in groups.items():
+    for (place, name), some in groups.items():
         if name in FIGURES:
             title, make = FIGURES[name]
-            place = slug(f"{experiment} {workload}")
-            text, chart = make(some, place)
-            found.append(Section(f"{name}/{place}", f"{experiment}: {title}, {workload}", text, (chart,)))
+            text, chart = make(some, place.name)
+            found.append(place.section(name, title, text, chart))
     return found
 
 
@@ -55,7 +53,7 @@ def _recall(some: Sequence[Curves], place: str) -> tuple[str, Chart]:
     ]
     panel = Panel("candidates per place (K)", "recall, %", tuple(lines), "doubling")
     chart = Chart(f"{place}-recall", "Words of the reference in the lattice", some[0].workload.name, (panel,))
-    return markdown(columns) + "\n" + paragraph(notes), chart
+    return with_notes(columns, notes), chart
 
 
 def _construction(one: Curves, name: str) -> str:
@@ -94,7 +92,7 @@ def _ranks(some: Sequence[Curves], place: str) -> tuple[str, Chart]:
     )
     panel = Panel("rank before the search", "chosen words, %", lines, "doubling")
     chart = Chart(f"{place}-ranks", "What the search changed", some[0].workload.name, (panel,))
-    return markdown(columns) + "\n" + paragraph(notes), chart
+    return with_notes(columns, notes), chart
 
 
 def _stages(some: Sequence[Curves], place: str) -> tuple[str, Chart]:
@@ -121,7 +119,7 @@ def _stages(some: Sequence[Curves], place: str) -> tuple[str, Chart]:
     panel = Panel("output length (tokens, mean of a bin)", "ms", lines)
     told = f"{one.workload.name}  ·  {one.origin.machine.device}"
     chart = Chart(f"{place}-stages", "Where the time goes", told, (panel,))
-    return markdown(columns) + "\n" + paragraph(notes), chart
+    return with_notes(columns, notes), chart
 
 
 FIGURES: dict[str, tuple[str, Callable[[Sequence[Curves], str], tuple[str, Chart]]]] = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from longstride.bench.draft_settings import Setting
-from longstride.bench.interleaved_settings import SIZES
+from longstride.bench.interleaved_settings import size_name
 from longstride.bench.records import Quality
 
 ONE_PASS = "non-autoregressive"
@@ -50,8 +50,7 @@ class Latticed:
     @property
     def size(self) -> str:
         """``base``, ``small``, or the width."""
-        width = self.model.get("width")
-        return SIZES.get(width, f"width {width}") if isinstance(width, int) else ""
+        return size_name(self.model)
 
     @property
     def layers(self) -> int:
@@ -80,7 +79,7 @@ def beams(group: Sequence[Quality]) -> dict[str, float]:
     found = {}
     for record in group:
         setting = Setting.of(record)
-        width = setting.part("model").get("width")
-        if setting.decoder == "beam" and isinstance(width, int) and setting.bleu is not None:
-            found[SIZES.get(width, f"width {width}")] = setting.bleu
+        size = size_name(setting.part("model"))
+        if setting.decoder == "beam" and size and setting.bleu is not None:
+            found[size] = setting.bleu
     return found

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from longstride.bench import paper_parallel as paper
 from longstride.bench.cells import NOTHING, Column
 from longstride.bench.charts import Chart, Line, Panel
-from longstride.bench.draft_settings import Setting, noted, number
+from longstride.bench.draft_settings import Setting, minus, noted, number, read_signature, times
 from longstride.bench.lattice_settings import ONE_PASS, Latticed, beams, latticed
 from longstride.bench.races import races, speed_up
 from longstride.bench.records import Quality, Record
-from longstride.bench.sections import Section
+from longstride.bench.sections import Place, Section
 
 PAPER = "Deng and Rush, IWSLT14 German-English, tokenized BLEU"
 K = 64
 
 
-def windows_table(group: Sequence[Quality], records: Sequence[Record]) -> str | None:
+def windows_table(group: Sequence[Quality]) -> str | None:
     """Table 2: K with the predicted length alone and with a window around it; K = 1 shows what the counts know."""
     found = [one for one in _shallow(latticed(group)) if one.data == "distilled"]
     windows = sorted({one.window for one in found})
@@ -38,7 +38,7 @@ def windows_table(group: Sequence[Quality], records: Sequence[Record]) -> str | 
     return noted(columns, notes, [Setting.of(one.record) for one in found])
 
 
-def candidates_table(group: Sequence[Quality], records: Sequence[Record]) -> str | None:
+def candidates_table(group: Sequence[Quality]) -> str | None:
     """Table 9: K with and without distillation, beside beam search of the model that lent the encoder."""
     found = [one for one in _shallow(latticed(group)) if one.window > 0 and one.candidates > 1]
     window = max((one.window for one in found), default=0)
@@ -54,9 +54,9 @@ def candidates_table(group: Sequence[Quality], records: Sequence[Record]) -> str
         Column("data", [data for _, data, _ in rows], numeric=False),
         Column("K", [str(k) for *_, k in rows]),
         Column("BLEU", [_bleu(by_key[row]) for row in rows]),
-        Column("BLEU − beam", [_minus(by_key[row].bleu, beam.get(row[0])) for row in rows]),
+        Column("BLEU − beam", [minus(by_key[row].bleu, beam.get(row[0])) for row in rows]),
         Column("paper: BLEU", [number(one[0] if one else None) for one in papers]),
-        Column("paper: BLEU − beam", [_minus(one[0] if one else None, paper.LATTICE_BEAM) for one in papers]),
+        Column("paper: BLEU − beam", [minus(one[0] if one else None, paper.LATTICE_BEAM) for one in papers]),
         Column("paper: speed-up", [f"{one[1]:.2f}×" if one else NOTHING for one in papers]),
     ]
     told = "; ".join(f"{size}: {value:.2f}" for size, value in sorted(beam.items()))
@@ -68,7 +68,7 @@ def candidates_table(group: Sequence[Quality], records: Sequence[Record]) -> str
     return noted(columns, notes, [Setting.of(one.record) for one in found])
 
 
-def depths_section(group: Sequence[Quality], records: Sequence[Record], place: str, title: str) -> Section | None:
+def depths_section(group: Sequence[Quality], records: Sequence[Record]) -> Section | None:
     """Table 3 and Figure 3: one to six layers of scorer and of plain one-pass model."""
     found = [one for one in latticed(group) if one.data == "distilled" and one.window > 0]
     found = [one for one in found if one.decoder == ONE_PASS or one.candidates == K]
@@ -86,7 +86,7 @@ def depths_section(group: Sequence[Quality], records: Sequence[Record], place: s
         Column(f"lattice, K={K}: BLEU", [_bleu(lattice.get(depth)) for depth in depths]),
         Column("one pass: BLEU", [_bleu(plain.get(depth)) for depth in depths]),
         Column("lattice: × beam", [_speed(lattice.get(depth), speeds) for depth in depths]),
-        Column("paper: × beam 5", [_times(paper.LATTICE_DEPTHS.get(depth)) for depth in depths]),
+        Column("paper: × beam 5", [times(paper.LATTICE_DEPTHS.get(depth)) for depth in depths]),
     ]
     notes = [
         f"{size.capitalize()} size, distilled data, encoder of the autoregressive model; windows as the decoders have "
@@ -103,8 +103,9 @@ def depths_section(group: Sequence[Quality], records: Sequence[Record], place: s
     if beam is not None and depths:
         lines.append(Line("beam", tuple((float(depth), beam) for depth in depths), baseline=True))
     told = f"{found[0].record.workload.name}  ·  {size} size, distilled data"
-    chart = Chart(f"{place}-depths", "Quality by depth", told, (Panel("layers", "BLEU", tuple(lines), "whole"),))
-    return Section(f"lattice-depths/{place}", title, text, (chart,))
+    place = Place.of(group)
+    chart = Chart(f"{place.name}-depths", "Quality by depth", told, (Panel("layers", "BLEU", tuple(lines), "whole"),))
+    return place.section("lattice-depths", "depth of scorer and one-pass model", text, chart)
 
 
 def _shallow(found: Sequence[Latticed]) -> list[Latticed]:
@@ -119,8 +120,8 @@ def _speeds(records: Sequence[Record]) -> dict[str, float]:
         if race.batch_size != 1 or rival is None:
             continue
         for one in race.records:
-            options = dict(part.partition(":")[::2] for part in one.decoder.split("|") if ":" in part)
-            if one.decoder.startswith("lattice|") and options.get("candidates") == str(K):
+            decoder, options = read_signature(one.decoder)
+            if decoder == "lattice" and options.get("candidates") == str(K):
                 ratio = speed_up(one, rival)
                 if ratio is not None:
                     found[one.model.hash] = ratio.value
@@ -128,16 +129,8 @@ def _speeds(records: Sequence[Record]) -> dict[str, float]:
 
 
 def _speed(one: Latticed | None, speeds: dict[str, float]) -> str:
-    return _times(speeds.get(one.record.model.hash)) if one and one.record.model.hash else NOTHING
+    return times(speeds.get(one.record.model.hash)) if one and one.record.model.hash else NOTHING
 
 
 def _bleu(one: Latticed | None) -> str:
     return number(one.bleu if one else None)
-
-
-def _times(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}×"
-
-
-def _minus(one: float | None, other: float | None) -> str:
-    return NOTHING if one is None or other is None else f"{one - other:+.2f}".replace("-", "−")

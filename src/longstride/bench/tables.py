@@ -16,6 +16,7 @@ from longstride.bench.cells import (
     score_names,
     score_text,
     signatures_note,
+    with_notes,
 )
 from longstride.bench.races import Race, latest, speed_up
 from longstride.bench.records import Counts, Distillation, Latency, MemoryUse, Quality, Training
@@ -67,7 +68,7 @@ def work_table(race: Race) -> str:
         "Memory: the peak in one pass with all candidates loaded, in brackets what the pass itself took.",
         signatures_note(rows, leading=False),
     ]
-    return markdown(columns) + "\n" + paragraph(notes)
+    return with_notes(columns, notes)
 
 
 def summary_table(race: Race) -> str:
@@ -122,7 +123,7 @@ def quality_table(records: Sequence[Quality]) -> str:
     notes += [_sample_note(one.candidate, len(one.sentences), 0) for one in records if one.sentences is not None]
     notes += [_brackets(records), signatures_note(records), signatures_note(records, leading=False)]
     notes += [origin_note([record.origin for record in records])]
-    return markdown(columns) + "\n" + paragraph(notes)
+    return with_notes(columns, notes)
 
 
 def training_table(records: Sequence[Training]) -> str:
@@ -143,7 +144,7 @@ def training_table(records: Sequence[Training]) -> str:
         Column("paper", [record.paper for record in rows], numeric=False),
     ]
     notes = [_crowd_note(rows), signatures_note(rows), signatures_note(rows, leading=False)]
-    return markdown(columns) + "\n" + paragraph([*notes, origin_note([record.origin for record in rows])])
+    return with_notes(columns, [*notes, origin_note([record.origin for record in rows])])
 
 
 def distillation_table(records: Sequence[Distillation]) -> str:
@@ -161,7 +162,7 @@ def distillation_table(records: Sequence[Distillation]) -> str:
         Column("device", [record.origin.machine.device for record in rows], numeric=False),
         Column("manifest", [f"`{record.manifest_hash[:12]}`" for record in rows], numeric=False),
     ]
-    return markdown(columns) + "\n" + paragraph([_crowd_note(rows), origin_note([record.origin for record in rows])])
+    return with_notes(columns, [_crowd_note(rows), origin_note([record.origin for record in rows])])
 
 
 def _crowd(record: Training | Distillation) -> str:
