@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -110,14 +110,28 @@ def test_bad_sentences_are_refused(run: Run, plain: Path, text: str, told: str) 
     assert told in run("demo", "-m", plain).error
 
 
-def test_in_a_hurry_sentences_are_timed_once(run: Run, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copyfile(BUNDLED / demo.EXAMPLES, plain / demo.EXAMPLES)
+def test_in_a_hurry_nothing_is_decoded_twice(run: Run, family: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "PATIENCE", 0.0)
     seen: list[int] = []
     show = demo._show
     monkeypatch.setattr(demo, "_show", lambda *told: seen.append(told[-1]) or show(*told))
-    assert run("demo", "-m", plain).code == 0
-    assert set(seen) == {1}
+    assert run("demo", "-m", family).code == 0
+    assert seen == [0] * (len(PAIRS) * len(DECODERS))
+
+
+def test_a_slow_machine_is_shown_less(run: Run, family: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "ENOUGH", 0.0)
+    ran = run("demo", "-m", family)
+    assert ran.code == 0
+    assert "1 of 3 sentences are shown" in ran.err
+    assert ran.out.count("\n  greedy: ") == 1
+
+
+def test_times_are_those_without_a_trace(family: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([0.0, 9.0, 10.0, 10.3, 20.0, 20.1, 30.0, 30.2])
+    monkeypatch.setattr(demo, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    translator = longstride.load(family, device="cpu")
+    assert demo._show(translator, "a b", "greedy", 3).milliseconds == pytest.approx(200)
 
 
 def test_strides_show_which_iteration_wrote_what(model: Path) -> None:

@@ -10,7 +10,7 @@ import statistics
 import time
 from pathlib import Path
 
-from longstride.cli.console import out, stages
+from longstride.cli.console import out, stages, warn
 from longstride.cli.demo_page import REFERENCE, Shown, introduction, sentence, summary, traces
 from longstride.cli.options import Model, open_model
 from longstride.contract import InputError, Trace
@@ -20,8 +20,10 @@ from longstride.translator import BUNDLED, Translator, load
 EXAMPLES = "examples.tsv"
 REPEATS = 3
 """How often a sentence is timed,"""
-PATIENCE = 30.0
-"""unless so many seconds have gone by: then once."""
+PATIENCE = 20.0
+"""unless so many seconds have gone by: then the time of the traced translation has to do,"""
+ENOUGH = 45.0
+"""and after so many the sentences that are left are left out: the machine is slow, or busy with other things."""
 
 
 def demo(model: Model = BUNDLED) -> None:
@@ -34,8 +36,13 @@ def demo(model: Model = BUNDLED) -> None:
     with stages() as shown:
         for number, (source, _) in enumerate(pairs):
             shown.to("translating", number, len(pairs))
-            repeats = REPEATS if time.monotonic() - begun < PATIENCE else 1
-            results.append([_show(translator, source, decoder, repeats) for decoder in decoders])
+            gone = time.monotonic() - begun
+            if results and gone > ENOUGH:
+                break
+            results.append([_show(translator, source, name, REPEATS if gone < PATIENCE else 0) for name in decoders])
+    if len(results) < len(pairs):
+        warn(f"this takes long here: {len(results)} of {len(pairs)} sentences are shown.")
+        pairs = pairs[: len(results)]
     introduction(out)
     for pair, row in zip(pairs, results, strict=True):
         sentence(out, translator, pair, row)
@@ -63,10 +70,11 @@ def examples(folder: Path) -> list[tuple[str, str]]:
 
 def _show(translator: Translator, source: str, decoder: str, repeats: int) -> Shown:
     """Traced once, which also warms up, then timed without a trace: the median of a few times."""
+    begun = time.perf_counter()
     found = translator.translate([source], decoder, batch=1, trace=True)[0]
-    times = []
-    for _ in range(repeats):
+    times = [time.perf_counter() - begun]
+    for number in range(repeats):
         begun = time.perf_counter()
         translator.translate([source], decoder, batch=1)
-        times.append(1000 * (time.perf_counter() - begun))
-    return Shown(decoder, found, found.trace or Trace(()), statistics.median(times))
+        times[number:] = [time.perf_counter() - begun]
+    return Shown(decoder, found, found.trace or Trace(()), 1000 * statistics.median(times))
