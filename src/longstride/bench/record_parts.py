@@ -9,6 +9,21 @@ from dataclasses import dataclass, field
 
 from longstride.bench.machine import Machine
 from longstride.tasks.bootstrap import Comparison
+from longstride.verification.places import Places as PlaceProbe
+
+__all__ = [
+    "Against",
+    "Agreement",
+    "Counts",
+    "Curve",
+    "Equality",
+    "MemoryUse",
+    "Mismatch",
+    "ModelTag",
+    "Origin",
+    "PlaceProbe",
+    "WorkloadTag",
+]
 
 
 @dataclass(frozen=True)
@@ -150,24 +165,3 @@ class Curve:
 
     name: str
     values: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class PlaceProbe:
-    """Whether a row's bits depend on anything but itself, at one fixed shape of a verifying step.
-
-    Each count is over the rows (or slots) that were looked at; 0 is what exactness rests on.
-    """
-
-    rows: int
-    """of the table"""
-    width: int
-    """slots per row and step"""
-    moved: int
-    """rows whose logits changed when they stood elsewhere in the table"""
-    neighbours: int
-    """rows whose logits changed when half of the other rows held other sentences"""
-    slots: int
-    """slots, of rows * width, whose logits changed when they were first in their step instead of behind others"""
-    largest: float
-    """the largest change of a logit in all of these"""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -41,6 +40,7 @@ from longstride.tasks.by_length import LengthBin
 from longstride.tasks.contrastive import Cell
 from longstride.tasks.mutual_information import MutualInformation
 from longstride.tasks.score import Score
+from longstride.text.files import written_whole
 
 __all__ = [
     "KINDS",
@@ -379,20 +379,6 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: a temporary file in the same folder, then a rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+    """Write a file whole or not at all."""
+    with written_whole(path) as temporary:
+        temporary.write_bytes(content)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from longstride.bench.exactness import agreement, outputs_of
-from longstride.bench.records import Agreement, Exactness, ModelTag, Origin, PlaceProbe, WorkloadTag, append_records
+from longstride.bench.records import Agreement, Exactness, ModelTag, Origin, WorkloadTag, append_records
 from longstride.bench.workload import Workload
 from longstride.cli.console import out, say, stages
 from longstride.cli.evaluation import Setting
@@ -62,7 +61,7 @@ def measure_exactness(
             precision=translator.runner.precision,
             runtime=translator.runner.name,
             limits=limits,
-            place=PlaceProbe(**asdict(places)),
+            place=places,
             options=setting.options,
             notes=notes,
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from longstride.contract import UsageError
+from longstride.text.files import written_whole
 
 TIMING = ("tokens_per_second", "elapsed", "remaining", "seconds")
 """Fields that measure the clock: two runs alike in everything else may differ in these."""
@@ -129,10 +129,8 @@ class MetricsFile:
         """Open a file for appending, its first `keep` records kept and all others dropped."""
         lines = path.read_bytes().splitlines(keepends=True)[:keep] if keep and path.exists() else []
         whole = [line for line in lines if line.endswith(b"\n")]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".new")
-        temporary.write_bytes(b"".join(whole))
-        os.replace(temporary, path)
+        with written_whole(path) as temporary:
+            temporary.write_bytes(b"".join(whole))
         self.records = len(whole)
         self._path = path
 

@@ -19,14 +19,23 @@ from longstride.verification.twin import verifying
 
 @dataclass(frozen=True)
 class Places:
-    """How many results changed; see :class:`longstride.bench.records.PlaceProbe` for each."""
+    """Whether a row's bits depend on anything but itself, at one fixed shape of a verifying step.
+
+    Each count is over the rows (or slots) that were looked at; 0 is what exactness rests on.
+    """
 
     rows: int
+    """of the table"""
     width: int
+    """slots per row and step"""
     moved: int
+    """rows whose logits changed when they stood elsewhere in the table"""
     neighbours: int
+    """rows whose logits changed when half of the other rows held other sentences"""
     slots: int
+    """slots, of rows * width, whose logits changed when they were first in their step instead of behind others"""
     largest: float
+    """the largest change of a logit in all of these"""
 
 
 @torch.inference_mode()
