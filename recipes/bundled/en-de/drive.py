@@ -1,6 +1,6 @@
 """The bundled English-German family from corpus to one folder; run it again and it goes on where it was cut.
 
-    python recipes/bundled/en-de/drive.py --only prepare                            # on a CPU, ten minutes
+    python recipes/bundled/en-de/drive.py --only prepare                            # on a CPU, ten to twenty minutes
     python recipes/bundled/en-de/drive.py --only corpora,verifier,decoders,assemble # on a GPU, seven minutes
     python recipes/bundled/en-de/drive.py --only measure,card                       # on a CPU: scores, times, the card
 
