@@ -22,7 +22,7 @@ from longstride.contract import EOS, RESERVED, InputError, Limits, OptionError, 
 from longstride.contract.options import as_dict, parse
 from longstride.contract.running import DTYPES
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
-from longstride.nn.backends import allow_own_attention, avoid_planned_attention
+from longstride.nn.backends import allow_own_attention, allow_own_norms, avoid_planned_attention
 from longstride.nn.initialisation import scale_by_depth
 from longstride.registry import DECODERS, OBJECTIVES, PARTS, Plan, find
 from longstride.runtime.eager import EagerRunner
@@ -98,6 +98,11 @@ class Recipe:
     attention: Literal["library", "own"] = option(
         "library", "Kernels in training on CUDA; own: ours, for sequences of up to 128 tokens, not yet proven on a GPU."
     )
+    norms: Literal["library", "own"] = option(
+        "library",
+        "Kernels for residual sums and their norms in training on CUDA; own: ours, for post-norm models of width 256 "
+        "or 512 in half precision, not yet proven on a GPU.",
+    )
     store: Literal["fp32", "fp16"] = option("fp32", "Precision of the weights in the model folder.")
 
 
@@ -126,6 +131,7 @@ def run(
     check(recipe)
     avoid_planned_attention()
     allow_own_attention(recipe.attention == "own")
+    allow_own_norms(recipe.norms == "own")
     team = join(torch.device(device))
     tell = (reporter or Silent()) if team.leads else Silent()
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Which attention kernels may be chosen from: PyTorch's, and our own for short sequences."""
+"""Which kernels training may choose from: PyTorch's, and our own for attention over short sequences and for norms."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 
 _own = False
 _possible = False
+_norms = False
 
 
 def avoid_planned_attention() -> None:
@@ -23,7 +24,7 @@ def allow_own_attention(allowed: bool) -> None:
     """Say whether training on CUDA may use our own kernels for short sequences, for this process (at first: no)."""
     global _own, _possible
     _own = allowed
-    _possible = allowed and _has_what_own_attention_needs()
+    _possible = allowed and _has_what_own_kernels_need()
 
 
 def own_attention_allowed() -> bool:
@@ -36,7 +37,19 @@ def own_attention_possible() -> bool:
     return _possible
 
 
-def _has_what_own_attention_needs() -> bool:
+def allow_own_norms(allowed: bool) -> None:
+    """Say whether training on CUDA may use our own kernels for dropout, residual sums and norms, for this process (at
+    first: no)."""
+    global _norms
+    _norms = allowed and _has_what_own_kernels_need()
+
+
+def own_norms_possible() -> bool:
+    """Whether they were allowed where Triton and a device that they are written for were found."""
+    return _norms
+
+
+def _has_what_own_kernels_need() -> bool:
     if find_spec("triton") is None or torch.version.cuda is None or not torch.cuda.is_available():
         return False
     return torch.cuda.get_device_capability() >= (8, 0)

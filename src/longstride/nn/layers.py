@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longstride.nn import fused_training
 from longstride.nn.attention import CrossAttention, SelfAttention, join_heads
 from longstride.nn.cache import Cache
 from longstride.nn.fused import add_norm
@@ -67,6 +68,9 @@ class Residual(nn.Module):
         """The sum, with what the block made of it."""
         if self.fused and not self.pre:
             return add_norm(x, block, self.norm)
+        if self.training and not self.pre and fused_training.serves(x, block):
+            weight, bias = self.norm.weight, self.norm.bias
+            return fused_training.add_norm(x, block, weight, bias, self.dropout.p, self.norm.eps)
         x = x + self.dropout(block)
         return x if self.pre else self.norm(x)
 
