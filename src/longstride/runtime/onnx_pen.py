@@ -5,6 +5,9 @@ row alone, and since integers are summed, on nothing else, so that a block of to
 give one by one. Activations are unsigned with zero point 128: signed ones take a path that is many times slower.
 Attention, norms and sums stay in fp32.
 
+A step's products are small, and nine nodes around each cost more than it does: where the processor lets them, they are
+MatMulNBits, one node that quantizes for itself, inputs and weights alike in blocks. Its rows are independent as well.
+
 A graph for steps of width one (`lone`) hands its attention two equal queries and drops the second answer: ONNX
 Runtime's products of a single row are computed in another order than wider ones, which all agree. For the same reason
 attention is one operator over a past that ends at a border (MultiHeadAttention over a multiple of 16 slots):
@@ -31,7 +34,7 @@ OPSET = 24
 """The first with TensorScatter, which writes a cache in place."""
 IR_VERSION = 10
 CONTRIB = "com.microsoft"
-CONTRIBUTED = {"MultiHeadAttention", "SkipLayerNormalization"}
+CONTRIBUTED = {"MatMulNBits", "MultiHeadAttention", "SkipLayerNormalization"}
 """Operators of ONNX Runtime's own set that are drawn here."""
 ZERO_POINT = 128
 LEVELS = 127
@@ -39,6 +42,11 @@ FEWER_LEVELS = 63
 """Of weights, where a processor sums two products in 16 bits: 2 x 255 x 63 still fits."""
 SMALLEST = torch.finfo(torch.float32).tiny * LEVELS
 """A scale is never zero, nor too small to divide by."""
+
+BLOCK_SIZES = (256, 128, 64, 32, 16)
+"""Inputs that share a scale in MatMulNBits, the best first: fewer scales are less work."""
+MANY_OUTPUTS = 4096
+"""With more outputs than that a product takes so long that the nodes around it do not matter."""
 
 ELEMENT = {torch.float32: TensorProto.FLOAT, torch.int64: TensorProto.INT64, torch.bool: TensorProto.BOOL}
 
@@ -52,14 +60,17 @@ def quantize(weight: Tensor, levels: int = LEVELS) -> tuple[Tensor, Tensor]:
 class OnnxPen(Pen):
     """Collects nodes and weights; :meth:`model` makes a graph of them."""
 
-    def __init__(self, int8: bool, lone: bool = False, narrow: bool = False) -> None:
-        """`lone`: for steps of width one; `narrow`: integer weights in 7 bits"""
+    def __init__(self, int8: bool, lone: bool = False, narrow: bool = False, one_node: bool = False) -> None:
+        """`lone`: for steps of width one; `narrow`: integer weights in 7 bits; `one_node`: a step's products may be
+        MatMulNBits, where that was found to give every row the same at any width"""
         self._int8 = int8
         self._lone = lone
+        self._one_node = one_node
+        self._few = False  # whether products have few rows: those of a step
         self._levels = FEWER_LEVELS if narrow else LEVELS
         self._nodes: list[onnx.NodeProto] = []
         self._weights: list[onnx.TensorProto] = []
-        self._known: dict[Any, Value] = {}  # constants and quantized activations, so that each is made once
+        self._known: dict[Any, Any] = {}  # constants and quantized activations, so that each is made once
         self._count = 0
 
     # --- what systems draw with --------------------------------------------------------------------------------------
@@ -69,6 +80,8 @@ class OnnxPen(Pen):
         names = [self._name(kind) for _ in range(outputs)]
         domain = CONTRIB if kind in CONTRIBUTED else ""
         self._nodes.append(helper.make_node(kind, list(inputs), names, name=names[0], domain=domain, **attributes))
+        if kind == "Relu":
+            self._known["relu", names[0]] = inputs[0]
         return names[0] if outputs == 1 else tuple(names)
 
     def constant(self, tensor: Tensor) -> Value:
@@ -86,7 +99,8 @@ class OnnxPen(Pen):
     def linear(self, x: Value, weight: Tensor, bias: Tensor | None = None) -> Value:
         """A product in the pen's precision."""
         if self._int8:
-            return self._integer_linear(x, weight, bias)
+            size = self._block_size(weight)
+            return self._blockwise_linear(x, weight, bias, size) if size else self._integer_linear(x, weight, bias)
         product = self.node("MatMul", self._doubled(x), self.constant(weight.t()))
         product = self._halved(product)
         return product if bias is None else self.node("Add", product, self.constant(bias))
@@ -129,7 +143,7 @@ class OnnxPen(Pen):
         graph = helper.make_graph(self._nodes, self._name("body"), wanted, given)
         self._nodes = outer
         # What was quantized inside exists inside alone.
-        self._known = {key: value for key, value in self._known.items() if key in known or key[0] != "codes"}
+        self._known = {key: value for key, value in self._known.items() if key in known or key[0] not in ("codes", "relu")}
         true = self.scalar(self.constant(torch.tensor([True])))
         stacked = self.node("Loop", self.scalar(number), true, outputs=len(kinds), body=graph)
         parts = [stacked] if len(kinds) == 1 else list(stacked)
@@ -146,27 +160,48 @@ class OnnxPen(Pen):
 
     # --- int8 --------------------------------------------------------------------------------------------------------
 
+    def _block_size(self, weight: Tensor) -> int:
+        """How many inputs share a scale, where a product is best left to one node; otherwise 0."""
+        outputs, inputs = weight.shape
+        if not (self._one_node and self._few) or outputs > MANY_OUTPUTS:
+            return 0
+        return next((size for size in BLOCK_SIZES if inputs % size == 0), 0)
+
+    def _blockwise_linear(self, x: Value, weight: Tensor, bias: Tensor | None, size: int) -> Value:
+        """Everything in one node: it quantizes x for itself, each row by itself in blocks of so many inputs."""
+        outputs, inputs = weight.shape
+        codes, scale = quantize(weight.detach().float().cpu().reshape(-1, size))
+        unsigned = (codes.to(torch.int16) + ZERO_POINT).to(torch.uint8).reshape(outputs, inputs // size, size)
+        given = [x, self.constant(unsigned), self.constant(scale)]
+        if bias is not None:
+            given += ["", "", self.constant(bias)]
+        shape = {"K": inputs, "N": outputs, "bits": 8, "block_size": size}
+        return self.node("MatMulNBits", *given, accuracy_level=4, **shape)
+
     def _integer_linear(self, x: Value, weight: Tensor, bias: Tensor | None) -> Value:
-        codes, largest = self._quantized(x)
+        codes, largest, zero_point, levels = self._quantized(x)
         whole, weight_scale = quantize(weight.detach().float().cpu(), self._levels)
-        product = self.node("MatMulInteger", codes, self.constant(whole.t()), self._zero_point())
+        product = self.node("MatMulInteger", codes, self.constant(whole.t()), zero_point)
         product = self.node("Mul", self.node("Cast", product, to=TensorProto.FLOAT), largest)
-        product = self.node("Mul", product, self.constant(weight_scale / LEVELS))
+        product = self.node("Mul", product, self.constant(weight_scale / levels))
         return product if bias is None else self.node("Add", product, self.constant(bias))
 
-    def _quantized(self, x: Value) -> tuple[Value, Value]:
-        """[..., width] -> uint8 codes of the same shape, and the largest value of each row [..., 1]"""
+    def _quantized(self, x: Value) -> tuple[Value, Value, Value, int]:
+        """[..., width] -> uint8 codes of the same shape, the largest value of each row [..., 1], and what codes mean:
+        the zero point and how many steps there are from it to the largest value"""
         if ("codes", x) not in self._known:
-            largest = self.node("ReduceMax", self.node("Abs", x), self.integers(-1), keepdims=1)
+            # What a Relu gives needs no sign, and what it takes away quantizing takes away as well.
+            before = self._known.get(("relu", x))
+            zero, levels = (ZERO_POINT, LEVELS) if before is None else (0, 2 * LEVELS + 1)
+            sizes = self.node("Abs", x) if before is None else before
+            largest = self.node("ReduceMax", sizes, self.integers(-1), keepdims=1)
             largest = self.node("Clip", largest, self.constant(torch.tensor(SMALLEST)))
-            step = self.constant(torch.tensor(1 / LEVELS))
-            codes = self.node("QuantizeLinear", self.node("Div", x, largest), step, self._zero_point())
-            self._known["codes", x] = (codes, largest)
-        found: tuple[Value, Value] = self._known["codes", x]
+            part = self.node("Mul", x if before is None else before, self.node("Reciprocal", largest))
+            zero_point = self.constant(torch.tensor(zero, dtype=torch.uint8))
+            codes = self.node("QuantizeLinear", part, self.constant(torch.tensor(1 / levels)), zero_point)
+            self._known["codes", x] = (codes, largest, zero_point, levels)
+        found: tuple[Value, Value, Value, int] = self._known["codes", x]
         return found
-
-    def _zero_point(self) -> Value:
-        return self.constant(torch.tensor(ZERO_POINT, dtype=torch.uint8))
 
     # --- steps of width one ------------------------------------------------------------------------------------------
 
@@ -183,6 +218,7 @@ class OnnxPen(Pen):
 
         The new value of a state is called ``new_keys.0`` and may lie in the memory of the old.
         """
+        self._few = bool(drawing.state)
         inputs: list[onnx.ValueInfoProto] = []
         given: dict[str, Any] = {}
         for name_, (dtype, shape) in {**drawing.inputs, **drawing.state}.items():
@@ -198,7 +234,8 @@ class OnnxPen(Pen):
             values = drawn[name_] if name_ in drawing.layered else [drawn[name_]]
             for place, value in zip(places, values, strict=True):
                 outputs.append(self._output(value, f"new_{place}", dtype, each, given))
-        graph = helper.make_graph(self._nodes, name, inputs, outputs, self._weights)
+        nodes = _read_by(self._nodes, {output.name for output in outputs})
+        graph = helper.make_graph(nodes, name, inputs, outputs, self._weights)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="longstride")
 
@@ -216,6 +253,16 @@ class OnnxPen(Pen):
     def _name(self, kind: str) -> str:
         self._count += 1
         return f"{kind}_{self._count}"
+
+
+def _read_by(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
+    """The nodes, in order, without those whose results nobody reads (a Relu that quantizing took over)."""
+    kept: list[onnx.NodeProto] = []
+    for node in reversed(nodes):
+        if wanted.intersection(node.output):
+            kept.append(node)
+            wanted.update(name for inner in _every([node]) for name in inner.input)
+    return kept[::-1]
 
 
 def _every(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:

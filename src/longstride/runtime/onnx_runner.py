@@ -19,6 +19,7 @@ from longstride.contract import Drawing, Feeds, OptionError, Precision, Program,
 from longstride.contract.running import M
 from longstride.runtime.onnx_graph import OnnxGraph
 from longstride.runtime.onnx_pen import OnnxPen
+from longstride.runtime.onnx_trial import rows_are_independent
 from longstride.runtime.processor import Processor, this_processor
 
 Tell = Callable[[str], None]
@@ -77,7 +78,8 @@ class OnnxRunner(Runner):
         return program.function(*arguments) if found is None else drawing.result(found, feeds)
 
     def _build(self, key: Hashable, name: str, drawing: Drawing, lone: bool) -> OnnxGraph:
-        pen = OnnxPen(self.precision == "int8", lone, self.processor.saturates)
+        one_node = self.precision == "int8" and self.processor.arm and rows_are_independent()
+        pen = OnnxPen(self.precision == "int8", lone, self.processor.saturates, one_node)
         graph = OnnxGraph(drawing, pen.model(name, drawing).SerializeToString(), self.threads)
         self.graphs[key] = graph
         return graph

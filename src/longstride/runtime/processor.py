@@ -32,10 +32,14 @@ class Processor:
     """those of INTEGER_FEATURES that it has; empty where nobody can tell"""
 
     @property
+    def arm(self) -> bool:
+        """A 64-bit ARM processor."""
+        return self.machine.lower() in ("aarch64", "arm64")
+
+    @property
     def saturates(self) -> bool:
         """Two products of an unsigned and a signed byte may be summed in 16 bits, which full-range weights overflow."""
-        arm = self.machine.lower() in ("aarch64", "arm64")
-        return not arm and not self.flags & set(EXACT)
+        return not self.arm and not self.flags & set(EXACT)
 
     def describe(self) -> str:
         """One phrase for a person."""
