@@ -7,19 +7,20 @@ hypothesis could still enter the n best (an exact bound, see :meth:`LengthPenalt
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from longstride.contract import EOS, PAD
 from longstride.search.length_penalty import LengthPenalty
+from longstride.search.rows import Rows
 
 DEAD = float("-inf")
 
 
 @dataclass
-class BeamTable:
+class BeamTable(Rows):
     """The hypotheses of every slot. Live ones of a slot all have the same length."""
 
     tokens: Tensor
@@ -53,10 +54,6 @@ class BeamTable:
             done=torch.ones(slots, dtype=torch.bool, device=device),
         )
 
-    def select(self, slots: Tensor) -> BeamTable:
-        """Some slots alone."""
-        return BeamTable(**{field.name: getattr(self, field.name)[slots] for field in fields(self)})
-
     def open(self, slots: Tensor, longest: Tensor) -> None:
         """Start fresh searches in the given slots: one empty hypothesis each."""
         self.live.index_fill_(0, slots, DEAD)
@@ -66,16 +63,6 @@ class BeamTable:
         self.finished_length.index_fill_(0, slots, 0)
         self.longest.index_copy_(0, slots, longest)
         self.done.index_fill_(0, slots, False)
-
-    @property
-    def buffers(self) -> list[Tensor]:
-        """All its tensors."""
-        return [getattr(self, field.name) for field in fields(self)]
-
-    def become(self, other: BeamTable) -> None:
-        """Take another table's values, in the tensors that are here."""
-        for mine, new in zip(self.buffers, other.buffers, strict=True):
-            mine.copy_(new)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ ends may be ranked in two ways:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,10 +25,11 @@ from torch.nn import functional as F
 from longstride.contract import PAD
 from longstride.search.beam import DEAD
 from longstride.search.length_penalty import LengthPenalty
+from longstride.search.rows import Rows
 
 
 @dataclass
-class MultiWordTable:
+class MultiWordTable(Rows):
     """The hypotheses of every sentence, as words in the order of writing. Live ones of a sentence are equally long."""
 
     words: Tensor
@@ -66,10 +67,6 @@ class MultiWordTable:
             done=torch.ones(sentences, dtype=torch.bool, device=device),
         )
 
-    def select(self, sentences: Tensor) -> MultiWordTable:
-        """Some sentences alone."""
-        return MultiWordTable(**{field.name: getattr(self, field.name)[sentences] for field in fields(self)})
-
     def open(self, sentences: Tensor, longest: Tensor) -> None:
         """Start fresh searches: one empty hypothesis each."""
         self.live.index_fill_(0, sentences, DEAD)
@@ -80,16 +77,6 @@ class MultiWordTable:
         self.counted.index_fill_(0, sentences, 1)
         self.longest.index_copy_(0, sentences, longest)
         self.done.index_fill_(0, sentences, False)
-
-    @property
-    def buffers(self) -> list[Tensor]:
-        """All its tensors."""
-        return [getattr(self, field.name) for field in fields(self)]
-
-    def become(self, other: MultiWordTable) -> None:
-        """Take another table's values, in the tensors that are here."""
-        for mine, new in zip(self.buffers, other.buffers, strict=True):
-            mine.copy_(new)
 
     def scores(self, penalty: LengthPenalty) -> Tensor:
         """[sentences, width] scores of the finished hypotheses, -inf where there is none."""

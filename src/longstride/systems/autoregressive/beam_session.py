@@ -11,11 +11,12 @@ from functools import partial
 
 import torch
 
-from longstride.contract import Finished, Hypothesis, Limits, Runner, Session, Source, Step
+from longstride.contract import Finished, Limits, Runner, Session, Source, Step
 from longstride.contract.slots import Slots
 from longstride.nn.transformer import Transformer
 from longstride.search import beam
 from longstride.search.length_penalty import LengthPenalty
+from longstride.search.ranking import best_first, hypotheses
 from longstride.systems.autoregressive.beam_rows import BeamRows, Search
 from longstride.verification.lease import Lease
 
@@ -84,22 +85,9 @@ class BeamSession(Session):
             return []
         names = ("finished", "finished_length", "finished_tokens")
         found = fetch(beam.final_scores(table, self._penalty), *(getattr(table, name) for name in names))
-        ranked, finished, finished_length, outputs = (tensor[ready] for tensor in found)
-        order = ranked.argsort(dim=1, descending=True, stable=True)[:, : self._n_best]
-        scores = ranked.gather(1, order).tolist()
-        log_probabilities = finished.gather(1, order).tolist()
-        lengths = finished_length.gather(1, order).tolist()
-        tokens = outputs.gather(1, order[..., None].expand(-1, -1, outputs.shape[2])).tolist()
-        taken = []
-        for row, slot in enumerate(ready):
-            every = zip(tokens[row], lengths[row], scores[row], log_probabilities[row], strict=True)
-            hypotheses = [
-                Hypothesis(ids[:length], score, log_probability)
-                for ids, length, score, log_probability in every
-                if score > beam.DEAD
-            ]
-            taken.append(Finished(self._slots.release(slot), hypotheses))
-        return taken
+        scores, totals, lengths, tokens = best_first(self._n_best, *(tensor[ready] for tensor in found))
+        every = zip(ready, hypotheses(tokens, lengths, scores, totals), strict=True)
+        return [Finished(self._slots.release(slot), told) for slot, told in every]
 
     @torch.inference_mode()
     def settle(self) -> None:

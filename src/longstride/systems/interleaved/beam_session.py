@@ -6,9 +6,9 @@ from functools import partial
 
 import torch
 
-from longstride.contract import Finished, Hypothesis, Limits, Runner, Session, Source, Step
+from longstride.contract import Finished, Limits, Runner, Session, Source, Step
 from longstride.contract.slots import Slots
-from longstride.search.beam import DEAD
+from longstride.search.ranking import best_first, hypotheses
 from longstride.systems.interleaved.beam_table import BeamTable
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.sentences import sentences_of, silent_step
@@ -76,21 +76,11 @@ class BeamSession(Session):
         fetched = self._runner.fetch(
             every.scores(search.penalty), every.finished, every.finished_words, every.finished_length
         )
-        ranked, finished, words, lengths = (tensor[ready] for tensor in fetched)
-        order = ranked.argsort(dim=1, descending=True, stable=True)[:, : search.n_best]
-        scores, totals = ranked.gather(1, order).tolist(), finished.gather(1, order).tolist()
-        words = words.gather(1, order[..., None].expand(-1, -1, table.columns))
-        lengths = lengths.gather(1, order)
+        scores, totals, words, lengths = best_first(search.n_best, *(tensor[ready] for tensor in fetched))
         found = sentences_of(words.view(-1, table.columns), lengths.view(-1), table.options, search.dedup)
-        outputs, kept = found.tokens.view(words.shape).tolist(), found.lengths.view(lengths.shape).tolist()
-        taken = []
-        for row, slot in enumerate(ready):
-            told = zip(outputs[row], kept[row], scores[row], totals[row], strict=True)
-            hypotheses = [
-                Hypothesis(tokens[:length], score, total) for tokens, length, score, total in told if score > DEAD
-            ]
-            taken.append(Finished(self._slots.release(slot), hypotheses))
-        return taken
+        outputs, kept = found.tokens.view(words.shape), found.lengths.view(lengths.shape)
+        told = zip(ready, hypotheses(outputs, kept, scores, totals), strict=True)
+        return [Finished(self._slots.release(slot), some) for slot, some in told]
 
     @torch.inference_mode()
     def settle(self) -> None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longstride.contract import Finished, Hypothesis, Limits, Runner, Session, Source, Step
+from longstride.contract import Finished, Limits, Runner, Session, Source, Step
 from longstride.contract.slots import Slots
+from longstride.search.ranking import hypotheses
 from longstride.systems.lattice.pipeline import Pipeline, Sentences, packed
 from longstride.systems.lattice.recorded import decode_recorded, records
 from longstride.systems.lattice.scoring import Encoded
@@ -121,15 +122,9 @@ class LatticeSession(Session):
         if not ready:
             return []
         found = self._runner.fetch(self._found)[0][ready]
-        lengths, scores = found[..., 0].tolist(), found[..., 1:3].contiguous().view(torch.float64).tolist()
-        tokens = found[..., 3 : 2 + int(found[..., 0].max())].tolist()
-        taken = []
-        for row, slot in enumerate(ready):
-            hypotheses = [
-                Hypothesis(ids[: length - 1], score, log_probability)
-                for ids, length, (score, log_probability) in zip(tokens[row], lengths[row], scores[row], strict=True)
-                if score > -float("inf")
-            ]
+        words = found[..., 0] - 1
+        scores, totals = found[..., 1:3].contiguous().view(torch.float64).unbind(dim=-1)
+        every = hypotheses(found[..., 3 : 3 + int(words.max())], words, scores, totals)
+        for slot in ready:
             self._done[slot] = False
-            taken.append(Finished(self._slots.release(slot), hypotheses))
-        return taken
+        return [Finished(self._slots.release(slot), told) for slot, told in zip(ready, every, strict=True)]
