@@ -143,7 +143,8 @@ class OnnxPen(Pen):
         graph = helper.make_graph(self._nodes, self._name("body"), wanted, given)
         self._nodes = outer
         # What was quantized inside exists inside alone.
-        self._known = {key: value for key, value in self._known.items() if key in known or key[0] not in ("codes", "relu")}
+        inside = ("codes", "relu")
+        self._known = {key: value for key, value in self._known.items() if key in known or key[0] not in inside}
         true = self.scalar(self.constant(torch.tensor([True])))
         stacked = self.node("Loop", self.scalar(number), true, outputs=len(kinds), body=graph)
         parts = [stacked] if len(kinds) == 1 else list(stacked)

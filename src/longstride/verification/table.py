@@ -26,6 +26,7 @@ from longstride.verification.acceptance import EXACT, Reading, Rule, Verdict, ju
 from longstride.verification.arrivals import Arrivals
 from longstride.verification.block_size import Pace
 from longstride.verification.drafting import Drafter, NoDraft, Proposal, View
+from longstride.verification.judged import judged
 from longstride.verification.outputs import Outputs
 from longstride.verification.reading import forbidden_ids, normalise, read
 
@@ -82,6 +83,10 @@ class Table:
         self._remember = programs.remember(model)
         self._limits = limits
         # Only a rule that tolerates more than the verifier's own choice needs to read the drafted tokens.
+        looks = runner.device.type == "cpu" and not runner.records
+        exact = policy.rule == EXACT and policy.min_block == 1 and not limits.min_length
+        # Where looking at a number costs nothing, reading and judging an exact draft is part of the verifier's call.
+        self._judged = judged(verify) if looks and exact and runner.least_step == 1 else None
         self._reads_draft = drafter.block > 0 and (policy.rule.kind != "exact" or policy.min_block > 1)
 
         device = runner.device
@@ -173,14 +178,13 @@ class Table:
             proposal = self._nothing
         last = outputs.newest[:, None]
         ids = torch.cat([last, proposal.ids], dim=1) if block else last
-        # What is read beside the step's own slots lands beyond the row's length, where nobody looks.
-        read_along = ids if block + 1 >= self._least_step else last.expand(-1, self._least_step)
-        logits, hidden = self.runner.call(self.verify, read_along, before, self.cache, self.memory)
-        logits, hidden = logits[:, : block + 1], hidden[:, : block + 1]
-
         steps = self._steps[: block + 1]
         positions = before[:, None] + steps if block else before[:, None]
-        verdict = self._judge(proposal, logits, positions)
+        if self._judged is None:
+            verdict, newest = self._verified(ids, proposal, before, positions)
+        else:
+            judging = (ids, proposal.count, before, self.longest, self.forbidden, self.cache, self.memory)
+            verdict, newest = self.runner.call(self._judged, *judging)
         committed = torch.where(active, verdict.committed, 0)
         written = steps < committed[:, None]
         outputs.append(verdict.ids, committed, written, verdict.log_probability)
@@ -188,11 +192,25 @@ class Table:
         accepted = torch.where(active, verdict.accepted, 0) if block else proposal.count
         drafted = torch.where(active, proposal.count, 0) if block else proposal.count
         if drafter.observes:
-            newest = (verdict.committed - 1)[:, None, None].expand(-1, 1, hidden.shape[2])
-            view = View(outputs.tokens, outputs.length, ~outputs.done, window)
-            drafter.observe(self.state, accepted, view, hidden.gather(1, newest)[:, 0])
+            assert newest is not None
+            drafter.observe(self.state, accepted, View(outputs.tokens, outputs.length, ~outputs.done, window), newest)
         # What was drafted is shown as it was verified: observing may have written over the proposal.
         return Iteration(active, positions, verdict.ids, written, drafted, accepted, ids[:, 1:])
+
+    def _verified(
+        self, ids: Tensor, proposal: Proposal, before: Tensor, positions: Tensor
+    ) -> tuple[Verdict, Tensor | None]:
+        """The verdict on a draft, and the state that chose each row's newest token where the drafter observes."""
+        block, last = proposal.ids.shape[1], ids[:, :1]
+        # What is read beside the step's own slots lands beyond the row's length, where nobody looks.
+        read_along = ids if block + 1 >= self._least_step else last.expand(-1, self._least_step)
+        logits, hidden = self.runner.call(self.verify, read_along, before, self.cache, self.memory)
+        logits, hidden = logits[:, : block + 1], hidden[:, : block + 1]
+        verdict = self._judge(proposal, logits, positions)
+        if not self.drafter.observes:
+            return verdict, None
+        at_newest = (verdict.committed - 1)[:, None, None].expand(-1, 1, hidden.shape[2])
+        return verdict, hidden.gather(1, at_newest)[:, 0]
 
     def _judge(self, proposal: Proposal, logits: Tensor, positions: Tensor) -> Verdict:
         policy, draft = self.policy, proposal.ids if self._reads_draft else None

@@ -40,11 +40,7 @@ def predict(model: Transformer, heads: Heads, k: int) -> Drawing:
         outputs = pen.node("Reshape", flat, pen.integers(0, k - 1, width))
         states = pen.node("Add", pen.node("Unsqueeze", hidden, pen.integers(1)), outputs)
         logits = pen.linear(states, model.output_weight)
-        number = pen.node("Shape", given["forbidden"])
-        never = pen.node("Expand", pen.constant(torch.tensor(float("-inf"))), number)
-        nothing = pen.constant(torch.zeros(vocabulary))
-        bias = pen.node("ScatterElements", nothing, given["forbidden"], never, axis=0)
-        return {"ids": pen.node("ArgMax", pen.node("Add", logits, bias), axis=-1, keepdims=0)}
+        return {"ids": drawn.best(pen, logits, given["forbidden"], vocabulary)}
 
     def feeds(hidden: Tensor, forbidden: Tensor) -> Feeds:
         return Feeds({"hidden": hidden, "forbidden": forbidden})
