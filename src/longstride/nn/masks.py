@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from longstride.contract import Prepared
+
 Rule = Callable[[Tensor, Tensor], Tensor]
 """(query slots [rows, width], key slots [span]) -> visible [rows, width, span]; fixed when a program is built."""
 
@@ -24,3 +26,9 @@ def real(lengths: Tensor, longest: int) -> Tensor:
     """
     columns = torch.arange(longest, device=lengths.device)
     return columns < lengths[:, None].clamp(min=1)
+
+
+def of_sources(prepared: Prepared) -> Tensor | None:
+    """[rows, longest source]: True on a batch's real source tokens; None where all are, which is faster."""
+    source, lengths = prepared.tensors["source"], prepared.tensors["source_lengths"]
+    return real(lengths, source.shape[1]) if prepared.source_padded else None

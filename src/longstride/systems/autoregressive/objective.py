@@ -43,7 +43,7 @@ class AutoregressiveObjective(Objective):
         assert isinstance(model, Transformer)
         tensors = prepared.tensors
         source = tensors["source"]
-        visible = masks.real(tensors["source_lengths"], source.shape[1]) if prepared.source_padded else None
+        visible = masks.of_sources(prepared)
         memory = model.encode(source, visible)
         hidden = model.decode(tensors["inputs"], memory, visible)
         total, nll = model.token_loss(hidden, model.output_weight, tensors["target"], self.options.label_smoothing)

@@ -86,7 +86,7 @@ class BlockwiseObjective(Objective):
         assert isinstance(model, BlockwiseModel)
         tensors, heads = prepared.tensors, model.heads
         source = tensors["source"]
-        visible = masks.real(tensors["source_lengths"], source.shape[1]) if prepared.source_padded else None
+        visible = masks.of_sources(prepared)
         hidden = model(source, visible, tensors["inputs"])
         fixed = heads.options.fixed if model.frozen else 0
         if self.options.sub_loss == "one" and model.training:

@@ -33,18 +33,14 @@ class InterleavedObjective(Objective):
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """Nothing here is random."""
-        tensors = {
-            "target": batch.target,
-            "target_lengths": batch.target_lengths,
-        }
-        return Prepared.of(batch, tensors)
+        return Prepared.of(batch, {"target": batch.target, "target_lengths": batch.target_lengths})
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
         """Summed over all real target tokens. The order is the model's, so that it is made here."""
         assert isinstance(model, InterleavedModel)
         o, tensors = model.options, prepared.tensors
         source = tensors["source"]
-        visible = masks.real(tensors["source_lengths"], source.shape[1]) if prepared.source_padded else None
+        visible = masks.of_sources(prepared)
         memory = frozen.encode(model.model, source, visible)
         words = interleave(_whole_steps(tensors["target"], o.step), tensors["target_lengths"] - 1, o.h, o.order)
         hidden = model.decode(shifted(words, o.step), memory, visible)

@@ -29,18 +29,14 @@ class NonAutoregressiveObjective(Objective):
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """The batch as it is."""
-        tensors = {
-            "target": batch.target,
-            "target_lengths": batch.target_lengths,
-        }
-        return Prepared.of(batch, tensors)
+        return Prepared.of(batch, {"target": batch.target, "target_lengths": batch.target_lengths})
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
         """Summed over all target tokens."""
         assert isinstance(model, OnePass)
         tensors = prepared.tensors
         source, target, lengths = tensors["source"], tensors["target"], tensors["source_lengths"]
-        visible = masks.real(lengths, source.shape[1]) if prepared.source_padded else None
+        visible = masks.of_sources(prepared)
         memory = frozen.encode(model, source, visible)
         hidden = model(memory, visible, source, lengths, tensors["target_lengths"], target.shape[1])
         total, nll = model.token_loss(hidden, model.output_weight, target, self.options.label_smoothing)
