@@ -202,11 +202,16 @@ def _transformer_part(model: Transformer) -> dict[str, Part]:
     return {"model": Part("transformer", model.options, model)}
 
 
-def _blockwise(plan: Plan) -> BlockwiseModel:
-    """Heads as wide as the base, and as deep in their hidden layer as its feed-forward layers unless told otherwise."""
+def _base(plan: Plan) -> Transformer:
     base = plan.base.get("model")
     if not isinstance(base, Transformer):
         raise OptionError(f"{plan.where}: expected a base with a Transformer named 'model', found none.")
+    return base
+
+
+def _blockwise(plan: Plan) -> BlockwiseModel:
+    """Heads as wide as the base, and as deep in their hidden layer as its feed-forward layers unless told otherwise."""
+    base = _base(plan)
     if "width" in plan.settings:
         raise OptionError(f"{plan.where}: width comes with the base ({base.options.width}) and is not to be set.")
     settings = {"feed_forward": base.options.feed_forward, **plan.settings, "width": base.options.width}
@@ -219,9 +224,7 @@ def _blockwise_parts(model: BlockwiseModel) -> dict[str, Part]:
 
 def _drafter(plan: Plan) -> DrafterWithVerifier:
     """A drafter that fits the base, which verifies and lends it as much of its encoder as the recipe says."""
-    base = plan.base.get("model")
-    if not isinstance(base, Transformer):
-        raise OptionError(f"{plan.where}: expected a base with a Transformer named 'model', found none.")
+    base = _base(plan)
     settings = {**plan.settings, "vocabulary": plan.vocabulary}
     if settings.get("encoder", "own") != "own":
         settings = {"verifier_width": base.options.width, **settings}

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.contract import Limits, OptionError, option
-from longstride.contract.options import as_dict, assignments, changed, fields, merged, parse, type_name
+from longstride.contract.options import (
+    as_dict,
+    assignments,
+    at_least,
+    changed,
+    fields,
+    merged,
+    parse,
+    probabilities,
+    type_name,
+)
 
 
 @dataclass(frozen=True)
@@ -216,3 +226,23 @@ def test_types_are_named_as_people_write_them() -> None:
 @given(st.builds(Limits, max_length=st.integers(1, 500), max_ratio=st.floats(0, 9), banned=st.just((7, 8))))
 def test_limits_are_options_like_any_other(limits: Limits) -> None:
     assert parse(Limits, changed(limits)) == limits
+
+
+def test_bounds_name_the_option_and_let_unset_ones_pass() -> None:
+    @dataclass(frozen=True)
+    class Bounded:
+        width: int = option(1, "")
+        most: int | None = option(None, "")
+        share: float = option(0.5, "")
+
+        def __post_init__(self) -> None:
+            at_least(1, self, "width", "most")
+            probabilities(self, "share")
+
+    Bounded(), Bounded(1, 1, 0.0)
+    with pytest.raises(OptionError, match=r"^width expects 1 or more, found 0\.$"):
+        Bounded(0)
+    with pytest.raises(OptionError, match=r"^most expects 1 or more, found 0\.$"):
+        Bounded(1, 0)
+    with pytest.raises(OptionError, match=r"^share expects a probability from 0 to below 1, found 1\.0\.$"):
+        Bounded(share=1.0)

@@ -27,6 +27,7 @@ from longstride.bench.candidate import Candidate, check_candidates
 from longstride.bench.records import Latency, Origin, WorkloadTag
 from longstride.bench.workload import Workload
 from longstride.contract import OptionError, Source, option
+from longstride.contract.options import at_least
 
 Clock = Callable[[], int]
 """Nanoseconds that only ever grow."""
@@ -44,8 +45,7 @@ class Protocol:
     sample_seed: int = option(0, "Chooses the sentences of candidates that decode only a sample.")
 
     def __post_init__(self) -> None:
-        if self.passes < 1:
-            raise OptionError(f"passes expects 1 or more, found {self.passes}.")
+        at_least(1, self, "passes")
         if not self.batch_sizes or min(self.batch_sizes) < 1:
             raise OptionError(f"batch_sizes expects numbers of 1 or more, found {list(self.batch_sizes)}.")
 

@@ -37,6 +37,21 @@ def parse(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     return typing.cast(T, _build(cls, _nested(values, where), prefix="", where=where))
 
 
+def at_least(least: float, options: Any, *names: str) -> None:
+    """Refuse those of the named options that are less than `least`; one that is None was not set."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise OptionError(f"{name} expects {least} or more, found {value}.")
+
+
+def probabilities(options: Any, *names: str) -> None:
+    """Refuse those of the named options that are no probabilities below 1."""
+    for name in names:
+        if not 0 <= getattr(options, name) < 1:
+            raise OptionError(f"{name} expects a probability from 0 to below 1, found {getattr(options, name)}.")
+
+
 def assignments(texts: Sequence[str]) -> dict[str, str]:
     """Turn ``["width=5", "model.heads=4"]`` into a mapping, refusing what is not an assignment."""
     result: dict[str, str] = {}

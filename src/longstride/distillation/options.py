@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longstride.contract import OptionError, option
+from longstride.contract.options import at_least
 from longstride.distillation.degenerate import Rules
 
 Compression = Literal["none", "gz", "xz"]
@@ -59,11 +60,8 @@ class DistillOptions:
     rules: Rules = option(Rules(), "When an output counts as degenerate.")
 
     def __post_init__(self) -> None:
-        for field in ("shard_lines", "group_lines", "capacity", "tokens"):
-            if getattr(self, field) < 1:
-                raise OptionError(f"{field} expects 1 or more, found {getattr(self, field)}.")
-        if self.longest_source < 2:
-            raise OptionError(f"longest_source expects 2 or more, found {self.longest_source}.")
+        at_least(1, self, "shard_lines", "group_lines", "capacity", "tokens")
+        at_least(2, self, "longest_source")
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise OptionError(f"name expects a plain file name, found {self.name!r}.")
 

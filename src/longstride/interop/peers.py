@@ -33,6 +33,7 @@ from longstride.contract import (
     WorkError,
     option,
 )
+from longstride.contract.options import at_least
 from longstride.interop.optional import package
 from longstride.translator import Translator
 
@@ -56,8 +57,7 @@ class PeerOptions:
     strength: float = option(0.0, "Scores are log-probability / length^strength.")
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise OptionError(f"width expects 1 or more, found {self.width}.")
+        at_least(1, self, "width")
 
 
 class Peer(Decoder):

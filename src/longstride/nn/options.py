@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longstride.contract import OptionError, option
+from longstride.contract.options import at_least, probabilities
 
 
 @dataclass(frozen=True)
@@ -34,18 +35,14 @@ class TransformerOptions:
     activation_dropout: float = option(0.0, "Dropout after the feed-forward activation.")
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "width", "feed_forward", "heads", "encoder_layers", "decoder_layers", "longest"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} expects 1 or more, found {getattr(self, name)}.")
+        at_least(1, self, "vocabulary", "width", "feed_forward", "heads", "encoder_layers", "decoder_layers", "longest")
         if self.width % self.heads:
             raise OptionError(f"heads expects a divisor of the width {self.width}, found {self.heads}.")
         if self.width % 2:
             raise OptionError(f"width expects an even number, found {self.width}.")
         if self.tie == "all" and self.source_vocabulary not in (None, self.vocabulary):
             raise OptionError("tie: all expects one vocabulary for both sides; use tie: target where they differ.")
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise OptionError(f"{name} expects a probability from 0 to below 1, found {getattr(self, name)}.")
+        probabilities(self, "dropout", "attention_dropout", "activation_dropout")
 
     @property
     def head_width(self) -> int:

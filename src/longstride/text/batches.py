@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 
 from longstride.contract import Batch, BatchSource, InputError, OptionError, option
+from longstride.contract.options import at_least
 from longstride.text.binarized import BinarizedCorpus
 
 _GOOD_YIELD = 0.8
@@ -38,12 +39,8 @@ class BatchOptions:
     source_pure: bool = option(True, "Put pairs of equal source length together, so that sources need no padding.")
 
     def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise OptionError(f"tokens expects 1 or more, found {self.tokens}.")
-        if self.sentences is not None and self.sentences < 1:
-            raise OptionError(f"sentences expects 1 or more, found {self.sentences}.")
-        if self.seed < 0:
-            raise OptionError(f"seed expects 0 or more, found {self.seed}.")
+        at_least(1, self, "tokens", "sentences")
+        at_least(0, self, "seed")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longstride.contract import OptionError, option
+from longstride.contract.options import at_least
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,7 @@ class LengthFilter:
     max_ratio: float = option(0.0, "Pairs with one side this many times longer are left out; 0 leaves out none.")
 
     def __post_init__(self) -> None:
-        if self.min_tokens < 1:
-            raise OptionError(f"min_tokens expects 1 or more, found {self.min_tokens}.")
+        at_least(1, self, "min_tokens")
         if self.max_tokens and self.max_tokens < self.min_tokens:
             raise OptionError(
                 f"max_tokens expects 0 or at least {self.min_tokens} (min_tokens), found {self.max_tokens}."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
+from longstride.contract.options import at_least
 from longstride.contract.signatures import signature
 from longstride.nn.transformer import Transformer
 from longstride.search.length_penalty import LengthPenalty
@@ -52,8 +53,7 @@ class BeamOptions:
     n_best: int = option(1, "How many hypotheses to return, at most width.")
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise OptionError(f"width expects 1 or more, found {self.width}.")
+        at_least(1, self, "width")
         if not 1 <= self.n_best <= self.width:
             raise OptionError(f"n_best expects 1 to width ({self.width}), found {self.n_best}.")
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.contract import OptionError, option
+from longstride.contract.options import at_least, probabilities
 from longstride.nn.layers import ACTIVATIONS
 from longstride.nn.transformer import Transformer
 
@@ -40,17 +41,13 @@ class HeadsOptions:
     activation_dropout: float = option(0.0, "Dropout after the activation.")
 
     def __post_init__(self) -> None:
-        for name in ("k", "width", "feed_forward"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} expects 1 or more, found {getattr(self, name)}.")
+        at_least(1, self, "k", "width", "feed_forward")
         if self.first == "identity" and self.k < 2:
             raise OptionError(
                 "k expects 2 or more where the first head is an identity, found 1: that is the model itself; "
                 "use first: learned to train a single head."
             )
-        for name in ("dropout", "activation_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise OptionError(f"{name} expects a probability from 0 to below 1, found {getattr(self, name)}.")
+        probabilities(self, "dropout", "activation_dropout")
 
     @property
     def fixed(self) -> int:

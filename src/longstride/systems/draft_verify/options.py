@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longstride.contract import OptionError, option
+from longstride.contract.options import at_least
 from longstride.nn.options import TransformerOptions
 
 
@@ -47,10 +48,7 @@ class DrafterOptions:
     )
 
     def __post_init__(self) -> None:
-        if self.block < 1:
-            raise OptionError(f"block expects 1 or more, found {self.block}.")
-        if self.shared_layers is not None and self.shared_layers < 1:
-            raise OptionError(f"shared_layers expects 1 or more, found {self.shared_layers}.")
+        at_least(1, self, "block", "shared_layers")
         if self.shared_layers is not None and self.encoder != "partial":
             raise OptionError(f"shared_layers expects encoder: partial, found {self.encoder}.")
         self.layers()  # checks all the rest

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
+from longstride.contract.options import at_least
 from longstride.contract.signatures import signature
 from longstride.nn.transformer import Transformer
 from longstride.search.length_penalty import LengthPenalty
@@ -34,12 +35,10 @@ class InterleavedOptions:
     c: int | None = option(None, "Words per direction and step: the model's, and refused where they are not.")
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise OptionError(f"width expects 1 or more, found {self.width}.")
+        at_least(1, self, "width")
+        at_least(0, self, "dedup")
         if not 1 <= self.n_best <= self.width:
             raise OptionError(f"n_best expects 1 to width ({self.width}), found {self.n_best}.")
-        if self.dedup < 0:
-            raise OptionError(f"dedup expects 0 or more, found {self.dedup}.")
 
 
 class Interleaved(Decoder):

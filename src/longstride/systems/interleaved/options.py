@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longstride.contract import OptionError, option
+from longstride.contract.options import at_least
 
 Order = Literal["side-to-middle", "middle-to-side"]
 
@@ -40,8 +41,7 @@ class InterleavingOptions:
     )
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise OptionError(f"width expects 1 or more, found {self.width}.")
+        at_least(1, self, "width")
         if self.h < 1 or (self.h > 1 and self.h % 2):
             raise OptionError(f"h expects 1, 2 or an even number of directions, found {self.h}.")
         if self.c < 1:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longstride.contract import PAD, OptionError, option
+from longstride.contract.options import at_least
 from longstride.search.lengths import LengthRegression
 from longstride.text.binarized import BinarizedCorpus
 
@@ -42,14 +43,8 @@ class CountOptions:
     def __post_init__(self) -> None:
         if not 1 <= self.keep <= 255:
             raise OptionError(f"keep expects 1 to 255, found {self.keep}.")
-        if self.reach < 0:
-            raise OptionError(f"reach expects 0 or more, found {self.reach}.")
-        if self.longest < 1:
-            raise OptionError(f"longest expects 1 or more, found {self.longest}.")
-        if self.least < 1:
-            raise OptionError(f"least expects 1 or more, found {self.least}.")
-        if self.fewest < 1:
-            raise OptionError(f"fewest expects 1 or more, found {self.fewest}.")
+        at_least(0, self, "reach")
+        at_least(1, self, "longest", "least", "fewest")
 
     @property
     def slots(self) -> int:

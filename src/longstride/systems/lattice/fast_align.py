@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import OptionError, option
+from longstride.contract.options import at_least
 
 Integers = npt.NDArray[np.int64]
 
@@ -48,12 +49,10 @@ class AlignerOptions:
     prior: float = option(0.01, "Dirichlet prior of the translation probabilities; 0 is plain maximum likelihood.")
 
     def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise OptionError(f"iterations expects 1 or more, found {self.iterations}.")
+        at_least(1, self, "iterations")
+        at_least(0, self, "prior")
         if not 0 <= self.null < 1:
             raise OptionError(f"null expects 0 or more and less than 1, found {self.null}.")
-        if self.prior < 0:
-            raise OptionError(f"prior expects 0 or more, found {self.prior}.")
         if self.tension <= 0:
             raise OptionError(f"tension expects more than 0, found {self.tension}.")
 

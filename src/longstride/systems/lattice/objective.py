@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from longstride.contract import PAD, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.contract.options import at_least
 from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.lattice.model import LatticeModel, segment_inputs, segment_mask, segments
@@ -28,8 +29,7 @@ class LatticeObjectiveOptions(Smoothing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.shortest is not None and self.shortest < 2:
-            raise OptionError(f"shortest expects 2 or more, found {self.shortest}.")
+        at_least(2, self, "shortest")
 
 
 class LatticeObjective(Objective):
@@ -58,7 +58,7 @@ class LatticeObjective(Objective):
             raise OptionError(f"shortest expects at most the model's order {longest}, found {shortest}.")
         order = shortest + tensors["order"] % (longest - shortest + 1)
         segment = segments(tensors["offset"] % order, order, target.shape[1])
-        visible = masks.real(tensors["source_lengths"], source.shape[1]) if prepared.source_padded else None
+        visible = masks.of_sources(prepared)
         memory = model.encode(source, visible)
         hidden = scorer.decode(segment_inputs(target, segment), memory, visible, mask=segment_mask(segment))
         smoothing = self.options.label_smoothing

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, PAD, UNK, Limits, OptionError, Program, Runner, Source, option
+from longstride.contract.options import at_least
 from longstride.search.lengths import LengthRegression, Window
 from longstride.systems.lattice import programs
 from longstride.systems.lattice.candidates import Candidates, CandidateSource, from_logits
@@ -52,16 +53,10 @@ class LatticeOptions:
     )
 
     def __post_init__(self) -> None:
-        if self.length_prior < 0:
-            raise OptionError(f"length_prior expects 0 or more, found {self.length_prior}.")
-        if self.candidates < 1:
-            raise OptionError(f"candidates expects 1 or more, found {self.candidates}.")
-        if self.length_window < 0:
-            raise OptionError(f"length_window expects 0 or more, found {self.length_window}.")
+        at_least(1, self, "candidates", "n_best")
+        at_least(0, self, "length_window", "length_prior")
         if self.order not in (2, 3):
             raise OptionError(f"order expects 2 or 3, found {self.order}.")
-        if self.n_best < 1:
-            raise OptionError(f"n_best expects 1 or more, found {self.n_best}.")
         if self.search == "scan" and (self.order != 2 or self.n_best != 1):
             raise OptionError(
                 f"search: scan expects order 2 and n_best 1, found {self.order} and {self.n_best}; use serial."

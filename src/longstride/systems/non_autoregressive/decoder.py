@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
+from longstride.contract import Decoder, Limits, Runner, Session, option
+from longstride.contract.options import at_least
 from longstride.contract.signatures import signature
 from longstride.systems.non_autoregressive.model import OnePass
 from longstride.systems.non_autoregressive.session import NonAutoregressiveSession
@@ -21,12 +22,7 @@ class NonAutoregressiveOptions:
     dedup: int = option(0, "Take immediate repetitions of up to this many tokens out of outputs (0: leave them).")
 
     def __post_init__(self) -> None:
-        if self.length_window < 0:
-            raise OptionError(f"length_window expects 0 or more, found {self.length_window}.")
-        if self.length_weight < 0:
-            raise OptionError(f"length_weight expects 0 or more, found {self.length_weight}.")
-        if self.dedup < 0:
-            raise OptionError(f"dedup expects 0 or more, found {self.dedup}.")
+        at_least(0, self, "length_window", "length_weight", "dedup")
 
 
 class NonAutoregressive(Decoder):
