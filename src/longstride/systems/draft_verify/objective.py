@@ -116,16 +116,13 @@ class DrafterObjective(Objective):
         o = self.options
         ratio = o.glance_first + (o.glance_last - o.glance_first) * min(1.0, max(0.0, progress))
         tensors = {
-            "source": batch.source,
-            "source_lengths": batch.source_lengths,
             "target": batch.target,
             "target_lengths": batch.target_lengths,
             "prefix": torch.stack([random_prefixes(batch.target_lengths, rng) for _ in range(o.blocks)], dim=1),
             "chance": torch.rand(batch.target.shape, generator=rng),
             "ratio": torch.tensor(ratio, dtype=torch.float64),
         }
-        padded = bool((batch.source_lengths != batch.source.shape[1]).any())
-        return Prepared(tensors, int(batch.target_lengths.sum()), padded)
+        return Prepared.of(batch, tensors)
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
         """The mean over the block's slots that were not revealed, by what they count, times the batch's target tokens.
@@ -138,7 +135,7 @@ class DrafterObjective(Objective):
         block, source, prefix = drafter.options.block, tensors["source"], tensors["prefix"]
         if prefix.shape[1] > 1 and drafter.options.prefix == "full":
             raise OptionError("blocks expects 1 with prefix: full, whose tokens see the block; use prefix: causal.")
-        visible = masks.real(tensors["source_lengths"], source.shape[1]) if prepared.source_padded else None
+        visible = masks.of_sources(prepared)
         states = None
         if drafter.options.encoder != "own":
             with torch.no_grad():
@@ -152,9 +149,8 @@ class DrafterObjective(Objective):
             if prefix.shape[1] == 1:
                 canvas = cut(target, prefix[:, 0], block, filled)
                 return drafter(canvas, prefix[:, 0], block, source, visible, states)  # type: ignore[no-any-return]
-            return (
-                drafter.several(target, prefix, filled, source, visible, states).unflatten(1, (-1, block)).flatten(0, 1)
-            )
+            found: Tensor = drafter.several(target, prefix, filled, source, visible, states)
+            return found.reshape(-1, block, found.shape[2])
 
         filled = torch.full_like(wanted, MASK)
         wanted = wanted.view(-1, block)
