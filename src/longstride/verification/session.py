@@ -17,7 +17,8 @@ from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.drafting import Drafter
 from longstride.verification.lease import Lease
-from longstride.verification.table import STRICT, Iteration, Policy, Table
+from longstride.verification.lone_row import Iteration
+from longstride.verification.table import STRICT, Policy, Table
 
 
 class VerificationSession(Session):

@@ -27,6 +27,7 @@ from longstride.verification.arrivals import Arrivals
 from longstride.verification.block_size import Pace
 from longstride.verification.drafting import Drafter, NoDraft, Proposal, View
 from longstride.verification.judged import judged
+from longstride.verification.lone_row import Iteration, LoneRow
 from longstride.verification.outputs import Outputs
 from longstride.verification.reading import forbidden_ids, normalise, read
 
@@ -45,19 +46,6 @@ class Policy:
 
 
 STRICT = Policy()
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """What one iteration did, in the terms of :class:`longstride.contract.Step`."""
-
-    active: Tensor
-    positions: Tensor
-    ids: Tensor
-    written: Tensor
-    drafted: Tensor
-    accepted: Tensor
-    draft: Tensor
 
 
 class Table:
@@ -82,11 +70,11 @@ class Table:
         self.portion = max(1, capacity // 4)
         self._remember = programs.remember(model)
         self._limits = limits
-        # Only a rule that tolerates more than the verifier's own choice needs to read the drafted tokens.
         looks = runner.device.type == "cpu" and not runner.records
         exact = policy.rule == EXACT and policy.min_block == 1 and not limits.min_length
         # Where looking at a number costs nothing, reading and judging an exact draft is part of the verifier's call.
         self._judged = judged(verify) if looks and exact and runner.least_step == 1 else None
+        # Only a rule that tolerates more than the verifier's own choice needs to read the drafted tokens.
         self._reads_draft = drafter.block > 0 and (policy.rule.kind != "exact" or policy.min_block > 1)
 
         device = runner.device
@@ -111,6 +99,7 @@ class Table:
         self.pace = Pace(drafter.block)
         self._entering: Callable[[], None] | None = None
         self._iterating: dict[tuple[int, int], Callable[[], Iteration]] = {}
+        self._lone_rows: dict[int, LoneRow] = {}
 
     @property
     def buffers(self) -> list[Tensor] | None:
@@ -164,8 +153,14 @@ class Table:
         """One iteration for all live rows, with `block` drafted tokens; at most `window` came since the last draft."""
         key = (block, window)
         if key not in self._iterating:
-            iterate = partial(self._iterate, block, window)
-            self._iterating[key] = self._record(f"iterate {block}", iterate, alone=True)
+            if self._judged is not None and self.ticket.shape[0] == 1:
+                if block not in self._lone_rows:
+                    self._lone_rows[block] = LoneRow(self.outputs, block, self._judge_at_once)
+                lone = self._lone_rows[block]
+                self._iterating[key] = partial(lone.iterate, self.drafter, self.state, window, self._nothing)
+            else:
+                iterate = partial(self._iterate, block, window)
+                self._iterating[key] = self._record(f"iterate {block}", iterate, alone=True)
         return self._iterating[key]()
 
     def _iterate(self, block: int, window: int) -> Iteration:
@@ -180,11 +175,11 @@ class Table:
         ids = torch.cat([last, proposal.ids], dim=1) if block else last
         steps = self._steps[: block + 1]
         positions = before[:, None] + steps if block else before[:, None]
+        newest: Tensor | None
         if self._judged is None:
             verdict, newest = self._verified(ids, proposal, before, positions)
         else:
-            judging = (ids, proposal.count, before, self.longest, self.forbidden, self.cache, self.memory)
-            verdict, newest = self.runner.call(self._judged, *judging)
+            verdict, newest = self._judge_at_once(ids, proposal.count, before)
         committed = torch.where(active, verdict.committed, 0)
         written = steps < committed[:, None]
         outputs.append(verdict.ids, committed, written, verdict.log_probability)
@@ -196,6 +191,14 @@ class Table:
             drafter.observe(self.state, accepted, View(outputs.tokens, outputs.length, ~outputs.done, window), newest)
         # What was drafted is shown as it was verified: observing may have written over the proposal.
         return Iteration(active, positions, verdict.ids, written, drafted, accepted, ids[:, 1:])
+
+    def _judge_at_once(self, ids: Tensor, count: Tensor, start: Tensor) -> tuple[Verdict, Tensor]:
+        assert self._judged is not None
+        limits = (self.longest, self.forbidden)
+        found: tuple[Verdict, Tensor] = self.runner.call(
+            self._judged, ids, count, start, *limits, self.cache, self.memory
+        )
+        return found
 
     def _verified(
         self, ids: Tensor, proposal: Proposal, before: Tensor, positions: Tensor

@@ -1,0 +1,97 @@
+"""An iteration for a table of a single row, where the host may look at numbers: plain numbers instead of tensor code.
+
+On a processor a step of a small model takes two milliseconds, and thirty operations on tensors of one or ten elements
+half of one. Here all that is small lies in numpy's view of tensors that are made once; what a runner bound stays
+bound. What it does is :meth:`longstride.verification.table.Table.iterate` for many rows, and tests hold it to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from longstride.contract import EOS
+from longstride.verification.acceptance import Verdict
+from longstride.verification.drafting import Drafter, Proposal, View
+from longstride.verification.outputs import Outputs
+
+Judge = Callable[[Tensor, Tensor, Tensor], tuple[Verdict, Tensor]]
+"""(ids [1, step], count [1], start [1]) -> the verdict, and the state [1, width] that chose the newest token"""
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration did, in the terms of :class:`longstride.contract.Step`."""
+
+    active: Tensor
+    positions: Tensor
+    ids: Tensor
+    written: Tensor
+    drafted: Tensor
+    accepted: Tensor
+    draft: Tensor
+
+
+class LoneRow:
+    """The desk of one row, for drafts of one size: it writes what it gives over in the next iteration."""
+
+    def __init__(self, outputs: Outputs, block: int, judge: Judge) -> None:
+        self._outputs, self._block, self._judge = outputs, block, judge
+        step = block + 1
+        self._ids, self._positions = torch.zeros(1, step, dtype=torch.int64), torch.zeros(1, step, dtype=torch.int64)
+        self._start, self._drafted, self._accepted = (torch.zeros(1, dtype=torch.int64) for _ in range(3))
+        self._active, self._written = torch.zeros(1, dtype=torch.bool), torch.zeros(1, step, dtype=torch.bool)
+        self._draft = self._ids[:, 1:]
+        self._steps = torch.arange(step).numpy()
+        self._seen = tuple(
+            tensor.numpy()
+            for tensor in (
+                self._ids,
+                self._positions,
+                self._start,
+                self._drafted,
+                self._accepted,
+                self._active,
+                self._written,
+            )
+        )
+        kept = (*outputs.buffers[:1], outputs.length, outputs.newest, outputs.done, outputs.log_probability)
+        self._kept = tuple(tensor.numpy() for tensor in kept)
+
+    def iterate(self, drafter: Drafter, state: object, window: int, nothing: Proposal) -> Iteration:
+        """Draft, verify, commit. `nothing` is the proposal where drafting is left out."""
+        outputs, block = self._outputs, self._block
+        ids, positions, start, drafted, accepted, active, written = self._seen
+        tokens, length, newest, done, log_probability = self._kept
+        live, before = not done[0], length[0]
+        active[0] = live
+        start[0] = before if live else 0
+        if block or not drafter.calls:
+            proposal = drafter.propose(state, View(outputs.tokens, self._start, self._active, window), block)
+        else:
+            proposal = nothing
+        ids[0, 0] = newest[0]
+        if block:
+            ids[0, 1:] = proposal.ids.numpy()[0]
+        positions[0] = self._steps + start[0]
+        verdict, hidden = self._judge(self._ids, proposal.count, self._start)
+
+        chosen = verdict.ids.numpy()[0]
+        count = int(verdict.committed) if live else 0
+        written[0] = self._steps < count
+        tokens[0, before : before + block + 1] = chosen  # beyond the row's new length nobody looks
+        length[0] = before + count
+        log_probability[0] += sum(verdict.log_probability[0].tolist()[:count])
+        newest[0] = last = int(verdict.newest)
+        done[0] |= last == EOS
+        drafted[0] = int(proposal.count) if live or not block else 0
+        accepted[0] = int(verdict.accepted) if live and block else 0
+        if drafter.observes:
+            view = View(outputs.tokens, outputs.length, torch.logical_not(outputs.done), window)
+            drafter.observe(state, self._accepted, view, hidden)
+        return Iteration(
+            self._active, self._positions, verdict.ids, self._written, self._drafted, self._accepted, self._draft
+        )
