@@ -55,7 +55,7 @@ def _(
     x: Tensor, block: Tensor, weight: Tensor, bias: Tensor, seed: Tensor | None, dropout: float, epsilon: float
 ) -> tuple[Tensor, Tensor]:
     rows = x.numel() // x.shape[-1]
-    return x.new_empty(x.shape), x.new_empty((2, rows), dtype=torch.float32)
+    return x.new_empty(x.shape), x.new_empty((rows, 2), dtype=torch.float32)
 
 
 @torch.library.custom_op(

@@ -1,10 +1,10 @@
 """Triton kernels for the end of a residual block in training: dropout, sum and layer norm at once, both passes.
 
 What bounds them is memory: forward reads two tensors and writes one, backward reads three and writes two. Nothing is
-stored for dropout: one call of Philox decides for eight neighbours, and backward calls it again. Inductor draws each
-number by a call of its own, which takes longer than the memory does, and stores a byte for each. A warp has a row, so
-that sums over a row need no barrier; a program walks over many rows, so that a norm's own gradients grow in registers,
-and what all programs found is summed at the end. The number of rows is a plain argument: a new one compiles nothing.
+stored for dropout: one call of Philox decides for eight neighbours, and backward calls it again. Inductor makes a call
+for each number, four times the instructions of this whole pass, and stores a byte for each. A program is one warp with
+one row at a time, so that sums over a row need no barrier; it walks over many rows, so that its share of the norm's own
+gradients grows in registers. The number of rows is a plain argument: a new one compiles nothing.
 
 Imports Triton, so only what has a CUDA device imports this. Knows no autograd and no modules.
 """
@@ -40,14 +40,14 @@ BACKWARD = Walk(programs=16, stages=1)
 
 
 @triton.jit
-def _kept(seed, row, threshold, WIDTH: tl.constexpr):
-    """[WIDTH] bool: what dropout leaves; depends on seed, row and column alone."""
+def _dropped(seed, row, threshold, boost, WIDTH: tl.constexpr):
+    """[WIDTH]: what dropout multiplies by, 0 or `boost`; depends on seed, row and column alone."""
     counter = tl.arange(0, WIDTH // 8).to(tl.uint32)
     nothing = counter * 0
     a, b, c, d = tl.philox(seed, counter, nothing + row.to(tl.uint32), nothing, nothing, 7)
     words = tl.join(tl.join(a, b), tl.join(c, d))
     halves = tl.join(words & 0xFFFF, words >> 16)
-    return tl.reshape(halves, (WIDTH,)).to(tl.int32) >= threshold
+    return tl.where(tl.reshape(halves, (WIDTH,)).to(tl.int32) >= threshold, boost, 0.0)
 
 
 @triton.jit(do_not_specialize=("rows", "threshold"))
@@ -58,8 +58,7 @@ def _norm_forward(
     bias,
     seed,
     out,
-    mean,
-    scale,
+    statistics,
     rows,
     threshold,
     boost,
@@ -68,7 +67,7 @@ def _norm_forward(
     STAGES: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """out = norm(x + dropout(block)); `mean` and `scale` [rows] are the norm's statistics, in float32."""
+    """out = norm(x + dropout(block)); `statistics` [rows, 2] gets the norm's mean and factor, in float32."""
     column = tl.arange(0, WIDTH)
     gain = tl.load(weight + column).to(tl.float32)
     shift = tl.load(bias + column).to(tl.float32)
@@ -80,15 +79,15 @@ def _norm_forward(
         total = tl.load(x + place).to(tl.float32)
         added = tl.load(block + place).to(tl.float32)
         if DROPOUT:
-            added = tl.where(_kept(drawn, row, threshold, WIDTH), added * boost, 0.0)
+            added *= _dropped(drawn, row, threshold, boost, WIDTH)
         total += added
         middle = tl.sum(total, 0) / WIDTH
         apart = total - middle
         factor = tl.rsqrt(tl.sum(apart * apart, 0) / WIDTH + epsilon)
         found = apart * factor * gain + shift
         tl.store(out + place, found.to(out.dtype.element_ty))
-        tl.store(mean + row, middle)
-        tl.store(scale + row, factor)
+        tl.store(statistics + 2 * row, middle)
+        tl.store(statistics + 2 * row + 1, factor)
 
 
 @triton.jit(do_not_specialize=("rows", "threshold"))
@@ -98,8 +97,7 @@ def _norm_backward(
     block,
     weight,
     seed,
-    mean,
-    scale,
+    statistics,
     dx,
     dblock,
     partial,
@@ -125,11 +123,11 @@ def _norm_backward(
         total = tl.load(x + place).to(tl.float32)
         added = tl.load(block + place).to(tl.float32)
         above = tl.load(grad + place).to(tl.float32)
-        middle = tl.load(mean + row)
-        factor = tl.load(scale + row)
+        middle = tl.load(statistics + 2 * row)
+        factor = tl.load(statistics + 2 * row + 1)
         if DROPOUT:
-            kept = _kept(drawn, row, threshold, WIDTH)
-            added = tl.where(kept, added * boost, 0.0)
+            share = _dropped(drawn, row, threshold, boost, WIDTH)
+            added *= share
         normed = (total + added - middle) * factor
         if WANTED:
             dweight += above * normed
@@ -140,7 +138,7 @@ def _norm_backward(
         below = (below - level - normed * along) * factor
         tl.store(dx + place, below.to(dx.dtype.element_ty))
         if DROPOUT:
-            tl.store(dblock + place, tl.where(kept, below * boost, 0.0).to(dx.dtype.element_ty))
+            tl.store(dblock + place, (below * share).to(dx.dtype.element_ty))
     if WANTED:
         mine = partial + first.to(tl.int64) * (2 * WIDTH) + column
         tl.store(mine, dweight)
@@ -151,16 +149,16 @@ def forward(
     x: Tensor, block: Tensor, weight: Tensor, bias: Tensor, seed: Tensor | None, dropout: float, epsilon: float
 ) -> tuple[Tensor, Tensor]:
     """x and block [..., width], contiguous; seed [1] int64, needed for dropout.
-    -> norm(x + dropout(block)) and what `backward` wants to have again, [2, rows]."""
+    -> norm(x + dropout(block)) and what `backward` wants to have again, [rows, 2]."""
     width = x.shape[-1]
     rows = x.numel() // width
     out = torch.empty_like(x)
-    statistics = torch.empty((2, rows), dtype=torch.float32, device=x.device)
+    statistics = torch.empty((rows, 2), dtype=torch.float32, device=x.device)
     if rows == 0:
         return out, statistics
     threshold, boost = _chance(dropout)
     _norm_forward[(_programs(rows, x.device, FORWARD),)](
-        *(x, block, weight, bias, seed, out, statistics[0], statistics[1]),
+        *(x, block, weight, bias, seed, out, statistics),
         *(rows, threshold, boost, epsilon),
         WIDTH=width,
         STAGES=FORWARD.stages,
@@ -192,7 +190,7 @@ def backward(
     partial = statistics.new_empty((programs, 2, width) if wanted else 0)
     threshold, boost = _chance(dropout)
     _norm_backward[(programs,)](
-        *(grad, x, block, weight, seed, statistics[0], statistics[1], dx, dblock, partial),
+        *(grad, x, block, weight, seed, statistics, dx, dblock, partial),
         *(rows, threshold, boost),
         WIDTH=width,
         STAGES=BACKWARD.stages,
