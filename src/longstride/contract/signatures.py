@@ -1,12 +1,15 @@
-"""Signatures: one line that names a decoder and all that could change its output."""
+"""Signatures: one line that names a decoder and all that could change its output; decoders that have one."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from longstride.contract.decoding import Decoder
 from longstride.contract.options import as_dict
 from longstride.contract.running import Runner
 from longstride.version import __version__
+
+Options = TypeVar("Options")
 
 
 def signature(name: str, options: Any, runner: Runner) -> str:
@@ -19,3 +22,16 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(_text(item) for item in value)
     return str(value).lower() if isinstance(value, bool | type(None)) else str(value)
+
+
+class Signed(Decoder, Generic[Options]):
+    """A decoder with options, and a runner that carries its programs out: with its name, these tell its output."""
+
+    def __init__(self, runner: Runner, options: Options) -> None:
+        self.options = options
+        self._runner = runner
+
+    @property
+    def signature(self) -> str:
+        """Its name, every option and the runner."""
+        return signature(self.name, self.options, self._runner)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
 from longstride.contract.options import at_least
-from longstride.contract.signatures import signature
+from longstride.contract.signatures import Signed, signature
 from longstride.nn.transformer import Transformer
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.autoregressive.beam_session import BeamSession
@@ -21,20 +21,14 @@ class GreedyOptions:
     """Greedy search has no options of its own."""
 
 
-class Greedy(Decoder):
+class Greedy(Signed[GreedyOptions]):
     """The most likely token, one after another: the verification loop with no draft."""
 
     name = "greedy"
 
     def __init__(self, model: Transformer, runner: Runner, options: GreedyOptions | None = None) -> None:
-        self.options = options or GreedyOptions()
+        super().__init__(runner, options or GreedyOptions())
         self._model = model
-        self._runner = runner
-
-    @property
-    def signature(self) -> str:
-        """``greedy|eager|fp32|v0.1.0``"""
-        return signature(self.name, self.options, self._runner)
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
-from longstride.contract.signatures import signature
+from longstride.contract import Limits, OptionError, Runner, Session, option
+from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.drafter import HeadsDrafter
 from longstride.systems.blockwise.model import Heads
@@ -34,7 +34,7 @@ class BlockwiseOptions:
             raise OptionError(f"min_block expects 1 to k ({self.k}), found {self.min_block}.")
 
 
-class Blockwise(Decoder):
+class Blockwise(Signed[BlockwiseOptions]):
     """Heads draft, the model verifies."""
 
     name = "blockwise"
@@ -50,15 +50,9 @@ class Blockwise(Decoder):
         trained = heads.options.k
         if options.k is not None and options.k > trained:
             raise OptionError(f"k expects 1 to {trained}, the heads that this model has, found {options.k}.")
-        self.options = replace(options, k=options.k or trained)
+        super().__init__(runner, replace(options, k=options.k or trained))
         self._model = model
         self._heads = heads
-        self._runner = runner
-
-    @property
-    def signature(self) -> str:
-        """``blockwise|k:8|accept:exact|min_block:1|adaptive:false|eager|fp32|v0.1.0``"""
-        return signature(self.name, self.options, self._runner)
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""

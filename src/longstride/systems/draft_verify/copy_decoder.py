@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
-from longstride.contract.signatures import signature
+from longstride.contract import Limits, OptionError, Runner, Session, option
+from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.copying import SourceDraft
 from longstride.verification.acceptance import EXACT, Rule
@@ -31,7 +31,7 @@ class CopyVerifyOptions:
             raise OptionError(f"suffix expects 1 or more, found {self.suffix}.")
 
 
-class CopyVerify(Decoder):
+class CopyVerify(Signed[CopyVerifyOptions]):
     """The verification loop with the source as the draft."""
 
     name = "copy-verify"
@@ -42,14 +42,8 @@ class CopyVerify(Decoder):
             raise OptionError(
                 f"copy-verify expects one vocabulary for source and target, found {source_size} and {size} ids."
             )
-        self.options = options or CopyVerifyOptions()
+        super().__init__(runner, options or CopyVerifyOptions())
         self._model = model
-        self._runner = runner
-
-    @property
-    def signature(self) -> str:
-        """``copy-verify|k:16|accept:exact|min_block:1|adaptive:false|suffix:8|eager|fp32|v0.1.0``"""
-        return signature(self.name, self.options, self._runner)
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""

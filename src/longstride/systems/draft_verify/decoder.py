@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
-from longstride.contract.signatures import signature
+from longstride.contract import Limits, OptionError, Runner, Session, option
+from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.draft_session import DraftSession
 from longstride.systems.draft_verify.drafter import ModelDrafter
@@ -43,7 +43,7 @@ class DraftOptions:
             raise OptionError(f"k expects 1 or more, found {self.k}.")
 
 
-class DraftVerify(Decoder):
+class DraftVerify(Signed[DraftVerifyOptions]):
     """A drafter proposes k tokens, the verifier accepts a prefix of them and adds its own next one."""
 
     name = "draft-verify"
@@ -53,18 +53,12 @@ class DraftVerify(Decoder):
     ) -> None:
         check_fit(drafter.options, model)
         options = options or DraftVerifyOptions()
-        self.options = replace(options, k=_block(options.k, drafter))
-        if options.min_block > _block(options.k, drafter) + 1:
-            most = _block(options.k, drafter) + 1
-            raise OptionError(f"min_block expects 1 to k + 1 ({most}), found {options.min_block}.")
+        block = _block(options.k, drafter)
+        if options.min_block > block + 1:
+            raise OptionError(f"min_block expects 1 to k + 1 ({block + 1}), found {options.min_block}.")
+        super().__init__(runner, replace(options, k=block))
         self._model = model
         self._drafter = drafter
-        self._runner = runner
-
-    @property
-    def signature(self) -> str:
-        """``draft-verify|k:25|accept:top:3,gap:1.0|min_block:1|adaptive:false|eager|fp32|v0.1.0``"""
-        return signature(self.name, self.options, self._runner)
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
@@ -74,7 +68,7 @@ class DraftVerify(Decoder):
         return VerificationSession(self._model, self._runner, drafter, capacity, limits, longest_source, policy)
 
 
-class Draft(Decoder):
+class Draft(Signed[DraftOptions]):
     """The drafter alone: k tokens per pass, taken as they are, until it ends the sentence."""
 
     name = "draft"
@@ -84,15 +78,9 @@ class Draft(Decoder):
     ) -> None:
         check_fit(drafter.options, model)
         options = options or DraftOptions()
-        self.options = replace(options, k=_block(options.k, drafter))
+        super().__init__(runner, replace(options, k=_block(options.k, drafter)))
         self._model = model
         self._drafter = drafter
-        self._runner = runner
-
-    @property
-    def signature(self) -> str:
-        """``draft|k:25|eager|fp32|v0.1.0``"""
-        return signature(self.name, self.options, self._runner)
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""

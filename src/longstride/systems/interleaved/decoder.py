@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
+from longstride.contract import Limits, OptionError, Runner, Session, option
 from longstride.contract.options import at_least
-from longstride.contract.signatures import signature
+from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.interleaved.beam_session import BeamSession
@@ -41,7 +41,7 @@ class InterleavedOptions:
             raise OptionError(f"n_best expects 1 to width ({self.width}), found {self.n_best}.")
 
 
-class Interleaved(Decoder):
+class Interleaved(Signed[InterleavedOptions]):
     """Writes h·c words per model call, from all ends of the sentence."""
 
     name = "interleaved"
@@ -50,19 +50,13 @@ class Interleaved(Decoder):
         self, model: Transformer, interleaving: Interleaving, runner: Runner, options: InterleavedOptions | None = None
     ) -> None:
         trained = interleaving.options
-        self.options = options or InterleavedOptions()
+        options = options or InterleavedOptions()
         for name in ("h", "c"):
-            asked, has = getattr(self.options, name), getattr(trained, name)
+            asked, has = getattr(options, name), getattr(trained, name)
             if asked not in (None, has):
                 raise OptionError(f"{name} expects {has}, which the model was trained with, found {asked}.")
+        super().__init__(runner, replace(options, h=trained.h, c=trained.c))
         self._model = InterleavedModel(model, interleaving)
-        self._runner = runner
-
-    @property
-    def signature(self) -> str:
-        """``interleaved|width:1|end:any-direction|...|h:2|c:1|eager|fp32|v0.1.0``"""
-        trained = self._model.options
-        return signature(self.name, replace(self.options, h=trained.h, c=trained.c), self._runner)
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, UNK, Decoder, Finished, Limits, Program, Runner, Session, Source, Step
-from longstride.contract.signatures import signature
+from longstride.contract import EOS, UNK, Finished, Limits, Program, Runner, Session, Source, Step
+from longstride.contract.signatures import Signed
 from longstride.contract.slots import Slots
 from longstride.systems.lattice.tables import ONE, Tables
 from longstride.verification.outputs import Outputs
@@ -24,20 +24,14 @@ class CountsOptions:
     """There is nothing to choose."""
 
 
-class CountsDecoder(Decoder):
+class CountsDecoder(Signed[CountsOptions]):
     """One lookup per sentence."""
 
     name = "counts"
 
     def __init__(self, tables: Tables, runner: Runner, options: CountsOptions | None = None) -> None:
-        self.options = options or CountsOptions()
+        super().__init__(runner, options or CountsOptions())
         self._tables = tables
-        self._runner = runner
-
-    @property
-    def signature(self) -> str:
-        """``counts|eager|fp32|v0.1.0``"""
-        return signature(self.name, self.options, self._runner)
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from longstride.contract import Decoder, Limits, OptionError, Runner, Session, Source
-from longstride.contract.signatures import signature
+from longstride.contract import Limits, OptionError, Runner, Session, Source
+from longstride.contract.signatures import Signed
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice.candidates import CandidateSource
 from longstride.systems.lattice.model import Scorer
@@ -15,7 +15,7 @@ from longstride.systems.lattice.viterbi import Paths
 from longstride.systems.lattice.window import Lattice
 
 
-class LatticeDecoder(Decoder):
+class LatticeDecoder(Signed[LatticeOptions]):
     """A scorer over the candidates of one source, with a regression of target on source length."""
 
     name = "lattice"
@@ -29,7 +29,7 @@ class LatticeDecoder(Decoder):
         options: LatticeOptions | None = None,
     ) -> None:
         """Without a source of candidates the scorer's own unigrams propose them."""
-        self.options = options or LatticeOptions()
+        super().__init__(runner, options or LatticeOptions())
         if self.options.order > model.options.order:
             raise OptionError(
                 f"order expects at most {model.options.order}, what the scorer was trained with, "
@@ -38,12 +38,6 @@ class LatticeDecoder(Decoder):
         self._model = model
         self._source = source
         self._regression = regression
-        self._runner = runner
-
-    @property
-    def signature(self) -> str:
-        """``lattice|candidates:64|length_window:3|order:2|...|eager|fp32|v0.1.0``"""
-        return signature(self.name, self.options, self._runner)
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""

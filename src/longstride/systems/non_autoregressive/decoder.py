@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from longstride.contract import Decoder, Limits, Runner, Session, option
+from longstride.contract import Limits, Runner, Session, option
 from longstride.contract.options import at_least
-from longstride.contract.signatures import signature
+from longstride.contract.signatures import Signed
 from longstride.systems.non_autoregressive.model import OnePass
 from longstride.systems.non_autoregressive.session import NonAutoregressiveSession
 
@@ -25,20 +25,14 @@ class NonAutoregressiveOptions:
         at_least(0, self, "length_window", "length_weight", "dedup")
 
 
-class NonAutoregressive(Decoder):
+class NonAutoregressive(Signed[NonAutoregressiveOptions]):
     """Writes a whole sentence per model call."""
 
     name = "non-autoregressive"
 
     def __init__(self, model: OnePass, runner: Runner, options: NonAutoregressiveOptions | None = None) -> None:
-        self.options = options or NonAutoregressiveOptions()
+        super().__init__(runner, options or NonAutoregressiveOptions())
         self._model = model
-        self._runner = runner
-
-    @property
-    def signature(self) -> str:
-        """``non-autoregressive|length_window:3|length_weight:1.0|dedup:0|eager|fp32|v0.1.0``"""
-        return signature(self.name, self.options, self._runner)
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
