@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import torch
 from attention_probe import Place, shapes, training
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.nn import fused_training
@@ -49,7 +49,8 @@ def own(x: Tensor, block: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def operands(rows: int, width: int, place: Place) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """x and block in bf16, weight and bias in float32; all want gradients."""
     x, block = (torch.randn(rows, width, device=place.device).bfloat16().requires_grad_() for _ in range(2))
-    weight, bias = (torch.rand(width, device=place.device).add_(0.5).requires_grad_() for _ in range(2))
+    # As parameters they have a width that compilers take for fixed, as in a model.
+    weight, bias = (nn.Parameter(torch.rand(width, device=place.device) + 0.5) for _ in range(2))
     return x, block, weight, bias
 
 
