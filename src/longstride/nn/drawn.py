@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from longstride.contract import Drawing, Feeds
+from longstride.contract import EOS, Drawing, Feeds
 from longstride.nn.cache import ALIGNMENT, Cache, Memory
 from longstride.nn.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from longstride.nn.pen import Pen, Value
@@ -188,6 +188,12 @@ def best(pen: Pen, logits: Value, forbidden: Value, vocabulary: int) -> Value:
     which = pen.node("ArgMax", pen.node("ReduceMax", stretches, pen.integers(-1), keepdims=0), axis=-1, keepdims=0)
     within = pen.node("ArgMax", pen.node("GatherND", stretches, pen.column(which), batch_dims=2), axis=-1, keepdims=0)
     return pen.node("Add", pen.node("Mul", which, pen.integer(stretch)), within)
+
+
+def choices(pen: Pen, logits: Value, positions: Value, longest: Value, forbidden: Value, vocabulary: int) -> Value:
+    """[rows, step] the best id for output positions [rows, step], EOS from each row's `longest` [rows] on"""
+    must_end = pen.node("GreaterOrEqual", positions, pen.column(longest))
+    return pen.node("Where", must_end, pen.integer(EOS), best(pen, logits, forbidden, vocabulary))
 
 
 # --- programs --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longstride.contract import Source
+from longstride.contract import Program, Source
 from longstride.nn.cache import Memory
 
 
@@ -55,6 +55,10 @@ class Drafter(ABC):
     """Model calls that one proposal costs, beside the verifier's."""
     observes: bool = True
     """Whether it learns anything by observing."""
+    ahead: Program | None = None
+    """What an observing drafter makes of the state that chose a row's newest token, (hidden [rows, width], forbidden)
+    -> ids [rows, n], if that is all it observes. A table may run it along with the verifier, and then tells the result
+    to :meth:`learn` instead of calling :meth:`observe`."""
 
     @property
     def key(self) -> Hashable:
@@ -83,6 +87,10 @@ class Drafter(ABC):
 
         `hidden` [rows, width] is the verifier's last state at the slot that gave each row's newest token.
         """
+
+    def learn(self, state: Any, ids: Tensor) -> None:
+        """What the program `ahead` gave; only where there is one."""
+        raise NotImplementedError
 
 
 class NoDraft(Drafter):

@@ -24,12 +24,13 @@ from longstride.verification.reading import normalise, read
 I64 = torch.int64
 
 
-def judged(verify: Program) -> Program:
+def judged(verify: Program, ahead: Program | None = None) -> Program:
     """(ids [rows, step], count [rows], start, longest, forbidden, cache, memory) -> Verdict, hidden [rows, width]
 
     ids are each row's newest token and the draft, of which the first `count` are meant; `longest` and `forbidden` as in
     :func:`longstride.verification.reading.read`, without a least length. The state is that of the slot which chose the
-    newest token. Log-probabilities are right as far as ids are committed.
+    newest token; with `ahead`, a program (hidden [rows, width], forbidden) -> ids [rows, n], what that makes of it
+    takes its place. Log-probabilities are right as far as ids are committed.
     """
 
     def function(
@@ -41,13 +42,16 @@ def judged(verify: Program) -> Program:
         verdict = judge(EXACT, 1, Proposal(ids[:, 1:], count), reading)
         scores = normalise(verdict.log_probability, logits, int(verdict.committed.max()))
         at_newest = (verdict.committed - 1)[:, None, None].expand(-1, 1, hidden.shape[2])
-        return verdict.scored(scores), hidden.gather(1, at_newest)[:, 0]
+        told = hidden.gather(1, at_newest)[:, 0]
+        return verdict.scored(scores), told if ahead is None else ahead.function(told, forbidden)
 
-    drawing = None if verify.drawing is None else _drawing(verify.drawing)
+    drawing = None
+    if verify.drawing is not None and (ahead is None or ahead.drawing is not None):
+        drawing = _drawing(verify.drawing, None if ahead is None else ahead.drawing)
     return Program("judge", function, drawing)
 
 
-def _drawing(verify: Drawing) -> Drawing:
+def _drawing(verify: Drawing, ahead: Drawing | None) -> Drawing:
     _, (_, _, vocabulary) = verify.outputs["logits"]
     hidden_type, (_, _, width) = verify.outputs["hidden"]
     assert isinstance(vocabulary, int)
@@ -58,9 +62,8 @@ def _drawing(verify: Drawing) -> Drawing:
         ids, start = given["ids"], given["start"]
         zero, one, step = pen.integers(0), pen.integers(1), pen.size(ids, 1)
         columns = pen.arange(step)
-        best = drawn.best(pen, logits, given["forbidden"], vocabulary)
-        must_end = pen.node("GreaterOrEqual", pen.node("Add", pen.column(start), columns), pen.column(given["longest"]))
-        top = pen.node("Where", must_end, pen.integer(EOS), best)
+        positions = pen.node("Add", pen.column(start), columns)
+        top = drawn.choices(pen, logits, positions, given["longest"], given["forbidden"], vocabulary)
 
         # A draft stands as far as it is meant and is the verifier's own; behind its last column nothing does.
         draft = pen.lengthen(pen.cut(ids, one, step, 1), one, 1)
@@ -78,13 +81,16 @@ def _drawing(verify: Drawing) -> Drawing:
         scores = pen.node("LogSoftmax", pen.cut(logits, zero, most, 1), axis=-1)
         of_top = pen.node("GatherElements", scores, pen.column(pen.cut(top, zero, most, 1)), axis=2)
         of_top = pen.node("Squeeze", of_top, pen.integers(2))
+        told = pen.node("GatherND", hidden, place, batch_dims=1)
+        if ahead is not None:
+            told = ahead.draw(pen, {"hidden": told, "forbidden": given["forbidden"]})["ids"]
         return {
             "top": top,
             "log_probability": pen.lengthen(of_top, pen.node("Sub", step, most), 1),
             "committed": committed,
             "accepted": pen.node("Add", before, ended),
             "newest": pen.node("GatherND", top, place, batch_dims=1),
-            "state": pen.node("GatherND", hidden, place, batch_dims=1),
+            "told": told,
             **found,
         }
 
@@ -92,14 +98,14 @@ def _drawing(verify: Drawing) -> Drawing:
         ids: Tensor, count: Tensor, start: Tensor, longest: Tensor, forbidden: Tensor, cache: Cache, memory: Memory
     ) -> Feeds:
         step = verify.feeds(ids, start, cache, memory)
-        return replace(step, inputs={**step.inputs, "count": count, "longest": longest, "forbidden": forbidden})
+        return Feeds({**step.inputs, "count": count, "longest": longest, "forbidden": forbidden}, step.state)
 
     def result(found: Mapping[str, Tensor], feeds: Feeds) -> tuple[Verdict, Tensor]:
         newest = found["newest"]
         verdict = Verdict(
             found["accepted"], found["top"], found["log_probability"], found["committed"], newest == EOS, newest
         )
-        return verdict, found["state"]
+        return verdict, found["told"]
 
     more = {"count": (I64, ("rows",)), "longest": (I64, ("rows",)), "forbidden": (I64, ("banned",))}
     return replace(
@@ -112,10 +118,12 @@ def _drawing(verify: Drawing) -> Drawing:
             "committed": (I64, ("rows",)),
             "accepted": (I64, ("rows",)),
             "newest": (I64, ("rows",)),
-            "state": (hidden_type, ("rows", width)),
+            "told": (hidden_type, ("rows", width)) if ahead is None else ahead.outputs["ids"],
         },
         draw=draw,
         result=result,
+        modules=verify.modules if ahead is None else (*verify.modules, *ahead.modules),
+        settings=verify.settings if ahead is None else (*verify.settings, "ahead", *ahead.settings),
     )
 
 

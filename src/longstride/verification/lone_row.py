@@ -19,7 +19,7 @@ from longstride.verification.drafting import Drafter, Proposal, View
 from longstride.verification.outputs import Outputs
 
 Judge = Callable[[Tensor, Tensor, Tensor], tuple[Verdict, Tensor]]
-"""(ids [1, step], count [1], start [1]) -> the verdict, and the state [1, width] that chose the newest token"""
+"""(ids [1, step], count [1], start [1]) -> the verdict, and what the drafter is told"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class LoneRow:
         if block:
             ids[0, 1:] = proposal.ids.numpy()[0]
         positions[0] = self._steps + start[0]
-        verdict, hidden = self._judge(self._ids, proposal.count, self._start)
+        verdict, told = self._judge(self._ids, proposal.count, self._start)
 
         chosen = verdict.ids.numpy()[0]
         count = int(verdict.committed) if live else 0
@@ -89,9 +89,11 @@ class LoneRow:
         done[0] |= last == EOS
         drafted[0] = int(proposal.count) if live or not block else 0
         accepted[0] = int(verdict.accepted) if live and block else 0
-        if drafter.observes:
+        if drafter.ahead is not None:
+            drafter.learn(state, told)
+        elif drafter.observes:
             view = View(outputs.tokens, outputs.length, torch.logical_not(outputs.done), window)
-            drafter.observe(state, self._accepted, view, hidden)
+            drafter.observe(state, self._accepted, view, told)
         return Iteration(
             self._active, self._positions, verdict.ids, self._written, self._drafted, self._accepted, self._draft
         )

@@ -73,7 +73,7 @@ class Table:
         looks = runner.device.type == "cpu" and not runner.records
         exact = policy.rule == EXACT and policy.min_block == 1 and not limits.min_length
         # Where looking at a number costs nothing, reading and judging an exact draft is part of the verifier's call.
-        self._judged = judged(verify) if looks and exact and runner.least_step == 1 else None
+        self._judged = judged(verify, drafter.ahead) if looks and exact and runner.least_step == 1 else None
         # Only a rule that tolerates more than the verifier's own choice needs to read the drafted tokens.
         self._reads_draft = drafter.block > 0 and (policy.rule.kind != "exact" or policy.min_block > 1)
 
@@ -188,7 +188,11 @@ class Table:
         drafted = torch.where(active, proposal.count, 0) if block else proposal.count
         if drafter.observes:
             assert newest is not None
-            drafter.observe(self.state, accepted, View(outputs.tokens, outputs.length, ~outputs.done, window), newest)
+            if self._judged is not None and drafter.ahead is not None:
+                drafter.learn(self.state, newest)
+            else:
+                view = View(outputs.tokens, outputs.length, ~outputs.done, window)
+                drafter.observe(self.state, accepted, view, newest)
         # What was drafted is shown as it was verified: observing may have written over the proposal.
         return Iteration(active, positions, verdict.ids, written, drafted, accepted, ids[:, 1:])
 

@@ -37,6 +37,7 @@ class HeadsDrafter(Drafter):
     def __init__(self, model: Transformer, heads: Heads, runner: Runner, k: int, forbidden: Tensor) -> None:
         self.block = k - 1
         self._predict = predict(model, heads, k)
+        self.ahead = self._predict if self.block else None
         self._runner = runner
         self._forbidden = forbidden
 
@@ -68,5 +69,10 @@ class HeadsDrafter(Drafter):
         """Predict from the states that chose the newest tokens."""
         assert isinstance(state, Predicted)
         if self.block:
-            state.ids.copy_(self._runner.call(self._predict, hidden, self._forbidden))
-            state.count.fill_(self.block)
+            self.learn(state, self._runner.call(self._predict, hidden, self._forbidden))
+
+    def learn(self, state: Any, ids: Tensor) -> None:
+        """These are the next draft."""
+        assert isinstance(state, Predicted)
+        state.ids.copy_(ids)
+        state.count.fill_(self.block)

@@ -35,10 +35,10 @@ def predict(model: Transformer, heads: Heads, k: int) -> Drawing:
     learned_before = 1 - heads.options.fixed  # a learned first head lies before them
 
     def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
-        hidden = given["hidden"]
+        hidden = pen.node("Unsqueeze", given["hidden"], pen.integers(1))
         flat = _outputs(pen, heads, hidden, (k - 1 + learned_before) * width, learned_before * width)
         outputs = pen.node("Reshape", flat, pen.integers(0, k - 1, width))
-        states = pen.node("Add", pen.node("Unsqueeze", hidden, pen.integers(1)), outputs)
+        states = pen.node("Add", hidden, outputs)
         logits = pen.linear(states, model.output_weight)
         return {"ids": drawn.best(pen, logits, given["forbidden"], vocabulary)}
 

@@ -64,6 +64,7 @@ class ModelDrafter(Drafter):
         self._takes_states = reads_whole_encoder(drafter.options, verifier)
         self._remember = {given: remember(drafter, verifier, given) for given in (True, False)}
         self._draft = draft_full(drafter) if drafter.options.prefix == "full" else draft_causal(drafter)
+        self._choose = chosen(self._draft)
 
     @property
     def key(self) -> Hashable:
@@ -99,17 +100,21 @@ class ModelDrafter(Drafter):
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """The most likely token of every slot of the block, each by itself."""
-        top = self.read(state, view, block, likelihood=False).top
+        if self._limits.min_length:
+            top = self.read(state, view, block, likelihood=False).top
+        else:
+            top = self._runner.call(self._choose, state.longest, self._forbidden, *self._arguments(state, view, block))
         return Proposal(top, torch.full_like(view.length, block))
 
     def read(self, state: DraftState, view: View, block: int, likelihood: bool = True) -> Reading:
         """The drafter's choices [rows, block] under the same limits as the verifier's, and how likely they are."""
-        window = self.block + 1 if view.window is None else view.window
-        logits = self._runner.call(
-            self._draft, view.tokens, view.length, window, block, state.mask_slots, state.cache, state.memory
-        )
+        logits = self._runner.call(self._draft, *self._arguments(state, view, block))
         positions = view.length[:, None] + torch.arange(block, device=logits.device)
         return read(logits, positions, state.longest, self._forbidden, self._limits.min_length, normalised=likelihood)
+
+    def _arguments(self, state: DraftState, view: View, block: int) -> tuple[Any, ...]:
+        window = self.block + 1 if view.window is None else view.window
+        return (view.tokens, view.length, window, block, state.mask_slots, state.cache, state.memory)
 
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
         """Nothing to learn: what was committed is read when the next block is drafted."""
@@ -168,6 +173,22 @@ def draft_full(drafter: DrafterModel) -> Program:
         return drafter.logits(_rows(hidden, masked))
 
     return Program("draft", function, drawn.draft_full(drafter))
+
+
+def chosen(draft: Program) -> Program:
+    """(longest [rows], forbidden [n], what `draft` takes) -> ids [rows, block], the best of every slot
+
+    Limits are the verifier's, without a least length (:func:`longstride.verification.reading.read`).
+    """
+
+    def function(
+        longest: Tensor, forbidden: Tensor, tokens: Tensor, length: Tensor, window: int, block: int, *rest: Any
+    ) -> Tensor:
+        logits = draft.function(tokens, length, window, block, *rest)
+        positions = length[:, None] + torch.arange(block, device=logits.device)
+        return read(logits, positions, longest, forbidden, 0, normalised=False).top
+
+    return Program("choose", function, None if draft.drawing is None else drawn.chosen(draft.drawing))
 
 
 def _tokens(drafter: DrafterModel, ids: Tensor) -> Tensor:

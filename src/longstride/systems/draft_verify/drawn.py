@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -176,6 +178,32 @@ def draft_full(drafter: Drafter) -> Drawing:
         return _feeds(inputs, block, mask_slots, cache, memory)
 
     return _drawing(drafter, feeds, {"canvas": (I64, ("rows", "columns"))}, draw)
+
+
+def chosen(draft: Drawing) -> Drawing:
+    """A draft's ids instead of its logits: twin of :func:`..drafter.chosen`."""
+    _, (*_, vocabulary) = draft.outputs["logits"]
+    assert isinstance(vocabulary, int)
+
+    def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
+        found = dict(draft.draw(pen, given))
+        positions = pen.node("Add", pen.column(given["length"]), pen.arange(given["block"]))
+        limits = (given["longest"], given["forbidden"])
+        return {"ids": drawn.choices(pen, found.pop("logits"), positions, *limits, vocabulary), **found}
+
+    def feeds(longest: Tensor, forbidden: Tensor, *arguments: Any) -> Feeds:
+        of_draft = draft.feeds(*arguments)
+        inputs = {**of_draft.inputs, "longest": longest, "forbidden": forbidden}
+        return Feeds(inputs, of_draft.state, of_draft.sizes)
+
+    return replace(
+        draft,
+        feeds=feeds,
+        inputs={**draft.inputs, "longest": (I64, ("rows",)), "forbidden": (I64, ("banned",))},
+        outputs={"ids": (I64, ("rows", "block"))},
+        draw=draw,
+        result=lambda found, feeds: found["ids"],
+    )
 
 
 def _feeds(inputs: dict[str, Tensor], block: int, mask_slots: Tensor, cache: Cache, memory: Memory) -> Feeds:
