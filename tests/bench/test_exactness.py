@@ -16,6 +16,7 @@ from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
+from longstride.verification import judged as judged_module
 from longstride.verification import table as table_module
 from longstride.verification.acceptance import Rule, accept, commit
 from longstride.verification.places import probe_places
@@ -86,7 +87,7 @@ def test_the_twin_takes_one_token_per_iteration_at_the_decoders_width() -> None:
 
     class Watching(EagerRunner):
         def call(self, program: Any, *arguments: Any) -> Any:
-            if program.name == "verify":
+            if program.name in ("verify", "judge"):
                 widths.add(arguments[0].shape[1])
             return call(program, *arguments)
 
@@ -106,6 +107,7 @@ def test_a_loop_that_accepts_too_much_is_caught(monkeypatch: pytest.MonkeyPatch)
         return commit(proposal, reading, torch.minimum(accepted + more, proposal.count))
 
     monkeypatch.setattr(table_module, "judge", careless)
+    monkeypatch.setattr(judged_module, "judge", careless)
     decoder, _ = decoder_of("blockwise", EagerRunner(precision="fp64"))
     workload = workload_of(random_source(9, 6, seed=2))
     found = outputs_of(decoder, LIMITS, workload, range(9), 4)
