@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Generic
 
-from longstride.contract import Runner
+from longstride.contract import Runner, Session
 from longstride.contract.running import K, Kept
 from longstride.contract.slots import Slots
 
@@ -44,3 +45,24 @@ class Lease:
     @property
     def _shape(self) -> tuple[int, int]:
         return (self.capacity, self.longest_source)
+
+
+class LeasedSession(Session, Generic[K]):
+    """A session whose table is on loan: all that changes on the device lies in it, and the host knows the slots."""
+
+    def __init__(self, lease: Lease, make: Callable[[int, int], K]) -> None:
+        self.calls = 0
+        self.capacity = lease.capacity
+        self.table = lease.borrow(make)
+        self._lease = lease
+        self._runner = lease.runner
+        self._slots = Slots(lease.capacity)
+
+    @property
+    def free(self) -> int:
+        """How many slots are empty."""
+        return self._slots.free
+
+    def close(self) -> None:
+        """Leave the table to the next session that wants one like it."""
+        self._lease.give_back(self.table, self._slots)

@@ -11,17 +11,16 @@ import time
 
 import torch
 
-from longstride.contract import Finished, Limits, Program, Runner, Session, Source, Step
-from longstride.contract.slots import Slots
+from longstride.contract import Finished, Limits, Program, Runner, Source, Step
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.drafting import Drafter
-from longstride.verification.lease import Lease
+from longstride.verification.lease import Lease, LeasedSession
 from longstride.verification.lone_row import Iteration
 from longstride.verification.table import STRICT, Policy, Table
 
 
-class VerificationSession(Session):
+class VerificationSession(LeasedSession[Table]):
     """One verifier, one drafter, `capacity` rows."""
 
     @torch.inference_mode()
@@ -36,34 +35,25 @@ class VerificationSession(Session):
         policy: Policy = STRICT,
         verify: Program | None = None,
     ) -> None:
-        self.calls = 0
         self.policy = policy
-        self._runner = runner
         self._parts = (model, runner, limits, longest_source, verify)
         verify = verify or programs.verify(model)
         family = ("verification", model, verify.identity, drafter.key, policy, limits)
-        self._lease = Lease.of(runner, family, capacity, longest_source, model.options.longest)
+        lease = Lease.of(runner, family, capacity, longest_source, model.options.longest)
 
         def make(rows: int, longest: int) -> Table:
             return Table(model, runner, drafter, rows, limits, longest, policy, verify)
 
-        self.table = self._lease.borrow(make)
-        self.capacity = self._lease.capacity
+        super().__init__(lease, make)
         self._most = drafter.block
         self._behind = drafter.block + 1  # tokens that rows may have got since the last draft
         self._recent: Iteration | None = None
         self._begun: float | None = None  # when the last iteration was, where it tells what iterations cost
-        self._slots = Slots(self.capacity)
 
     def drafted_by(self, drafter: Drafter) -> VerificationSession:
         """An empty session of the same kind and shape with another drafter of the same block."""
         model, runner, limits, longest_source, verify = self._parts
         return VerificationSession(model, runner, drafter, self.capacity, limits, longest_source, self.policy, verify)
-
-    @property
-    def free(self) -> int:
-        """How many rows are empty."""
-        return self._slots.free
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
@@ -126,10 +116,6 @@ class VerificationSession(Session):
         if not block or (self.table.recorded and self._behind <= usual):
             return usual
         return min(self._runner.room(self._behind), self.table.columns)
-
-    def close(self) -> None:
-        """Leave the table to the next session that wants one like it."""
-        self._lease.give_back(self.table, self._slots)
 
 
 __all__ = ["STRICT", "Policy", "VerificationSession"]

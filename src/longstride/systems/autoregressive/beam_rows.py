@@ -71,7 +71,7 @@ class BeamRows:
         self.steady = runner.records
         self._memories = [model.new_memory(capacity, longest_source) for model in models]
         self._caches = [model.new_cache(capacity * width, longest + 1 if self.steady else 1) for model in models]
-        self.table = beam.BeamTable.empty(capacity, width, longest + 1, device)
+        self.hypotheses = beam.BeamTable.empty(capacity, width, longest + 1, device)
         self._last = torch.full((capacity, width), START, dtype=torch.int64, device=device)
         self._forbidden = forbidden_ids(limits, device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
@@ -82,7 +82,7 @@ class BeamRows:
     @property
     def buffers(self) -> list[Tensor]:
         """All that a step or an entrance writes."""
-        own = [*self.table.buffers, self._last, self.ticket]
+        own = [*self.hypotheses.buffers, self._last, self.ticket]
         memories = [buffer for memory in self._memories for buffer in memory.buffers]
         return [*own, *memories, *(buffer for cache in self._caches for buffer in cache.buffers)]
 
@@ -106,7 +106,7 @@ class BeamRows:
         slots = arrivals.rows[:count]
         for remember, memory in zip(self._remember, self._memories, strict=True):
             memory.put(slots, self._runner.call(remember, arrivals.ids, arrivals.lengths).first(count))
-        self.table.open(slots, self._limits.longest_outputs(arrivals.lengths[:count]))
+        self.hypotheses.open(slots, self._limits.longest_outputs(arrivals.lengths[:count]))
         self._last.index_fill_(0, slots, START)
         self.ticket.index_copy_(0, slots, arrivals.tickets[:count])
 
@@ -125,16 +125,16 @@ class BeamRows:
         return self._stepping[span]()
 
     def _step(self, span: int) -> Written:
-        active = ~self.table.done
-        table = replace(self.table)
+        active = ~self.hypotheses.done
+        table = replace(self.hypotheses)
         parents, last = beam.advance(table, self._score(span), self._search.penalty, self._search.n_best)
         first = torch.arange(len(parents), device=parents.device)[:, None] * self._search.width
         rows = (first + parents).view(-1)
         if self.steady:
-            self.table.become(table)
+            self.hypotheses.become(table)
             self._last.copy_(last)
         else:
-            self.table, self._last = table, last
+            self.hypotheses, self._last = table, last
         for cache in self._caches:
             if self.steady:
                 cache.shuffle(rows, span)
@@ -143,7 +143,7 @@ class BeamRows:
         return self._written(active)
 
     def _score(self, span: int) -> beam.Candidates:
-        table, width = self.table, self._search.width
+        table, width = self.hypotheses, self._search.width
         start = torch.where(table.done, 0, table.length).repeat_interleave(width)
         ids = self._last.view(-1, 1)
         every = []
@@ -164,7 +164,7 @@ class BeamRows:
 
     def _written(self, active: Tensor) -> Written:
         """The whole output is written when its search ends."""
-        table = self.table
+        table = self.hypotheses
         best = beam.final_scores(table, self._search.penalty).argmax(dim=1, keepdim=True)
         length = table.finished_length.gather(1, best)
         tokens = table.finished_tokens.gather(1, best[..., None].expand(-1, 1, table.tokens.shape[2]))[:, 0]
@@ -182,7 +182,7 @@ class BeamRows:
         for cache in self._caches:
             cache.keep(rows)
         self._memories = [memory.select(slots) for memory in self._memories]
-        self.table = self.table.select(slots)
+        self.hypotheses = self.hypotheses.select(slots)
         self._last = self._last[slots]
         self.ticket = self.ticket[slots]
 

@@ -11,17 +11,16 @@ from functools import partial
 
 import torch
 
-from longstride.contract import Finished, Limits, Runner, Session, Source, Step
-from longstride.contract.slots import Slots
+from longstride.contract import Finished, Limits, Runner, Source, Step
 from longstride.nn.transformer import Transformer
 from longstride.search import beam
 from longstride.search.length_penalty import LengthPenalty
 from longstride.search.ranking import best_first, hypotheses
 from longstride.systems.autoregressive.beam_rows import BeamRows, Search
-from longstride.verification.lease import Lease
+from longstride.verification.lease import Lease, LeasedSession
 
 
-class BeamSession(Session):
+class BeamSession(LeasedSession[BeamRows]):
     """`capacity` sentences of `width` hypotheses."""
 
     @torch.inference_mode()
@@ -36,25 +35,16 @@ class BeamSession(Session):
         limits: Limits,
         longest_source: int,
     ) -> None:
-        self.calls = 0
-        self._runner = runner
-        self._models = len(models)
-        self._penalty = penalty
-        self._n_best = n_best
         search = Search(width, penalty, n_best)
         positions = min(model.options.longest for model in models)
         family = ("beam", tuple(models), search, limits)
-        self._lease = Lease.of(runner, family, capacity, longest_source, positions)
-        self._rows = self._lease.borrow(partial(BeamRows, models, runner, search, limits))
-        self.capacity = self._lease.capacity
-        self._slots = Slots(self.capacity)
+        lease = Lease.of(runner, family, capacity, longest_source, positions)
+        super().__init__(lease, partial(BeamRows, models, runner, search, limits))
+        self._models = len(models)
+        self._penalty = penalty
+        self._n_best = n_best
         # How many tokens the live hypotheses of a slot have, known without asking the device.
         self._age = [0] * self.capacity
-
-    @property
-    def free(self) -> int:
-        """How many slots are empty."""
-        return self._slots.free
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
@@ -62,24 +52,24 @@ class BeamSession(Session):
         empty, tickets = self._slots.take(source.rows)
         for slot in empty:
             self._age[slot] = 0
-        self.calls += self._rows.admit(source, empty, tickets)
+        self.calls += self.table.admit(source, empty, tickets)
         return tickets
 
     @torch.inference_mode()
     def advance(self) -> Step:
         """One token for every live hypothesis."""
         held = zip(self._age, self._slots.held, strict=True)
-        found = self._rows.step(1 + max((age for age, ticket in held if ticket is not None), default=0))
+        found = self.table.step(1 + max((age for age, ticket in held if ticket is not None), default=0))
         self.calls += self._models
         self._age = [age + 1 for age in self._age]
-        ticket = self._rows.ticket
+        ticket = self.table.ticket
         none = torch.zeros_like(ticket)
         return Step(ticket, found.active, found.positions, found.ids, found.written, none, none, calls=self._models)
 
     @torch.inference_mode()
     def take_finished(self) -> list[Finished]:
         """Read the flags of all slots, and the hypotheses of those that are done."""
-        table, fetch = self._rows.table, self._runner.fetch
+        table, fetch = self.table.hypotheses, self._runner.fetch
         ready = self._slots.ready(fetch(table.done)[0].tolist())
         if not ready:
             return []
@@ -93,13 +83,9 @@ class BeamSession(Session):
     def settle(self) -> None:
         """Drop empty slots once half of the table is empty, so that finished sentences stop costing."""
         kept = self._slots.thinned()
-        if self._rows.steady or not kept:
+        if self.table.steady or not kept:
             return
-        self._rows.keep(torch.tensor(kept, device=self._runner.device))
+        self.table.keep(torch.tensor(kept, device=self._runner.device))
         self._slots.keep(kept)
         self._age = [self._age[slot] for slot in kept]
         self.capacity = len(kept)
-
-    def close(self) -> None:
-        """Leave the rows to the next session that wants some like them."""
-        self._lease.give_back(self._rows, self._slots)

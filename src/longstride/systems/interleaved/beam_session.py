@@ -6,17 +6,16 @@ from functools import partial
 
 import torch
 
-from longstride.contract import Finished, Limits, Runner, Session, Source, Step
-from longstride.contract.slots import Slots
+from longstride.contract import Finished, Limits, Runner, Source, Step
 from longstride.search.ranking import best_first, hypotheses
 from longstride.systems.interleaved.beam_table import BeamTable
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.sentences import sentences_of, silent_step
 from longstride.systems.interleaved.table import Search
-from longstride.verification.lease import Lease
+from longstride.verification.lease import Lease, LeasedSession
 
 
-class BeamSession(Session):
+class BeamSession(LeasedSession[BeamTable]):
     """`capacity` sentences of several hypotheses."""
 
     @torch.inference_mode()
@@ -29,21 +28,12 @@ class BeamSession(Session):
         limits: Limits,
         longest_source: int,
     ) -> None:
-        self.calls = 0
-        self._runner = runner
         family = ("interleaved", model.model, model.interleaving, search, limits)
-        self._lease = Lease.of(runner, family, capacity, longest_source, model.model.options.longest)
-        self._table = self._lease.borrow(partial(BeamTable, model, runner, search, limits))
-        self.capacity = self._lease.capacity
-        self._slots = Slots(self.capacity)
+        lease = Lease.of(runner, family, capacity, longest_source, model.model.options.longest)
+        super().__init__(lease, partial(BeamTable, model, runner, search, limits))
         # How many slots the live hypotheses of a sentence have filled, known without asking the device.
         self._filled = [0] * self.capacity
         self._done = [True] * self.capacity  # the table's flags, as they were read after the last iteration
-
-    @property
-    def free(self) -> int:
-        """How many slots are empty."""
-        return self._slots.free
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
@@ -52,13 +42,13 @@ class BeamSession(Session):
         for slot in empty:
             self._filled[slot] = 0
             self._done[slot] = False
-        self.calls += self._table.admit(source, empty, tickets)
+        self.calls += self.table.admit(source, empty, tickets)
         return tickets
 
     @torch.inference_mode()
     def advance(self) -> Step:
         """A step of every live hypothesis. Reads the flags of all slots: most iterations then need write nothing."""
-        table, step = self._table, self._table.options.step
+        table, step = self.table, self.table.options.step
         held = zip(self._filled, self._slots.held, strict=True)
         active = table.step(step + max((filled for filled, ticket in held if ticket is not None), default=0))
         self.calls += 1
@@ -72,7 +62,7 @@ class BeamSession(Session):
         ready = self._slots.ready(self._done)
         if not ready:
             return []
-        table, search, every = self._table, self._table.search, self._table.hypotheses
+        table, search, every = self.table, self.table.search, self.table.hypotheses
         fetched = self._runner.fetch(
             every.scores(search.penalty), every.finished, every.finished_words, every.finished_length
         )
@@ -86,14 +76,10 @@ class BeamSession(Session):
     def settle(self) -> None:
         """Drop empty slots once half of the table is empty, so that finished sentences stop costing."""
         kept = self._slots.thinned()
-        if self._table.steady or not kept:
+        if self.table.steady or not kept:
             return
-        self._table.keep(torch.tensor(kept, device=self._runner.device))
+        self.table.keep(torch.tensor(kept, device=self._runner.device))
         self._slots.keep(kept)
         self._filled = [self._filled[slot] for slot in kept]
         self._done = [self._done[slot] for slot in kept]
         self.capacity = len(kept)
-
-    def close(self) -> None:
-        """Leave the table to the next session that wants one like it."""
-        self._lease.give_back(self._table, self._slots)

@@ -6,16 +6,15 @@ from functools import partial
 
 import torch
 
-from longstride.contract import Finished, Hypothesis, Limits, Runner, Session, Source, Step
-from longstride.contract.slots import Slots
+from longstride.contract import Finished, Hypothesis, Limits, Runner, Source, Step
 from longstride.systems.interleaved.greedy_table import GreedyTable
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.sentences import sentences_of
 from longstride.systems.interleaved.table import Search
-from longstride.verification.lease import Lease
+from longstride.verification.lease import Lease, LeasedSession
 
 
-class GreedySession(Session):
+class GreedySession(LeasedSession[GreedyTable]):
     """One model, `capacity` rows."""
 
     @torch.inference_mode()
@@ -28,36 +27,27 @@ class GreedySession(Session):
         limits: Limits,
         longest_source: int,
     ) -> None:
-        self.calls = 0
-        self._runner = runner
         family = ("interleaved", model.model, model.interleaving, search, limits)
-        self._lease = Lease.of(runner, family, capacity, longest_source, model.model.options.longest)
-        self._table = self._lease.borrow(partial(GreedyTable, model, runner, search, limits))
-        self.capacity = self._lease.capacity
-        self._slots = Slots(self.capacity)
-
-    @property
-    def free(self) -> int:
-        """How many rows are empty."""
-        return self._slots.free
+        lease = Lease.of(runner, family, capacity, longest_source, model.model.options.longest)
+        super().__init__(lease, partial(GreedyTable, model, runner, search, limits))
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
         empty, tickets = self._slots.take(source.rows)
-        self.calls += self._table.admit(source, empty, tickets)
+        self.calls += self.table.admit(source, empty, tickets)
         return tickets
 
     @torch.inference_mode()
     def advance(self) -> Step:
         """One step of every live row."""
         self.calls += 1
-        return self._table.step()
+        return self.table.step()
 
     @torch.inference_mode()
     def take_finished(self) -> list[Finished]:
         """Read the flags of all rows, and the outputs of those that are done."""
-        table, search = self._table, self._table.search
+        table, search = self.table, self.table.search
         ready = self._slots.ready(self._runner.fetch(table.done)[0].tolist())
         if not ready:
             return []
@@ -71,7 +61,3 @@ class GreedySession(Session):
             Finished(self._slots.release(row), [Hypothesis(tokens[at][: lengths[at]], scores[at], totals[at])])
             for at, row in enumerate(ready)
         ]
-
-    def close(self) -> None:
-        """Leave the table to the next session that wants one like it."""
-        self._lease.give_back(self._table, self._slots)
