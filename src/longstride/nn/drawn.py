@@ -49,10 +49,9 @@ def _enter(pen: Pen, residual: Residual, x: Value) -> Value:
 
 
 def _leave(pen: Pen, residual: Residual, x: Value, block: Value, last: nn.Linear) -> Value:
-    """The sum of x and what the block's last layer makes of `block`; its bias is added with the sum."""
-    if residual.pre:
-        return pen.node("Add", x, linear(pen, last, block))
-    return pen.norm(x, residual.norm, pen.linear(block, last.weight), last.bias)
+    """The sum of x and what the block's last layer makes of `block`, normalised where that comes after it."""
+    added = linear(pen, last, block)
+    return pen.node("Add", x, added) if residual.pre else pen.norm(x, residual.norm, added)
 
 
 def encoder_layer(pen: Pen, layer: EncoderLayer, x: Value, mask: Value, missing: Value | None = None) -> Value:

@@ -38,8 +38,8 @@ class Pen(ABC):
         """[..., inputs] times weight [outputs, inputs] -> [..., outputs], in the runner's precision"""
 
     @abstractmethod
-    def norm(self, x: Value, norm: nn.LayerNorm, added: Value | None = None, bias: Tensor | None = None) -> Value:
-        """Layer norm of x, of x + added, or of x + added + bias: [..., width]"""
+    def norm(self, x: Value, norm: nn.LayerNorm, added: Value | None = None) -> Value:
+        """Layer norm of x [..., width], or of x + added [rows, step, width]"""
 
     @abstractmethod
     def attend(self, queries: Value, keys: Value, values: Value, mask: Value, heads: int) -> Value:

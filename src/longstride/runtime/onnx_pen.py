@@ -43,6 +43,8 @@ FEWER_LEVELS = 63
 SMALLEST = torch.finfo(torch.float32).tiny * LEVELS
 """A scale is never zero, nor too small to divide by."""
 
+VECTOR = 16
+"""A row of a multiple of so many numbers begins at a border of vectors wherever it stands, and so is summed alike."""
 BLOCK_SIZES = (256, 128, 64, 32, 16)
 """Inputs that share a scale in MatMulNBits, the best first: fewer scales are less work."""
 MANY_OUTPUTS = 4096
@@ -105,18 +107,38 @@ class OnnxPen(Pen):
         product = self._halved(product)
         return product if bias is None else self.node("Add", product, self.constant(bias))
 
-    def norm(self, x: Value, norm: nn.LayerNorm, added: Value | None = None, bias: Tensor | None = None) -> Value:
+    def norm(self, x: Value, norm: nn.LayerNorm, added: Value | None = None) -> Value:
         """Layer norm, of a sum if need be."""
-        weights = [self.constant(norm.weight), self.constant(norm.bias)]
+        weights = self.constant(norm.weight), self.constant(norm.bias)
         if added is None:
             return self.node("LayerNormalization", x, *weights, epsilon=norm.eps, axis=-1)
-        if bias is not None:
-            weights.append(self.constant(bias))
-        return self.node("SkipLayerNormalization", x, added, *weights, epsilon=norm.eps)
+        if norm.normalized_shape[0] % VECTOR:
+            return self.node("SkipLayerNormalization", x, added, *weights, epsilon=norm.eps)
+        # Every slot as a channel of its own: unlike the operators for layer norms, this one takes vector instructions.
+        ones, zeros = self._channels(x)
+        found = self.node("InstanceNormalization", self.node("Add", x, added), ones, zeros, epsilon=norm.eps)
+        found = self.node("Add", self.node("Mul", found, weights[0]), weights[1])
+        self._known["channels", found] = (ones, zeros)
+        return found
+
+    def _channels(self, x: Value) -> tuple[Value, Value]:
+        """Ones and zeros [step] for x [rows, step, width]; made once for all that are norms of norms of x"""
+        if ("channels", x) not in self._known:
+            step = self.size(x, 1)
+            filled = (self.node("Expand", self.constant(torch.tensor([value])), step) for value in (1.0, 0.0))
+            self._known["channels", x] = tuple(filled)
+        found: tuple[Value, Value] = self._known["channels", x]
+        return found
+
+    def _doubled_mask(self, mask: Value) -> Value:
+        """One for all layers that are given the same."""
+        if self._lone and ("doubled", mask) not in self._known:
+            self._known["doubled", mask] = self._doubled(mask, axis=2)
+        return self._known["doubled", mask] if self._lone else mask
 
     def attend(self, queries: Value, keys: Value, values: Value, mask: Value, heads: int) -> Value:
         """Attention in fp32."""
-        inputs = (self._doubled(queries), keys, values, "", "", self._doubled(mask, axis=2))
+        inputs = (self._doubled(queries), keys, values, "", "", self._doubled_mask(mask))
         return self._halved(self.node("MultiHeadAttention", *inputs, num_heads=heads))
 
     def write(self, state: Value, new: Value, start: Value) -> Value:
@@ -143,7 +165,7 @@ class OnnxPen(Pen):
         graph = helper.make_graph(self._nodes, self._name("body"), wanted, given)
         self._nodes = outer
         # What was quantized inside exists inside alone.
-        inside = ("codes", "relu")
+        inside = ("codes", "relu", "channels", "doubled")
         self._known = {key: value for key, value in self._known.items() if key in known or key[0] not in inside}
         true = self.scalar(self.constant(torch.tensor([True])))
         stacked = self.node("Loop", self.scalar(number), true, outputs=len(kinds), body=graph)
