@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from longstride.contract import Finished, Limits, Runner, Source, Step
+from longstride.contract import Finished, Limits, Source, Step
 from longstride.search.ranking import best_first, hypotheses
 from longstride.systems.interleaved.beam_table import BeamTable
 from longstride.systems.interleaved.model import InterleavedModel
@@ -19,18 +19,8 @@ class BeamSession(LeasedSession[BeamTable]):
     """`capacity` sentences of several hypotheses."""
 
     @torch.inference_mode()
-    def __init__(
-        self,
-        model: InterleavedModel,
-        runner: Runner,
-        search: Search,
-        capacity: int,
-        limits: Limits,
-        longest_source: int,
-    ) -> None:
-        family = ("interleaved", model.model, model.interleaving, search, limits)
-        lease = Lease.of(runner, family, capacity, longest_source, model.model.options.longest)
-        super().__init__(lease, partial(BeamTable, model, runner, search, limits))
+    def __init__(self, lease: Lease, model: InterleavedModel, search: Search, limits: Limits) -> None:
+        super().__init__(lease, partial(BeamTable, model, lease.runner, search, limits))
         # How many slots the live hypotheses of a sentence have filled, known without asking the device.
         self._filled = [0] * self.capacity
         self._done = [True] * self.capacity  # the table's flags, as they were read after the last iteration

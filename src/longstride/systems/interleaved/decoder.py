@@ -14,6 +14,7 @@ from longstride.systems.interleaved.beam_session import BeamSession
 from longstride.systems.interleaved.greedy_session import GreedySession
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
 from longstride.systems.interleaved.table import Search
+from longstride.verification.lease import Lease
 
 
 @dataclass(frozen=True)
@@ -63,5 +64,8 @@ class Interleaved(Signed[InterleavedOptions]):
         o = self.options
         penalty = LengthPenalty(o.length_penalty, o.strength)
         search = Search(o.width, o.n_best, penalty, o.end == "paper", o.dedup)
+        model = self._model
+        family = ("interleaved", model.model, model.interleaving, search, limits)
+        lease = Lease.of(self._runner, family, capacity, longest_source, model.model.options.longest)
         kind = GreedySession if o.width == 1 else BeamSession
-        return kind(self._model, self._runner, search, capacity, limits, longest_source)
+        return kind(lease, model, search, limits)

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from longstride.contract import Finished, Hypothesis, Limits, Runner, Source, Step
+from longstride.contract import Finished, Hypothesis, Limits, Source, Step
 from longstride.systems.interleaved.greedy_table import GreedyTable
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.sentences import sentences_of
@@ -18,18 +18,8 @@ class GreedySession(LeasedSession[GreedyTable]):
     """One model, `capacity` rows."""
 
     @torch.inference_mode()
-    def __init__(
-        self,
-        model: InterleavedModel,
-        runner: Runner,
-        search: Search,
-        capacity: int,
-        limits: Limits,
-        longest_source: int,
-    ) -> None:
-        family = ("interleaved", model.model, model.interleaving, search, limits)
-        lease = Lease.of(runner, family, capacity, longest_source, model.model.options.longest)
-        super().__init__(lease, partial(GreedyTable, model, runner, search, limits))
+    def __init__(self, lease: Lease, model: InterleavedModel, search: Search, limits: Limits) -> None:
+        super().__init__(lease, partial(GreedyTable, model, lease.runner, search, limits))
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
