@@ -14,7 +14,7 @@ from longstride.bench.records import Exactness, Quality, read_records
 from longstride.cli import evaluation_output
 from longstride.tasks.toys import generate
 from longstride.tasks.translation import score_translations
-from longstride.verification import acceptance, table
+from longstride.verification import acceptance, judged, table
 from tests.cli.conftest import Run
 from tests.decoding.test_draft_verify import write_drafted
 from tests.folders import LONGEST, write_folder
@@ -292,7 +292,8 @@ def test_a_broken_promise_fails_once_it_is_recorded(
         accepted = acceptance.accept(rule, min_block, proposal, reading)
         return acceptance.commit(proposal, reading, (accepted + 1).minimum(proposal.count))
 
-    monkeypatch.setattr(table, "judge", careless)
+    for module in (table, judged):
+        monkeypatch.setattr(module, "judge", careless)
     file = tmp_path / "records.jsonl"
     ran = run(*command(model, pairs), "--decoder", "copy-verify", "--record", file, "--exactness")
     assert ran.code == 1
