@@ -62,13 +62,14 @@ def test_the_graph_judges_as_the_function_does(seed: int, rows: int, width: int,
     forbidden = forbidden_ids(Limits(banned=(5, 9)), CPU)
     arguments = (ids, count, start, longest, forbidden)
     for _ in range(width):  # each time the verifier's own choices become a longer part of the draft
-        expected, told = eager.call(program, *arguments, cache, memory)
-        verdict, found = onnx.call(program, *arguments, model.new_cache(rows, 32), memory)
+        theirs = eager.call(program, *arguments, cache, memory)
+        mine = onnx.call(program, *arguments, model.new_cache(rows, 32), memory)
+        expected, verdict, told, found = theirs.verdict, mine.verdict, theirs.told, mine.told
         for name in ("accepted", "ids", "committed", "ended", "newest"):
             assert torch.equal(getattr(verdict, name), getattr(expected, name)), name
         for row, committed in enumerate(expected.committed.tolist()):
-            mine, theirs = verdict.log_probability[row, :committed], expected.log_probability[row, :committed]
-            assert torch.allclose(mine, theirs, atol=1e-4)
+            scores = verdict.log_probability[row, :committed]
+            assert torch.allclose(scores, expected.log_probability[row, :committed], atol=1e-4)
         assert torch.equal(found, told) if ahead else torch.allclose(found, told, atol=1e-4)
         ids[:, 1:] = expected.ids[:, :-1]
 

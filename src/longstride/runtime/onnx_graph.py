@@ -49,27 +49,32 @@ class OnnxGraph:
         self._device = onnxruntime.OrtDevice.make("cpu", 0)._get_c_device()
         self._held: dict[str, Tensor] = {}  # what is bound: as long as it is held, its memory is nobody else's
         self._sizes: dict[str, dict[str, int]] = {}  # the dimensions that each of them has, by name
+        self._dimensions: dict[str, int] | None = None  # and all of these together; None where they have to be found
+        self._inputs, self._states, self._outputs = (
+            [(name, dtype, shape) for name, (dtype, shape) in values.items()]
+            for values in (drawing.inputs, drawing.state, drawing.outputs)
+        )
 
     def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
         """Outputs by name, in memory of their own; the states have been written."""
-        drawing = self._drawing
-        dimensions = dict(feeds.sizes)
         moved: list[tuple[Tensor, Tensor]] = []  # states whose memory a graph cannot write: (there, here)
-        for name, (dtype, shape) in drawing.inputs.items():
+        held = self._held
+        for name, dtype, shape in self._inputs:
             tensor = feeds.inputs[name]
-            if self._held.get(name) is not tensor:
+            if held.get(name) is not tensor:
                 self._bind(name, tensor.to(dtype).contiguous(), shape, written=False)
-            dimensions |= self._sizes[name]
-        for name, (_, shape) in drawing.state.items():
+        for name, _, shape in self._states:
             tensor = feeds.state[name]
             if not tensor.is_contiguous():
                 moved.append((tensor, tensor.contiguous()))
                 tensor = moved[-1][1]
-            if self._held.get(name) is not tensor:
+            if held.get(name) is not tensor:
                 self._bind(name, tensor, shape, written=True)
-            dimensions |= self._sizes[name]
+        if self._dimensions is None:  # otherwise all that is bound has the sizes it had
+            self._dimensions = {size: length for sizes in self._sizes.values() for size, length in sizes.items()}
+        dimensions = {**self._dimensions, **feeds.sizes} if feeds.sizes else self._dimensions
         outputs = {}
-        for name, (dtype, shape) in drawing.outputs.items():
+        for name, dtype, shape in self._outputs:
             sizes = [dimensions[size] if isinstance(size, str) else size for size in shape]
             outputs[name] = output = torch.empty(sizes, dtype=dtype)
             self._binding.bind_output(name, self._device, NUMPY[dtype], sizes, output.data_ptr())
@@ -83,8 +88,15 @@ class OnnxGraph:
         if before is not None and before.data_ptr() == tensor.data_ptr() and before.shape == tensor.shape:
             return
         self._held[name] = tensor
+        if before is not None and before.shape == tensor.shape:
+            self._bind_parts(name, tensor, shape, written)
+            return
+        self._dimensions = None
         found = zip(shape, tensor.shape, strict=True)
         self._sizes[name] = {size: length for size, length in found if isinstance(size, str)}
+        self._bind_parts(name, tensor, shape, written)
+
+    def _bind_parts(self, name: str, tensor: Tensor, shape: Shape, written: bool) -> None:
         names, parts = layer_names(self._drawing, name, shape)
         sizes = list(tensor.shape[len(shape) - len(parts) :])
         stride = math.prod(sizes) * tensor.element_size()

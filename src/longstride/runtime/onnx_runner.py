@@ -59,9 +59,14 @@ class OnnxRunner(Runner):
         """Bring weights here, in fp32: graphs quantize for themselves."""
         return module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
 
-    @torch.inference_mode()
     def call(self, program: Program, *arguments: Any) -> Any:
         """By its graph, or eagerly where it has none."""
+        if torch.is_inference_mode_enabled():  # entering it once more takes as long as a product
+            return self._call(program, *arguments)
+        with torch.inference_mode():
+            return self._call(program, *arguments)
+
+    def _call(self, program: Program, *arguments: Any) -> Any:
         drawing = program.drawing
         if drawing is None:
             if not program.weightless:

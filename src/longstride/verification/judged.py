@@ -8,7 +8,7 @@ own graph instead of a handful of calls from outside. The function is made of :m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,18 +24,40 @@ from longstride.verification.reading import normalise, read
 I64 = torch.int64
 
 
+@dataclass(frozen=True)
+class Judged:
+    """What comes of one step, in few tensors: handing on many small ones takes as long as making them."""
+
+    numbers: Tensor
+    """[rows, 3 + step] how many ids are committed, how many of the draft were accepted, the newest id, and all ids"""
+    log_probability: Tensor
+    """[rows, step] of these ids, as far as they are committed"""
+    told: Tensor
+    """[rows, width] the state that chose the newest token, or what a drafter's program makes of it"""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The same as rules give it."""
+        committed, accepted, newest = self.numbers[:, :FIRST].unbind(dim=1)
+        return Verdict(accepted, self.numbers[:, FIRST:], self.log_probability, committed, newest == EOS, newest)
+
+
+FIRST = 3
+"""The column of `numbers` where ids begin."""
+
+
 def judged(verify: Program, ahead: Program | None = None) -> Program:
-    """(ids [rows, step], count [rows], start, longest, forbidden, cache, memory) -> Verdict, hidden [rows, width]
+    """(ids [rows, step], count [rows], start, longest, forbidden, cache, memory) -> Judged
 
     ids are each row's newest token and the draft, of which the first `count` are meant; `longest` and `forbidden` as in
     :func:`longstride.verification.reading.read`, without a least length. The state is that of the slot which chose the
     newest token; with `ahead`, a program (hidden [rows, width], forbidden) -> ids [rows, n], what that makes of it
-    takes its place. Log-probabilities are right as far as ids are committed.
+    takes its place.
     """
 
     def function(
         ids: Tensor, count: Tensor, start: Tensor, longest: Tensor, forbidden: Tensor, cache: Cache, memory: Memory
-    ) -> tuple[Verdict, Tensor]:
+    ) -> Judged:
         logits, hidden = verify.function(ids, start, cache, memory)
         positions = start[:, None] + torch.arange(ids.shape[1], device=ids.device)
         reading = read(logits, positions, longest, forbidden, 0, normalised=False)
@@ -43,7 +65,9 @@ def judged(verify: Program, ahead: Program | None = None) -> Program:
         scores = normalise(verdict.log_probability, logits, int(verdict.committed.max()))
         at_newest = (verdict.committed - 1)[:, None, None].expand(-1, 1, hidden.shape[2])
         told = hidden.gather(1, at_newest)[:, 0]
-        return verdict.scored(scores), told if ahead is None else ahead.function(told, forbidden)
+        first = (verdict.committed, verdict.accepted, verdict.newest)
+        numbers = torch.cat([torch.stack(first, dim=1), verdict.ids], dim=1)
+        return Judged(numbers, scores, told if ahead is None else ahead.function(told, forbidden))
 
     drawing = None
     if verify.drawing is not None and (ahead is None or ahead.drawing is not None):
@@ -84,12 +108,11 @@ def _drawing(verify: Drawing, ahead: Drawing | None) -> Drawing:
         told = pen.node("GatherND", hidden, place, batch_dims=1)
         if ahead is not None:
             told = ahead.draw(pen, {"hidden": told, "forbidden": given["forbidden"]})["ids"]
+        accepted, newest = pen.node("Add", before, ended), pen.node("GatherND", top, place, batch_dims=1)
+        first = (pen.column(value) for value in (committed, accepted, newest))
         return {
-            "top": top,
+            "numbers": pen.node("Concat", *first, top, axis=1),
             "log_probability": pen.lengthen(of_top, pen.node("Sub", step, most), 1),
-            "committed": committed,
-            "accepted": pen.node("Add", before, ended),
-            "newest": pen.node("GatherND", top, place, batch_dims=1),
             "told": told,
             **found,
         }
@@ -98,14 +121,11 @@ def _drawing(verify: Drawing, ahead: Drawing | None) -> Drawing:
         ids: Tensor, count: Tensor, start: Tensor, longest: Tensor, forbidden: Tensor, cache: Cache, memory: Memory
     ) -> Feeds:
         step = verify.feeds(ids, start, cache, memory)
-        return Feeds({**step.inputs, "count": count, "longest": longest, "forbidden": forbidden}, step.state)
-
-    def result(found: Mapping[str, Tensor], feeds: Feeds) -> tuple[Verdict, Tensor]:
-        newest = found["newest"]
-        verdict = Verdict(
-            found["accepted"], found["top"], found["log_probability"], found["committed"], newest == EOS, newest
+        return Feeds(
+            {**step.inputs, "count": count, "longest": longest, "forbidden": forbidden},
+            step.state,
+            {"numbers": FIRST + ids.shape[1]},
         )
-        return verdict, found["told"]
 
     more = {"count": (I64, ("rows",)), "longest": (I64, ("rows",)), "forbidden": (I64, ("banned",))}
     return replace(
@@ -113,15 +133,12 @@ def _drawing(verify: Drawing, ahead: Drawing | None) -> Drawing:
         feeds=feeds,
         inputs={**verify.inputs, **more},
         outputs={
-            "top": (I64, ("rows", "step")),
+            "numbers": (I64, ("rows", "numbers")),
             "log_probability": (torch.float32, ("rows", "step")),
-            "committed": (I64, ("rows",)),
-            "accepted": (I64, ("rows",)),
-            "newest": (I64, ("rows",)),
             "told": (hidden_type, ("rows", width)) if ahead is None else ahead.outputs["ids"],
         },
         draw=draw,
-        result=result,
+        result=lambda found, feeds: Judged(found["numbers"], found["log_probability"], found["told"]),
         modules=verify.modules if ahead is None else (*verify.modules, *ahead.modules),
         settings=verify.settings if ahead is None else (*verify.settings, "ahead", *ahead.settings),
     )

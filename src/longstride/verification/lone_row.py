@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS
-from longstride.verification.acceptance import Verdict
 from longstride.verification.drafting import Drafter, Proposal, View
+from longstride.verification.judged import Judged
 from longstride.verification.outputs import Outputs
 
-Judge = Callable[[Tensor, Tensor, Tensor], tuple[Verdict, Tensor]]
-"""(ids [1, step], count [1], start [1]) -> the verdict, and what the drafter is told"""
+Judge = Callable[[Tensor, Tensor, Tensor], Judged]
+"""(ids [1, step], count [1], start [1]) -> what comes of them"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class LoneRow:
     def __init__(self, outputs: Outputs, block: int, judge: Judge) -> None:
         self._outputs, self._block, self._judge = outputs, block, judge
         step = block + 1
-        self._ids, self._positions = torch.zeros(1, step, dtype=torch.int64), torch.zeros(1, step, dtype=torch.int64)
+        self._ids, self._chosen, self._positions = (torch.zeros(1, step, dtype=torch.int64) for _ in range(3))
         self._start, self._drafted, self._accepted = (torch.zeros(1, dtype=torch.int64) for _ in range(3))
         self._active, self._written = torch.zeros(1, dtype=torch.bool), torch.zeros(1, step, dtype=torch.bool)
         self._draft = self._ids[:, 1:]
@@ -50,6 +50,7 @@ class LoneRow:
             tensor.numpy()
             for tensor in (
                 self._ids,
+                self._chosen,
                 self._positions,
                 self._start,
                 self._drafted,
@@ -64,7 +65,7 @@ class LoneRow:
     def iterate(self, drafter: Drafter, state: object, window: int, nothing: Proposal) -> Iteration:
         """Draft, verify, commit. `nothing` is the proposal where drafting is left out."""
         outputs, block = self._outputs, self._block
-        ids, positions, start, drafted, accepted, active, written = self._seen
+        ids, chosen, positions, start, drafted, accepted, active, written = self._seen
         tokens, length, newest, done, log_probability = self._kept
         live, before = not done[0], length[0]
         active[0] = live
@@ -77,23 +78,24 @@ class LoneRow:
         if block:
             ids[0, 1:] = proposal.ids.numpy()[0]
         positions[0] = self._steps + start[0]
-        verdict, told = self._judge(self._ids, proposal.count, self._start)
+        found = self._judge(self._ids, proposal.count, self._start)
 
-        chosen = verdict.ids.numpy()[0]
-        count = int(verdict.committed) if live else 0
+        committed, stood, last, *best = found.numbers.tolist()[0]
+        count = committed if live else 0
+        chosen[0] = best
         written[0] = self._steps < count
-        tokens[0, before : before + block + 1] = chosen  # beyond the row's new length nobody looks
+        tokens[0, before : before + block + 1] = best  # beyond the row's new length nobody looks
         length[0] = before + count
-        log_probability[0] += sum(verdict.log_probability[0].tolist()[:count])
-        newest[0] = last = int(verdict.newest)
+        log_probability[0] += sum(found.log_probability.tolist()[0][:count])
+        newest[0] = last
         done[0] |= last == EOS
-        drafted[0] = int(proposal.count) if live or not block else 0
-        accepted[0] = int(verdict.accepted) if live and block else 0
+        drafted[0] = proposal.count.numpy()[0] if live or not block else 0
+        accepted[0] = stood if live and block else 0
         if drafter.ahead is not None:
-            drafter.learn(state, told)
+            drafter.learn(state, found.told)
         elif drafter.observes:
             view = View(outputs.tokens, outputs.length, torch.logical_not(outputs.done), window)
-            drafter.observe(state, self._accepted, view, told)
+            drafter.observe(state, self._accepted, view, found.told)
         return Iteration(
-            self._active, self._positions, verdict.ids, self._written, self._drafted, self._accepted, self._draft
+            self._active, self._positions, self._chosen, self._written, self._drafted, self._accepted, self._draft
         )

@@ -26,7 +26,7 @@ from longstride.verification.acceptance import EXACT, Reading, Rule, Verdict, ju
 from longstride.verification.arrivals import Arrivals
 from longstride.verification.block_size import Pace
 from longstride.verification.drafting import Drafter, NoDraft, Proposal, View
-from longstride.verification.judged import judged
+from longstride.verification.judged import Judged, judged
 from longstride.verification.lone_row import Iteration, LoneRow
 from longstride.verification.outputs import Outputs
 from longstride.verification.reading import forbidden_ids, normalise, read
@@ -179,7 +179,8 @@ class Table:
         if self._judged is None:
             verdict, newest = self._verified(ids, proposal, before, positions)
         else:
-            verdict, newest = self._judge_at_once(ids, proposal.count, before)
+            found = self._judge_at_once(ids, proposal.count, before)
+            verdict, newest = found.verdict, found.told
         committed = torch.where(active, verdict.committed, 0)
         written = steps < committed[:, None]
         outputs.append(verdict.ids, committed, written, verdict.log_probability)
@@ -196,12 +197,10 @@ class Table:
         # What was drafted is shown as it was verified: observing may have written over the proposal.
         return Iteration(active, positions, verdict.ids, written, drafted, accepted, ids[:, 1:])
 
-    def _judge_at_once(self, ids: Tensor, count: Tensor, start: Tensor) -> tuple[Verdict, Tensor]:
+    def _judge_at_once(self, ids: Tensor, count: Tensor, start: Tensor) -> Judged:
         assert self._judged is not None
-        limits = (self.longest, self.forbidden)
-        found: tuple[Verdict, Tensor] = self.runner.call(
-            self._judged, ids, count, start, *limits, self.cache, self.memory
-        )
+        limits, model = (self.longest, self.forbidden), (self.cache, self.memory)
+        found: Judged = self.runner.call(self._judged, ids, count, start, *limits, *model)
         return found
 
     def _verified(

@@ -63,6 +63,8 @@ class HeadsDrafter(Drafter):
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """The first `block` of what was predicted."""
         assert isinstance(state, Predicted)
+        if block == self.block:
+            return Proposal(state.ids, state.count)
         return Proposal(state.ids[:, :block], state.count.clamp(max=block))
 
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
