@@ -5,8 +5,8 @@ row alone, and since integers are summed, on nothing else, so that a block of to
 give one by one. Activations are unsigned with zero point 128: signed ones take a path that is many times slower.
 Attention, norms and sums stay in fp32.
 
-A step's products are small, and nine nodes around each cost more than it does: where the processor lets them, they are
-MatMulNBits, one node that quantizes for itself, inputs and weights alike in blocks. Its rows are independent as well.
+A step's products are small, and nine nodes stand around each: where the processor lets them, they are MatMulNBits, one
+node that quantizes for itself, inputs and weights alike in blocks. Its rows are independent as well.
 
 A graph for steps of width one (`lone`) hands its attention two equal queries and drops the second answer: ONNX
 Runtime's products of a single row are computed in another order than wider ones, which all agree. For the same reason

@@ -1,7 +1,7 @@
 """An iteration for a table of a single row, where the host may look at numbers: plain numbers instead of tensor code.
 
 On a processor a step of a small model takes two milliseconds, and thirty operations on tensors of one or ten elements
-half of one. Here all that is small lies in numpy's view of tensors that are made once; what a runner bound stays
+a few tenths more. Here all that is small lies in numpy's view of tensors that are made once; what a runner bound stays
 bound. What it does is :meth:`longstride.verification.table.Table.iterate` for many rows, and tests hold it to that.
 """
 
