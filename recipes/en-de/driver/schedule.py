@@ -83,7 +83,7 @@ class Schedule:
     def run(self) -> int:
         """Run what can be run; 0 where nothing failed."""
         before = signal.signal(signal.SIGTERM, lambda *_: self._stop("terminated"))
-        # A shell starts what it puts in the background deaf to Ctrl-C, and what is started from there would be deaf too.
+        # A shell makes what it puts in the background deaf to Ctrl-C, and what is started from there would be deaf too.
         heard = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             while self._step():
