@@ -11,15 +11,15 @@ says what each stage makes; the stages are in driver/, one file per family.
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from driver import autoregressive, drafts, interleaved, lattice, measuring
+from driver.command_line import add_scheduling, limits, show_commands
 from driver.commands import Task
 from driver.jobs import GPU, Stage, chosen
-from driver.schedule import Limits, Schedule, done
+from driver.schedule import Schedule, done
 
 
 def stages(task: Task) -> list[Stage]:
@@ -42,12 +42,7 @@ def parser() -> argparse.ArgumentParser:
     told.add_argument("--precision", default="fp16", help="for decoding; fp32 on a CPU")
     told.add_argument("--runtime", default="eager", help="of what is timed")
     told.add_argument("--together", default="", help="models of bench-together, the verifier first (default: all)")
-    told.add_argument("--parallel", type=int, default=8, help="jobs at once, at most")
-    told.add_argument("--share", type=float, default=GPU, help="shares of the GPU given out at once")
-    told.add_argument("--retries", type=int, default=1, help="how often a failed job is tried again")
-    told.add_argument("--stop-after", type=float, help="minutes after which trainings checkpoint and nothing is begun")
-    told.add_argument("--list", action="store_true", help="say what there is to do and leave")
-    told.add_argument("--commands", action="store_true", help="show the commands and leave")
+    add_scheduling(told)
     return told
 
 
@@ -68,14 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(picked, planned, asked.work)
         return 0
     if asked.commands:
-        for stage in picked:
-            for job in stage.jobs:
-                print(f"# {stage.name}/{job.name}\n{shlex.join(['python', *job.command])}")
+        show_commands(picked)
         return 0
     asked.work.mkdir(parents=True, exist_ok=True)
     task.outputs.mkdir(exist_ok=True)
-    limits = Limits(asked.parallel, asked.share, asked.retries, asked.stop_after)
-    return Schedule(picked, asked.work, limits).run()
+    return Schedule(picked, asked.work, limits(asked)).run()
 
 
 def show(picked: Sequence[Stage], planned: Sequence[Stage], work: Path) -> None:

@@ -13,7 +13,6 @@ the driver of recipes/en-de.
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +20,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent / "en-de")]  # for `family` and `driver`
 
-from driver.jobs import GPU, Stage, chosen  # noqa: E402
-from driver.schedule import Limits, Schedule, done  # noqa: E402
+from driver.command_line import add_scheduling, limits, show_commands  # noqa: E402
+from driver.jobs import Stage, chosen  # noqa: E402
+from driver.schedule import Schedule, done  # noqa: E402
 from family.stages import NAME, Task, stages  # noqa: E402
 
 
@@ -37,12 +37,7 @@ def parser() -> argparse.ArgumentParser:
     told.add_argument("--set", action="append", default=[], help="name=value for every training run")
     told.add_argument("--precision", default="fp32", help="of decoding for scores; fp16 on a GPU")
     told.add_argument("--dry", action="store_true", help="tiny models, a few updates: to see it all go through")
-    told.add_argument("--parallel", type=int, default=8, help="jobs at once, at most")
-    told.add_argument("--share", type=float, default=GPU, help="shares of the GPU given out at once")
-    told.add_argument("--retries", type=int, default=1, help="how often a failed job is tried again")
-    told.add_argument("--stop-after", type=float, help="minutes after which trainings checkpoint and nothing is begun")
-    told.add_argument("--list", action="store_true", help="say what there is to do and leave")
-    told.add_argument("--commands", action="store_true", help="show the commands and leave")
+    add_scheduling(told)
     return told
 
 
@@ -61,13 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(picked, asked.work)
         return 0
     if asked.commands:
-        for stage in picked:
-            for job in stage.jobs:
-                print(f"# {stage.name}/{job.name}\n{shlex.join(['python', *job.command])}")
+        show_commands(picked)
         return 0
     task.outputs.mkdir(parents=True, exist_ok=True)
-    limits = Limits(asked.parallel, asked.share, asked.retries, asked.stop_after)
-    return Schedule(picked, asked.work, limits).run()
+    return Schedule(picked, asked.work, limits(asked)).run()
 
 
 def show(picked: Sequence[Stage], work: Path) -> None:

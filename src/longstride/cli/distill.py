@@ -126,8 +126,8 @@ def _record(
 ) -> Distillation:
     """What was made, and how much of it now: shards that were `there` before took no time."""
     name = ", ".join(Path(model).name for model in models)
-    shards = [json.loads(path.read_text(encoding="utf-8")) for path in (output / "shards").glob("shard-*.json")]
-    earlier = sum(int(one["last"]) - int(one["first"]) for one in shards if _shard_name(one) in there)
+    before = [json.loads((output / "shards" / shard).read_text(encoding="utf-8")) for shard in there]
+    earlier = sum(int(one["last"]) - int(one["first"]) for one in before)
     sentences = int(manifest["kept"]) + int(manifest["dropped"])
     return Distillation(
         origin=origin_on(f"distillation by {name}", torch.device(check_device(device))),
@@ -142,10 +142,6 @@ def _record(
         notes={"processes": processes, "degenerate": manifest["degenerate"], "process_minutes": manifest["minutes"]},
         decoded=sentences - earlier if earlier else None,
     )
-
-
-def _shard_name(told: dict[str, Any]) -> str:
-    return str(Path(told["file"]).with_suffix(".json"))
 
 
 def make_teacher(

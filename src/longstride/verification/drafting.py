@@ -90,7 +90,7 @@ class Drafter(ABC):
 
     def learn(self, state: Any, ids: Tensor) -> None:
         """What the program `ahead` gave; only where there is one."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no program `ahead`: there is nothing to learn.")
 
 
 class NoDraft(Drafter):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from longstride.contract import Limits, OptionError, Runner, Session, option
+from longstride.contract.options import at_least
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.drafter import HeadsDrafter
@@ -26,10 +27,7 @@ class BlockwiseOptions:
     adaptive: bool = option(False, "Let the block shrink and grow with recent acceptance.")
 
     def __post_init__(self) -> None:
-        if self.k is not None and self.k < 1:
-            raise OptionError(f"k expects 1 or more, found {self.k}.")
-        if self.min_block < 1:
-            raise OptionError(f"min_block expects 1 or more, found {self.min_block}.")
+        at_least(1, self, "k", "min_block")
         if self.k is not None and self.min_block > self.k:
             raise OptionError(f"min_block expects 1 to k ({self.k}), found {self.min_block}.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from longstride.contract import Limits, OptionError, Runner, Session, option
+from longstride.contract.options import at_least
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.draft_session import DraftSession
@@ -26,10 +27,7 @@ class DraftVerifyOptions:
     adaptive: bool = option(False, "Let the number of drafted tokens follow how recent drafts fared.")
 
     def __post_init__(self) -> None:
-        if self.k is not None and self.k < 1:
-            raise OptionError(f"k expects 1 or more, found {self.k}.")
-        if self.min_block < 1:
-            raise OptionError(f"min_block expects 1 or more, found {self.min_block}.")
+        at_least(1, self, "k", "min_block")
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,7 @@ class DraftOptions:
     k: int | None = option(None, "Tokens per pass, at most what was trained (none: that).")
 
     def __post_init__(self) -> None:
-        if self.k is not None and self.k < 1:
-            raise OptionError(f"k expects 1 or more, found {self.k}.")
+        at_least(1, self, "k")
 
 
 class DraftVerify(Signed[DraftVerifyOptions]):

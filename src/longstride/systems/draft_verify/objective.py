@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.contract import MASK, PAD, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.contract.options import at_least
 from longstride.nn import masks
 from longstride.nn.cache import aligned
 from longstride.nn.transformer import Transformer
@@ -50,8 +51,7 @@ class DrafterObjectiveOptions:
         for name in ("label_smoothing", "glance_first", "glance_last"):
             if not 0 <= getattr(self, name) < 1:
                 raise OptionError(f"{name} expects 0 to below 1, found {getattr(self, name)}.")
-        if self.blocks < 1:
-            raise OptionError(f"blocks expects 1 or more, found {self.blocks}.")
+        at_least(1, self, "blocks")
         if not 0 < self.decay <= 1:
             raise OptionError(f"decay expects more than 0, at most 1, found {self.decay}.")
 
