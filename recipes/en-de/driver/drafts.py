@@ -57,8 +57,8 @@ def stages(task: Task) -> list[Stage]:
             (
                 task.train("drafter-shared", "distilled-valid", base_training(5000, 0.9), TRAINING, base="verifier"),
                 *(
-                    task.train(name, "distilled-valid", base_training(4000, faster), 0.5, base="verifier")
-                    for name, faster in zip(SHALLOW, (2.0, 1.7), strict=True)
+                    task.train(name, "distilled-valid", base_training(steps, faster), 0.5, base="verifier")
+                    for name, steps, faster in zip(SHALLOW, (4000, 6000), (2.0, 1.7), strict=True)
                 ),
             ),
         ),
