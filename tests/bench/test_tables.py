@@ -5,6 +5,7 @@ from longstride.bench.races import Race, latest, paired_times, quality_groups, r
 from longstride.bench.records import Against, Counts, WorkloadTag, from_line, to_line
 from longstride.bench.tables import (
     Column,
+    _sample_notes,
     acceptance_table,
     distillation_table,
     latency_table,
@@ -172,3 +173,14 @@ def test_training_and_distillation_tables() -> None:
 def test_markdown_pads_and_escapes() -> None:
     table = markdown([Column("a", ["x|y"], numeric=False), Column("b", ["1"]), Column("c", ["·"])])
     assert table == "| a    |   b |\n| ---- | --: |\n| x\\|y |   1 |\n"
+
+
+def test_what_was_measured_alike_shares_one_note() -> None:
+    one, other = ("a", 200, 1), ("b", 200, 1)
+    assert _sample_notes([one, other]) == [
+        "† all: on a fixed sample of 200 sentences, 1 pass; ratios to them are over those."
+    ]
+    assert _sample_notes([one, ("whole", None, 3), other]) == [
+        "† a, b: on a fixed sample of 200 sentences, 1 pass; ratios to them are over those."
+    ]
+    assert [note[:5] for note in _sample_notes([one, ("b", 200, 2)])] == ["† a: ", "† b: "]

@@ -88,6 +88,21 @@ def subtitle(axes: Any, text: str) -> None:
     )
 
 
+def titles_over_labels(axes: Any, title: str, text: str) -> None:
+    """Title and subtitle from the figure's left edge on, for plots whose labels leave them too little room."""
+    made = axes.set_title(title)
+    left = ("figure fraction", "axes fraction")
+    for line, up, size, weight, colour in (
+        (title, 22, made.get_fontsize(), made.get_fontweight(), made.get_color()),
+        (text, 8, 9, "normal", MIDDLE),
+    ):
+        axes.annotate(
+            line, (0.01, 1), (0, up), xycoords=left, textcoords="offset points",
+            color=colour, fontsize=size, fontweight=weight, va="bottom", in_layout=False,
+        )  # fmt: skip
+    made.set_alpha(0)  # it keeps the room
+
+
 def times(value: float, _place: object = None) -> str:
     """A ratio as people write it: 0.5×, 2×, 16×."""
     return f"{value:g}×"

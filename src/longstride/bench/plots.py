@@ -188,8 +188,8 @@ def speed_up_by_sentence(figure: Any, race: Race) -> None:
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"speed-up over {baseline.candidate} on the same sentence")
-    axes.set_title("Speed-up sentence by sentence")
-    drawing.subtitle(axes, _told(race) + "  ·  median, middle half, 5th to 95th percentile")
+    told = _told(race) + "  ·  median, middle half, 5th to 95th percentile"
+    drawing.titles_over_labels(axes, "Speed-up sentence by sentence", told)
 
 
 def _metric(race: Race) -> str:

@@ -120,7 +120,9 @@ def quality_table(records: Sequence[Quality]) -> str:
     ]
     sizes = sorted({record.workload.size for record in records})
     notes = [f"{records[0].workload.name}: {' or '.join(f'{size:,}' for size in sizes)} sentences."]
-    notes += [_sample_note(one.candidate, len(one.sentences), 0) for one in records if one.sentences is not None]
+    notes += _sample_notes(
+        [(one.candidate, None if one.sentences is None else len(one.sentences), 0) for one in records]
+    )
     notes += [_brackets(records), signatures_note(records), signatures_note(records, leading=False)]
     notes += [origin_note([record.origin for record in records])]
     return with_notes(columns, notes)
@@ -252,17 +254,15 @@ def _race_notes(race: Race) -> str:
     notes = [
         f"{race.workload.name}: {race.workload.size:,} sentences, "
         + ("one at a time, in order" if race.batch_size == 1 else f"{race.batch_size} at a time, sorted by length")
-        + f"; {max(len(record.latencies_us) for record in rows)} passes, candidates taking turns; "
+        + f"; {_passes(max(len(record.latencies_us) for record in rows))}, candidates taking turns; "
         "from ids on the host to ids on the host."
     ]
     passes = max(len(record.latencies_us) for record in rows)
+    notes += _sample_notes(
+        [(one.candidate, None if one.sentences is None else len(one.sentences), len(one.latencies_us)) for one in rows]
+    )
     notes += [
-        _sample_note(record.candidate, len(record.sentences), len(record.latencies_us))
-        for record in rows
-        if record.sentences is not None
-    ]
-    notes += [
-        f"{record.candidate}: {len(record.latencies_us)} passes."
+        f"{record.candidate}: {_passes(len(record.latencies_us))}."
         for record in rows
         if record.sentences is None and len(record.latencies_us) != passes
     ]
@@ -278,9 +278,23 @@ def _brackets(rows: Sequence[Latency] | Sequence[Quality]) -> str:
     return "In brackets: 95 % intervals over resampled sentences." if any(record.against for record in rows) else ""
 
 
-def _sample_note(name: str, sentences: int, passes: int) -> str:
-    timed = f", {passes} {'pass' if passes == 1 else 'passes'}" if passes else ""
-    return f"† {name}: on a fixed sample of {sentences:,} sentences{timed}; ratios to it are over those."
+def _passes(count: int) -> str:
+    return f"{count} {'pass' if count == 1 else 'passes'}"
+
+
+def _sample_notes(rows: Sequence[tuple[str, int | None, int]]) -> list[str]:
+    """From names, sizes of samples (None: everything) and passes, a note for all that were measured alike."""
+    alike: dict[tuple[int, int], list[str]] = {}
+    for name, sentences, passes in rows:
+        if sentences is not None:
+            alike.setdefault((sentences, passes), []).append(name)
+    notes = []
+    for (sentences, passes), names in alike.items():
+        who = "all" if 1 < len(names) == len(rows) else ", ".join(names)
+        timed = f", {_passes(passes)}" if passes else ""
+        them = "them" if len(names) > 1 else "it"
+        notes.append(f"† {who}: on a fixed sample of {sentences:,} sentences{timed}; ratios to {them} are over those.")
+    return notes
 
 
 def _ms(microseconds: float) -> str:
