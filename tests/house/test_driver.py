@@ -121,7 +121,7 @@ def test_stages_say_what_they_come_after(drive: ModuleType, task: Any) -> None:
     by_name = {stage.name: stage for stage in drive.stages(task)}
     assert by_name["verifier"].needs(list(by_name.values())) == ["teacher", "prepare-distilled"]
     assert "interleaved-base" in by_name["evaluate-interleaved"].needs(list(by_name.values()))
-    for name in ("teacher", "distil", "verifier", "students", "heads", "drafter", "small-blocks", "exactness", "bench"):
+    for name in ("teacher", "distil", "verifier", "students", "heads", "drafter", "drafter-blocks", "exactness", "bench"):
         assert name in by_name
 
 

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from driver.commands import SMALL_TRAINING, TRAINING, Task
-from driver.estimates import base_training, decoding, small_training
-from driver.jobs import Stage
+from driver.commands import TRAINING, Task
+from driver.estimates import base_training, decoding
+from driver.jobs import Job, Stage
 
 FROZEN_SIZES, TUNED_SIZES = (2, 4, 6, 8, 10), (2, 4, 6, 8)
 """Block sizes decoded from the frozen heads (k=10) and the fine-tuned ones (k=8)."""
-SHALLOW, SMALL_DRAFTERS = ("drafter-shared-1", "drafter-shared-2"), ("drafter-6", "drafter-own")
-"""Base width with fewer layers, and small width: what a drafter's make is worth."""
-BLOCKS = (10, 15, 20, 30)
-"""Block sizes beside drafter-6's own 25."""
+SHALLOW = ("drafter-shared-1", "drafter-shared-2")
+"""Fewer layers than the paper's six."""
+MAKES: dict[str, tuple[str, ...]] = {
+    "drafter-shared": (),
+    "drafter-own": (),
+    "drafter-partial": ("model.encoder=partial", "model.shared_layers=3", "model.encoder_layers=3"),
+}
+"""Two layers by where they read the source, all trained for MAKING updates."""
+BLOCKS = (5, 15, 20, 25, 30)
+"""Block sizes beside the first make's own 10; 5 is for processors, where every slot costs."""
+WIDE = tuple(f"model.block={k}" for k in BLOCKS if k > 10)
+MAKING = 2000
 
 
 def heads_settings(sizes: Sequence[int], greedy: bool, variants: bool) -> list[str]:
@@ -41,7 +49,6 @@ def stages(task: Task) -> list[Stage]:
         "blockwise-fine-tuned": heads_settings(TUNED_SIZES, False, True),
     }
     sweep, few = drafter_settings(sweep=True), drafter_settings(sweep=False)
-    small = small_training(passes=4, faster=1.2)
     return [
         Stage(
             "heads",
@@ -93,44 +100,58 @@ def stages(task: Task) -> list[Stage]:
                 )
             ),
         ),
-        # Small drafters for the same verifier: an encoder of their own, block sizes.
+        # Two layers by encoder and by block size: shorter trainings, all alike.
         Stage(
-            "small-drafters",
+            "drafter-makes",
             "drafts",
             tuple(
-                task.train(recipe, "distilled-valid", small, SMALL_TRAINING, base="verifier")
-                for recipe in SMALL_DRAFTERS
+                _made(task, "drafter-own" if settings or name == "drafter-own" else "drafter-shared-2", name, *settings)
+                for name, settings in MAKES.items()
             ),
         ),
         Stage(
-            "small-blocks",
+            "drafter-blocks",
             "drafts",
-            tuple(
-                task.train(
-                    "drafter-6",
-                    "distilled-valid",
-                    small,
-                    SMALL_TRAINING,
-                    f"model.block={k}",
-                    name=f"drafter-6-k{k}",
-                    base="verifier",
-                )
-                for k in BLOCKS
-            ),
+            tuple(_made(task, "drafter-shared-2", f"drafter-shared-k{k}", f"model.block={k}") for k in BLOCKS),
         ),
         Stage(
-            "evaluate-small-drafts",
+            "evaluate-drafter-makes",
             "evaluate",
             (
                 # Makes on the test set; block sizes on the validation set, as the paper has them.
                 *(
-                    task.evaluate(model, split, "en-de small drafters", few, decoding(greedy=len(few), beam=1))
-                    for split, models in (
-                        ("test", SMALL_DRAFTERS),
-                        ("valid", ("drafter-6", *(f"drafter-6-k{k}" for k in BLOCKS))),
+                    task.evaluate(_short(model), split, experiment, few, decoding(greedy=len(few), beam=1))
+                    for split, experiment, models in (
+                        ("test", "en-de drafters by make", tuple(MAKES)),
+                        (
+                            "valid",
+                            "en-de drafters by block",
+                            ("drafter-shared", *(f"drafter-shared-k{k}" for k in BLOCKS)),
+                        ),
                     )
                     for model in models
                 ),
             ),
         ),
     ]
+
+
+def _short(name: str) -> str:
+    return f"{name}-2-short"
+
+
+def _made(task: Task, recipe: str, name: str, *settings: str) -> Job:
+    """A drafter for a comparison; wide blocks are drafted at two places of a target, which cost as much as narrow ones
+    at three."""
+    wide = ("objective.blocks=2",) if any(one in settings for one in WIDE) else ()
+    return task.train(
+        recipe,
+        "distilled-valid",
+        base_training(MAKING, 1.5),
+        0.5,
+        f"training.steps={MAKING}",
+        *settings,
+        *wide,
+        name=_short(name),
+        base="verifier",
+    )
