@@ -7,6 +7,9 @@ BIN := .venv/bin
 READY := .venv/ready
 # One thread per worker: test models are tiny and threads would only get in each other's way.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Property tests draw the same examples every time (tests/conftest.py); HYPOTHESIS_PROFILE=default draws at random.
+HYPOTHESIS_PROFILE ?= ci
+export HYPOTHESIS_PROFILE
 
 # In words that every Python understands; the script itself needs a newer one to be read at all.
 NEW_ENOUGH := import sys; sys.version_info >= (3, 11) or sys.exit("set-up: Python 3.11 or newer is needed, found %s; \

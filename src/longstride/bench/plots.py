@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from longstride.bench import drawing
+from longstride.bench.names import shortened
 from longstride.bench.races import Race, paired_times, speed_up
 from longstride.bench.records import Latency
 from longstride.bench.statistics import per_item
@@ -75,6 +76,7 @@ def plots(race: Race) -> list[Plot]:
     """The figures that a race has something to show for."""
     if race.batch_size != 1 or not race.baselines:
         return []
+    race = shortened(race)
     baseline, others = race.baselines[0], [one for one in race.records if one.role == "candidate"]
     chosen = [
         Plot(f"{race.name}-lengths", "Latency against source length", race, 4.8, latency_against_length),

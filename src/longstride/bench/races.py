@@ -21,6 +21,8 @@ class Race:
     """The latency records of one run on one workload at one batch size, in their order."""
 
     records: tuple[Latency, ...]
+    unsaid: str = ""
+    """what its models' names began with before it was left out"""
 
     @property
     def origin(self) -> Origin:

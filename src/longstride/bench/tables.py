@@ -18,6 +18,7 @@ from longstride.bench.cells import (
     signatures_note,
     with_notes,
 )
+from longstride.bench.names import names_model, shortened
 from longstride.bench.races import Race, latest, speed_up
 from longstride.bench.records import Counts, Distillation, Latency, MemoryUse, Quality, Training
 from longstride.bench.statistics import Ratio, per_second, summarise
@@ -30,6 +31,7 @@ ACCEPTANCE_COLUMNS = 10
 
 def latency_table(race: Race) -> str:
     """Quality beside speed: latency (or, for batches, throughput) and speed-ups over each baseline of the race."""
+    race = shortened(race)
     rows = race.records
     columns = [*_head(rows), *_leading_score(rows)]
     if race.batch_size == 1:
@@ -54,6 +56,7 @@ def latency_table(race: Race) -> str:
 
 def work_table(race: Race) -> str:
     """How the candidates of a race got there: iterations, calls, agreement, memory and the other scores."""
+    race = shortened(race)
     rows = race.records
     columns = [
         _names(rows),
@@ -73,6 +76,7 @@ def work_table(race: Race) -> str:
 
 def summary_table(race: Race) -> str:
     """The gist in few columns, for a first page."""
+    race = shortened(race)
     rows = race.records
     columns = [_names(rows), *_leading_score(rows)[:1]]
     if race.batch_size == 1:
@@ -89,7 +93,7 @@ def summary_table(race: Race) -> str:
 
 def acceptance_table(race: Race) -> str | None:
     """Chance that a drafted token stands given that those before it did; none where nothing was drafted."""
-    drafting = [one for one in race.records if one.counts is not None and one.counts.drafted]
+    drafting = [one for one in shortened(race).records if one.counts is not None and one.counts.drafted]
     if not drafting:
         return None
     reached = [one.counts.reached_at for one in drafting if one.counts]
@@ -189,10 +193,11 @@ def _names(rows: Sequence[Latency] | Sequence[Quality]) -> Column:
 
 
 def _head(rows: Sequence[Latency] | Sequence[Quality]) -> list[Column]:
-    """Who it is; model, precision and runtime only where the rows differ in them."""
+    """Who it is; model, precision and runtime only where the rows differ in them and names do not tell."""
     columns = [_names(rows)]
+    named = all(isinstance(record, Latency) and names_model(record) for record in rows)
     for heading, cells in (
-        ("model", [record.model.name for record in rows]),
+        ("model", [] if named else [record.model.name for record in rows]),
         ("precision", [record.precision for record in rows]),
         ("runtime", [record.runtime for record in rows]),
     ):
@@ -267,6 +272,7 @@ def _race_notes(race: Race) -> str:
         if record.sentences is None and len(record.latencies_us) != passes
     ]
     notes += [f"{one.candidate}: {one.unstable} outputs differed between passes." for one in rows if one.unstable]
+    notes += [f"The models' names begin with `{race.unsaid}`, left out here."] if race.unsaid else []
     for heading, values in (("precision", {one.precision for one in rows}), ("runtime", {one.runtime for one in rows})):
         if len(values) == 1:
             notes.append(f"{heading.capitalize()}: {values.pop()}.")

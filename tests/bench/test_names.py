@@ -1,0 +1,87 @@
+"""Names of a race's candidates, shortened for tables and plots: who is who stays plain, records stay as they are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longstride.bench.names import shared_start, shortened
+from longstride.bench.plots import plots
+from longstride.bench.races import Race
+from longstride.bench.records import Against, Latency, ModelTag
+from longstride.bench.tables import acceptance_table, latency_table, summary_table, work_table
+from longstride.tasks import Comparison
+
+from .conftest import make_latency
+
+NAMES = st.lists(st.text("ab-", min_size=1, max_size=6), min_size=1, max_size=5)
+
+
+@given(NAMES)
+def test_what_is_left_out_is_shared_by_all_and_leaves_them_apart(names: list[str]) -> None:
+    start = shared_start(names)
+    assert start == "" or start.endswith("-")
+    left = {name: name.removeprefix(start) for name in names}
+    assert all(name == start + rest and rest for name, rest in left.items())
+    assert len(set(left.values())) == len(set(names))
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=3), min_size=2, max_size=5, unique=True))
+def test_all_that_is_shared_is_left_out(names: list[str]) -> None:
+    assert shared_start(f"en-de-{name}" for name in names) == "en-de-"
+
+
+def entrant(model: str, decoder: str, role: str = "candidate", order: int = 0) -> Latency:
+    made = make_latency(f"{model} {decoder}", role=role, order=order)
+    found = Comparison("BLEU", "x", 25.31, 25.0, -0.31, -0.52, -0.004, 0.03, 1000, 1)
+    return dataclasses.replace(
+        made, model=ModelTag(model, "ab"), against=(Against("en-de-verifier greedy", 60, found),)
+    )
+
+
+def several() -> Race:
+    return Race(
+        (
+            entrant("en-de-verifier", "greedy", "baseline"),
+            entrant("en-de-drafter-2", "draft-verify", order=1),
+            entrant("en-de-drafter", "draft-verify accept=top:3,gap:1", order=2),
+        )
+    )
+
+
+def test_tables_and_plots_have_short_names_and_records_whole_ones() -> None:
+    race = several()
+    for table in (latency_table(race), summary_table(race)):
+        for words in ("| verifier greedy ", "| drafter-2 draft-verify ", "| drafter draft-verify accept=top:3,gap:1 "):
+            assert words in table
+        assert "The models' names begin with `en-de-`, left out here." in table
+        assert table.count("en-de-") == 1
+        assert "| model " not in table, "the names tell"
+    assert " × verifier greedy |" in latency_table(race)
+    assert " BLEU − verifier greedy |" in latency_table(race)
+    assert " over verifier greedy |" in summary_table(race)
+    assert "en-de-" not in work_table(race)
+    assert acceptance_table(race) is None
+    assert {one.title for one in plots(race)} == {
+        "BLEU against speed-up over verifier greedy",
+        "Latency against source length",
+        "Speed-up over verifier greedy, sentence by sentence",
+    }
+    assert race == several()
+    assert shortened(shortened(race)) == shortened(race)
+    assert [one.latencies_us for one in shortened(race).records] == [one.latencies_us for one in race.records]
+
+
+def test_one_model_and_peers_keep_their_names() -> None:
+    alone = Race((make_latency("greedy", role="baseline"), make_latency("ctranslate2 int8 greedy", order=1)))
+    assert shortened(alone) == alone
+    peer = dataclasses.replace(make_latency("hf fp16 greedy", order=3), model=ModelTag("en-de-verifier", "ab"))
+    names = [one.candidate for one in shortened(Race((*several().records, peer))).records]
+    assert names == [
+        "verifier greedy", "drafter-2 draft-verify", "drafter draft-verify accept=top:3,gap:1", "hf fp16 greedy",
+    ]  # fmt: skip
+    twin = dataclasses.replace(make_latency("verifier greedy", order=3), model=ModelTag("other", "ab"))
+    both = Race((*several().records, twin))
+    assert shortened(both) == both, "no two may be called alike"
