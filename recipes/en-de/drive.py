@@ -76,7 +76,7 @@ def show(picked: Sequence[Stage], planned: Sequence[Stage], work: Path) -> None:
     for stage in picked:
         ready = sum(done(work, stage, job) for job in stage.jobs)
         state = "done" if ready == len(stage.jobs) else f"{ready} of {len(stage.jobs)} done" if ready else "to do"
-        left += sum(job.minutes * job.share for job in stage.jobs if not done(work, stage, job))
+        left += sum(job.minutes * min(job.share, GPU) for job in stage.jobs if not done(work, stage, job))
         needs = f", after {', '.join(stage.needs(planned))}" if stage.needs(planned) else ""
         print(f"{stage.name}: {state}, {len(stage.jobs)} jobs, estimated {stage.minutes} minutes{needs}")
     print(f"left: about {left / GPU:.0f} minutes")

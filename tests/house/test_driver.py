@@ -121,7 +121,8 @@ def test_stages_say_what_they_come_after(drive: ModuleType, task: Any) -> None:
     by_name = {stage.name: stage for stage in drive.stages(task)}
     assert by_name["verifier"].needs(list(by_name.values())) == ["teacher", "prepare-distilled"]
     assert "interleaved-base" in by_name["evaluate-interleaved"].needs(list(by_name.values()))
-    for name in ("teacher", "distil", "verifier", "students", "heads", "drafter", "drafter-blocks", "exactness", "bench"):
+    expected = ("teacher", "distil", "verifier", "students", "heads", "drafter", "drafter-blocks", "exactness", "bench")
+    for name in expected:
         assert name in by_name
 
 
@@ -293,3 +294,16 @@ def test_collected_models_are_told_in_the_manifest(drive: ModuleType, tmp_path: 
     assert set(manifest["distilled"]["valid"]) == {"valid.src", "valid.tgt"}
     assert (store / "teacher" / "recipe.yaml").is_file()
     assert module.collect(work, store) == [], "nothing new"
+
+
+def test_what_reads_a_clock_runs_alone_whatever_may_be_given_out(drive: ModuleType, tmp_path: Path) -> None:
+    jobs, schedule = sys.modules["driver.jobs"], sys.modules["driver.schedule"]
+    trail = tmp_path / "trail"
+    script = (
+        f"import time; trail = open({str(trail)!r}, 'a', buffering=1); "
+        "trail.write('in\\n'); time.sleep(0.3); trail.write('out\\n')"
+    )
+    shares = (("a", 0.2), ("clock", sys.modules["driver.commands"].TIMING), ("b", 0.2))
+    stage = jobs.Stage("s", "f", tuple(jobs.Job(name, ("-c", script), 0.1, share) for name, share in shares))
+    assert schedule.Schedule([stage], tmp_path, schedule.Limits(share=9.0), lambda text: None).run() == 0
+    assert trail.read_text().split() == ["in", "out"] * 3

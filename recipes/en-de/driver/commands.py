@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +13,9 @@ HERE = Path(__file__).resolve().parent.parent
 LONGSTRIDE = ("-m", "longstride")
 ENDINGS = ("", ".xz", ".gz")
 
-TRAINING, SMALL_TRAINING, DECODING, TIMING = 1.0, 0.4, 0.2, 1.0
-"""shares of the GPU; what reads a clock has it for itself"""
+TRAINING, SMALL_TRAINING, DECODING, TIMING = 0.5, 0.2, 0.2, math.inf
+"""shares of the GPU; what reads a clock has it for itself. A base model keeps it busy half of the time, a small one
+less: the rest is its host's"""
 
 
 @dataclass(frozen=True)

@@ -54,17 +54,17 @@ def stages(task: Task) -> list[Stage]:
             "heads",
             "blockwise",
             (
-                task.train("blockwise-frozen-original", "original", base_training(2500, 1.4), 0.6, base="teacher"),
-                task.train("blockwise-frozen-distilled", "distilled", base_training(2500, 1.4), 0.6, base="verifier"),
+                task.train("blockwise-frozen-original", "original", base_training(2500, 1.4), 0.4, base="teacher"),
+                task.train("blockwise-frozen-distilled", "distilled", base_training(2500, 1.4), 0.4, base="verifier"),
             ),
         ),
         Stage(
             "drafter",
             "drafts",
             (
-                task.train("drafter-shared", "distilled-valid", base_training(5000, 0.9), TRAINING, base="verifier"),
+                task.train("drafter-shared", "distilled-valid", base_training(5000, 0.9), 0.8, base="verifier"),
                 *(
-                    task.train(name, "distilled-valid", base_training(steps, faster), 0.5, base="verifier")
+                    task.train(name, "distilled-valid", base_training(steps, faster), 0.3, base="verifier")
                     for name, steps, faster in zip(SHALLOW, (4000, 6000), (2.0, 1.7), strict=True)
                 ),
             ),
@@ -148,7 +148,7 @@ def _made(task: Task, recipe: str, name: str, *settings: str) -> Job:
         recipe,
         "distilled-valid",
         base_training(MAKING, 1.5),
-        0.5,
+        0.3,
         f"training.steps={MAKING}",
         *settings,
         *wide,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from driver.commands import SMALL_TRAINING, TRAINING, Task
+from driver.commands import SMALL_TRAINING, TIMING, TRAINING, Task
 from driver.estimates import base_training, decoding, small_training
 from driver.jobs import Job, Stage
 
@@ -142,7 +142,7 @@ def _timed(task: Task) -> list[Job]:
     models: list[tuple[str, str, tuple[str, ...]]] = [("small", "small-distilled", ())]
     models += [("interleaved-small-distilled", one.name, one.settings) for one in TABLE_1 if one.data == DISTILLED]
     return [
-        task.train(recipe, DISTILLED, 1.0, TRAINING, *settings, *quiet, name=f"speed-{name}")
+        task.train(recipe, DISTILLED, 1.0, TIMING, *settings, *quiet, name=f"speed-{name}")
         for recipe, name, settings in models
     ]
 

@@ -7,6 +7,7 @@ A job is done when its mark is there (done/STAGE/JOB.json) or what it makes is; 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from driver.jobs import GPU, Job, Stage
 INTERRUPTED = 130
 """the exit code of a training that was stopped and left a checkpoint"""
 POLL = 0.2
+SIDE_BY_SIDE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+"""for trainings: without it, ever new shapes made three of them hold 141 GB that they did not use, and wait for each
+other; with it they took 75"""
 
 
 @dataclass(frozen=True)
@@ -141,8 +145,11 @@ class Schedule:
         self._tell(f"  {stage.name}/{job.name}: begun, estimated {job.minutes} minutes")
         logs = self._work / "logs"
         logs.mkdir(parents=True, exist_ok=True)
+        environment = {**SIDE_BY_SIDE, **os.environ} if job.checkpoints else None
         with (logs / f"{stage.name}-{job.name}.log").open("ab") as log:
-            process = subprocess.Popen([sys.executable, *job.command], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                [sys.executable, *job.command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
+            )
         self._running.append(Running(stage, job, process, time.monotonic()))
 
     def _ended(self, one: Running) -> None:
