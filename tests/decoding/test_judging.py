@@ -29,8 +29,9 @@ def test_both_ways_give_the_same(seed, rows, block, rule, least):
     reading = Reading(
         top,
         -torch.rand(rows, block + 1, generator=generator),
-        None if exact else -torch.rand(rows, block, generator=generator) * 3,
+        torch.rand(rows, block + 1, generator=generator),
         None if exact else of_draft,
+        None if exact else torch.randint(0, 5, (rows, block), generator=generator),
     )
     proposal, wanted = Proposal(draft, count), Rule.from_text(rule)
     found = judge(wanted, least, proposal, reading)

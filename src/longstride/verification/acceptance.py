@@ -1,15 +1,16 @@
 """Acceptance rules and verdicts as pure functions of tensors: how many drafted tokens stand, and what is committed.
 
-A rule looks, per slot, at the verifier's top-1 id and log-probability, at the β-th log-probability and at the drafted
-token's own: nothing more leaves the model.
+A rule looks, per slot, at the verifier's choice, at how likely that and the drafted token are, and at how many tokens
+are more likely than the drafted one: nothing more leaves the model.
 
     exact           the drafted token is the verifier's own choice: the output is greedy's, whatever was drafted
     top:B           it is among the verifier's B best (blockwise, section 5.1)
     top:B,gap:T     and no more than T less likely, in log-probability, than the best (GAD++, Eq. 6 and 7)
     distance:E      it is no further than E from the verifier's choice in an ordered vocabulary (blockwise, section 5.2)
 
-Eq. 6 is "not less likely than the β-th": ties pass. On top of any rule a minimum block ℓ commits at least ℓ tokens per
-iteration, the verifier's own included (blockwise, section 5.3), as far as there is a draft.
+Eq. 6 is "not less likely than the β-th": ties pass, and fewer than β tokens are more likely. On top of any rule a
+minimum block ℓ commits at least ℓ tokens per iteration, the verifier's own included (blockwise, section 5.3), as far as
+there is a draft.
 """
 
 from __future__ import annotations
@@ -73,16 +74,32 @@ EXACT = Rule()
 
 @dataclass(frozen=True)
 class Reading:
-    """What the verifier says of one step's slots: the most a rule may look at."""
+    """What the verifier says of one step's slots: the most a rule may look at.
+
+    It is in logits. Two of a slot are as far apart as their log-probabilities, and whether a draft stands then does not
+    hang on how a sum over the vocabulary was rounded: in half precision logits lie on a coarse grid, and one that is
+    exactly as far behind as a rule allows is no rare thing.
+    """
 
     top: Tensor
     """[rows, block + 1] the verifier's own choice after each prefix of the draft"""
-    top_log_probability: Tensor
-    """[rows, block + 1] and its log-probability"""
-    beta_log_probability: Tensor | None = None
-    """[rows, block] the β-th best log-probability; None where the rule is exact"""
-    draft_log_probability: Tensor | None = None
+    top_logit: Tensor
+    """[rows, block + 1] and its logit"""
+    normaliser: Tensor | None = None
+    """[rows, block + 1] what makes log-probabilities of logits when it is subtracted; None where nobody asked"""
+    draft_logit: Tensor | None = None
     """[rows, block] of the drafted tokens, -inf where one may not stand; None where nobody asks"""
+    draft_rank: Tensor | None = None
+    """[rows, block] how many tokens that may stand are more likely than the drafted one; None where nobody asks"""
+
+    @property
+    def top_log_probability(self) -> Tensor:
+        """[rows, block + 1] of the verifier's own choices; their logits where these were not normalised."""
+        return self.normalised(self.top_logit)
+
+    def normalised(self, logit: Tensor) -> Tensor:
+        """[rows, block + 1] log-probabilities, as far as it is known how to make them."""
+        return logit if self.normaliser is None else logit - self.normaliser
 
 
 @dataclass(frozen=True)
@@ -120,15 +137,16 @@ def judge(rule: Rule, min_block: int, proposal: Proposal, reading: Reading) -> V
     stands = meant & _stands(rule, proposal.ids, reading)
     # What follows is committed as far as tokens stand and do not end the output, and one token more.
     before = _prefix(stands & (proposal.ids != EOS))
-    ids, log_probability = reading.top, reading.top_log_probability
+    ids, logit = reading.top, reading.top_logit
     if rule.kind != "exact":  # where it is exact, what stands is the verifier's own choice
         ids = torch.cat([torch.where(stands, proposal.ids, ids[:, :block]), ids[:, block:]], dim=1)
-    if reading.draft_log_probability is not None:
-        of_draft = torch.where(stands, reading.draft_log_probability, log_probability[:, :block])
-        log_probability = torch.cat([of_draft, log_probability[:, block:]], dim=1)
+    if reading.draft_logit is not None:
+        of_draft = torch.where(stands, reading.draft_logit, logit[:, :block])
+        logit = torch.cat([of_draft, logit[:, block:]], dim=1)
     newest = ids.gather(1, before[:, None])[:, 0]
     last_stands = F.pad(stands, (0, 1)).gather(1, before[:, None])[:, 0]  # an EOS that was drafted
-    return Verdict(before + last_stands, ids, log_probability, before + 1, newest == EOS, newest)
+    scores = reading.normalised(logit)
+    return Verdict(before + last_stands, ids, scores, before + 1, newest == EOS, newest)
 
 
 def accept(rule: Rule, min_block: int, proposal: Proposal, reading: Reading) -> Tensor:
@@ -137,8 +155,8 @@ def accept(rule: Rule, min_block: int, proposal: Proposal, reading: Reading) -> 
     meant = torch.arange(block, device=proposal.ids.device) < proposal.count[:, None]
     accepted = _prefix(meant & _stands(rule, proposal.ids, reading))
     if min_block > 1:
-        assert reading.draft_log_probability is not None
-        possible = _prefix(meant & (reading.draft_log_probability > FORBIDDEN))
+        assert reading.draft_logit is not None
+        possible = _prefix(meant & (reading.draft_logit > FORBIDDEN))
         accepted = torch.maximum(accepted, possible.clamp(max=min_block - 1))
     return accepted
 
@@ -149,15 +167,15 @@ def _stands(rule: Rule, draft: Tensor, reading: Reading) -> Tensor:
     top = reading.top[:, :block]
     if rule.kind == "exact":
         return draft == top
-    assert reading.draft_log_probability is not None
-    allowed = reading.draft_log_probability > FORBIDDEN
+    assert reading.draft_logit is not None
+    allowed = reading.draft_logit > FORBIDDEN
     if rule.kind == "distance":
         # The end is a decision, not a point of the ordered space: it must be the verifier's own.
         near = (draft - top).abs() <= rule.distance
         return allowed & torch.where((draft == EOS) | (top == EOS), draft == top, near)
-    assert reading.beta_log_probability is not None
-    among_best = reading.draft_log_probability >= reading.beta_log_probability  # Eq. 6
-    close = reading.top_log_probability[:, :block] - reading.draft_log_probability <= rule.gap  # Eq. 7
+    assert reading.draft_rank is not None
+    among_best = reading.draft_rank < rule.beta  # Eq. 6
+    close = reading.top_logit[:, :block] - reading.draft_logit <= rule.gap  # Eq. 7
     return allowed & among_best & close
 
 
@@ -173,14 +191,15 @@ def commit(proposal: Proposal, reading: Reading, accepted: Tensor) -> Verdict:
     drafted = torch.cat([proposal.ids, reading.top[:, block:]], dim=1)
     from_draft = columns < accepted[:, None]
     ids = torch.where(from_draft, drafted, reading.top)
-    log_probability = reading.top_log_probability
-    if reading.draft_log_probability is not None:
-        of_draft = torch.cat([reading.draft_log_probability, log_probability[:, block:]], dim=1)
-        log_probability = torch.where(from_draft, of_draft, log_probability)
+    logit = reading.top_logit
+    if reading.draft_logit is not None:
+        of_draft = torch.cat([reading.draft_logit, logit[:, block:]], dim=1)
+        logit = torch.where(from_draft, of_draft, logit)
     ends = (ids == EOS) & (columns <= accepted[:, None])
     ended = ends.any(dim=1)
     first = ends.to(torch.int64).argmax(dim=1)
     committed = torch.where(ended, first, accepted) + 1
     # What lies behind an EOS inside the draft was never accepted.
     newest = ids.gather(1, committed[:, None] - 1)[:, 0]
-    return Verdict(torch.minimum(accepted, committed), ids, log_probability, committed, ended, newest)
+    scores = reading.normalised(logit)
+    return Verdict(torch.minimum(accepted, committed), ids, scores, committed, ended, newest)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, NEVER_GENERATED, Limits
-from longstride.verification.acceptance import EXACT, FORBIDDEN, Reading, Rule
+from longstride.verification.acceptance import FORBIDDEN, Reading
 
 
 def forbidden_ids(limits: Limits, device: torch.device) -> Tensor:
@@ -27,46 +27,40 @@ def read(
     longest: Tensor,
     forbidden: Tensor,
     min_length: int,
-    rule: Rule = EXACT,
     draft: Tensor | None = None,
+    ranked: bool = False,
     normalised: bool = True,
 ) -> Reading:
-    """The verifier's choice per slot and its log-probability under the whole vocabulary.
+    """The verifier's choice per slot, and what makes log-probabilities under the whole vocabulary of logits.
 
     logits [rows, step, vocabulary]; positions [rows, step] the output position each slot predicts; longest [rows]. At
     position `longest` only EOS may stand, before `min_length` it may not. With `draft` [rows, step - 1] the drafted
-    tokens are read too, and for a rule that asks for it the β-th best. Without `normalised`, which a draft needs,
-    log-probabilities are left to :func:`normalise`, or to nobody: sums over the vocabulary are what costs here.
+    tokens are read too, and `ranked` among all that may stand. Without `normalised`, normalising is left to
+    :func:`normalise`, or to nobody: sums over the vocabulary are what costs here.
     """
     wide = logits if logits.dtype == torch.float64 else logits.float()
-    normalised = normalised or draft is not None
     # A softmax is one kernel where a sum of exponentials is several.
-    scores = wide.log_softmax(dim=-1) if normalised else wide
+    scores = wide.log_softmax(dim=-1) if normalised else None
     may_write = wide is not logits
     allowed = wide.index_fill_(-1, forbidden, FORBIDDEN) if may_write else wide.index_fill(-1, forbidden, FORBIDDEN)
-    early = None
     if min_length:
         early = (positions < min_length)[..., None] & (torch.arange(wide.shape[-1], device=wide.device) == EOS)
         allowed = allowed.masked_fill(early, FORBIDDEN)
-    top = allowed.argmax(dim=-1)
     must_end = positions >= longest[:, None]
-    top = torch.where(must_end, EOS, top)
-    value = scores.gather(-1, top[..., None])[..., 0]
+    top = torch.where(must_end, EOS, allowed.argmax(dim=-1))
+    top_logit = allowed.gather(-1, top[..., None])[..., 0]
+    normaliser = None if scores is None else top_logit - scores.gather(-1, top[..., None])[..., 0]
     if draft is None:
-        return Reading(top, value)
+        return Reading(top, top_logit, normaliser)
 
     block = draft.shape[1]
-    end, must_end = scores[:, :block, EOS].clone(), must_end[:, :block]
-    possible = scores[:, :block].index_fill_(-1, forbidden, FORBIDDEN)
-    if early is not None:
-        possible = possible.masked_fill(early[:, :block], FORBIDDEN)
-    at_end = torch.where(draft == EOS, end, FORBIDDEN)
-    of_draft = torch.where(must_end, at_end, possible.gather(-1, draft[..., None])[..., 0])
-    beta = None
-    if rule.kind == "top":
-        best = possible.topk(min(rule.beta, wide.shape[-1]), dim=-1).values[..., -1]
-        beta = torch.where(must_end, end, best)
-    return Reading(top, value, beta, of_draft)
+    must_end, allowed = must_end[:, :block], allowed[:, :block]
+    of_draft = allowed.gather(-1, draft[..., None])
+    rank = None
+    if ranked:
+        rank = torch.where(must_end, 0, (allowed > of_draft).sum(dim=-1))
+    of_draft = torch.where(must_end & (draft != EOS), FORBIDDEN, of_draft[..., 0])
+    return Reading(top, top_logit, normaliser, of_draft, rank)
 
 
 def normalise(values: Tensor, logits: Tensor, columns: int) -> Tensor:

@@ -221,10 +221,10 @@ class Table:
     def _judge(self, proposal: Proposal, logits: Tensor, positions: Tensor) -> Verdict:
         policy, draft = self.policy, proposal.ids if self._reads_draft else None
         # Where looking at a number costs nothing, only what is committed is normalised: half a step's time in int8.
-        later = draft is None and logits.device.type == "cpu" and not self.runner.records
-        reading: Reading = read(
-            logits, positions, self.longest, self.forbidden, self._limits.min_length, policy.rule, draft, not later
-        )
+        later = logits.device.type == "cpu" and not self.runner.records
+        ranked = policy.rule.kind == "top"
+        limits = (self.longest, self.forbidden, self._limits.min_length)
+        reading: Reading = read(logits, positions, *limits, draft, ranked, normalised=not later)
         verdict = judge(policy.rule, policy.min_block, proposal, reading)
         if not later:
             return verdict
