@@ -1,10 +1,13 @@
+import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from longstride.bench import Record, Training
+from longstride.bench import Record, Training, drawing
 from longstride.bench.report import insert, insert_all, render, results_page, sections
-from longstride.contract import InputError
+from longstride.contract import InputError, UsageError
 
 from .conftest import make_origin
 from .test_tables import BLEU, race
@@ -49,14 +52,61 @@ def test_checking_says_what_is_stale_and_touches_nothing(tmp_path: Path, records
     assert render(fewer, tmp_path, check=True) == []
 
 
-def test_a_figure_drawn_by_another_matplotlib_is_not_stale(tmp_path: Path, records: list[Record]) -> None:
+def test_a_figure_drawn_otherwise_is_drawn_anew_but_passes_a_check(tmp_path: Path, records: list[Record]) -> None:
+    """A check sees the data alone, so that it says the same beside every version of matplotlib, and without any."""
     pytest.importorskip("matplotlib")
     render(records, tmp_path)
     figure = tmp_path / "figures" / f"{NAME}-quality.svg"
-    figure.write_text(figure.read_text().replace("</svg>", "<!-- drawn otherwise --></svg>"))
-    assert render(records, tmp_path) == []
-    figure.write_text("<svg></svg>")
+    drawn = figure.read_text()
+    figure.write_text(drawn.replace("</svg>", "<!-- drawn otherwise --></svg>"))
+    assert render(records, tmp_path, check=True) == []
     assert render(records, tmp_path) == [figure]
+    assert figure.read_text() == drawn
+    figure.write_text("<svg></svg>")
+    assert render(records, tmp_path, check=True) == render(records, tmp_path) == [figure]
+
+
+def test_drawing_code_that_changed_is_seen_and_last_digits_are_not(
+    tmp_path: Path, records: list[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    render(records, tmp_path)
+    before = snapshot(tmp_path)
+    for change, redrawn in ((1e-9, []), (3.0, [f"{NAME}-quality.svg", f"{NAME}-lengths.svg", f"{NAME}-sentences.svg"])):
+        style = {**drawing._STYLE, "axes.titlepad": drawing._STYLE["axes.titlepad"] + change}
+        style["font.size"] = drawing._STYLE["font.size"] + change
+        monkeypatch.setattr(drawing, "_STYLE", style)
+        assert render(records, tmp_path, check=True) == []
+        assert [path.name for path in render(records, tmp_path)] == redrawn
+        assert (snapshot(tmp_path) == before) is not bool(redrawn)
+
+
+def test_figures_that_are_up_to_date_need_no_matplotlib(
+    tmp_path: Path, records: list[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    render(records, tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert render(records, tmp_path) == []
+    (tmp_path / "figures" / f"{NAME}-quality.svg").unlink()
+    with pytest.raises(UsageError, match="Plots need matplotlib"):
+        render(records, tmp_path)
+
+
+@given(st.lists(st.floats(-900, 900), min_size=1), st.data())
+def test_pictures_are_alike_up_to_the_last_digits(numbers: list[float], data: st.DataObject) -> None:
+    def picture(values: list[float], name: str, colour: str) -> str:
+        points = " L ".join(f"{value:.6f}" for value in values)
+        return f'<path id="m{name}" d="M {points}" style="fill: {colour}"/>'
+
+    first = picture(numbers, "0123456789", "#0072b2")
+    small = [number + data.draw(st.floats(-0.009, 0.009)) for number in numbers]
+    assert drawing.alike(first, picture(small, "abcdef0123", "#0072b2"))
+    place = data.draw(st.integers(0, len(numbers) - 1))
+    moved = [number + 0.02 * (number_place == place) for number_place, number in enumerate(numbers)]
+    assert not drawing.alike(first, picture(moved, "0123456789", "#0072b2"))
+    assert not drawing.alike(first, picture(numbers, "0123456789", "#0073b2"))
+    assert not drawing.alike(first, picture([*numbers, 1.0], "0123456789", "#0072b2"))
 
 
 def test_figures_drawn_by_hand_are_left_alone(tmp_path: Path, records: list[Record]) -> None:

@@ -67,6 +67,8 @@ def test_the_notes_say_what_a_fair_reader_asks() -> None:
     ):
         assert words in told
     assert "uncommitted" not in told
+    assert "In brackets: 95 % intervals" in told
+    assert "In brackets" not in summary_table(race()), "there are none"
     dirty = dataclasses.replace(race().records[0], origin=dataclasses.replace(make_origin(), dirty=True))
     assert "uncommitted" in latency_table(Race((dirty,)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from longstride.bench.records import Against, Equality, Latency, Origin, Quality, Training
@@ -69,17 +69,34 @@ def signatures_note(rows: Sequence[Scored], leading: bool = True) -> str:
 
 
 def origin_note(origins: Sequence[Origin]) -> str:
-    """Where the figures come from: machine, versions, commit, date; each origin once."""
-    told = []
+    """Where the figures come from: each machine and its versions once, with all its threads, commits and dates."""
+    alike: dict[tuple[str, ...], list[Origin]] = {}
     for origin in origins:
         machine = origin.machine
-        changes = " with uncommitted changes" if origin.dirty else ""
-        cpu = f" ({machine.cpu})" if machine.cpu and machine.cpu != machine.device else ""
-        told.append(
-            f"{machine.device}{cpu}, {machine.threads} CPU threads, PyTorch {machine.torch}, "
-            f"Longstride {origin.version}, commit {origin.commit[:10]}{changes}, {origin.date[:10]}."
-        )
-    return " ".join(dict.fromkeys(told))
+        alike.setdefault((machine.device, machine.cpu, machine.torch, origin.version), []).append(origin)
+    return " ".join(map(_told_once, alike.values()))
+
+
+def _told_once(origins: Sequence[Origin]) -> str:
+    """Of origins that differ in threads, commits and dates alone."""
+    machine, version = origins[0].machine, origins[0].version
+    cpu = f" ({machine.cpu})" if machine.cpu and machine.cpu != machine.device else ""
+    threads = listed(str(number) for number in sorted({origin.machine.threads for origin in origins}))
+    in_order = sorted(origins, key=lambda origin: origin.date)
+    changed = {True: " with uncommitted changes", False: ""}
+    commits = list(dict.fromkeys((one.commit[:10] or "unknown") + changed[one.dirty] for one in in_order))
+    dates = list(dict.fromkeys(origin.date[:10] for origin in in_order))
+    told = f"{dates[0]} to {dates[-1]}" if len(dates) > 2 else listed(dates)
+    return (
+        f"{machine.device}{cpu}, {threads} CPU threads, PyTorch {machine.torch}, Longstride {version}, "
+        f"commit{'s' if len(commits) > 1 else ''} {listed(commits)}, {told}."
+    )
+
+
+def listed(words: Iterable[str]) -> str:
+    """``2``, ``2 and 16``, ``2, 8 and 16``"""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def paragraph(notes: Sequence[str]) -> str:

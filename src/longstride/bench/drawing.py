@@ -6,6 +6,7 @@ Knows matplotlib and nothing of records. Matplotlib is an extra and is imported 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,6 +50,13 @@ _STYLE: Any = {
 _BEHIND_LABELS = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6}
 """so that lines do not cut through letters"""
 
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+_HASHED = re.compile(r"\b[A-Za-z][0-9a-f]{10}\b")
+"""matplotlib's names for parts of an SVG: hashes of their coordinates, last digits included"""
+
+LAST_DIGITS = 0.01
+"""points, of which an inch has 72: machines may differ by so much in where they put the same thing"""
+
 Draw = Callable[[Any], None]
 """Draws on a matplotlib figure."""
 
@@ -72,6 +80,17 @@ def rendered(draw: Draw, size: tuple[float, float], form: str = "svg", dots: int
         metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
         figure.savefig(buffer, format=form, dpi=dots, metadata=metadata)
     return buffer.getvalue()
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two SVGs show the same: all their words are equal, and their numbers but for the last digits."""
+    first, second = _HASHED.sub("", one), _HASHED.sub("", other)
+    if first == second:
+        return True
+    if _NUMBER.split(first) != _NUMBER.split(second):
+        return False
+    pairs = zip(_NUMBER.findall(first), _NUMBER.findall(second), strict=True)
+    return all(ours == theirs or abs(float(ours) - float(theirs)) <= LAST_DIGITS for ours, theirs in pairs)
 
 
 def subtitle(axes: Any, text: str) -> None:

@@ -70,8 +70,8 @@ def _batches(experiment: str, workload: str, device: str, some: Sequence[Race]) 
         f"{workload}  ·  {device}, {precisions}",
         (Panel("batch size", "speed-up at the same batch and beam", lines, "doubling"),),
     )
-    title = f"{experiment}: speed-up by batch and beam size, {workload}, {device}"
-    return Section(f"batches/{place}", title, with_notes(columns, notes), (chart,))
+    topic = f"{experiment}: speed-up by batch and beam size"
+    return Section(f"batches/{place}", topic, f"{workload}, {device}", with_notes(columns, notes), (chart,))
 
 
 def _interleaved(one: Latency) -> bool:

@@ -1,6 +1,6 @@
 """Three figures of a race: quality against speed-up, latency against source length, speed-up sentence by sentence.
 
-Each carries a hash of the data it shows, so that whether it is up to date can be told without drawing it again:
+Each carries a hash of the data it shows, so that a check can tell whether it is up to date without drawing it again:
 different versions of matplotlib give different bytes for the same figure.
 """
 
@@ -81,7 +81,7 @@ def plots(race: Race) -> list[Plot]:
     chosen = [
         Plot(f"{race.name}-lengths", "Latency against source length", race, 4.8, latency_against_length),
     ]
-    if sum(record.sentences is None for record in race.records) > 1:
+    if len(_scored_alike(race)) > 1:
         title = f"{_metric(race)} against speed-up over {baseline.candidate}"
         chosen.insert(0, Plot(f"{race.name}-quality", title, race, 5.0, quality_against_speed_up))
     if others:
@@ -96,10 +96,9 @@ def quality_against_speed_up(figure: Any, race: Race) -> None:
     axes = figure.subplots()
     baseline, colours = race.baselines[0], _colours(race)
     points, bars = [], []
-    for record in race.records:
+    for record in _scored_alike(race):
         ratio = speed_up(record, baseline)
-        # A sample's score is not comparable with a whole set's.
-        if ratio is None or record.sentences is not None:
+        if ratio is None:
             continue
         colour, quality = colours[record.candidate], record.scores[0].value
         axes.plot([ratio.low, ratio.high], [quality] * 2, color=colour, linewidth=1.2, alpha=0.6, zorder=2)
@@ -120,7 +119,8 @@ def quality_against_speed_up(figure: Any, race: Race) -> None:
     axes.set_ylabel(_metric(race))
     axes.set_xlabel(f"speed-up over {baseline.candidate} (ratio of mean latencies)")
     axes.set_title(f"{_metric(race)} against speed-up")
-    drawing.subtitle(axes, _told(race))
+    sample = baseline.sentences
+    drawing.subtitle(axes, _told(race) + (f"  ·  a sample of {len(sample):,} sentences" if sample is not None else ""))
     drawing.label_points(axes, points, bars)
 
 
@@ -192,6 +192,11 @@ def speed_up_by_sentence(figure: Any, race: Race) -> None:
     axes.set_xlabel(f"speed-up over {baseline.candidate} on the same sentence")
     told = _told(race) + "  ·  median, middle half, 5th to 95th percentile"
     drawing.titles_over_labels(axes, "Speed-up sentence by sentence", told)
+
+
+def _scored_alike(race: Race) -> list[Latency]:
+    """Those that decoded the same sentences as the first baseline: scores of others cannot be compared with its."""
+    return [record for record in race.records if record.places == race.baselines[0].places]
 
 
 def _metric(race: Race) -> str:

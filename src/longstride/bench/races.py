@@ -48,8 +48,12 @@ class Race:
     @property
     def title(self) -> str:
         """A name for people."""
-        origin = self.origin
-        return f"{origin.experiment}: {self.workload.name}, batch size {self.batch_size}, {origin.machine.device}"
+        return f"{self.origin.experiment}: {self.where}"
+
+    @property
+    def where(self) -> str:
+        """What was decoded how, and on what."""
+        return f"{self.workload.name}, batch size {self.batch_size}, {self.origin.machine.device}"
 
     @property
     def baselines(self) -> tuple[Latency, ...]:

@@ -18,9 +18,17 @@ class Section:
     """A table with the name that markers use and the heading that people read."""
 
     name: str
-    title: str
+    topic: str
+    """experiment and what is shown of it"""
+    where: str
+    """the test set, and the machine where that matters"""
     text: str
     charts: tuple[Chart, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The heading."""
+        return f"{self.topic}, {self.where}"
 
 
 @dataclass(frozen=True, order=True)
@@ -42,7 +50,7 @@ class Place:
 
     def section(self, name: str, title: str, text: str, *charts: Chart) -> Section:
         """A section about this."""
-        return Section(f"{name}/{self.name}", f"{self.experiment}: {title}, {self.workload}", text, charts)
+        return Section(f"{name}/{self.name}", f"{self.experiment}: {title}", self.workload, text, charts)
 
 
 def table_sections(group: Sequence[Quality], tables: Iterable[Table]) -> list[Section]:

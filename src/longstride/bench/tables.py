@@ -25,6 +25,7 @@ from longstride.bench.statistics import Ratio, per_second, summarise
 
 SAMPLED = " †"
 CROWDED = " ‡"
+INTERVALS = "In brackets: 95 % intervals over resampled sentences."
 
 ACCEPTANCE_COLUMNS = 10
 
@@ -88,7 +89,7 @@ def summary_table(race: Race) -> str:
         cells = [f"{ratio.value:.2f}×" if ratio else NOTHING for ratio in ratios]
         columns.append(Column(f"over {baseline.candidate}", cells))
     columns += _count_columns([(record.counts, len(record.source_lengths)) for record in rows])[1:2]
-    return markdown(columns) + "\n" + _race_notes(race)
+    return markdown(columns) + "\n" + _race_notes(race, brackets=False)
 
 
 def acceptance_table(race: Race) -> str | None:
@@ -127,7 +128,8 @@ def quality_table(records: Sequence[Quality]) -> str:
     notes += _sample_notes(
         [(one.candidate, None if one.sentences is None else len(one.sentences), 0) for one in records]
     )
-    notes += [_brackets(records), signatures_note(records), signatures_note(records, leading=False)]
+    notes += [INTERVALS] if any(record.against for record in records) else []
+    notes += [signatures_note(records), signatures_note(records, leading=False)]
     notes += [origin_note([record.origin for record in records])]
     return with_notes(columns, notes)
 
@@ -254,7 +256,7 @@ def _mean_block(counts: Counts | None) -> str | None:
     return f"{counts.mean_block:.2f}"
 
 
-def _race_notes(race: Race) -> str:
+def _race_notes(race: Race, brackets: bool = True) -> str:
     rows = race.records
     notes = [
         f"{race.workload.name}: {race.workload.size:,} sentences, "
@@ -276,12 +278,9 @@ def _race_notes(race: Race) -> str:
     for heading, values in (("precision", {one.precision for one in rows}), ("runtime", {one.runtime for one in rows})):
         if len(values) == 1:
             notes.append(f"{heading.capitalize()}: {values.pop()}.")
-    notes += [_brackets(rows), signatures_note(rows), origin_note([race.origin])]
+    notes += [INTERVALS] if brackets and race.baselines else []
+    notes += [signatures_note(rows), origin_note([race.origin])]
     return paragraph(notes)
-
-
-def _brackets(rows: Sequence[Latency] | Sequence[Quality]) -> str:
-    return "In brackets: 95 % intervals over resampled sentences." if any(record.against for record in rows) else ""
 
 
 def _passes(count: int) -> str:
