@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -33,8 +32,9 @@ def average(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
             if not newest.is_floating_point():
                 result[name] = newest
                 continue
-            total = torch.zeros(newest.shape, dtype=torch.float64)
-            for other in opened:
+            # Begun with a weight, not with zero: what was frozen comes out bit for bit, -0 included.
+            total = opened[0].get_tensor(name).double()
+            for other in opened[1:]:
                 total += other.get_tensor(name)
             result[name] = (total / len(opened)).to(newest.dtype)
         return result
