@@ -2,8 +2,9 @@ import pytest
 
 from longstride.bench import Candidate, Latency, MemoryProbe, ModelTag, Origin, Protocol, Workload, assess, measure
 from longstride.bench.assessment import count
+from longstride.bench.candidate import Captured
 from longstride.bench.measure import order_of_turn, warmup_batches
-from longstride.bench.records import from_line, to_line
+from longstride.bench.records import Preparation, from_line, to_line
 from longstride.contract import Decoded, Event, Limits, OptionError, Source, Trace
 from longstride.contract.fakes import CopyDecoder
 
@@ -156,7 +157,7 @@ def test_the_device_is_synchronised_before_every_reading(workload: Workload, ori
 
     copy = Candidate("copy", CopyDecoder(), synchronize=lambda: log.append("sync"))
     list(measure(workload, [copy], Protocol(passes=1), origin, clock=clock))
-    assert log.count("clock") == 2 * workload.size
+    assert log.count("clock") == 2 * workload.size + 2, "before and after every sentence, and the warm-up"
     assert all(log[place - 1] == "sync" for place, what in enumerate(log) if what == "clock")
 
 
@@ -166,6 +167,38 @@ def test_device_memory_is_probed_per_candidate(workload: Workload, origin: Origi
     (record,) = run(workload, [Candidate("copy", CopyDecoder(), memory=probe)], origin, Protocol(passes=1))
     assert (record.memory.device_held, record.memory.device_peak, resets) == (100, 300, ["reset"])
     assert record.memory.host_peak
+
+
+class Capturing(CopyDecoder):
+    """Captures a graph for every length of source that is new to its runtime, which others may share."""
+
+    def __init__(self, lengths: set[int]) -> None:
+        self.lengths = lengths
+
+    def decode(
+        self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+    ) -> Decoded:
+        self.lengths.add(source.longest)
+        return super().decode(source, limits, capacity, trace)
+
+    def captured(self) -> Captured:
+        made = len(self.lengths)
+        return Captured(made, 0.5 * made, 1000 * made, 5000 - 10 * made)
+
+
+def test_what_was_captured_is_told_of_whoever_needed_it(workload: Workload, origin: Origin) -> None:
+    decoder = Capturing(set())
+    candidates = [
+        Candidate("first", decoder, captured=decoder.captured),
+        Candidate("second", decoder, captured=decoder.captured),
+        Candidate("eager", CopyDecoder()),
+    ]
+    first, second, eager = run(workload, candidates, origin, Protocol(passes=1))
+    made = len({len(source) for source in workload.warmup})
+    assert first.preparation == Preparation(5e-6, 0.5 * made, made, 1000 * made, 0), "a clock's step, and every length"
+    assert second.preparation == Preparation(5e-6, 0.0, 0, 0, 0), "all was there"
+    assert eager.preparation == Preparation(5e-6)
+    assert from_line(to_line(first)) == first
 
 
 def test_interrupting_leaves_no_half_records(workload: Workload, origin: Origin) -> None:

@@ -84,6 +84,12 @@ def test_a_line_says_all_of_a_record(record: Record) -> None:
     assert to_line(from_line(line)) == line
 
 
+def test_records_from_before_a_field_was_there_are_still_read() -> None:
+    values = json.loads(to_line(RECORDS[0]))
+    assert values.pop("preparation") is None
+    assert from_line(json.dumps(values)) == RECORDS[0]
+
+
 def test_every_kind_is_tried() -> None:
     assert {record.kind for record in RECORDS} == set(KINDS)
 

@@ -2,7 +2,7 @@ import dataclasses
 
 from longstride.bench import Distillation, ModelTag, Quality, Training
 from longstride.bench.races import Race, latest, paired_times, quality_groups, races, slug, speed_up
-from longstride.bench.records import Against, Counts, WorkloadTag, from_line, to_line
+from longstride.bench.records import Against, Counts, Preparation, WorkloadTag, from_line, to_line
 from longstride.bench.tables import (
     Column,
     _sample_notes,
@@ -96,6 +96,30 @@ def test_work_shows_counts_agreement_and_memory() -> None:
     assert row["differ from greedy"] == "3 of 60"
     assert row["memory, MiB"] == "1,152 (+128)"
     assert row["repetition, %"] == "0.18"
+
+
+def test_work_shows_what_had_to_be_waited_for_where_records_say() -> None:
+    assert "warm-up" not in work_table(race()).lower(), "older records do not"
+    greedy, beam, fast, peer = race().records
+    prepared = [
+        dataclasses.replace(greedy, preparation=Preparation(12.34, 9.87, 14, 3 * 2**20, 2**20)),
+        dataclasses.replace(beam, preparation=Preparation(3.21, 0.0, 0, 0, 0)),
+        dataclasses.replace(fast, preparation=Preparation(0.5)),
+        peer,
+    ]
+    table = work_table(Race(tuple(prepared)))
+    columns = ["warm-up, s", "capturing, s", "graphs", "graphs and tables, MiB"]
+    places = [cells(table, "decoder").index(column) for column in columns]
+    assert [[cells(table, name)[place] for place in places] for name in ("greedy", "beam-5", "fast", "peer †")] == [
+        ["12.3", "9.9", "14", "4"],
+        ["3.2", "0.0", "0", "0"],
+        ["0.5", "·", "·", "·"],
+        ["·", "·", "·", "·"],
+    ]
+    assert "Warm-up: 16 sentences before the clock ran. Capturing, graphs and what they hold: what it added" in table
+    eager = work_table(Race(tuple(prepared[2:])))
+    assert "warm-up, s" in eager
+    assert "apturing" not in eager
 
 
 def test_acceptance_by_place_in_the_block() -> None:

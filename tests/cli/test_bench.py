@@ -9,14 +9,18 @@ import pytest
 
 import longstride
 from longstride.bench.records import Latency, read_records
-from longstride.cli.lineup import read_entries, read_samples
-from longstride.contract import OptionError
+from longstride.cli.lineup import line_up, read_entries, read_samples
+from longstride.contract import EOS, OptionError, Source
+from longstride.model_folder import ModelFolder
+from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.tasks.gleu import Gleu
 from longstride.tasks.toys import generate
 from longstride.text.tokenizer import WordsTokenizer
+from longstride.translator import Translator
 from tests.cli.conftest import Run
 from tests.decoding.test_draft_verify import write_drafted
 from tests.folders import words, write_folder
+from tests.runtime.recording import TapeRecorder
 
 SHORT = ["--set", "max_length=4"]
 """Nothing here is about the outputs."""
@@ -86,6 +90,19 @@ def test_every_decoder_takes_part_and_every_reading_is_kept(
         assert one.workload.name == "src"
         assert one.origin.experiment == "tiny"
     assert len({one.origin.run for one in found}) == 1
+
+
+def test_a_runner_that_captures_says_what_that_cost(tmp_path: Path) -> None:
+    runner = CudaGraphRunner("cpu", "fp64", recorder=TapeRecorder())
+    translator = Translator(ModelFolder(write_folder(tmp_path / "model")), runner)
+    (candidate,) = line_up([translator], read_entries("greedy"), {"max_length": 4}, {}, baselines=False)
+    assert candidate.captured is not None
+    before = candidate.captured()
+    candidate.decoder.decode(Source.of([[5, 6, EOS]]), candidate.limits)
+    after = candidate.captured()
+    assert (before.graphs, before.seconds) == (0, 0.0)
+    assert after.graphs > 0
+    assert after.seconds > 0
 
 
 def test_the_baselines_take_part_unasked_unless_unwanted(

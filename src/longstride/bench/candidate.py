@@ -11,6 +11,16 @@ from longstride.bench.records import ModelTag, Role
 from longstride.contract import Decoder, Limits, OptionError
 
 
+@dataclass(frozen=True)
+class Captured:
+    """What a runtime has captured so far, and what that holds now."""
+
+    graphs: int
+    seconds: float
+    graph_bytes: int
+    table_bytes: int
+
+
 def _nothing() -> None:
     """What a device without a queue of its own needs in order to be synchronised."""
 
@@ -31,6 +41,8 @@ class Candidate:
     """waits until the device is done; called before every reading of the clock"""
     memory: MemoryProbe | None = None
     """of the device; host memory is always probed"""
+    captured: Callable[[], Captured] | None = None
+    """asks the runtime, where it captures steps; candidates that share one are told apart by asking before and after"""
     sample: int | None = None
     """a slow one may decode only a fixed sample of this many sentences; its record says so"""
     passes: int | None = None

@@ -3,15 +3,16 @@
 All candidates stand side by side in one process and take turns sentence by sentence, so that machine noise falls on all
 alike; who goes first rotates, and the direction of the round turns, so that nobody always runs in the same wake. The
 clock runs from ids on the host to ids on the host, the device synchronised before each reading: encoders, drafting,
-verification and search count, tokenization does not. Quality, counts and memory come from one more pass, which is
-traced and not timed. Nothing is handed out before a batch size is wholly measured: interrupting leaves no half records.
+verification and search count, tokenization does not. What is done once, such as capturing or compiling steps, falls
+into the warm-up, whose time is told apart. Quality, counts and memory come from one more pass, which is traced and not
+timed. Nothing is handed out before a batch size is wholly measured: interrupting leaves no half records.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from longstride.bench.assessment import (
     Assessed,
@@ -24,7 +25,7 @@ from longstride.bench.assessment import (
     traced_pass,
 )
 from longstride.bench.candidate import Candidate, check_candidates
-from longstride.bench.records import Latency, Origin, WorkloadTag
+from longstride.bench.records import Latency, Origin, Preparation, WorkloadTag
 from longstride.bench.workload import Workload
 from longstride.contract import OptionError, Source, option
 from longstride.contract.options import at_least
@@ -91,20 +92,16 @@ def _measure_batch_size(
 ) -> list[Latency]:
     line_up = [_prepare(candidate, workload, protocol, batch_size) for candidate in candidates]
     warmup = warmup_batches(workload, batch_size)
-    for one in candidates:
-        for done, source in enumerate(warmup):
-            progress(f"warming up {one.name}", done, len(warmup))
-            one.decoder.decode(source, one.limits)
-        progress(f"warming up {one.name}", len(warmup), len(warmup))
+    prepared = {one.name: _warm_up(one, warmup, progress, clock) for one in candidates}
     _time(line_up, batch_size, progress, clock)
     found = {
         one.candidate.name: traced_pass(one.candidate, workload, one.sentences, batch_size, progress) for one in line_up
     }
     decoded = sum(source.rows for source in warmup)
-    return [
-        _record(order, one, line_up, found, workload, protocol, origin, batch_size, decoded)
-        for order, one in enumerate(line_up)
+    records = [
+        _record(order, one, line_up, found, workload, protocol, origin, batch_size) for order, one in enumerate(line_up)
     ]
+    return [replace(record, warmup=decoded, preparation=prepared[record.candidate]) for record in records]
 
 
 def _prepare(candidate: Candidate, workload: Workload, protocol: Protocol, batch_size: int) -> _Timed:
@@ -124,6 +121,30 @@ def warmup_batches(workload: Workload, batch_size: int) -> list[Source]:
     repeats = max(1, -(-wanted // len(by_length)))
     filled = [sentence for sentence in by_length for _ in range(repeats)]
     return [Source.of(filled[first : first + batch_size]) for first in range(0, len(filled), batch_size)]
+
+
+def _warm_up(one: Candidate, warmup: Sequence[Source], progress: Progress, clock: Clock) -> Preparation:
+    """Decode the warm-up sentences; what that took and what was captured."""
+    before = one.captured() if one.captured else None
+    one.synchronize()
+    begun = clock()
+    for done, source in enumerate(warmup):
+        progress(f"warming up {one.name}", done, len(warmup))
+        one.decoder.decode(source, one.limits)
+    one.synchronize()
+    seconds = round((clock() - begun) / 1e9, 6)
+    progress(f"warming up {one.name}", len(warmup), len(warmup))
+    if one.captured is None or before is None:
+        return Preparation(seconds)
+    after = one.captured()
+    return Preparation(
+        seconds,
+        round(after.seconds - before.seconds, 6),
+        after.graphs - before.graphs,
+        # Tables that nobody uses may be given up for new ones.
+        max(0, after.graph_bytes - before.graph_bytes),
+        max(0, after.table_bytes - before.table_bytes),
+    )
 
 
 def _time(line_up: Sequence[_Timed], batch_size: int, progress: Progress, clock: Clock) -> None:
@@ -184,7 +205,6 @@ def _record(
     protocol: Protocol,
     origin: Origin,
     batch_size: int,
-    warmed_up: int,
 ) -> Latency:
     candidate, mine = one.candidate, found[one.candidate.name]
     traced = dict(zip(mine.sentences, mine.outputs, strict=True))
@@ -215,7 +235,6 @@ def _record(
         equality=equality(mine, found[reference], reference) if reference else None,
         against=comparisons(candidate, [other.candidate for other in line_up], found, workload),
         unstable=len(unstable),
-        warmup=warmed_up,
         options=dict(candidate.options),
         notes=dict(candidate.notes),
         paper=candidate.paper,

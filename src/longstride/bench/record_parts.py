@@ -22,6 +22,7 @@ __all__ = [
     "ModelTag",
     "Origin",
     "PlaceProbe",
+    "Preparation",
     "WorkloadTag",
 ]
 
@@ -109,6 +110,25 @@ class MemoryUse:
     device_peak: int | None = None
     host_held: int | None = None
     host_peak: int | None = None
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a person waits for before the first sentence: the candidate's warm-up, and what was captured in it.
+
+    Candidates of one model share what can be shared: each is charged what its own warm-up added.
+    """
+
+    seconds: float
+    """of the whole warm-up"""
+    capture_seconds: float | None = None
+    """of these, spent capturing or compiling steps; this and what follows: none where the runtime captures nothing"""
+    graphs: int | None = None
+    """captured"""
+    graph_bytes: int | None = None
+    """device memory that these hold"""
+    table_bytes: int | None = None
+    """device memory of the tables that were made for them"""
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from longstride.bench.record_parts import (
     ModelTag,
     Origin,
     PlaceProbe,
+    Preparation,
     WorkloadTag,
 )
 from longstride.contract import InputError, Limits, OptionError
@@ -60,6 +61,7 @@ __all__ = [
     "ModelTag",
     "Origin",
     "PlaceProbe",
+    "Preparation",
     "Quality",
     "Record",
     "Role",
@@ -118,6 +120,8 @@ class Latency:
     """sentences whose ids differed between passes"""
     warmup: int = 0
     """sentences decoded before the clock ran"""
+    preparation: Preparation | None = None
+    """what that took; none: the record is older than this figure"""
     options: dict[str, Any] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     paper: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from longstride.bench.cells import (
     NOTHING,
@@ -20,7 +20,7 @@ from longstride.bench.cells import (
 )
 from longstride.bench.names import names_model, shortened
 from longstride.bench.races import Race, latest, speed_up
-from longstride.bench.records import Counts, Distillation, Latency, MemoryUse, Quality, Training
+from longstride.bench.records import Counts, Distillation, Latency, MemoryUse, Preparation, Quality, Training
 from longstride.bench.statistics import Ratio, per_second, summarise
 
 SAMPLED = " †"
@@ -66,10 +66,12 @@ def work_table(race: Race) -> str:
         *_count_columns([(record.counts, len(record.source_lengths)) for record in rows]),
         equality_column([record.equality for record in rows]),
         Column("memory, MiB", [_memory(record.memory) for record in rows]),
+        *_preparation_columns([record.preparation for record in rows]),
     ]
     notes = [
         "Iterations and model calls per sentence; tokens without EOS unless said.",
         "Memory: the peak in one pass with all candidates loaded, in brackets what the pass itself took.",
+        _preparation_note(rows),
         signatures_note(rows, leading=False),
     ]
     return with_notes(columns, notes)
@@ -247,6 +249,36 @@ def _count_columns(rows: Sequence[tuple[Counts | None, int]]) -> list[Column]:
         Column("mean block", cells(_mean_block(one) for one, _ in rows)),
         Column("model calls", cells(f"{one.calls / size:.2f}" if one and size else None for one, size in rows)),
     ]
+
+
+def _preparation_columns(rows: Sequence[Preparation | None]) -> list[Column]:
+    """What had to be waited for, and what stays of it."""
+
+    def cells(told: Callable[[Preparation], str | None]) -> list[str]:
+        return [(one and told(one)) or NOTHING for one in rows]
+
+    def held(one: Preparation) -> str | None:
+        return None if one.graph_bytes is None else f"{(one.graph_bytes + (one.table_bytes or 0)) / 2**20:,.0f}"
+
+    return [
+        Column("warm-up, s", cells(lambda one: f"{one.seconds:.1f}")),
+        Column("capturing, s", cells(lambda one: _given(one.capture_seconds, ".1f"))),
+        Column("graphs", cells(lambda one: _given(one.graphs, ",d"))),
+        Column("graphs and tables, MiB", cells(held)),
+    ]
+
+
+def _preparation_note(rows: Sequence[Latency]) -> str:
+    if not any(one.preparation for one in rows):
+        return ""
+    told = f"Warm-up: {max(one.warmup for one in rows):,} sentences before the clock ran."
+    if any(one.preparation and one.preparation.graphs is not None for one in rows):
+        told += " Capturing, graphs and what they hold: what it added, since candidates of one model share."
+    return told
+
+
+def _given(value: float | None, form: str) -> str | None:
+    return None if value is None else format(value, form)
 
 
 def _mean_block(counts: Counts | None) -> str | None:

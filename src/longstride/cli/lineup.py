@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from longstride.bench.candidate import Candidate
+from longstride.bench.candidate import Candidate, Captured
 from longstride.bench.memory import cuda_probe
 from longstride.cli.lineage import lineage, tag_of
 from longstride.cli.provenance import model_tag
-from longstride.contract import Decoder, OptionError
+from longstride.contract import Decoder, OptionError, Runner
 from longstride.contract.options import assignments
 from longstride.recipe import MODEL
 from longstride.registry import DECODERS
@@ -160,10 +160,24 @@ def _candidate(
         runtime=runner.name,
         synchronize=_synchronizer(runner.device),
         memory=cuda_probe(runner.device) if on_cuda else None,
+        captured=_capture_probe(runner),
         sample=sample,
         options=options,
         notes=lineage(translator, drafter, entry.decoder),
     )
+
+
+def _capture_probe(runner: Runner) -> Callable[[], Captured] | None:
+    """Asks a runner that captures steps what that has cost; none for one that does not."""
+    counting: Any = runner
+    if not hasattr(counting, "statistics"):
+        return None
+
+    def ask() -> Captured:
+        found = counting.statistics
+        return Captured(found.recorded, found.seconds, found.graph_bytes, found.table_bytes)
+
+    return ask
 
 
 def _synchronizer(device: torch.device) -> Callable[[], None]:
