@@ -1,34 +1,54 @@
-"""Kernels of our own against PyTorch's: on a CUDA device, or in Triton's interpreter where TRITON_INTERPRET is 1."""
+"""Kernels of our own: what they give, and how modules come to use them.
+
+Those of Triton run on a CUDA device, or in its interpreter where TRITON_INTERPRET is 1.
+"""
 
 from __future__ import annotations
-
-import os
 
 import pytest
 import torch
 from torch import nn
 
-from longstride.nn.fused import TOLERANCE, add_norm, why_not
-from longstride.nn.layers import Residual
+from longstride.nn import fused_trials
+from longstride.nn.attention import CrossAttention, SelfAttention
+from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, linear_relu
+from longstride.nn.fused_trials import TOLERANCE, serves, switch, why_not
+from longstride.nn.layers import FeedForward, Residual
+from longstride.nn.transformer import Transformer
 from tests.models import tiny_options
+from tests.nn.running_kernels import where
+
+SIZES = {"norm": (512,), "relu": (512, 2048), "step": (64,), "mask": (64,), "source": (64,)}
+CUDA = torch.device("cuda", 0)
 
 
-def device() -> torch.device:
-    pytest.importorskip("triton")
-    if torch.cuda.is_available():
-        return torch.device("cuda", 0)
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("no CUDA device, and TRITON_INTERPRET is not 1")
-    return torch.device("cpu")
+def served_model(**changes: object) -> Transformer:
+    """One whose sizes all kernels are written for."""
+    return Transformer(tiny_options(width=64, feed_forward=128, heads=2, **changes)).eval().requires_grad_(False)
+
+
+def used(model: nn.Module) -> set[str]:
+    """Which kernels any part uses."""
+    found = set()
+    for part in model.modules():
+        if isinstance(part, Residual) and part.own:
+            found.add("norm")
+        if isinstance(part, FeedForward) and part.own:
+            found.add("relu")
+        if isinstance(part, SelfAttention):
+            found |= {name for name, on in (("step", part.own_steps), ("mask", part.own_masks)) if on}
+        if isinstance(part, CrossAttention) and part.own:
+            found.add("source")
+    return found
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("width", [16, 80, 512])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5)])
 def test_a_sum_and_its_norm_at_once(width, shape):
-    where = device()
-    x, added = (torch.randn(*shape, width, device=where) * 3 for _ in range(2))
-    norm = nn.LayerNorm(width, device=where)
+    device = where()
+    x, added = (torch.randn(*shape, width, device=device) * 3 for _ in range(2))
+    norm = nn.LayerNorm(width, device=device)
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
     with torch.inference_mode():
@@ -37,9 +57,9 @@ def test_a_sum_and_its_norm_at_once(width, shape):
 
 @pytest.mark.gpu
 def test_a_row_does_not_depend_on_the_number_of_rows():
-    where = device()
-    x, added = torch.randn(9, 48, device=where), torch.randn(9, 48, device=where)
-    norm = nn.LayerNorm(48, device=where)
+    device = where()
+    x, added = torch.randn(9, 48, device=device), torch.randn(9, 48, device=device)
+    norm = nn.LayerNorm(48, device=device)
     with torch.inference_mode():
         whole = add_norm(x, added, norm)
         assert all(
@@ -47,15 +67,84 @@ def test_a_row_does_not_depend_on_the_number_of_rows():
         )
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (2, 0)])
+def test_a_product_with_its_relu(shape):
+    linear = nn.Linear(12, 20).double()
+    x = torch.randn(*shape, 12, dtype=torch.float64)
+    with torch.inference_mode():
+        torch.testing.assert_close(linear_relu(x, linear), linear(x).relu())
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_nothing_speaks_against_it_on_a_gpu(dtype):
+@pytest.mark.parametrize("name", KERNELS)
+def test_nothing_speaks_against_them_on_a_gpu(name, dtype):
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device here")
-    assert why_not(torch.device("cuda", 0), dtype) == ""
+    assert why_not(Kernel(name, SIZES[name]), CUDA, dtype) == ""
 
 
-def test_elsewhere_it_says_why_not():
-    assert "expects a CUDA device" in why_not(torch.device("cpu"), torch.float16)
-    assert "expects fp32" in why_not(torch.device("cuda", 0), torch.float64)
-    assert not Residual(tiny_options()).fused
+@pytest.mark.parametrize("name", KERNELS)
+def test_elsewhere_it_says_why_not(name):
+    kernel = Kernel(name, SIZES[name])
+    assert "expects a CUDA device" in why_not(kernel, torch.device("cpu"), torch.float16)
+    assert "expects fp32" in why_not(kernel, CUDA, torch.float64)
+    assert not serves(torch.device("cpu"), torch.float16)
+    assert not serves(CUDA, torch.float64)
+
+
+def test_nothing_is_used_before_it_is_switched_on():
+    model = served_model()
+    assert used(model) == set()
+    assert switch(model, torch.device("cpu"), torch.float32) == {}
+    assert used(model) == set()
+
+
+def test_all_are_used_that_nothing_speaks_against(monkeypatch):
+    monkeypatch.setattr(fused_trials, "why_not", lambda *_: "")
+    model = served_model()
+    assert switch(model, CUDA, torch.float16) == {}
+    assert used(model) == set(KERNELS)
+    switch(model, CUDA, torch.float16, ["norm", "step"])
+    assert used(model) == {"norm", "step"}
+    switch(model, CUDA, torch.float16, [])
+    assert used(model) == set()
+
+
+def test_one_that_fails_is_left_out_alone(monkeypatch):
+    def refuse(kernel: Kernel, *_: object) -> str:
+        return "it is broken" if kernel.name == "step" else ""
+
+    monkeypatch.setattr(fused_trials, "why_not", refuse)
+    model = served_model()
+    assert switch(model, CUDA, torch.float16) == {"it is broken": ["step"]}
+    assert used(model) == set(KERNELS) - {"step"}
+
+
+def test_a_kernel_that_cannot_be_compiled_or_is_wrong_is_refused(monkeypatch):
+    def broken(*_: object) -> float:
+        raise RuntimeError("no such instruction.\nand a long story")
+
+    monkeypatch.setattr(fused_trials, "find_spec", lambda _: True)
+    monkeypatch.setitem(fused_trials._TRIALS, "norm", broken)
+    monkeypatch.setattr(fused_trials, "trial", lambda kernel, *_: fused_trials._TRIALS[kernel.name]())
+    assert why_not(Kernel("norm", (3,)), CUDA, torch.float16) == "no such instruction"
+    monkeypatch.setitem(fused_trials._TRIALS, "relu", lambda: 1e-4)
+    assert "0.0001 away" in why_not(Kernel("relu", (3,)), CUDA, torch.float16)
+    monkeypatch.setitem(fused_trials._TRIALS, "step", lambda: 1e-4)
+    assert why_not(Kernel("step", (3,)), CUDA, torch.float16) == ""
+    why_not.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        ({"norm": "pre"}, {"norm"}),
+        ({"activation": "gelu"}, {"relu"}),
+        ({"width": 80, "feed_forward": 100}, {"relu", "step", "mask", "source"}),
+    ],
+)
+def test_modules_name_only_kernels_that_fit_them(changes, missing):
+    model = Transformer(tiny_options(**{"width": 64, "feed_forward": 128, "heads": 2, **changes}))
+    named = {kernel.name for part in model.modules() if isinstance(part, Fusible) for kernel in part.kernels()}
+    assert named == set(KERNELS) - missing

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.nn import short_attention
+from longstride.nn import decode_attention, short_attention
+from longstride.nn.cache import Cache, Causal, Sight
+from longstride.nn.fused import Fusible, Kernel
 
 
 def split_heads(flat: Tensor, heads: int) -> Tensor:
@@ -31,8 +35,13 @@ def _projection(inputs: int, outputs: int, blocks: int = 1) -> nn.Linear:
     return linear
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(nn.Module, Fusible):
     """Attention of a sequence over itself; one product makes queries, keys and values."""
+
+    own_steps = False
+    """causal steps by a kernel of our own, which writes the cache too: see :meth:`use`"""
+    own_masks = False
+    """other steps likewise"""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -64,13 +73,40 @@ class SelfAttention(nn.Module):
         )
         return self.out(join_heads(mixed))  # type: ignore[no-any-return]
 
+    def extend(self, x: Tensor, layer: int, cache: Cache, slots: Tensor, sight: Sight) -> Tensor:
+        """New slots [rows, step] of a cache's layer, x [rows, step, width]; who sees whom, `sight` says."""
+        packed = self.qkv(x)
+        if self.own_steps and isinstance(sight, Causal):
+            return self.out(decode_attention.extend(packed, slots, cache.keys[layer], cache.values[layer]))  # type: ignore[no-any-return]
+        split = packed.unflatten(-1, (3, self.heads, -1))
+        cache.write(layer, slots, split[:, :, 1:].permute(2, 0, 3, 1, 4))
+        added = sight.added if isinstance(sight, Causal) else sight
+        span = added.shape[-1]
+        keys, values = cache.keys[layer, :, :, :span], cache.values[layer, :, :, :span]
+        if self.own_masks:
+            return self.out(decode_attention.read(packed.chunk(3, dim=-1)[0], keys, values, added, each=True))  # type: ignore[no-any-return]
+        mixed = F.scaled_dot_product_attention(split[:, :, 0].transpose(1, 2), keys, values, attn_mask=added)
+        return self.out(join_heads(mixed))  # type: ignore[no-any-return]
 
-class CrossAttention(nn.Module):
+    def kernels(self) -> list[Kernel]:
+        """Of steps: causal ones, and those with another mask."""
+        head = self.out.in_features // self.heads
+        return [Kernel(name, (head,)) for name in ("step", "mask") if head in decode_attention.HEADS]
+
+    def use(self, names: Collection[str]) -> None:
+        """Use these."""
+        self.own_steps, self.own_masks = "step" in names, "mask" in names
+
+
+class CrossAttention(nn.Module, Fusible):
     """Attention of target slots over an encoded source.
 
     Several rows may read one source (the hypotheses of a beam): rows of one source lie side by side and are read as one
     longer row, so that keys and values are neither computed nor stored more than once.
     """
+
+    own = False
+    """steps by a kernel of our own: see :meth:`use`"""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -88,14 +124,29 @@ class CrossAttention(nn.Module):
         return split_heads(keys, self.heads), split_heads(values, self.heads)
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """x [rows, length, width]; rows is a multiple of the sources; mask [sources, 1, 1, source]."""
+        """x [rows, length, width]; rows is a multiple of the sources; mask [sources, 1, 1, source].
+
+        The mask is boolean, or of x's own type and added to scores: so it is in steps.
+        """
         rows, length, width = x.shape
         sources, _, source, head = keys.shape
         side_by_side = self.q(x).reshape(sources, rows // sources * length, width)
         if self.training and short_attention.serves(side_by_side, head, side_by_side.shape[1], source, mask):
             mixed = short_attention.cross_attention(side_by_side, keys, values, mask, self.dropout)
             return self.out(mixed.view(rows, length, width))  # type: ignore[no-any-return]
+        if self.own and mask is not None and mask.dtype == x.dtype:
+            mixed = decode_attention.read(side_by_side, keys, values, mask, each=False)
+            return self.out(mixed.view(rows, length, width))  # type: ignore[no-any-return]
         queries = split_heads(side_by_side, self.heads)
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout)
         return self.out(join_heads(mixed).view(rows, length, width))  # type: ignore[no-any-return]
+
+    def kernels(self) -> list[Kernel]:
+        """Of steps."""
+        head = self.out.in_features // self.heads
+        return [Kernel("source", (head,))] if head in decode_attention.HEADS else []
+
+    def use(self, names: Collection[str]) -> None:
+        """Use it, if it is among these."""
+        self.own = "source" in names

@@ -84,6 +84,26 @@ class Memory:
         self.values[:, rows, :, :width] = other.values
 
 
+class Causal:
+    """Slots [rows, width] that see themselves and what is before them; what is added to scores is made when needed."""
+
+    def __init__(self, slots: Tensor, sight: Tensor) -> None:
+        self._slots = slots
+        self._sight = sight
+        self._added: Tensor | None = None
+
+    @property
+    def added(self) -> Tensor:
+        """[rows, 1, width, span] what attention adds to scores; made once for all layers"""
+        if self._added is None:
+            self._added = F.embedding(self._slots, self._sight)[:, None]
+        return self._added
+
+
+Sight = Tensor | Causal
+"""Who sees whom in a step: what attention adds to scores [rows, 1, width, span], or the rule that it follows from."""
+
+
 class Cache:
     """Self-attention keys and values for a table of rows."""
 
@@ -146,10 +166,10 @@ class Cache:
         self.keys[layer].scatter_(2, index[0], keys_values[0])
         self.values[layer].scatter_(2, index[1], keys_values[1])
 
-    def causal(self, slots: Tensor, span: int) -> Tensor:
-        """[rows, 1, width, span] what attention adds to scores where slots [rows, width] see none but earlier ones."""
+    def causal(self, slots: Tensor, span: int) -> Sight:
+        """Slots [rows, width], each row's side by side, of which each sees none but itself and earlier ones."""
         self.prepare(span)
-        return F.embedding(slots, self._sight[span])[:, None]
+        return Causal(slots, self._sight[span])
 
     def prepare(self, span: int) -> None:
         """Work out beforehand what every slot sees of a span: whoever compiles or records wants it there already."""

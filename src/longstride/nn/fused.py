@@ -1,17 +1,46 @@
-"""Fewer kernels for inference on a CUDA device: residual sums and their norms at once, where Triton is installed.
+"""Fewer kernels for inference on a CUDA device: which there are of our own, and the modules that can use them.
 
-Off until somebody asks for it with :func:`fuse`. Kernels are imported when they are first needed.
+Off until somebody switches them on who has tried them (`fused_trials`). What needs Triton is imported when it is first
+called. Attention has a file of its own, `decode_attention`.
 """
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
-"""How far results may be from PyTorch's own, as a share of them or, below one, in all: a few last bits"""
+KERNELS = {
+    "norm": "residual sums with their norms",
+    "relu": "products with their ReLU",
+    "step": "causal steps: writing the cache and attention over it",
+    "mask": "attention over the cache with any other mask",
+    "source": "attention over the source",
+}
+"""By name: what they are for."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One of them, for one size of module."""
+
+    name: str
+    sizes: tuple[int, ...]
+
+
+class Fusible(ABC):
+    """A module that can use some of them, for inference alone."""
+
+    @abstractmethod
+    def kernels(self) -> list[Kernel]:
+        """Those that fit it."""
+
+    @abstractmethod
+    def use(self, names: Collection[str]) -> None:
+        """Use these of them from now on, and no others."""
 
 
 def add_norm(x: Tensor, added: Tensor, norm: nn.LayerNorm) -> Tensor:
@@ -22,34 +51,7 @@ def add_norm(x: Tensor, added: Tensor, norm: nn.LayerNorm) -> Tensor:
     return found
 
 
-def why_not(device: torch.device, dtype: torch.dtype) -> str:
-    """What keeps residual blocks from being fused here, in a few words; empty where nothing does."""
-    if device.type != "cuda":
-        return f"it expects a CUDA device, found {device}"
-    if dtype not in TOLERANCE:
-        return f"it expects fp32, fp16 or bf16, found {dtype}"
-    if find_spec("triton") is None:
-        return "it expects the package triton, found none"
-    try:
-        worst = _worst(device, dtype)
-    except Exception as error:  # a compiler that fails in whatever way of its own
-        return (str(error) or type(error).__name__).splitlines()[0]
-    if not worst <= TOLERANCE[dtype]:
-        return f"its results are {worst:.1g} away from PyTorch's own"
-    return ""
-
-
-@torch.inference_mode()
-def _worst(device: torch.device, dtype: torch.dtype) -> float:
-    """The largest such difference over random rows of several widths."""
-    generator = torch.Generator().manual_seed(0)
-    worst = 0.0
-    for width in (80, 256, 512, 1024):
-        x, added = (torch.randn(7, width, generator=generator).to(device, dtype) for _ in range(2))
-        norm = nn.LayerNorm(width)
-        norm.weight.copy_(torch.randn(width, generator=generator))
-        norm.bias.copy_(torch.randn(width, generator=generator))
-        norm = norm.to(device, dtype)
-        found, expected = add_norm(x, added, norm).float(), norm(x + added).float()
-        worst = max(worst, float(((found - expected).abs() / expected.abs().clamp(min=1)).max()))
-    return worst
+def linear_relu(x: Tensor, linear: nn.Linear) -> Tensor:
+    """relu(linear(x)), [..., inputs] -> [..., outputs]: the library's own product, which can do this at its end"""
+    flat = torch._addmm_activation(linear.bias, x.flatten(0, -2), linear.weight.t(), use_gelu=False)
+    return flat.view(*x.shape[:-1], linear.out_features)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.nn import fused_training
-from longstride.nn.attention import CrossAttention, SelfAttention, join_heads
-from longstride.nn.cache import Cache
-from longstride.nn.fused import add_norm
+from longstride.nn.attention import CrossAttention, SelfAttention
+from longstride.nn.cache import Cache, Sight
+from longstride.nn.fused import Fusible, Kernel, add_norm, linear_relu
 from longstride.nn.options import TransformerOptions
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
@@ -30,8 +30,11 @@ class LayerNorm(nn.LayerNorm):
             return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
-class FeedForward(nn.Module):
+class FeedForward(nn.Module, Fusible):
     """Two linear layers with an activation between them."""
+
+    own = False
+    """the activation as part of the first product: see :meth:`use`"""
 
     def __init__(self, width: int, hidden: int, activation: str, dropout: float) -> None:
         super().__init__()
@@ -45,14 +48,26 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., width] -> [..., width]"""
+        if self.own:
+            return self.down(linear_relu(x, self.up))  # type: ignore[no-any-return]
         return self.down(self.dropout(ACTIVATIONS[self.activation](self.up(x))))  # type: ignore[no-any-return]
 
+    def kernels(self) -> list[Kernel]:
+        """Of ReLU alone, since what a product does for GELU is an approximation of it; small sizes gain nothing."""
+        sizes = (self.up.in_features, self.up.out_features)
+        fits = self.activation == "relu" and not any(size % 64 for size in sizes)
+        return [Kernel("relu", sizes)] if fits else []
 
-class Residual(nn.Module):
+    def use(self, names: Collection[str]) -> None:
+        """Use it, if it is among these."""
+        self.own = "relu" in names
+
+
+class Residual(nn.Module, Fusible):
     """The norm and dropout around one block: ``norm(x + block(x))`` (post) or ``x + block(norm(x))`` (pre)."""
 
-    fused = False
-    """Sum and norm in one kernel: for inference alone, set by whoever has seen that it works (longstride.nn.fused)"""
+    own = False
+    """sum and norm by one kernel of our own: see :meth:`use`"""
 
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
@@ -66,13 +81,21 @@ class Residual(nn.Module):
 
     def leave(self, x: Tensor, block: Tensor) -> Tensor:
         """The sum, with what the block made of it."""
-        if self.fused and not self.pre:
+        if self.own:
             return add_norm(x, block, self.norm)
         if self.training and not self.pre and fused_training.serves(x, block):
             weight, bias = self.norm.weight, self.norm.bias
             return fused_training.add_norm(x, block, weight, bias, self.dropout.p, self.norm.eps)
         x = x + self.dropout(block)
         return x if self.pre else self.norm(x)
+
+    def kernels(self) -> list[Kernel]:
+        """Of the sum and its norm, where it has one."""
+        return [] if self.pre else [Kernel("norm", tuple(self.norm.normalized_shape))]
+
+    def use(self, names: Collection[str]) -> None:
+        """Use it, if it is among these."""
+        self.own = "norm" in names
 
 
 class EncoderLayer(nn.Module):
@@ -128,20 +151,14 @@ class DecoderLayer(nn.Module):
         layer: int,
         cache: Cache,
         slots: Tensor,
-        mask: Tensor,
+        sight: Sight,
         memory_keys: Tensor,
         memory_values: Tensor,
         memory_mask: Tensor,
     ) -> Tensor:
-        """New slots only, x [rows, width of the step, width], the past from the cache; mask [rows, 1, step, span]."""
-        packed = self.attention.qkv(self.attention_residual.enter(x)).unflatten(-1, (3, self.attention.heads, -1))
-        queries, keys_values = packed[:, :, 0].transpose(1, 2), packed[:, :, 1:].permute(2, 0, 3, 1, 4)
-        cache.write(layer, slots, keys_values)
-        span = mask.shape[-1]
-        mixed = F.scaled_dot_product_attention(
-            queries, cache.keys[layer, :, :, :span], cache.values[layer, :, :, :span], attn_mask=mask
-        )
-        x = self.attention_residual.leave(x, self.attention.out(join_heads(mixed)))
+        """New slots only, x [rows, width of the step, width], the past from the cache."""
+        block = self.attention.extend(self.attention_residual.enter(x), layer, cache, slots, sight)
+        x = self.attention_residual.leave(x, block)
         return self._rest(x, memory_keys, memory_values, memory_mask)
 
     def _rest(self, x: Tensor, memory_keys: Tensor, memory_values: Tensor, memory_mask: Tensor | None) -> Tensor:

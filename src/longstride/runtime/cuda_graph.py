@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -20,9 +20,9 @@ from torch import Tensor
 
 from longstride.contract import OptionError, Precision, Program, Runner
 from longstride.contract.running import K, Kept, M, R
+from longstride.nn import fused_trials
 from longstride.nn.backends import avoid_planned_attention
-from longstride.nn.fused import why_not
-from longstride.nn.layers import Residual
+from longstride.nn.fused import KERNELS
 from longstride.runtime.cuda_graph_recorder import CudaRecorder, Recorded, Recorder
 from longstride.runtime.cuda_graph_tables import Tables
 
@@ -74,9 +74,10 @@ class Recording(Generic[R]):
 class CudaGraphRunner(Runner):
     """Carries programs out by CUDA graphs; `compiled`, after PyTorch's compiler has fused what it can of them.
 
-    Compiling makes steps faster and takes long, for every new shape. `fused` takes kernels of our own where there are
-    some, once they have been seen to give what PyTorch's give. `least_step` widens steps of one row: products of one
-    vector take other, sometimes slower kernels. `recorder` is for tests.
+    Compiling makes steps faster and takes long, for every new shape. `fused` takes kernels of our own
+    (longstride.nn.fused) where there are some, all but those named in `without`, once each has been seen to give what
+    it should; what is compiled has the compiler's. `least_step` widens steps of one row: products of one vector take
+    other, sometimes slower kernels. `recorder` is for tests.
     """
 
     records = True
@@ -86,7 +87,8 @@ class CudaGraphRunner(Runner):
         device: torch.device | str = "cuda",
         precision: Precision = "fp16",
         compiled: bool = False,
-        fused: bool = False,
+        fused: bool = True,
+        without: Collection[str] = (),
         least_step: int = 1,
         tell: Tell | None = None,
         recorder: Recorder | None = None,
@@ -112,18 +114,17 @@ class CudaGraphRunner(Runner):
         self.tables = Tables()
         """those that no session uses now"""
         avoid_planned_attention()
-        against = why_not(self.device, self.dtype) if fused else "nobody asked"
-        self._fused = not against
-        if fused and against:
-            self._tell(f"The runtime {self.name} does without kernels of our own: {against}.")
+        unknown = sorted(set(without) - set(KERNELS))
+        if unknown:
+            raise OptionError(f"without expects names among {', '.join(KERNELS)}, found {', '.join(unknown)}.")
+        self._kernels = frozenset(KERNELS) - frozenset(without) if fused and not compiled else frozenset()
 
     def place(self, module: M) -> M:
-        """Move, convert, and switch dropout off."""
+        """Move, convert, switch dropout off, and choose the kernels of its parts."""
         placed = module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
-        if self._fused:
-            for part in placed.modules():
-                if isinstance(part, Residual):
-                    part.fused = True
+        for why, names in fused_trials.switch(placed, self.device, self.dtype, self._kernels).items():
+            meant = "; ".join(KERNELS[name] for name in names)
+            self._say_once(f"without {meant}", f"does without kernels of our own ({meant})", why)
         return placed
 
     def call(self, program: Program, *arguments: Any) -> Any:
@@ -215,7 +216,7 @@ class CudaGraphRunner(Runner):
         """How many graphs there are, how long capturing took, what they hold."""
         return self.statistics.describe() if self._recorded else ""
 
-    def _say_once(self, name: str, what: str, error: Exception) -> None:
+    def _say_once(self, name: str, what: str, error: Exception | str) -> None:
         if name not in self._told:
             self._told.add(name)
             why = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")

@@ -1,0 +1,35 @@
+"""Attention of a decoder step by kernels of our own; who may call them, `fused_trials` finds out.
+
+The kernels are imported at the first call, because they need Triton. The relative for training is `short_attention`.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+HEADS = (16, 32, 64, 128)
+"""Widths of a head that the kernels are written for."""
+
+
+def extend(packed: Tensor, slots: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Write a step into the caches [rows, heads, longest, head], and let each slot see itself and what is before it.
+
+    packed [rows, step, 3 * width] holds queries, keys and values; slots [rows, step], each row's side by side.
+    -> mixed values [rows, step, width], which depend neither on the step's width nor on how long the caches are.
+    """
+    from longstride.nn import decode_attention_kernels as kernels
+
+    found: Tensor = kernels.extend(packed.contiguous(), slots, keys, values)
+    return found
+
+
+def read(queries: Tensor, keys: Tensor, values: Tensor, added: Tensor, each: bool) -> Tensor:
+    """Mixed values [rows, queries, width] of queries like them over keys and values [rows, heads, count, head].
+
+    added is added to scores, 0 or -inf: [rows, 1, queries, count] where it says it for `each` query by itself, else
+    [rows, 1, 1, count]. What no query sees may hold anything.
+    """
+    from longstride.nn import decode_attention_kernels as kernels
+
+    found: Tensor = kernels.read(queries, keys, values, added, each)
+    return found

@@ -1,0 +1,222 @@
+"""Triton kernels of a decoder step's attention: few queries, over what a cache holds or over an encoded source.
+
+A program has up to 16 queries of one head of one row and walks over its keys, so many at a time from the first on. The
+tile is the same whatever the step's width and however long the cache is: a query's numbers are those of a step of its
+own, bit for bit. What it does not see adds exact zeros and multiplies by exactly one, and tiles beyond the last visible
+key are not walked over where that is known beforehand.
+
+A step's own keys and values are written into the cache by the same kernel. No program reads from memory what any writes
+there: what is new is read where the product left it, what is old from the cache. So there is nothing to wait for.
+
+Imports Triton, so only what has a CUDA device imports this. Knows no modules.
+"""
+# mypy: ignore-errors
+# ruff: noqa: N803
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_LOG2_E = math.log2(math.e)
+_QUERIES = 16
+"""The least that products on tensor cores take."""
+
+
+@dataclass
+class Walk:
+    """How a program goes over its keys. Bits depend on it, so all calls share one."""
+
+    keys: int
+    """at a time"""
+    warps: int
+
+
+WALK = Walk(keys=64, warps=4)
+
+
+@triton.jit
+def _fold(q, k, v, hidden, top, total, mixed, scale):
+    """What is known of some queries after further keys: the largest score, the sum of exponentials, the mixed values.
+
+    k lies on its side. `hidden` is added to the scores: 0, or -inf where a key is not seen; k may then be anything, but
+    v must be finite.
+    """
+    scores = tl.dot(q, k, input_precision="ieee") * scale
+    scores = tl.where(hidden > float("-inf"), scores + hidden, float("-inf"))
+    higher = tl.maximum(top, tl.max(scores, 1))
+    level = tl.where(higher == float("-inf"), 0.0, higher)  # as long as nothing was seen
+    weights = tl.exp2(scores - level[:, None])
+    fade = tl.exp2(top - level)
+    total = total * fade + tl.sum(weights, 1)
+    mixed = mixed * fade[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+    return higher, total, mixed
+
+
+@triton.jit(do_not_specialize=("step", "longest", "slots_row"))
+def _extend(
+    packed,
+    slots,
+    keys,
+    values,
+    out,
+    step,
+    longest,
+    slots_row,
+    heads,
+    keys_row,
+    keys_head,
+    values_row,
+    values_head,
+    scale,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    HEAD: tl.constexpr,
+):
+    """packed [rows, step, 3, heads, HEAD] goes to slots from each row's first on; each sees itself and what is before.
+
+    Caches [rows, heads, longest, HEAD]; out [rows, step, heads, HEAD].
+    """
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    tile = tl.program_id(2) * QUERIES
+    start = tl.load(slots + row * slots_row).to(tl.int32)
+    width = heads * HEAD
+    i = tile + tl.arange(0, QUERIES)
+    d = tl.arange(0, HEAD)
+    asked = (i < step)[:, None]
+    given = packed + row * step * (3 * width) + head * HEAD
+    own = given + i[:, None] * (3 * width) + d[None, :]
+    q = tl.load(own, mask=asked, other=0.0)
+    own_k = tl.load(own + width, mask=asked, other=0.0)
+    own_v = tl.load(own + 2 * width, mask=asked, other=0.0)
+    old_keys = keys + row * keys_row + head * keys_head
+    old_values = values + row * values_row + head * values_head
+    room = asked & (start + i < longest)[:, None]
+    place = (start + i)[:, None] * HEAD + d[None, :]
+    tl.store(old_keys + place, own_k, mask=room)
+    tl.store(old_values + place, own_v, mask=room)
+
+    top = tl.full((QUERIES,), float("-inf"), tl.float32)
+    total = tl.zeros((QUERIES,), tl.float32)
+    mixed = tl.zeros((QUERIES, HEAD), tl.float32)
+    end = start + tl.minimum(tile + QUERIES, step)
+    for first in range(0, end, KEYS):
+        j = first + tl.arange(0, KEYS)
+        old, real = j < start, j < end
+        in_cache, in_step = j * HEAD, (j - start) * (3 * width)
+        k_from = tl.where(old, old_keys + in_cache, given + width + in_step)
+        v_from = tl.where(old, old_values + in_cache, given + 2 * width + in_step)
+        k = tl.load(k_from[None, :] + d[:, None], mask=real[None, :], other=0.0)
+        v = tl.load(v_from[:, None] + d[None, :], mask=real[:, None], other=0.0)
+        hidden = tl.where(j[None, :] <= (start + i)[:, None], 0.0, float("-inf"))
+        top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
+    mixed = mixed / total[:, None]
+    tl.store(out + row * step * width + i[:, None] * width + head * HEAD + d[None, :], mixed.to(q.dtype), mask=asked)
+
+
+@triton.jit(do_not_specialize=("queries", "count", "hidden_row", "hidden_step"))
+def _read(
+    q,
+    keys,
+    values,
+    hidden,
+    out,
+    queries,
+    count,
+    heads,
+    q_row,
+    q_step,
+    keys_row,
+    keys_head,
+    keys_step,
+    values_row,
+    values_head,
+    values_step,
+    hidden_row,
+    hidden_step,
+    scale,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    HEAD: tl.constexpr,
+    EACH: tl.constexpr,
+):
+    """q [rows, queries, heads, HEAD] over keys and values [rows, heads, count, HEAD]; out like q.
+
+    hidden is added to scores: [rows, queries, count] with `EACH`, else [rows, count], one for all queries.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    i = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
+    d = tl.arange(0, HEAD)
+    asked = i < queries
+    q_tile = tl.load(q + row * q_row + i[:, None] * q_step + head * HEAD + d[None, :], mask=asked[:, None], other=0.0)
+    top = tl.full((QUERIES,), float("-inf"), tl.float32)
+    total = tl.zeros((QUERIES,), tl.float32)
+    mixed = tl.zeros((QUERIES, HEAD), tl.float32)
+    for first in range(0, count, KEYS):
+        j = first + tl.arange(0, KEYS)
+        real = j < count
+        if EACH:
+            inside = asked[:, None] & real[None, :]
+            place = hidden + row * hidden_row + i[:, None] * hidden_step + j[None, :]
+            added = tl.load(place, mask=inside, other=float("-inf")).to(tl.float32)
+            seen = tl.max(added, 0) > float("-inf")
+        else:
+            alone = tl.load(hidden + row * hidden_row + j, mask=real, other=float("-inf")).to(tl.float32)
+            added = alone[None, :]
+            seen = alone > float("-inf")
+        k_place = row * keys_row + head * keys_head + j[None, :] * keys_step + d[:, None]
+        v_place = row * values_row + head * values_head + j[:, None] * values_step + d[None, :]
+        k = tl.load(keys + k_place, mask=real[None, :], other=0.0)
+        v = tl.load(values + v_place, mask=seen[:, None], other=0.0)
+        top, total, mixed = _fold(q_tile, k, v, added, top, total, mixed, scale)
+    mixed = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
+    step = heads * HEAD
+    found = out + row * queries * step + i[:, None] * step + head * HEAD + d[None, :]
+    tl.store(found, mixed.to(q_tile.dtype), mask=asked[:, None])
+
+
+def extend(packed: Tensor, slots: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """packed [rows, step, 3 * width], contiguous, goes to slots [rows, step], each row's side by side, of the caches
+    [rows, heads, longest, head], which are written. -> mixed values [rows, step, width]"""
+    rows, step, width = packed.shape[0], packed.shape[1], packed.shape[2] // 3
+    heads, longest, head = keys.shape[1:]
+    out = packed.new_empty((rows, step, width))
+    _extend[(rows, heads, triton.cdiv(step, _QUERIES))](
+        *(packed, slots, keys, values, out),
+        *(step, longest, slots.stride(0), heads),
+        *(*keys.stride()[:2], *values.stride()[:2], head**-0.5 * _LOG2_E),
+        QUERIES=_QUERIES,
+        KEYS=WALK.keys,
+        HEAD=head,
+        num_warps=WALK.warps,
+        num_stages=1,
+    )
+    return out
+
+
+def read(q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, each: bool) -> Tensor:
+    """q [rows, queries, width] over keys and values [rows, heads, count, head], each with its last dimension dense;
+    hidden [rows, 1, queries or 1, count] is added to scores, with `each` query's its own.
+    -> mixed values [rows, queries, width]"""
+    rows, queries, width = q.shape
+    heads, count, head = keys.shape[1:]
+    out = q.new_empty((rows, queries, width))
+    _read[(rows, heads, triton.cdiv(queries, _QUERIES))](
+        *(q, keys, values, hidden, out),
+        *(queries, count, heads),
+        *(*q.stride()[:2], *keys.stride()[:3], *values.stride()[:3]),
+        *(hidden.stride(0), hidden.stride(2), head**-0.5 * _LOG2_E),
+        QUERIES=_QUERIES,
+        KEYS=WALK.keys,
+        HEAD=head,
+        EACH=each,
+        num_warps=WALK.warps,
+        num_stages=1,
+    )
+    return out

@@ -1,0 +1,163 @@
+"""Whether kernels of our own give here what they should: each is tried by itself before it is used.
+
+Compares them with plain arithmetic in float64 (products with PyTorch's own, bit for bit) on random numbers, for the
+sizes that a module has. Attention must also give a slot the same bits in a step of its own and in a wide one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import cache, partial
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor, nn
+
+from longstride.nn.decode_attention import extend, read
+from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, linear_relu
+
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
+"""How far results may be from what they should be, as a share of it or, below one, in all: a few last bits"""
+ROWS, STEP, SLOTS = 3, 26, 112
+"""Of a trial of attention: more than one tile of queries and of keys, neither of them full."""
+
+Random = Callable[..., Tensor]
+
+
+def serves(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether there is anything to try: a CUDA device, and numbers that the kernels are written for."""
+    return device.type == "cuda" and dtype in TOLERANCE
+
+
+def switch(
+    module: nn.Module,
+    device: torch.device,
+    dtype: torch.dtype,
+    names: Collection[str] = tuple(KERNELS),
+) -> dict[str, list[str]]:
+    """Have the parts of a module use those of the named kernels that work here. -> why -> who is left out"""
+    left_out: dict[str, list[str]] = {}
+    for part in module.modules():
+        if not isinstance(part, Fusible):
+            continue
+        used = set()
+        for kernel in part.kernels():
+            if kernel.name not in names or not serves(device, dtype):
+                continue
+            against = why_not(kernel, device, dtype)
+            if not against:
+                used.add(kernel.name)
+            elif kernel.name not in left_out.setdefault(against, []):
+                left_out[against].append(kernel.name)
+        part.use(used)
+    return left_out
+
+
+@cache
+def why_not(kernel: Kernel, device: torch.device, dtype: torch.dtype) -> str:
+    """What keeps a kernel from being used here, in a few words; empty where nothing does."""
+    if device.type != "cuda":
+        return f"it expects a CUDA device, found {device}"
+    if dtype not in TOLERANCE:
+        return f"it expects fp32, fp16 or bf16, found {dtype}"
+    if kernel.name != "relu" and find_spec("triton") is None:
+        return "it expects the package triton, found none"
+    try:
+        worst = trial(kernel, device, dtype)
+    except Exception as error:  # a compiler that fails in whatever way of its own
+        return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+    limit = 0.0 if kernel.name == "relu" else TOLERANCE[dtype]
+    return "" if worst <= limit else f"its results are {worst:.1g} away from what they should be"
+
+
+@torch.inference_mode()
+def trial(kernel: Kernel, device: torch.device, dtype: torch.dtype) -> float:
+    """The largest difference from what it should give."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device, dtype)
+
+    return _TRIALS[kernel.name](random, *kernel.sizes)
+
+
+def _norm(random: Random, width: int) -> float:
+    x, added = random(7, width), random(7, width)
+    norm = nn.LayerNorm(width).to(x.device, x.dtype)
+    norm.weight.copy_(random(width))
+    norm.bias.copy_(random(width))
+    return _apart(add_norm(x, added, norm), norm.double()((x + added).double()))
+
+
+def _relu(random: Random, inputs: int, outputs: int) -> float:
+    linear = nn.Linear(inputs, outputs).to(random(1).device, random(1).dtype)
+    linear.weight.copy_(random(outputs, inputs) * inputs**-0.5)
+    linear.bias.copy_(random(outputs))
+    worst = 0.0
+    for slots in (1, 2, 5, 8, 10, STEP, 32):
+        x = random(1, slots, inputs)
+        worst = max(worst, _apart(linear_relu(x, linear), linear(x).relu()))
+    return worst
+
+
+def _step(random: Random, head: int) -> float:
+    heads = 2
+    packed, start = random(ROWS, STEP, 3 * heads * head), torch.tensor([0, 37, SLOTS - STEP])
+    slots = (start[:, None] + torch.arange(STEP)).to(packed.device)
+    filled = (torch.arange(SLOTS) < start[:, None])[:, None, :, None].to(packed.device)
+    before = [random(ROWS, heads, SLOTS, head).masked_fill(~filled, float("nan")) for _ in range(2)]
+    wide, narrow = ([old.clone() for old in before] for _ in range(2))
+    found = extend(packed, slots, wide[0], wide[1])
+    for one in range(STEP):
+        alone = extend(packed[:, one : one + 1], slots[:, one : one + 1], narrow[0], narrow[1])
+        if not torch.equal(alone, found[:, one : one + 1]):
+            raise ArithmeticError("a slot's numbers depend on the step's width")
+    queries, *new = packed.view(ROWS, STEP, 3, heads, head).permute(2, 0, 3, 1, 4)
+    index = slots[:, None, :, None].expand_as(queries)
+    expected = [old.nan_to_num(0.0).scatter(2, index, fresh) for old, fresh in zip(before, new, strict=True)]
+    for written, right in zip(wide, expected, strict=True):
+        if not torch.equal(written.nan_to_num(0.0), right):
+            raise ArithmeticError("it leaves other keys or values in the cache than it was given")
+    visible = torch.arange(SLOTS, device=slots.device) <= slots[:, None, :, None]
+    return _apart(found, attended(queries, expected[0], expected[1], visible))
+
+
+def _read(random: Random, head: int, each: bool) -> float:
+    heads, count = 2, SLOTS - 16
+    queries, keys, values = random(ROWS, STEP, heads * head), *(random(ROWS, heads, count, head) for _ in range(2))
+    visible = (random(ROWS, 1, STEP if each else 1, count) > 0) & (torch.arange(count) < 80).to(queries.device)
+    visible[..., 70] = True
+    added = torch.zeros_like(visible, dtype=queries.dtype).masked_fill(~visible, float("-inf"))
+    keys[:, :, 80:], values[:, :, 80:] = float("nan"), float("nan")
+    found = read(queries, keys, values, added, each)
+    for one in range(STEP):
+        mine = added[:, :, one : one + 1] if each else added
+        if not torch.equal(read(queries[:, one : one + 1], keys, values, mine, each), found[:, one : one + 1]):
+            raise ArithmeticError("a slot's numbers depend on the step's width")
+    if not torch.equal(read(queries, keys[:, :, :80], values[:, :, :80], added[..., :80], each), found):
+        raise ArithmeticError("a slot's numbers depend on what it does not see")
+    split = queries.view(ROWS, STEP, heads, head).transpose(1, 2)
+    return _apart(found, attended(split, keys.nan_to_num(0.0), values.nan_to_num(0.0), visible))
+
+
+def attended(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
+    """The slow twin, in float64: [rows, heads, queries or keys, head] each -> [rows, queries, width]"""
+    scores = queries.double() @ keys.double().transpose(2, 3) * queries.shape[-1] ** -0.5
+    weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
+    mixed: Tensor = weights @ values.double()
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def _apart(found: Tensor, expected: Tensor) -> float:
+    """The largest difference; NaN counts as the largest there is."""
+    apart = (found.double() - expected.double()).abs() / expected.double().abs().clamp(min=1)
+    return float(apart.nan_to_num(float("inf")).max())
+
+
+_TRIALS: dict[str, Callable[..., float]] = {
+    "norm": _norm,
+    "relu": _relu,
+    "step": _step,
+    "mask": partial(_read, each=True),
+    "source": partial(_read, each=False),
+}

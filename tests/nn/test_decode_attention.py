@@ -1,0 +1,186 @@
+"""Attention of a decoder step by kernels of our own, against plain arithmetic; bits that must not depend on shapes.
+
+On a CUDA device in fp16, or in Triton's interpreter (TRITON_INTERPRET=1) in fp32: it is exact, and half precision is
+slow on a CPU. The interpreter runs programs one after another, so that no test here could see a race; none is possible,
+since no program reads what another, or it itself, writes.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from longstride.contract import START
+from longstride.nn import masks
+from longstride.nn.cache import Memory
+from longstride.nn.decode_attention import HEADS, extend, read
+from longstride.nn.fused import KERNELS, Fusible, Kernel
+from longstride.nn.fused_trials import TOLERANCE, attended, trial
+from longstride.nn.transformer import Transformer
+from tests.models import tiny_model
+from tests.nn.running_kernels import where
+
+pytestmark = [
+    pytest.mark.gpu,
+    # Triton's interpreter makes a number of an array at the head of every loop.
+    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning"),
+]
+NAN = float("nan")
+
+
+@pytest.fixture
+def device() -> torch.device:
+    return where(loops=True)
+
+
+@pytest.fixture
+def dtype(device: torch.device) -> torch.dtype:
+    return torch.float16 if device.type == "cuda" else torch.float32
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    bound = TOLERANCE[found.dtype]
+    torch.testing.assert_close(found.double(), expected.double(), atol=bound, rtol=bound)
+
+
+class Case:
+    """Rows that begin at their own slots of a cache, in which what is not written yet is not a number."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, start: list[int], step: int, longest: int) -> None:
+        generator = torch.Generator().manual_seed(step)
+        heads, head = 2, 16
+        self.packed = torch.randn(len(start), step, 3 * heads * head, generator=generator).to(device, dtype)
+        self.start = torch.tensor(start, device=device)
+        self.slots = self.start[:, None] + torch.arange(step, device=device)
+        both = torch.randn(2, len(start), heads, 256, head, generator=generator).to(device, dtype)[:, :, :, :longest]
+        past = torch.arange(longest, device=device) < self.start[:, None]
+        self.keys, self.values = both.masked_fill(~past[:, None, :, None], NAN)
+
+    def run(self, first: int = 0, last: int | None = None, rows: slice = slice(None)) -> Tensor:
+        """Some slots of some rows, as one step."""
+        part = slice(first, last)
+        return extend(self.packed[rows, part], self.slots[rows, part], self.keys[rows], self.values[rows])
+
+    def expected(self) -> Tensor:
+        """By plain arithmetic, from the caches as they are after the step."""
+        rows, step, width = self.packed.shape
+        queries = self.packed.view(rows, step, 3, 2, width // 6)[:, :, 0].transpose(1, 2)
+        visible = torch.arange(self.keys.shape[2], device=self.keys.device) <= self.slots[:, None, :, None]
+        return attended(queries, self.keys.nan_to_num(0.0), self.values.nan_to_num(0.0), visible)
+
+
+@pytest.mark.parametrize("name", ["step", "mask", "source"])
+@pytest.mark.parametrize("head", HEADS)
+def test_trials_pass(name, head, device, dtype):
+    """What decides whether a kernel is used: values, caches, and bits that depend on nothing else."""
+    if device.type == "cpu" and head > 32:
+        pytest.skip("the interpreter is slow, and a wider head is nothing new to it")
+    assert trial(Kernel(name, (head,)), device, dtype) <= TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize(
+    ("start", "step"), [([0], 1), ([63], 1), ([64], 1), ([5, 0], 2), ([60, 10], 16), ([0, 47], 17)]
+)
+def test_a_step_sees_itself_and_what_is_before_it(start, step, device, dtype):
+    case = Case(device, dtype, start, step, longest=80)
+    found = case.run()
+    close(found, case.expected())
+    for number, begun in enumerate(start):
+        new = case.packed[number].view(step, 3, 2, 16).transpose(0, 2)
+        assert torch.equal(case.keys[number, :, begun : begun + step], new[:, 1])
+        assert torch.equal(case.values[number, :, begun : begun + step], new[:, 2])
+        assert case.keys[number, :, begun + step :].isnan().all()
+
+
+def test_bits_do_not_depend_on_how_slots_are_cut_into_steps(device, dtype):
+    whole = Case(device, dtype, [3, 58], 20, longest=80)
+    found = whole.run()
+    for cuts in ([0, 1, 9, 20], [0, 17, 20]):
+        parts = Case(device, dtype, [3, 58], 20, longest=80)
+        steps = [parts.run(first, last) for first, last in pairwise(cuts)]
+        assert torch.equal(torch.cat(steps, dim=1), found)
+        assert torch.equal(parts.keys.nan_to_num(), whole.keys.nan_to_num())
+
+
+def test_bits_depend_neither_on_other_rows_nor_on_the_length_of_the_cache(device, dtype):
+    found = Case(device, dtype, [9, 30, 0], 4, longest=48).run()
+    longer = Case(device, dtype, [9, 30, 0], 4, longest=208)
+    assert all(torch.equal(longer.run(rows=slice(row, row + 1))[0], found[row]) for row in range(3))
+
+
+def test_a_slot_that_is_written_again_is_as_if_it_had_never_been_written(device, dtype):
+    once, twice = (Case(device, dtype, [7], 3, longest=32) for _ in range(2))
+    right = twice.packed.clone()
+    twice.packed = torch.randn_like(right)
+    twice.run()
+    twice.packed = right
+    assert torch.equal(twice.run(), once.run())
+
+
+def test_what_does_not_fit_is_not_written(device, dtype):
+    case = Case(device, dtype, [14], 4, longest=18)
+    keys = case.keys
+    case.keys, case.values = keys[:, :1, :16], case.values[:, :1, :16]
+    case.packed = case.packed[..., : 3 * 16].contiguous()
+    case.run()
+    assert keys[:, :, 16:].isnan().all()
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_a_query_that_sees_nothing_of_the_first_keys(each, device, dtype):
+    generator = torch.Generator().manual_seed(0)
+    queries = torch.randn(2, 3, 32, generator=generator).to(device, dtype)
+    keys, values = torch.randn(2, 2, 2, 80, 16, generator=generator).to(device, dtype)
+    visible = torch.zeros(2, 1, 3 if each else 1, 80, dtype=torch.bool, device=device)
+    visible[..., 66:70] = True
+    added = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill(~visible, float("-inf"))
+    expected = attended(queries.view(2, 3, 2, 16).transpose(1, 2), keys, values, visible)
+    keys[:, :, 70:], values[:, :, :66] = NAN, NAN
+    close(read(queries, keys, values, added, each), expected)
+
+
+# --- in a model ------------------------------------------------------------------------------------------------------
+
+
+def models(device: torch.device, dtype: torch.dtype, names: tuple[str, ...]) -> tuple[Transformer, Transformer]:
+    """The same model twice, the second with kernels of our own."""
+    shape = {"width": 32, "heads": 2, "feed_forward": 64}
+    found = [tiny_model(3, sharpness=0.3, **shape).to(device, dtype) for _ in range(2)]
+    for part in found[1].modules():
+        if isinstance(part, Fusible):
+            part.use(names)
+    return found[0], found[1]
+
+
+def memory_of(model: Transformer, sources: int, device: torch.device) -> Memory:
+    ids = torch.randint(5, 11, (sources, 9), generator=torch.Generator().manual_seed(1)).to(device)
+    memory = model.new_memory(sources, 9)
+    memory.put(torch.arange(sources, device=device), model.remember(ids, torch.tensor([9, 4, 7][:sources]).to(device)))
+    return memory
+
+
+def alternating(query_slots: Tensor, key_slots: Tensor) -> Tensor:
+    """A rule that is not causal: every other slot, and the first."""
+    return ((key_slots - query_slots[..., None]) % 2 == 0) | (key_slots == 0)
+
+
+@pytest.mark.parametrize("rule", [masks.causal, alternating])
+@pytest.mark.parametrize("names", [tuple(KERNELS), ("mask",), ("source",)])
+@pytest.mark.parametrize("rows", [2, 4])
+def test_steps_of_a_model_are_as_they_were(rule, names, rows, device, dtype):
+    """Also where several rows read one source."""
+    plain, own = models(device, dtype, names)
+    ids = torch.randint(5, 11, (rows, 5), generator=torch.Generator().manual_seed(2)).to(device)
+    ids[:, 0] = START
+    start = torch.zeros(rows, dtype=torch.int64, device=device)
+    found = []
+    with torch.inference_mode():
+        for model in (plain, own):
+            memory, cache = memory_of(model, 2, device), model.new_cache(rows, 20)
+            first = model.extend(ids[:, :3], start, cache, memory, rule)
+            second = model.extend(ids[:, 3:], start + 3, cache, memory, rule, span=16)
+            found.append(torch.cat([first, second], dim=1))
+    torch.testing.assert_close(found[1].double(), found[0].double(), atol=30 * TOLERANCE[dtype], rtol=0)

@@ -1,0 +1,142 @@
+"""The CUDA runner with kernels of our own: which it takes, what it says of others, and that captured steps with them
+are eager steps with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from longstride.contract import Decoder, Limits, OptionError, Precision, Runner, Source
+from longstride.nn import fused_trials
+from longstride.nn.fused import KERNELS, Kernel
+from longstride.runtime.cuda_graph import CudaGraphRunner
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
+from longstride.systems.blockwise.decoder import Blockwise
+from longstride.systems.draft_verify.decoder import DraftVerify
+from longstride.verification.twin import SameSteps
+from tests.decoding.drafters import tiny_drafter
+from tests.decoding.test_blockwise import random_heads
+from tests.models import random_source, tiny_model
+from tests.nn.test_fused import served_model, used
+from tests.runtime.recording import TapeRecorder
+
+SIZES: dict[str, Any] = {"width": 64, "feed_forward": 128, "heads": 2}
+LIMITS = Limits(max_length=20)
+
+
+@pytest.fixture
+def _all_are_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a CUDA device where nothing speaks against any of them; nobody runs what is placed."""
+    monkeypatch.setattr(fused_trials, "serves", lambda *_: True)
+    monkeypatch.setattr(fused_trials, "why_not", lambda *_: "")
+
+
+def runner_of(tell: Any = None, **options: Any) -> CudaGraphRunner:
+    return CudaGraphRunner("cpu", "fp32", tell=tell, recorder=TapeRecorder(), **options)
+
+
+@pytest.mark.usefixtures("_all_are_sound")
+def test_they_are_used_unless_somebody_says_otherwise():
+    model = served_model()
+    assert used(runner_of().place(model)) == set(KERNELS)
+    assert used(runner_of(without=["step", "relu"]).place(model)) == set(KERNELS) - {"step", "relu"}
+    assert used(runner_of(fused=False).place(model)) == set()
+    assert used(runner_of(compiled=True).place(model)) == set()
+
+
+def test_unknown_ones_cannot_be_left_out():
+    with pytest.raises(OptionError, match=r"without expects names among norm, .*found gelu"):
+        runner_of(without=["gelu", "norm"])
+
+
+def test_nothing_is_said_where_there_is_nothing_to_try():
+    heard: list[str] = []
+    assert used(runner_of(heard.append).place(served_model())) == set()
+    assert heard == []
+
+
+@pytest.mark.usefixtures("_all_are_sound")
+def test_what_is_left_out_is_said_once(monkeypatch):
+    def refuse(kernel: Kernel, *_: object) -> str:
+        return "it is broken" if kernel.name in ("step", "source") else ""
+
+    monkeypatch.setattr(fused_trials, "why_not", refuse)
+    heard: list[str] = []
+    runner = runner_of(heard.append)
+    for _ in range(2):
+        assert used(runner.place(served_model())) == {"norm", "relu", "mask"}
+    assert heard == [
+        "The runtime cuda-graph does without kernels of our own "
+        "(causal steps: writing the cache and attention over it; attention over the source): it is broken."
+    ]
+
+
+# --- real graphs -----------------------------------------------------------------------------------------------------
+
+KINDS = ("greedy", "blockwise", "draft-verify", "draft-verify full", "beam")
+
+
+def decoders_of(kind: str, placing: Runner, runners: list[Runner]) -> list[Decoder]:
+    """One for each runner, over the same modules, so that all have the kernels of the first."""
+    model = placing.place(tiny_model(7, sharpness=0.4, **SIZES))
+    if kind == "greedy":
+        return [Greedy(model, runner) for runner in runners]
+    if kind == "beam":
+        return [Beam([model], runner, BeamOptions(3)) for runner in runners]
+    if kind == "blockwise":
+        heads = placing.place(random_heads(7, 4, width=64))
+        return [Blockwise(model, heads, runner) for runner in runners]
+    drafter = placing.place(tiny_drafter(7, prefix="full" if kind.endswith("full") else "causal", **SIZES))
+    return [DraftVerify(model, drafter, runner) for runner in runners]
+
+
+def alone(line: list[int]) -> Source:
+    """In a rectangle as wide as a table's rows: low precision may round differently in another shape."""
+    return Source.of([line], 16)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_graphs_decode_as_eager_steps_with_the_same_kernels_do(kind: str, precision: Precision) -> None:
+    captured = CudaGraphRunner("cuda:0", precision)
+    ours, theirs = decoders_of(kind, captured, [captured, EagerRunner("cuda:0", precision)])
+    for seed in range(6):
+        source = random_source(1, 14, seed=seed)
+        padded = alone(source.ids[0, : source.lengths[0]].tolist())
+        found = ours.decode(padded, LIMITS).tokens
+        if kind == "beam":  # whose eager caches grow, and with them the shapes of other kernels than our own
+            assert len(found) == 1
+            continue
+        assert found == theirs.decode(padded, LIMITS).tokens
+        assert found == SameSteps(ours).decode(padded, LIMITS).tokens
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_hidden_states_are_as_right_as_without_them(precision: Precision) -> None:
+    """A wide step and narrow ones after it; measured by what fp64 gives."""
+    exact = states_of(CudaGraphRunner("cuda:0", "fp64"), set())
+    plain = states_of(CudaGraphRunner("cuda:0", precision, fused=False), set())
+    own = states_of(CudaGraphRunner("cuda:0", precision), set(KERNELS))
+    assert float((own - exact).abs().mean()) <= 1.5 * float((plain - exact).abs().mean()) + 1e-3
+
+
+def states_of(runner: Runner, kernels: set[str]) -> torch.Tensor:
+    """[rows, slots, width] of a random model that uses these kernels when it is placed by this runner"""
+    model = runner.place(tiny_model(3, sharpness=0.2, **SIZES))
+    assert used(model) == kernels
+    device = runner.device
+    ids = torch.randint(5, 11, (3, 20), generator=torch.Generator().manual_seed(0)).to(device)
+    start = torch.tensor([0, 0, 0], device=device)
+    with torch.inference_mode():
+        memory, cache = model.new_memory(3, 20), model.new_cache(3, 40)
+        memory.put(torch.arange(3, device=device), model.remember(ids, torch.tensor([20, 3, 11], device=device)))
+        states = [model.extend(ids, start, cache, memory)]
+        states += [model.extend(ids[:, :1], start + 20 + one, cache, memory) for one in range(3)]
+    return torch.cat(states, dim=1).double()
