@@ -99,6 +99,9 @@ def test_contrastive_pairs_by_type_and_distance() -> None:
     later = dataclasses.replace(first, origin=dataclasses.replace(first.origin, date="2999-01-01"), cells=only.cells)
     (again,) = analysis_sections([later, first])
     assert len(cells(again.text)) == 3  # the latest alone
+    (both,) = analysis_sections([dataclasses.replace(later, precision="int8"), first])
+    assert cells(both.text)[0][:3] == ["model", "scored by", "precision"]
+    assert {row[2] for row in cells(both.text)[2:]} == {"", "int8"}, "another precision is no repeat"
 
 
 def test_nothing_asked_for_makes_no_table() -> None:

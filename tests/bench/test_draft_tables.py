@@ -94,6 +94,20 @@ def test_blockwise_has_a_row_per_k_and_a_column_per_model() -> None:
     assert "tok:13a" in notes
 
 
+def test_every_precision_has_a_table_of_its_own() -> None:
+    records: list[Record] = [blockwise("frozen", k, 25.0, 1.5, notes=FROZEN) for k in (1, 4, 8)]
+    records += [blockwise("frozen", k, 24.0, 1.5, notes=FROZEN, precision="int8") for k in (1, 8)]
+    found = {one.name: one for one in draft_sections(records) if one.name.startswith("blockwise/")}
+    assert set(found) == {"blockwise/en-de-en-de-test", "blockwise/en-de-int8-en-de-test"}
+    first, second = found.values()
+    assert (first.text.count("25.00 /"), first.text.count("24.00 /")) == (3, 0)
+    assert (second.text.count("25.00 /"), second.text.count("24.00 /")) == (0, 2)
+    assert second.title == "en-de, int8: blockwise parallel decoding by block size, en-de test"
+    listed = sections(records)["quality/en-de-en-de-test"]
+    assert listed.count("| fp16 ") == 3
+    assert listed.count("| int8 ") == 2, "a list has them side by side"
+
+
 def test_other_acceptance_stands_beside_exact() -> None:
     records = [
         blockwise("tuned", 1, 25.0, 1.0, notes=TUNED),

@@ -1,7 +1,19 @@
 import dataclasses
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from longstride.bench import Distillation, ModelTag, Quality, Training
-from longstride.bench.races import Race, latest, paired_times, quality_groups, races, slug, speed_up
+from longstride.bench.races import (
+    Race,
+    groups_of_one_precision,
+    latest,
+    paired_times,
+    quality_groups,
+    races,
+    slug,
+    speed_up,
+)
 from longstride.bench.records import Against, Counts, Preparation, WorkloadTag, from_line, to_line
 from longstride.bench.tables import (
     Column,
@@ -172,6 +184,36 @@ def test_quality_table_keeps_the_latest_of_each() -> None:
         "k=8: 24.9",
     )
     assert "with EOS" in row
+
+
+RUNS = st.tuples(
+    st.sampled_from(["e", "f"]), st.sampled_from(["test", "valid"]), st.sampled_from(["greedy", "beam"]),
+    st.sampled_from(["m", "n"]), st.sampled_from(["fp32", "int8"]), st.integers(1, 9),
+)  # fmt: skip
+
+
+@given(st.lists(RUNS, unique=True))
+def test_only_the_same_of_the_same_precision_is_a_repeat(runs: list[tuple[str, str, str, str, str, int]]) -> None:
+    """Per experiment, test set, candidate, model and precision the latest, and nothing else."""
+    records = [
+        Quality(
+            make_origin(experiment, date=f"2024-01-0{day}"), name, "d", ModelTag(model), WorkloadTag(set, "cd", 9),
+            (BLEU,), precision=precision,
+        )
+        for experiment, set, name, model, precision, day in runs
+    ]  # fmt: skip
+    found = [one for group in quality_groups(records) for one in group]
+    kept = {(one.origin.experiment, one.workload.name, one.candidate, one.model.name, one.precision) for one in found}
+    assert kept == {run[:5] for run in runs}
+    assert len(found) == len(kept)
+    for one in found:
+        place = (one.origin.experiment, one.workload.name, one.candidate, one.model.name, one.precision)
+        assert one.origin.date.endswith(str(max(run[5] for run in runs if run[:5] == place)))
+    alone = [{one.precision for one in group} for group in groups_of_one_precision(records)]
+    assert all(len(precisions) == 1 for precisions in alone)
+    assert sum(map(len, groups_of_one_precision(records))) == len(found)
+    places = [(group[0].origin.experiment, group[0].workload.name) for group in groups_of_one_precision(records)]
+    assert len(set(places)) == len(places), "each has a name of its own"
 
 
 def test_training_and_distillation_tables() -> None:

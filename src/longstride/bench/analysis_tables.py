@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from longstride.bench.cells import NOTHING, Column, origin_note, with_notes
 from longstride.bench.paper_figures import MUTUAL_INFORMATION
-from longstride.bench.races import quality_groups
+from longstride.bench.races import groups_of_one_precision
 from longstride.bench.records import Contrastive, Quality, Record
 from longstride.bench.sections import Place, Section, Table, table_sections
 from longstride.tasks.contrastive import FAR, Cell, accuracy, by_distance, by_type
@@ -18,7 +18,7 @@ from longstride.tasks.mutual_information import MutualInformation
 
 def analysis_sections(records: Sequence[Record]) -> list[Section]:
     """All tables that these records have something to say in."""
-    found = [section for group in quality_groups(records) for section in table_sections(group, TABLES)]
+    found = [section for group in groups_of_one_precision(records) for section in table_sections(group, TABLES)]
     return found + _contrastive_sections(records)
 
 
@@ -77,9 +77,11 @@ TABLES: tuple[Table, ...] = (
 def contrastive_table(group: Sequence[Contrastive]) -> str:
     """Accuracy of every model over all pairs and over each type of error, and by distance."""
     rows = [(one, name, cells) for one in group for name, cells in _kinds(one.cells)]
+    precisions = {one.precision for one in group}
     columns = [
         Column("model", [one.model.name for one, _, _ in rows], numeric=False),
         Column("scored by", [one.candidate for one, _, _ in rows], numeric=False),
+        Column("precision", [one.precision for one, _, _ in rows] if len(precisions) > 1 else [], numeric=False),
         Column("error", [name for _, name, _ in rows], numeric=False),
         Column("pairs", [f"{accuracy(cells).pairs:,}" for _, _, cells in rows]),
         Column("right, %", [f"{accuracy(cells).percent:.1f}" for _, _, cells in rows]),
@@ -97,11 +99,11 @@ def contrastive_table(group: Sequence[Contrastive]) -> str:
 
 
 def _contrastive_sections(records: Sequence[Record]) -> list[Section]:
-    """By experiment and file of pairs; of each candidate and model the latest."""
-    groups: dict[Place, dict[tuple[str, str], Contrastive]] = {}
+    """By experiment and file of pairs; of each candidate, model and precision the latest."""
+    groups: dict[Place, dict[tuple[str, str, str], Contrastive]] = {}
     for one in sorted((one for one in records if isinstance(one, Contrastive)), key=lambda one: one.origin.date):
         place = Place(one.origin.experiment, one.workload.name)
-        groups.setdefault(place, {})[one.candidate, one.model.name] = one
+        groups.setdefault(place, {})[one.candidate, one.model.name, one.precision] = one
     return [
         place.section("contrastive", "contrastive pairs", contrastive_table(list(group.values())))
         for place, group in sorted(groups.items())

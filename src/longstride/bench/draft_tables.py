@@ -11,7 +11,7 @@ from longstride.bench.blockwise_tables import blockwise_table, blockwise_variant
 from longstride.bench.cells import NOTHING, Column, markdown
 from longstride.bench.draft_settings import Setting
 from longstride.bench.drafter_tables import block_sizes_table, drafters_table, methods_table, sweep_table
-from longstride.bench.races import quality_groups
+from longstride.bench.races import groups_of_one_precision
 from longstride.bench.records import Quality, Record
 from longstride.bench.sections import Section, Table, table_sections
 
@@ -23,7 +23,7 @@ PLACES = 10
 
 def draft_sections(records: Sequence[Record]) -> list[Section]:
     """All tables that these records have something to say in."""
-    return [section for group in quality_groups(records) for section in table_sections(group, TABLES)]
+    return [section for group in groups_of_one_precision(records) for section in table_sections(group, TABLES)]
 
 
 def places_table(group: Sequence[Quality]) -> str | None:

@@ -9,7 +9,7 @@ from longstride.bench.interleaved_figures import batches_sections, lengths_secti
 from longstride.bench.interleaved_tables import ablations_table, models_table, perplexity_table, students_table
 from longstride.bench.lattice_figures import curve_sections
 from longstride.bench.lattice_tables import candidates_table, depths_section, windows_table
-from longstride.bench.races import quality_groups
+from longstride.bench.races import groups_of_one_precision
 from longstride.bench.records import Record
 from longstride.bench.sections import Section, Table, table_sections
 
@@ -27,7 +27,7 @@ def parallel_sections(records: Sequence[Record]) -> list[Section]:
     """All that these records have something to say in."""
     found: list[Section | None] = []
     models: Table = ("interleaved", "directions and words per step", partial(models_table, records=records))
-    for group in quality_groups(records):
+    for group in groups_of_one_precision(records):
         found += table_sections(group, [models, *TABLES])
         found += [lengths_section(group), words_section(group), depths_section(group, records)]
     found += [*batches_sections(records), *curve_sections(records)]

@@ -6,8 +6,9 @@ later run stands for it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from longstride.bench.records import Latency, Origin, Quality, Record, WorkloadTag
@@ -99,15 +100,35 @@ def latest(records: Sequence[R], key: str) -> list[R]:
 
 
 def quality_groups(records: Iterable[Record]) -> list[list[Quality]]:
-    """Quality records by experiment and workload; of each candidate and model the latest, in their order."""
-    groups: dict[tuple[str, str], dict[tuple[str, str], Quality]] = {}
+    """Quality records by experiment and workload; of each candidate, model and precision the latest, in their order."""
+    groups: dict[tuple[str, str], dict[tuple[str, str, str], Quality]] = {}
     for record in sorted((one for one in records if isinstance(one, Quality)), key=lambda one: one.origin.date):
         group = groups.setdefault((record.origin.experiment, record.workload.name), {})
-        group[record.candidate, record.model.name] = record
+        group[record.candidate, record.model.name, record.precision] = record
     return [
-        sorted(group.values(), key=lambda one: (one.order, one.candidate, one.model.name))
+        sorted(group.values(), key=lambda one: (one.order, one.candidate, one.model.name, one.precision))
         for _, group in sorted(groups.items())
     ]
+
+
+def groups_of_one_precision(records: Iterable[Record]) -> list[list[Quality]]:
+    """The same for tables that have one place for each setting: every precision is an experiment of its own.
+
+    Where there are several, the one with the most records keeps the experiment's name, the others add their own to it.
+    """
+    found = []
+    for group in quality_groups(records):
+        counts = Counter(record.precision for record in group)
+        first = max(counts, key=lambda name: counts[name])
+        for precision in sorted(counts, key=lambda name: (name != first, name)):
+            mine = [record for record in group if record.precision == precision]
+            found.append(mine if precision == first else [_named(record, precision) for record in mine])
+    return found
+
+
+def _named(record: Quality, precision: str) -> Quality:
+    experiment = f"{record.origin.experiment}, {precision or 'precision unknown'}"
+    return replace(record, origin=replace(record.origin, experiment=experiment))
 
 
 def slug(text: str) -> str:
