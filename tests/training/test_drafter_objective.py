@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, MASK, PAD, Batch, OptionError
@@ -231,6 +231,27 @@ def test_slots_count_less_and_less():
     expected = (torch.stack(losses) * weights).sum() / (counts * weights).sum()
     found = objective.loss(model, prepared_with(objective, batch, [1, 1]))
     torch.testing.assert_close(found.total / 12, expected, rtol=1e-5, atol=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), decay=st.floats(0.05, 1.0), length=st.integers(2, BLOCK))
+def test_one_slot_that_is_left_counts_whole_wherever_it_stands(seed, decay, length):
+    """The loss is that slot's own, times the tokens of the batch, however little it would count beside others."""
+    model = composite(seed).train()
+    options = {"glance_first": 0.99, "glance_last": 0.99, "decay": decay, "label_smoothing": 0.0}
+    objective = DrafterObjective(DrafterObjectiveOptions(**options))
+    prepared = prepared_with(objective, make_batch([length], [3], seed), [0])
+    last = torch.arange(length) == length - 1
+    prepared.tensors["chance"] = torch.where(last, 0.9, 0.1)[None]  # all slots before the last are revealed first
+    heard: list[tuple[torch.Tensor, torch.Tensor]] = []
+    model.drafter.token_loss.register_forward_hook(lambda module, inputs, output: heard.append((inputs[2], output[1])))
+    with torch.no_grad():
+        loss = objective.loss(model, prepared)
+    ((left, nll),) = heard
+    assume(int((left != PAD).sum()) == 1)  # the drafter had all of them wrong
+    slot = float(decay ** (length - 1))
+    torch.testing.assert_close(loss.total, nll / slot * prepared.tokens, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(loss.figures["nll"], nll / slot * prepared.tokens, rtol=1e-5, atol=1e-6)
 
 
 CAUSAL = KINDS.filter(lambda kind: kind.get("prefix", "causal") == "causal")

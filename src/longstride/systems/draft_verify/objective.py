@@ -172,7 +172,8 @@ class DrafterObjective(Objective):
             share = self.options.decay ** torch.arange(block, device=source.device, dtype=torch.float32)[None]
         total, nll = drafter.token_loss(hidden, drafter.output_weight, left, self.options.label_smoothing, share)
         counted = left != PAD if share is None else (left != PAD) * share
-        scale = prepared.tokens / counted.sum().clamp(min=1)
+        weight = counted.sum()  # may be below 1, where few slots are left and late ones: only nothing is nothing
+        scale = prepared.tokens / weight.masked_fill(weight == 0, 1)
         right = (found == wanted) & valid
         figures = {
             "nll": nll * scale,
