@@ -82,7 +82,7 @@ def fast_drafts(pairs: list[tuple[list[int], list[int]]], k: int, suffix: int) -
         active = torch.tensor([int(length[row]) < len(pairs[row][1]) for row in range(rows)])
         if not active.any():
             return drafts
-        proposal = drafter.propose(state, View(tokens, length, active), k)
+        proposal = drafter.propose(state, View(tokens, length, ~active), k)
         assert proposal.ids.shape == (rows, k)
         accepted = torch.zeros(rows, dtype=torch.int64)
         for row in [row for row in range(rows) if active[row]]:
@@ -96,7 +96,7 @@ def fast_drafts(pairs: list[tuple[list[int], list[int]]], k: int, suffix: int) -
             tokens[row, length[row] : length[row] + len(new)] = torch.tensor(new)
             length[row] += len(new)
             accepted[row] = stood
-        drafter.observe(state, accepted, View(tokens, length, active), torch.zeros(rows, 1))
+        drafter.observe(state, accepted, View(tokens, length, ~active), torch.zeros(rows, 1))
 
 
 @st.composite

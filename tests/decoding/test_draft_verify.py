@@ -93,7 +93,7 @@ def test_cached_drafting_equals_recomputing_along_any_prefix(seed, kind):
         words = torch.randint(5, 11, (3, 30), generator=generator)
         length = torch.zeros(3, dtype=torch.int64)
         for _ in range(6):
-            view = View(tokens, length, torch.ones(3, dtype=torch.bool))
+            view = View(tokens, length, torch.zeros(3, dtype=torch.bool))
             proposal = seam.propose(state, view, 4)
             for row, ids in enumerate(sentences(source)):
                 prefix = tokens[row, : length[row]].tolist()

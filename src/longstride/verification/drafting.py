@@ -26,10 +26,15 @@ class View:
     """[rows, longest] committed ids; beyond a row's length, left-overs"""
     length: Tensor
     """[rows] how many are committed"""
-    active: Tensor
-    """[rows] bool: rows that will take part in this iteration"""
+    done: Tensor
+    """[rows] bool: rows that take no part in this iteration"""
     window: int | None = None
     """how many tokens a row may have got since the last proposal, at most; None: as many as ever"""
+
+    @property
+    def active(self) -> Tensor:
+        """[rows] bool: rows that take part in it."""
+        return torch.logical_not(self.done)
 
 
 @dataclass(frozen=True)

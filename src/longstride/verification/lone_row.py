@@ -8,7 +8,6 @@ bound. What it does is :meth:`longstride.verification.table.Table.iterate` for m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,22 +16,10 @@ from longstride.contract import EOS
 from longstride.verification.drafting import Drafter, Proposal, View
 from longstride.verification.judged import Judged
 from longstride.verification.outputs import Outputs
+from longstride.verification.settling import Iteration
 
 Judge = Callable[[Tensor, Tensor, Tensor], Judged]
 """(ids [1, step], count [1], start [1]) -> what comes of them"""
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """What one iteration did, in the terms of :class:`longstride.contract.Step`."""
-
-    active: Tensor
-    positions: Tensor
-    ids: Tensor
-    written: Tensor
-    drafted: Tensor
-    accepted: Tensor
-    draft: Tensor
 
 
 class LoneRow:
@@ -42,7 +29,11 @@ class LoneRow:
         self._outputs, self._block, self._judge = outputs, block, judge
         step = block + 1
         self._ids, self._chosen, self._positions = (torch.zeros(1, step, dtype=torch.int64) for _ in range(3))
-        self._start, self._drafted, self._accepted = (torch.zeros(1, dtype=torch.int64) for _ in range(3))
+        self._start, self._drafted, self._accepted = (
+            torch.zeros(1, dtype=torch.int64),
+            outputs.drafted,
+            outputs.accepted,
+        )
         self._active, self._written = torch.zeros(1, dtype=torch.bool), torch.zeros(1, step, dtype=torch.bool)
         self._draft = self._ids[:, 1:]
         self._steps = torch.arange(step).numpy()
@@ -59,8 +50,11 @@ class LoneRow:
                 self._written,
             )
         )
-        kept = (*outputs.buffers[:1], outputs.length, outputs.newest, outputs.done, outputs.log_probability)
+        kept = (outputs.whole, outputs.length, outputs.newest, outputs.done, outputs.log_probability)
         self._kept = tuple(tensor.numpy() for tensor in kept)
+        self._iteration = Iteration(
+            self._active, self._positions, self._chosen, self._written, self._drafted, self._accepted, self._draft
+        )
 
     def iterate(self, drafter: Drafter, state: object, window: int, nothing: Proposal) -> Iteration:
         """Draft, verify, commit. `nothing` is the proposal where drafting is left out."""
@@ -71,7 +65,7 @@ class LoneRow:
         active[0] = live
         start[0] = before if live else 0
         if block or not drafter.calls:
-            proposal = drafter.propose(state, View(outputs.tokens, self._start, self._active, window), block)
+            proposal = drafter.propose(state, View(outputs.tokens, self._start, outputs.done, window), block)
         else:
             proposal = nothing
         ids[0, 0] = newest[0]
@@ -94,8 +88,6 @@ class LoneRow:
         if drafter.ahead is not None:
             drafter.learn(state, found.told)
         elif drafter.observes:
-            view = View(outputs.tokens, outputs.length, torch.logical_not(outputs.done), window)
+            view = View(outputs.tokens, outputs.length, outputs.done, window)
             drafter.observe(state, self._accepted, view, found.told)
-        return Iteration(
-            self._active, self._positions, self._chosen, self._written, self._drafted, self._accepted, self._draft
-        )
+        return self._iteration

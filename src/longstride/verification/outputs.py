@@ -2,53 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from longstride.contract import START, Finished, Hypothesis
 from longstride.contract.slots import Slots
+from longstride.verification.mirror import Mirror
 
-Fetch = Callable[..., list[Tensor]]
-"""Tensors -> the same on the host, waiting for the device once"""
-
-
-def as_they_are(*tensors: Tensor) -> list[Tensor]:
-    """What fetching is where reading a tensor waits for it anyway."""
-    return list(tensors)
+SMALL = 16384
+"""Bytes of ids that travel to the host with every look: it takes no longer than a few numbers do."""
 
 
 class Outputs:
-    """What each row has committed so far, on the device."""
+    """What each row has committed so far, on the device, and what the host has seen of it."""
 
-    def __init__(self, rows: int, columns: int, device: torch.device) -> None:
+    def __init__(self, rows: int, columns: int, device: torch.device, apart: bool = False) -> None:
+        """With `apart`, what the host has seen stays as it was while rows go on."""
+        number, real = (torch.int64, (rows,)), (torch.float64, (rows,))
         # Rows that are done are appended to as well, behind their end: a full one needs a column more.
-        self._tokens = torch.zeros(rows, columns + 1, dtype=torch.int64, device=device)
-        self.tokens = self._tokens[:, :columns]
+        ids = (torch.int64, (rows, columns + 1))
+        every = {"length": number, "drafted": number, "accepted": number, "likelihood": real}
+        every["done"] = (torch.bool, (rows,))
+        self._small = apart or rows * (columns + 1) * 8 <= SMALL
+        self._mirror = Mirror({**every, "tokens": ids} if self._small else every, device, apart)
+        here = self._mirror.here
+        self.whole = here["tokens"] if self._small else torch.zeros(ids[1], dtype=torch.int64, device=device)
+        """[rows, columns + 1] the ids with that column"""
+        self.tokens = self.whole[:, :columns]
         """[rows, columns] committed ids, EOS included; beyond a row's length, left-overs"""
-        self.length = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.length = here["length"]
         """[rows]"""
         self.newest = torch.full((rows,), START, dtype=torch.int64, device=device)
         """[rows] the last committed id, START where there is none; for who calls :meth:`close`"""
-        self.done = torch.ones(rows, dtype=torch.bool, device=device)
+        self.done = here["done"].fill_(True)
         """[rows] ended, or never begun"""
-        self.log_probability = torch.zeros(rows, dtype=torch.float64, device=device)
+        self.log_probability = here["likelihood"]
         """[rows] of all committed tokens"""
-        self._steps = torch.arange(columns + 1, device=device)
+        self.drafted = here["drafted"]
+        """[rows] tokens that were proposed in the last iteration, and"""
+        self.accepted = here["accepted"]
+        """[rows] how many of them stood; for who says so"""
+        self.start = torch.zeros(rows, dtype=torch.int64, device=device)
+        """[rows] where the next iteration begins: a row's length, 0 where it is done; for who keeps it up"""
+        self.steps = torch.arange(columns + 1, device=device)
+        """[columns + 1] 0, 1, 2, ..., for who would make them anew in every iteration"""
 
     @property
     def buffers(self) -> list[Tensor]:
         """All that changes."""
-        return [self._tokens, self.length, self.newest, self.done, self.log_probability]
+        return [*([] if self._small else [self.whole]), self._mirror.whole, self.newest, self.start]
 
     def open(self, rows: Tensor) -> None:
         """Begin anew in these rows."""
-        self._tokens.index_fill_(0, rows, 0)
+        self.whole.index_fill_(0, rows, 0)
         self.length.index_fill_(0, rows, 0)
         self.newest.index_fill_(0, rows, START)
         self.done.index_fill_(0, rows, False)
         self.log_probability.index_fill_(0, rows, 0.0)
+        self.start.index_fill_(0, rows, 0)
 
     def write(self, positions: Tensor, ids: Tensor, written: Tensor, log_probability: Tensor) -> None:
         """Commit, per row, the columns that are `written`: a run of ids [rows, step] from the row's length on."""
@@ -63,8 +74,8 @@ class Outputs:
 
         The rest of them is written too, beyond the row's new length, where nobody looks: that takes no choosing.
         """
-        places = self.length[:, None] + self._steps[: ids.shape[1]]
-        self._tokens.scatter_(1, places, ids)
+        places = self.length[:, None] + self.steps[: ids.shape[1]]
+        self.whole.scatter_(1, places, ids)
         self.length += count
         self.log_probability += torch.where(written, log_probability, 0).sum(dim=1, dtype=torch.float64)
 
@@ -73,15 +84,38 @@ class Outputs:
         self.newest.copy_(newest)
         self.done |= ended
 
-    def take_finished(self, slots: Slots, done: list[bool] | None = None, fetch: Fetch = as_they_are) -> list[Finished]:
-        """The outputs of the rows that are done, whose slots become free; `done` where the host knows already."""
-        rows = slots.ready(fetch(self.done)[0].tolist() if done is None else done)
+    # --- what the host sees ------------------------------------------------------------------------------------------
+
+    def send(self) -> None:
+        """Have the host see how things stand when all that was asked for so far has been done."""
+        self._mirror.send()
+
+    def wait(self) -> None:
+        """Until the host sees it."""
+        self._mirror.wait()
+
+    @property
+    def fates(self) -> tuple[list[int], list[int]]:
+        """Per row, as the host has seen it: how many drafted tokens stood, of how many."""
+        seen = self._mirror.seen
+        return seen["accepted"].tolist(), seen["drafted"].tolist()
+
+    def finished(self, slots: Slots) -> list[Finished]:
+        """The outputs of the rows that the host has seen done, whose slots become free."""
+        seen = self._mirror.seen
+        rows = slots.ready(seen["done"].tolist())
         if not rows:
             return []
-        tokens, lengths, scores = fetch(self.tokens, self.length, self.log_probability)
+        tokens = seen["tokens"] if self._small else self.whole.cpu()
         taken = []
         for row in rows:
-            score = float(scores[row])
-            ids = tokens[row, : int(lengths[row]) - 1].tolist()
+            score = float(seen["likelihood"][row])
+            ids = tokens[row, : int(seen["length"][row]) - 1].tolist()
             taken.append(Finished(slots.release(row), [Hypothesis(ids, score, score)]))
         return taken
+
+    def take_finished(self, slots: Slots) -> list[Finished]:
+        """Look, and take what is done."""
+        self.send()
+        self.wait()
+        return self.finished(slots)

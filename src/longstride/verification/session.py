@@ -16,7 +16,7 @@ from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.drafting import Drafter
 from longstride.verification.lease import Lease, LeasedSession
-from longstride.verification.lone_row import Iteration
+from longstride.verification.settling import Iteration
 from longstride.verification.table import STRICT, Policy, Table
 
 
@@ -99,16 +99,14 @@ class VerificationSession(LeasedSession[Table]):
     @torch.inference_mode()
     def take_finished(self) -> list[Finished]:
         """Read the flags of all rows, and the outputs of those that are done."""
-        outputs, recent = self.table.outputs, self._recent
-        if not self.policy.adaptive or recent is None:
-            return outputs.take_finished(self._slots, fetch=self._runner.fetch)
-        done, accepted, drafted = (
-            tensor.tolist() for tensor in self._runner.fetch(outputs.done, recent.accepted, recent.drafted)
-        )
-        seconds = None if self._begun is None else time.perf_counter() - self._begun
-        self.table.pace.observe(accepted, drafted, seconds)
-        self._recent = None
-        return outputs.take_finished(self._slots, done, self._runner.fetch)
+        outputs = self.table.outputs
+        outputs.send()
+        outputs.wait()
+        if self.policy.adaptive and self._recent is not None:
+            seconds = None if self._begun is None else time.perf_counter() - self._begun
+            self.table.pace.observe(*outputs.fates, seconds)
+            self._recent = None
+        return outputs.finished(self._slots)
 
     def _window(self, block: int) -> int:
         """How many tokens a drafter has to run again at most: one number for all, unless it has not drafted lately."""

@@ -27,9 +27,12 @@ from longstride.verification.arrivals import Arrivals
 from longstride.verification.block_size import Pace
 from longstride.verification.drafting import Drafter, NoDraft, Proposal, View
 from longstride.verification.judged import Judged, judged
-from longstride.verification.lone_row import Iteration, LoneRow
+from longstride.verification.kernels import Bounds, permitted_ids, read_fused, usable
+from longstride.verification.kernels import settle as settle_fused
+from longstride.verification.lone_row import LoneRow
 from longstride.verification.outputs import Outputs
 from longstride.verification.reading import forbidden_ids, normalise, read
+from longstride.verification.settling import Iteration, settle
 
 R = TypeVar("R")
 
@@ -70,7 +73,8 @@ class Table:
         self.portion = max(1, capacity // 4)
         self._remember = programs.remember(model)
         self._limits = limits
-        looks = runner.device.type == "cpu" and not runner.records
+        self._fused = usable(runner)
+        looks = runner.device.type == "cpu" and not runner.records and not self._fused
         exact = policy.rule == EXACT and policy.min_block == 1 and not limits.min_length
         # Where looking at a number costs nothing, reading and judging an exact draft is part of the verifier's call.
         self._judged = judged(verify, drafter.ahead) if looks and exact and runner.least_step == 1 else None
@@ -88,13 +92,13 @@ class Table:
         self.cache.prepare(self.cache.longest)
         self.state = drafter.begin(capacity, longest_source, self.columns, device)
         self.forbidden = forbidden_ids(limits, device)
+        self._permitted = permitted_ids(limits, model.options.vocabulary, device)
         self.outputs = Outputs(capacity, self.columns, device)
         self.longest = torch.zeros(capacity, dtype=torch.int64, device=device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         self.recorded = runner.records and drafter.buffers(self.state) is not None
         """whether what is done here may come from a recording: then few shapes are better than fitting ones"""
         self._nothing = NoDraft().begin(capacity, longest_source, self.columns, device)
-        self._steps = torch.arange(drafter.block + 1, device=device)
         self._arrivals = Arrivals(self.portion, longest_source, runner)
         self.pace = Pace(drafter.block)
         self._entering: Callable[[], None] | None = None
@@ -165,37 +169,53 @@ class Table:
 
     def _iterate(self, block: int, window: int) -> Iteration:
         outputs, drafter = self.outputs, self.drafter
-        active = ~outputs.done
-        before = torch.where(active, outputs.length, 0)  # idle rows idle at the front, where there is room
+        fused = self._fused and not torch.compiler.is_compiling()  # compilers fuse by themselves
+        # Idle rows idle at the front, where there is room.
+        start = outputs.start if self._fused else torch.where(outputs.done, 0, outputs.length)
         if block or not drafter.calls:
-            proposal = drafter.propose(self.state, View(outputs.tokens, before, active, window), block)
+            proposal = drafter.propose(self.state, View(outputs.tokens, start, outputs.done, window), block)
         else:
             proposal = self._nothing
         last = outputs.newest[:, None]
         ids = torch.cat([last, proposal.ids], dim=1) if block else last
-        steps = self._steps[: block + 1]
-        positions = before[:, None] + steps if block else before[:, None]
-        newest: Tensor | None
-        if self._judged is None:
-            verdict, newest = self._verified(ids, proposal, before, positions)
-        else:
-            found = self._judge_at_once(ids, proposal.count, before)
-            verdict, newest = found.verdict, found.told
-        committed = torch.where(active, verdict.committed, 0)
-        written = steps < committed[:, None]
-        outputs.append(verdict.ids, committed, written, verdict.log_probability)
-        outputs.close(verdict.newest, verdict.ended)
-        accepted = torch.where(active, verdict.accepted, 0) if block else proposal.count
-        drafted = torch.where(active, proposal.count, 0) if block else proposal.count
+        found, told = (self._settled if fused else self._settled_slowly)(ids, proposal, start)
         if drafter.observes:
-            assert newest is not None
+            assert told is not None
             if self._judged is not None and drafter.ahead is not None:
-                drafter.learn(self.state, newest)
+                drafter.learn(self.state, told)
             else:
-                view = View(outputs.tokens, outputs.length, ~outputs.done, window)
-                drafter.observe(self.state, accepted, view, newest)
-        # What was drafted is shown as it was verified: observing may have written over the proposal.
-        return Iteration(active, positions, verdict.ids, written, drafted, accepted, ids[:, 1:])
+                view = View(outputs.tokens, outputs.length, outputs.done, window)
+                drafter.observe(self.state, found.accepted, view, told)
+        return found
+
+    def _settled(self, ids: Tensor, proposal: Proposal, start: Tensor) -> tuple[Iteration, Tensor | None]:
+        """Verify, judge and commit: two kernels behind the model's."""
+        policy = self.policy
+        logits, hidden = self._verify(ids, start)
+        bounds = Bounds(self._permitted, start, self.longest, self._limits.min_length)
+        draft = proposal.ids if self._reads_draft and ids.shape[1] > 1 else None
+        reading = read_fused(logits, bounds, draft, policy.rule.kind == "top")
+        wanted = hidden if self.drafter.observes else None
+        return settle_fused(policy.rule, policy.min_block, ids, proposal.count, reading, wanted, self.outputs)
+
+    def _settled_slowly(self, ids: Tensor, proposal: Proposal, start: Tensor) -> tuple[Iteration, Tensor | None]:
+        """The same by tensor code; where it can be had in one call, by that."""
+        outputs = self.outputs
+        active = torch.logical_not(outputs.done)
+        positions = start[:, None] if ids.shape[1] == 1 else start[:, None] + outputs.steps[: ids.shape[1]]
+        told: Tensor | None
+        if self._judged is None:
+            verdict, told = self._verified(ids, proposal, start, positions)
+        else:
+            at_once = self._judge_at_once(ids, proposal.count, start)
+            verdict, told = at_once.verdict, at_once.told
+        found = settle(verdict, active, positions, ids, proposal.count, outputs)
+        if self.policy.adaptive:
+            outputs.accepted.copy_(found.accepted)
+            outputs.drafted.copy_(found.drafted)
+        if self._fused:
+            outputs.start.copy_(torch.where(outputs.done, 0, outputs.length))
+        return found, told
 
     def _judge_at_once(self, ids: Tensor, count: Tensor, start: Tensor) -> Judged:
         assert self._judged is not None
@@ -204,19 +224,23 @@ class Table:
         return found
 
     def _verified(
-        self, ids: Tensor, proposal: Proposal, before: Tensor, positions: Tensor
+        self, ids: Tensor, proposal: Proposal, start: Tensor, positions: Tensor
     ) -> tuple[Verdict, Tensor | None]:
         """The verdict on a draft, and the state that chose each row's newest token where the drafter observes."""
-        block, last = proposal.ids.shape[1], ids[:, :1]
-        # What is read beside the step's own slots lands beyond the row's length, where nobody looks.
-        read_along = ids if block + 1 >= self._least_step else last.expand(-1, self._least_step)
-        logits, hidden = self.runner.call(self.verify, read_along, before, self.cache, self.memory)
-        logits, hidden = logits[:, : block + 1], hidden[:, : block + 1]
+        logits, hidden = self._verify(ids, start)
         verdict = self._judge(proposal, logits, positions)
         if not self.drafter.observes:
             return verdict, None
         at_newest = (verdict.committed - 1)[:, None, None].expand(-1, 1, hidden.shape[2])
         return verdict, hidden.gather(1, at_newest)[:, 0]
+
+    def _verify(self, ids: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and states of the step's own slots."""
+        step = ids.shape[1]
+        # What is read beside the step's own slots lands beyond the row's length, where nobody looks.
+        read_along = ids if step >= self._least_step else ids[:, :1].expand(-1, self._least_step)
+        logits, hidden = self.runner.call(self.verify, read_along, start, self.cache, self.memory)
+        return logits[:, :step], hidden[:, :step]
 
     def _judge(self, proposal: Proposal, logits: Tensor, positions: Tensor) -> Verdict:
         policy, draft = self.policy, proposal.ids if self._reads_draft else None

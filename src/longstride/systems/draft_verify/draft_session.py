@@ -53,7 +53,7 @@ class DraftSession(Session):
         outputs = self._outputs
         active = ~outputs.done
         before = torch.where(active, outputs.length, 0)
-        reading = self._drafter.read(self._state, View(outputs.tokens, before, active), self._drafter.block)
+        reading = self._drafter.read(self._state, View(outputs.tokens, before, outputs.done), self._drafter.block)
         self.calls += 1
         ids = reading.top
         ends = ids == EOS

@@ -1,0 +1,129 @@
+"""What lies between two model calls in two kernels of our own, on a CUDA device where Triton is installed.
+
+A captured step of a base model is some 400 microseconds, of which tensor code over a few numbers a row took eighty:
+forty kernels that do little but start. Here one kernel reads logits and one judges and commits. The tensor code is
+their slow twin, and what runs everywhere else. Kernels are imported when they are first needed, and compared with it
+before that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from longstride.contract import EOS, Limits, Runner
+from longstride.verification.acceptance import Reading, Rule
+from longstride.verification.outputs import Outputs
+from longstride.verification.reading import forbidden_ids
+from longstride.verification.settling import Iteration
+
+TYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What may be chosen, and how long rows may and must be."""
+
+    permitted: Tensor
+    """[vocabulary] uint8, 0 on ids that may never be chosen"""
+    start: Tensor
+    """[rows] the output position that the first slot predicts"""
+    longest: Tensor
+    """[rows]"""
+    min_length: int
+
+
+def usable(runner: Runner) -> bool:
+    """Whether to use them: where steps are captured, launching many kernels is what is left to save."""
+    return runner.records and runner.device.type == "cuda" and not why_not(runner.device, runner.dtype)
+
+
+def permitted_ids(limits: Limits, vocabulary: int, device: torch.device) -> Tensor:
+    """[vocabulary] uint8, 0 on ids that may never be chosen; the same tensor each time, so that nobody may write it."""
+    return _permitted(forbidden_ids(limits, device), vocabulary)
+
+
+@cache
+def _permitted(forbidden: Tensor, vocabulary: int) -> Tensor:
+    found = torch.ones(vocabulary, dtype=torch.uint8, device=forbidden.device)
+    return found.index_fill_(0, forbidden, 0)
+
+
+def choose(logits: Tensor, permitted: Tensor, into: Tensor | None = None) -> Tensor:
+    """[rows, step] the best permitted id of every slot of logits [rows, step, vocabulary]"""
+    from longstride.verification import triton_kernels
+
+    top: Tensor = triton_kernels.read(logits, permitted, None, None, False, False, EOS, into)[0]
+    return top
+
+
+def choose_within(logits: Tensor, bounds: Bounds, into: Tensor | None = None) -> Tensor:
+    """The same under all limits."""
+    from longstride.verification import triton_kernels
+
+    limits = (bounds.start, bounds.longest, bounds.min_length)
+    top: Tensor = triton_kernels.read(logits, bounds.permitted, limits, None, False, False, EOS, into)[0]
+    return top
+
+
+def read_fused(logits: Tensor, bounds: Bounds, draft: Tensor | None = None, ranked: bool = False) -> Reading:
+    """What :func:`longstride.verification.reading.read` gives, normalised, in one kernel."""
+    from longstride.verification import triton_kernels
+
+    limits = (bounds.start, bounds.longest, bounds.min_length)
+    found = triton_kernels.read(logits, bounds.permitted, limits, draft, ranked, True, EOS)
+    top, top_logit, normaliser, draft_logit, draft_rank = found
+    assert top_logit is not None
+    return Reading(top, top_logit, normaliser, draft_logit, draft_rank)
+
+
+def settle(
+    rule: Rule, min_block: int, ids: Tensor, count: Tensor, reading: Reading, hidden: Tensor | None, outputs: Outputs
+) -> tuple[Iteration, Tensor | None]:
+    """Judge a draft and commit what comes of it, in one kernel; what happened, and the state of each newest token.
+
+    ids [rows, step] are newest tokens and the draft, of which `count` [rows] are meant; hidden [rows, step, width], or
+    None where nobody wants a state. Twin: :func:`longstride.verification.acceptance.judge`, then
+    :func:`longstride.verification.settling.settle`.
+    """
+    from longstride.verification import triton_kernels
+
+    o = outputs
+    assert reading.normaliser is not None
+    active, positions, chosen, written, draft, told = triton_kernels.settle(
+        (rule.kind, rule.beta, rule.gap, rule.distance),
+        min_block,
+        ids,
+        count,
+        (reading.top, reading.top_logit, reading.normaliser, reading.draft_logit, reading.draft_rank),
+        hidden,
+        o.whole,
+        (o.length, o.newest, o.done, o.log_probability, o.start, o.drafted, o.accepted),
+        EOS,
+    )
+    return Iteration(active, positions, chosen, written, o.drafted, o.accepted, draft), told
+
+
+# --- whether they may be used ----------------------------------------------------------------------------------------
+
+
+@cache
+def why_not(device: torch.device, dtype: torch.dtype) -> str:
+    """What keeps the kernels from being used here, in a few words; empty where nothing does."""
+    if device.type != "cuda":
+        return f"it expects a CUDA device, found {device}"
+    if dtype not in TYPES:
+        return f"it expects fp32, fp16 or bf16, found {dtype}"
+    if find_spec("triton") is None:
+        return "it expects the package triton, found none"
+    from longstride.verification.kernel_check import differing
+
+    try:
+        wrong = differing(device, dtype)
+    except Exception as error:  # a compiler that fails in whatever way of its own
+        return (str(error) or type(error).__name__).splitlines()[0]
+    return f"its {wrong} differ from PyTorch's own" if wrong else ""

@@ -1,0 +1,142 @@
+"""Our own kernels against tensor code: on a CUDA device, or in Triton's interpreter where TRITON_INTERPRET is 1."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longstride.contract import Decoder, Limits
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Greedy
+from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
+from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
+from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
+from longstride.verification import table
+from longstride.verification.acceptance import Rule
+from longstride.verification.kernel_check import Sizes, differing, differs
+from longstride.verification.kernels import TYPES, Bounds, choose, choose_within, permitted_ids, read_fused, why_not
+from tests.decoding.drafters import tiny_drafter
+from tests.decoding.test_blockwise import random_heads
+from tests.models import random_source, tiny_model
+
+
+def device() -> torch.device:
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        return torch.device("cuda", 0)
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("no CUDA device, and TRITON_INTERPRET is not 1")
+    return torch.device("cpu")
+
+
+@pytest.mark.gpu
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 5),
+    block=st.integers(0, 7),
+    rule=st.sampled_from(["exact", "top:1", "top:2", "top:3,gap:1.0", "top:9,gap:0.0", "distance:1", "distance:0"]),
+    least=st.integers(1, 4),
+    min_length=st.integers(0, 2),
+    banned=st.sets(st.integers(5, 16), max_size=3),
+)
+def test_a_step_is_what_tensor_code_makes_of_it(seed, rows, block, rule, least, min_length, banned):
+    """Ragged rows, idle ones, ends inside drafts, limits within reach, many equal logits."""
+    sizes = Sizes(rows, block, vocabulary=17, width=8, banned=tuple(banned), min_length=min_length)
+    with torch.inference_mode():
+        assert differs(Rule.from_text(rule), least, sizes, device(), torch.float32, seed) == ""
+
+
+@pytest.mark.gpu
+def test_the_check_before_use_finds_nothing():
+    assert differing(device(), torch.float32) == ""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("vocabulary", [16, 17, 1000, 16384, 20000])
+def test_a_slot_does_not_depend_on_the_others(vocabulary):
+    where = device()
+    rows, step = 2, 3
+    logits = torch.randn(rows, step, vocabulary, device=where)
+    permitted = permitted_ids(Limits(), vocabulary, where)
+    start, longest = torch.tensor([0, 4], device=where), torch.tensor([90, 90], device=where)
+    whole = read_fused(logits, Bounds(permitted, start, longest, 0))
+    torch.testing.assert_close(whole.normaliser, logits.logsumexp(dim=-1), atol=1e-5, rtol=1e-5)
+    for row in range(rows):
+        for slot in range(step):
+            bounds = Bounds(permitted, start[row : row + 1] + slot, longest[row : row + 1], 0)
+            alone = read_fused(logits[row : row + 1, slot : slot + 1], bounds)
+            assert torch.equal(alone.top[0, 0], whole.top[row, slot])
+            assert torch.equal(alone.top_logit[0, 0], whole.top_logit[row, slot])
+            assert torch.equal(alone.normaliser[0, 0], whole.normaliser[row, slot])
+
+
+@pytest.mark.gpu
+def test_choices_go_where_they_are_wanted():
+    where = device()
+    logits = torch.randn(3, 4, 40, device=where)
+    permitted = permitted_ids(Limits(banned=(9, 11)), 40, where)
+    expected = logits.masked_fill(permitted == 0, -torch.inf).argmax(dim=-1)
+    room = torch.zeros(3, 6, dtype=torch.int64, device=where)
+    assert torch.equal(choose(logits, permitted), expected)
+    choose(logits, permitted, into=room[:, 1:5])
+    assert torch.equal(room[:, 1:5], expected)
+    assert room[:, [0, 5]].eq(0).all()
+    start, longest = torch.tensor([0, 5, 9], device=where), torch.tensor([90, 7, 7], device=where)
+    within = choose_within(logits, Bounds(permitted, start, longest, 0))
+    assert within.tolist() == [expected[0].tolist(), [*expected[1, :2].tolist(), 3, 3], [3, 3, 3, 3]]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", TYPES)
+def test_nothing_speaks_against_them_on_a_gpu(dtype):
+    if not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device here")
+    assert why_not(torch.device("cuda", 0), dtype) == ""
+
+
+def test_elsewhere_it_says_why_not():
+    assert "expects a CUDA device" in why_not(torch.device("cpu"), torch.float16)
+    assert "expects fp32" in why_not(torch.device("cuda", 0), torch.float64)
+
+
+def decoder_of(kind: str, runner: EagerRunner, seed: int, rule: str, least: int, adaptive: bool) -> Decoder:
+    model = runner.place(tiny_model(seed, torch.float32, sharpness=1.5))
+    accept = Rule.from_text(rule)
+    if kind == "greedy":
+        return Greedy(model, runner)
+    if kind == "blockwise":
+        heads = runner.place(random_heads(seed, 4))
+        return Blockwise(model, heads, runner, BlockwiseOptions(None, accept, least, adaptive))
+    if kind == "copy-verify":
+        return CopyVerify(model, runner, CopyVerifyOptions(4, accept, least, adaptive, suffix=3))
+    drafter = runner.place(tiny_drafter(seed, torch.float32))
+    return DraftVerify(model, drafter, runner, DraftVerifyOptions(None, accept, least, adaptive))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["greedy", "blockwise", "draft-verify", "copy-verify"])
+@pytest.mark.parametrize(
+    ("rule", "least", "adaptive"),
+    [("exact", 1, False), ("exact", 1, True), ("top:3,gap:1.0", 1, False), ("distance:1", 2, False)],
+)
+def test_decoding_with_them_is_decoding_without(kind, rule, least, adaptive, monkeypatch):
+    """Step by step the same, in tables that are kept and filled again; in fp32 by one machine's own products."""
+    runner = EagerRunner(device(), "fp32")
+    limits = Limits(max_length=7, min_length=2 if least > 1 else 0)
+
+    def outputs() -> list[object]:
+        found = []
+        decoder = decoder_of(kind, runner, 1, rule, least, adaptive)
+        for seed in range(2):
+            decoded = decoder.decode(random_source(3, 6, seed=seed), limits, capacity=2, trace=True)
+            found.append((decoded.tokens, None if adaptive else decoded.traces))
+        return found
+
+    expected = outputs()
+    monkeypatch.setattr(table, "usable", lambda runner: True)
+    assert outputs() == expected
