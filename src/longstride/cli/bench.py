@@ -35,14 +35,17 @@ from longstride.cli.test_sets import Material, References, Task, read_material
 from longstride.contract import InputError, OptionError
 from longstride.contract.options import parse
 from longstride.text.corpus import read_lines
-from longstride.translator import Translator
+from longstride.translator import BUNDLED, Translator
 
 
 def bench(
-    model: Annotated[list[str], typer.Option("-m", "--model", help="Model folder; several are measured side by side.")],
     source: Source,
     reference: References,
     output: Annotated[Path, typer.Option("-o", "--output", help="Append the records to this file (JSON lines).")],
+    model: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--model", help=f"Model folder; several are measured side by side (default: {BUNDLED})."),
+    ] = None,
     task: Task = "translation",
     decoders: Annotated[
         str | None,
@@ -98,13 +101,14 @@ def bench(
     decoder. Records are appended when a batch size is wholly measured; longstride report makes tables and plots of
     them.
     """
+    models = model or [BUNDLED]
     sizes = parse(Protocol, {"batch_sizes": batch_sizes, "passes": passes}, "bench")
     entries = read_entries(decoders, models=True) if decoders is not None else []
     samples = read_samples(sample or [])
     material = read_material(task, source, reference)
-    if drafter is not None and len(model) > 1:
-        raise OptionError(f"--drafter expects one --model that it drafts for, found {len(model)}.")
-    translators = [open_model(one, runtime, precision, device, drafter, threads) for one in model]
+    if drafter is not None and len(models) > 1:
+        raise OptionError(f"--drafter expects one --model that it drafts for, found {len(models)}.")
+    translators = [open_model(one, runtime, precision, device, drafter, threads) for one in models]
     _one_vocabulary(translators)
     others = read_peers(peers, translators[0])
     named = [name for name in baseline or () if name not in {one.name for one in others}]
