@@ -1,27 +1,35 @@
 """How long a step takes on this GPU, eagerly and captured, and whether both give the same ids: a first look, not a
 benchmark. A random model of the base size; under a minute and a half on an H200.
 
-    python benchmarks/runtime_probe.py [--precision fp16] [--fused] [--layers 6] [--vocabulary 16000]
+    python benchmarks/runtime_probe.py [--precision fp16] [--plain] [--without step,relu] [--layers 6]
+    python benchmarks/runtime_probe.py --switches --walks --batches 1 --widths 1,10 --decoders ''
     python benchmarks/runtime_probe.py --compiled --batches 1 --widths 1,10 --decoders greedy,blockwise
 
 Prints, per batch and step width: milliseconds an iteration (draft slots filled with padding), eager and captured, the
-kernels it launches and how long capturing took; then the encoder's share, exactness of every verifying decoder against
-eager steps of the same shape and against greedy by its own steps, where a sentence's time goes, and what recording cost
-in all. The floor of an iteration is the decoder's weights over the memory's bandwidth, and kernels times a microsecond.
+kernels that a captured one launches and how long capturing took; with --kernels also which, summed by name. With
+--switches, what an iteration takes with all kernels of our own, without one of them, without any; with --walks, what
+the kernel of a causal step takes by itself for other tiles. Then exactness of every verifying decoder against eager
+steps of the same shape and against greedy by its own steps, where a sentence's time goes, and what recording cost in
+all. The last line is all of it as JSON. Eager steps have the kernels of captured ones; all read the same weights.
+
+The floor of an iteration is the decoder's weights over the memory's bandwidth, and kernels times a microsecond.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from longstride.contract import EOS, Decoder, Limits, Runner, Source
+from longstride.contract import EOS, Decoder, Limits, Precision, Runner, Source
+from longstride.nn.fused import KERNELS
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.runtime.cuda_graph import CudaGraphRunner
@@ -50,7 +58,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--precision", default="fp16", choices=["fp64", "fp32", "fp16", "bf16"])
     parser.add_argument("--compiled", action="store_true", help="compile too: a minute or so a shape, so ask for few")
-    parser.add_argument("--fused", action="store_true", help="with kernels of our own; eager steps have them too")
+    parser.add_argument("--plain", action="store_true", help="without kernels of our own")
+    parser.add_argument("--without", default="", help=f"without some of them: {','.join(KERNELS)}")
+    parser.add_argument("--switches", action="store_true", help="an iteration without each of them, one by one")
+    parser.add_argument("--walks", action="store_true", help="the kernel of a causal step alone, by tile and warps")
     parser.add_argument("--least-step", type=int, default=1, help="slots that a step of one row has at least")
     parser.add_argument("--widths", default=",".join(map(str, WIDTHS)), help="slots of a step")
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)), help="rows of a step")
@@ -58,33 +69,60 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--vocabulary", type=int, default=16000)
-    parser.add_argument("--kernels", action="store_true", help="list the kernels of an iteration too, with their times")
+    parser.add_argument("--kernels", action="store_true", help="kernels of an iteration by name, with their times")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("runtime_probe expects a CUDA device, found none.")
     device = torch.device("cuda", 0)
-    print(f"{torch.cuda.get_device_name(device)}, PyTorch {torch.__version__}, {options.precision}", flush=True)
+    found: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(device),
+        "torch": torch.__version__,
+        "precision": options.precision,
+        "told": [],
+    }
+    print(f"{found['device']}, PyTorch {found['torch']}, {options.precision}", flush=True)
+
+    def tell(message: str) -> None:
+        found["told"].append(message)
+        print(message, flush=True)
+
     torch.manual_seed(0)
     parts = random_parts(options.width, options.layers, options.vocabulary)
     runners: list[Runner] = [
         EagerRunner(device, options.precision),
-        CudaGraphRunner(device, options.precision, fused=options.fused, least_step=options.least_step, tell=print),
+        CudaGraphRunner(
+            device,
+            options.precision,
+            fused=not options.plain,
+            without=split(options.without),
+            least_step=options.least_step,
+            tell=tell,
+        ),
     ]
     if options.compiled:
-        runners.append(CudaGraphRunner(device, options.precision, compiled=True, tell=print))
+        runners.append(CudaGraphRunner(device, options.precision, compiled=True, tell=tell))
+    shapes = [(int(batch), int(width)) for batch in split(options.batches) for width in split(options.widths)]
+    if options.walks:
+        found["walks"] = probe_walks(device, runners[1].dtype, options.width)
+    if options.switches:
+        found["switches"] = probe_switches(parts["model"], device, options.precision, shapes)
     for part in parts.values():
         runners[1].place(part)  # all read the same weights
     print("\nAn iteration of the verification loop:")
     print("batch width kernels " + " ".join(f"{runner.name:>13} ms" for runner in runners) + "   captured in s")
-    for batch in options.batches.split(","):
-        for width in options.widths.split(","):
-            probe_step(parts["model"], runners, int(batch), int(width), options.kernels)
+    found["iterations"] = [probe_step(parts["model"], runners, *shape, options.kernels) for shape in shapes]
     print("\nExactness and whole sentences:", flush=True)
-    for name in options.decoders.split(","):
-        probe_decoder(name, parts, runners, options.vocabulary)
+    names = split(options.decoders)
+    found["decoders"] = [line for name in names for line in probe_decoder(name, parts, runners, options.vocabulary)]
     for runner in runners:
         if isinstance(runner, CudaGraphRunner):
             print(f"\n{runner.name}: {runner.statistics.describe()}")
+    print(json.dumps(found))
+
+
+def split(text: str) -> list[str]:
+    """What stands between commas."""
+    return [part for part in text.split(",") if part]
 
 
 def random_parts(width: int, layers: int, vocabulary: int) -> dict[str, Any]:
@@ -112,7 +150,7 @@ def milliseconds(function: Callable[[], Any]) -> float:
     for _ in range(REPEATS):
         function()
     torch.cuda.synchronize()
-    return (time.perf_counter() - begun) / REPEATS * 1000
+    return round((time.perf_counter() - begun) / REPEATS * 1000, 5)
 
 
 def kernels(function: Callable[[], Any]) -> list[tuple[str, float]]:
@@ -127,41 +165,111 @@ def kernels(function: Callable[[], Any]) -> list[tuple[str, float]]:
 
 
 def listed(found: list[tuple[str, float]]) -> str:
-    """One line per kernel, in order; the same one again and again counts in one line."""
-    lines: list[tuple[str, int, float]] = []
-    for name, time_each in found:
-        before = lines[-1] if lines and lines[-1][0] == name else None
-        if before is not None:
-            lines[-1] = (name, before[1] + 1, before[2] + time_each)
-        else:
-            lines.append((name, 1, time_each))
-    total = sum(time_each for _, time_each in found)
-    rows = [f"      {count:3} x {spent / count:6.1f} us  {name[:120]}" for name, count, spent in lines]
+    """One line per name, what takes longest in all first."""
+    by_name: dict[str, list[float]] = {}
+    for name, taken in found:
+        by_name.setdefault(name, []).append(taken)
+    total = sum(taken for _, taken in found)
+    longest = sorted(by_name.items(), key=lambda entry: -sum(entry[1]))
+    rows = [f"      {len(each):3} x {sum(each) / len(each):5.1f} us  {name[:90]}" for name, each in longest]
     return "\n".join([f"      {len(found)} kernels, {total:.0f} us without the gaps between them", *rows])
 
 
+def choose_kernels(runner: Runner, runners: list[Runner], parts: Iterable[nn.Module]) -> None:
+    """Those of the runner; eager steps have those of captured ones."""
+    for part in parts:
+        (runner if runner.records else runners[1]).place(part)
+
+
 @torch.inference_mode()
-def probe_step(model: Transformer, runners: list[Runner], batch: int, width: int, names: bool) -> None:
-    """One line of the first table; with the kernels' names, a list under it for every runner."""
-    limits = Limits(max_length=OUTPUT)
-    times, captured, found = [], [], []
+def probe_step(model: Transformer, runners: list[Runner], batch: int, width: int, names: bool) -> dict[str, Any]:
+    """One line of the first table; with the kernels' names, a list under it for every runner that captures."""
+    times, captured, launched = {}, {}, {}
     for runner in runners:
-        session = VerificationSession(model, runner, Idle(width - 1), batch, limits, SOURCE)
-        session.admit(sentences(batch, model.options.vocabulary))
-        step = partial(session.table.iterate, width - 1, width)
+        choose_kernels(runner, runners, [model])
+        step = iteration_of(model, runner, batch, width)
         begun = time.perf_counter()
         step()
         torch.cuda.synchronize()
-        captured.append(time.perf_counter() - begun)
-        if names or runner is runners[0]:
-            found.append(kernels(step))
-        times.append(milliseconds(step))
-    shown = " ".join(f"{one:16.3f}" for one in times)
-    told = " ".join(f"{one:.2f}" for one in captured[1:])
-    print(f"{batch:5} {width:5} {len(found[0]):7} {shown}   {told}", flush=True)
+        captured[runner.name] = time.perf_counter() - begun
+        if runner.records:
+            launched[runner.name] = kernels(step)
+        times[runner.name] = milliseconds(step)
+    shown = " ".join(f"{one:16.3f}" for one in times.values())
+    told = " ".join(f"{captured[name]:.2f}" for name in launched)
+    print(f"{batch:5} {width:5} {len(launched[runners[1].name]):7} {shown}   {told}", flush=True)
     if names:
-        for runner, one in zip(runners, found, strict=True):
-            print(f"    {runner.name}:\n{listed(one)}", flush=True)
+        for name, one in launched.items():
+            print(f"    {name}:\n{listed(one)}", flush=True)
+    counts = {name: len(one) for name, one in launched.items()}
+    busy = {name: round(sum(taken for _, taken in one), 1) for name, one in launched.items()}
+    return {"batch": batch, "width": width, "ms": times, "kernels": counts, "busy_us": busy}
+
+
+def iteration_of(model: Transformer, runner: Runner, batch: int, width: int) -> Callable[[], Any]:
+    """An iteration of a full table, to be repeated."""
+    session = VerificationSession(model, runner, Idle(width - 1), batch, Limits(max_length=OUTPUT), SOURCE)
+    session.admit(sentences(batch, model.options.vocabulary))
+    return partial(session.table.iterate, width - 1, width)
+
+
+@torch.inference_mode()
+def probe_switches(
+    model: Transformer, device: torch.device, precision: Precision, shapes: list[tuple[int, int]]
+) -> list[dict[str, Any]]:
+    """What a captured iteration takes with all kernels of our own, without each of them, and without any."""
+    print("\nAn iteration without some kernels of our own, captured:")
+    print("batch width " + " ".join(f"{name:>14}" for name in ("all", *("- " + name for name in KERNELS), "none")))
+    found = []
+    for batch, width in shapes:
+        times: dict[str, float] = {}
+        for name in ("all", *KERNELS, "none"):
+            left_out = [name] if name in KERNELS else []
+            runner = CudaGraphRunner(device, precision, fused=name != "none", without=left_out, tell=print)
+            step = iteration_of(runner.place(model), runner, batch, width)
+            step()
+            times[name] = milliseconds(step)
+        print(f"{batch:5} {width:5} " + " ".join(f"{one:11.3f} ms" for one in times.values()), flush=True)
+        found.append({"batch": batch, "width": width, "ms": times})
+    return found
+
+
+@torch.inference_mode()
+def probe_walks(device: torch.device, dtype: torch.dtype, width: int) -> list[dict[str, Any]]:
+    """Microseconds of the kernel of a causal step of one row, by its tile of keys and its warps."""
+    from longstride.nn import decode_attention_kernels as own
+
+    print("\nThe kernel of a causal step alone, us (keys x warps; first slot, slots of the step):")
+    heads, found, before = width // 64, [], own.WALK
+    cases = [(10, 1), (30, 1), (100, 1), (10, 10), (30, 26)]
+    print("keys warps " + " ".join(f"{f'{start}+{step}':>8}" for start, step in cases))
+    for tile, warps in ((16, 1), (32, 1), (32, 2), (32, 4), (64, 1), (64, 2), (64, 4), (64, 8), (128, 4), (128, 8)):
+        own.WALK = own.Walk(tile, warps)
+        times = []
+        for start, step in cases:
+            packed = torch.randn(1, step, 3 * width, device=device, dtype=dtype)
+            keys, values = torch.zeros(2, 1, heads, 160, 64, device=device, dtype=dtype)
+            slots = torch.arange(start, start + step, device=device)[None]
+            twenty = captured_times(partial(own.extend, packed, slots, keys, values), 20)
+            times.append(milliseconds(twenty) / 20 * 1000)
+        print(f"{tile:4} {warps:5} " + " ".join(f"{one:8.2f}" for one in times), flush=True)
+        found.append({"keys": tile, "warps": warps, "us": times})
+    own.WALK = before
+    return found
+
+
+def captured_times(function: Callable[[], Any], times: int) -> Callable[[], None]:
+    """A graph of so many calls, one after another."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        function()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(times):
+            function()
+    return graph.replay
 
 
 def decoder_of(name: str, parts: dict[str, Any], runner: Runner) -> Decoder:
@@ -176,14 +284,16 @@ def decoder_of(name: str, parts: dict[str, Any], runner: Runner) -> Decoder:
     return CopyVerify(model, runner) if name == "copy-verify" else Greedy(model, runner)
 
 
-def probe_decoder(name: str, parts: dict[str, Any], runners: list[Runner], vocabulary: int) -> None:
+def probe_decoder(name: str, parts: dict[str, Any], runners: list[Runner], vocabulary: int) -> Iterator[dict[str, Any]]:
     """A sentence at a time and a table of 32: time each, and ids that differ from eager steps of the same shape."""
     limits = Limits(max_length=OUTPUT)
     eager = decoder_of(name, parts, runners[0])
     for rows, repeats in ((1, 8), (32, 2)):
         sources = [sentences(rows, vocabulary, seed) for seed in range(repeats)]
+        choose_kernels(runners[0], runners, parts.values())
         expected = [eager.decode(source, limits).tokens for source in sources]
         for runner in runners:
+            choose_kernels(runner, runners, parts.values())
             decoder = decoder_of(name, parts, runner)
             decoder.decode(sources[0], limits)
             torch.cuda.synchronize()
@@ -191,12 +301,16 @@ def probe_decoder(name: str, parts: dict[str, Any], runners: list[Runner], vocab
             found = [decoder.decode(source, limits).tokens for source in sources]
             torch.cuda.synchronize()
             each = (time.perf_counter() - begun) / repeats * 1000
+            differ = differing(found, expected)
             line = f"{name:13} {runner.name:13} batch {rows:2}: {each:8.2f} ms; "
-            line += f"{differing(found, expected)} of {rows * repeats} differ from eager steps"
+            line += f"{differ} of {rows * repeats} differ from eager steps"
+            result = {"decoder": name, "runner": runner.name, "batch": rows, "ms": each, "differ_from_eager": differ}
             if name != "beam" and runner is not runners[0]:
                 twin = [SameSteps(decoder).decode(source, limits).tokens for source in sources]
-                line += f", {differing(found, twin)} from greedy by its own steps"
+                result["differ_from_same_steps"] = differing(found, twin)
+                line += f", {result['differ_from_same_steps']} from greedy by its own steps"
             print(line, flush=True)
+            yield result
             if rows == 1 and name != "beam" and runner is not runners[0]:
                 print(f"{'':13} {shares(decoder, sources, limits, each)}", flush=True)
 

