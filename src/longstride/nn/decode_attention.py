@@ -20,7 +20,7 @@ def extend(packed: Tensor, slots: Tensor, keys: Tensor, values: Tensor) -> Tenso
     """
     from longstride.nn import decode_attention_kernels as kernels
 
-    with torch.cuda.device_of(packed):  # Triton launches on the current device
+    with torch.cuda.device_of(packed):  # type: ignore[no-untyped-call]  # Triton launches on the current one
         found: Tensor = kernels.extend(packed.contiguous(), slots, keys, values)
     return found
 
@@ -33,6 +33,6 @@ def read(queries: Tensor, keys: Tensor, values: Tensor, added: Tensor, each: boo
     """
     from longstride.nn import decode_attention_kernels as kernels
 
-    with torch.cuda.device_of(queries):
+    with torch.cuda.device_of(queries):  # type: ignore[no-untyped-call]  # Triton launches on the current one
         found: Tensor = kernels.read(queries, keys, values, added, each)
     return found

@@ -206,6 +206,7 @@ def read(q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, each: bool) ->
     -> mixed values [rows, queries, width]"""
     rows, queries, width = q.shape
     heads, count, head = keys.shape[1:]
+    hidden = hidden.expand(rows, 1, queries if each else 1, count)
     out = q.new_empty((rows, queries, width))
     _read[(rows, heads, triton.cdiv(queries, _QUERIES))](
         *(q, keys, values, hidden, out),

@@ -47,7 +47,7 @@ def add_norm(x: Tensor, added: Tensor, norm: nn.LayerNorm) -> Tensor:
     """norm(x + added), [..., width]"""
     from longstride.nn.fused_kernels import add_norm as kernel
 
-    with torch.cuda.device_of(x):  # Triton launches on the current device
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # Triton launches on the current one
         found: Tensor = kernel(x.contiguous(), added.contiguous(), norm.weight, norm.bias, norm.eps)
     return found
 
