@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
-from longstride.bench import Latency, Machine, ModelTag, Origin, Workload
+from longstride.bench import Latency, Machine, ModelTag, Origin, Quality, Workload
 from longstride.bench.records import Counts, Equality, MemoryUse, WorkloadTag
 from longstride.contract import EOS, Decoder, Finished, Hypothesis, Limits, Session, Source, Step
 from longstride.tasks import Score
@@ -109,7 +109,7 @@ def make_origin(experiment: str = "decoders", run: str = "run-1", date: str = "2
     return Origin(experiment, run, date, "0123456789abcdef", False, "0.1.0", machine)
 
 
-MakeLatency = Callable[..., Latency]
+TEST = WorkloadTag("en-de test", "cd", 2000)
 
 
 def make_latency(
@@ -159,6 +159,23 @@ def make_latency(
         equality=Equality("greedy", len(lengths), 0 if role == "baseline" else 3),
         warmup=16,
     )
+
+
+def make_quality(
+    candidate: str, decoder: str, bleu: float = 25.0, model: ModelTag | str = "base", experiment: str = "decoders",
+    date: str = "2024-05-01T10:00:00Z", workload: WorkloadTag = TEST, scores: tuple[Score, ...] = (), **more: Any,
+) -> Quality:  # fmt: skip
+    """A made-up record: BLEU, and `scores` after it."""
+    tag = model if isinstance(model, ModelTag) else ModelTag(model)
+    told = (Score("BLEU", bleu, "tok:13a"), *scores)
+    return Quality(make_origin(experiment, date=date), candidate, decoder, tag, workload, told, **more)
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """The cells of a Markdown table, headings first."""
+    lines = [line for line in text.split("\n") if line.startswith("|")]
+    heading, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [heading, *rows]
 
 
 def hash_of(text: str) -> int:

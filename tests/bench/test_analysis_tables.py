@@ -14,16 +14,14 @@ from longstride.tasks.by_length import LengthBin
 from longstride.tasks.contrastive import Cell
 from longstride.tasks.mutual_information import MutualInformation
 
-from .conftest import make_origin
+from .conftest import make_origin, make_quality, table_rows
 
-TEST = WorkloadTag("en-de test", "cd", 2000)
 PAIRS = WorkloadTag("pairs.json", "ef", 40)
 TWO_ENDS = "2-directions-side-to-middle"
 
 
 def quality(name: str, **more: Any) -> Quality:
-    scores = (Score("BLEU", 25.0, "tok:13a"),)
-    return Quality(make_origin(), name, f"{name}|", ModelTag(f"{name}-model", "ab"), TEST, scores, **more)
+    return make_quality(name, f"{name}|", model=f"{name}-model", **more)
 
 
 def bins(*values: float, limits: tuple[int, ...] = (1, 9, 9, 30), signature: str = "tok:13a") -> tuple[LengthBin, ...]:
@@ -31,10 +29,6 @@ def bins(*values: float, limits: tuple[int, ...] = (1, 9, 9, 30), signature: str
         LengthBin(limits[2 * place], limits[2 * place + 1], 100, (Score("BLEU", value, signature),))
         for place, value in enumerate(values)
     )
-
-
-def cells(table: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.split("\n") if line.startswith("|")]
 
 
 def test_quality_by_length() -> None:
@@ -46,7 +40,7 @@ def test_quality_by_length() -> None:
         quality("none"),
     ]
     (section,) = analysis_sections(records)
-    heading, _, *rows = cells(section.text)
+    heading, *rows = table_rows(section.text)
     assert heading == ["decoder", "model", "1-9", "9-30"]
     assert rows == [
         ["greedy", "greedy-model", "25.50", "21.25"],
@@ -68,7 +62,7 @@ def test_mutual_information_beside_the_papers() -> None:
         quality("none"),
     ]
     (section,) = analysis_sections(records)
-    rows = {row[0]: row[2:] for row in cells(section.text)[2:]}
+    rows = {row[0]: row[2:] for row in table_rows(section.text)[1:]}
     assert rows == {
         "sa": ["left-to-right", "2", "6.00", "5.00", "+0.500 (+0.490 to +0.510)", "+0.217", "+0.235"],
         "both-ends": [TWO_ENDS, "2", "6.00", "5.00", "-0.023 (-0.033 to -0.013)", "-0.010", "-0.014"],
@@ -87,7 +81,7 @@ def test_contrastive_pairs_by_type_and_distance() -> None:
     )
     only = dataclasses.replace(first, candidate="interleaved", cells=(Cell("agreement", 2, 4, 3),))
     (section,) = analysis_sections([first, only])
-    heading, _, *rows = cells(section.text)
+    heading, *rows = table_rows(section.text)
     assert heading == ["model", "scored by", "error", "pairs", "right, %", "at 1", "at 2", "at >15"]
     assert rows == [
         ["base", "greedy", "all", "40", "80.0", "95.0", "·", "50.0"],
@@ -98,10 +92,10 @@ def test_contrastive_pairs_by_type_and_distance() -> None:
     assert section.name.startswith("contrastive/")
     later = dataclasses.replace(first, origin=dataclasses.replace(first.origin, date="2999-01-01"), cells=only.cells)
     (again,) = analysis_sections([later, first])
-    assert len(cells(again.text)) == 3  # the latest alone
+    assert len(table_rows(again.text)) == 2  # the latest alone
     (both,) = analysis_sections([dataclasses.replace(later, precision="int8"), first])
-    assert cells(both.text)[0][:3] == ["model", "scored by", "precision"]
-    assert {row[2] for row in cells(both.text)[2:]} == {"", "int8"}, "another precision is no repeat"
+    assert table_rows(both.text)[0][:3] == ["model", "scored by", "precision"]
+    assert {row[2] for row in table_rows(both.text)[1:]} == {"", "int8"}, "another precision is no repeat"
 
 
 def test_nothing_asked_for_makes_no_table() -> None:

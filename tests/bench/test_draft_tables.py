@@ -19,29 +19,24 @@ from longstride.bench.records import (
     Exactness,
     Mismatch,
     PlaceProbe,
-    WorkloadTag,
 )
 from longstride.bench.report import results_page, sections
 from longstride.tasks import Score
 from longstride.tasks.bootstrap import Comparison
 
-from .conftest import make_latency, make_origin
+from .conftest import TEST, make_latency, make_origin, make_quality, table_rows
 
-TEST = WorkloadTag("en-de test", "cd", 2000)
 END = "adaptive:false|eager|fp16|v0.1.0"
 
 
 def quality(model: str, decoder: str, bleu: float, block: float = 1.0, **more: Any) -> Quality:
     """Made up: `block` tokens per iteration, all iterations verifying."""
-    notes = more.pop("notes", {})
     counts = Counts(
         10_000, 12_000, round(10_000 * block) - 2000, round(10_000 * block), 40_000, 20_000,
         (10_000,) * 4, (10_000, 8000, 4000), (8000, 4000), (), 10_000, round(10_000 * block),
     )  # fmt: skip
-    scores = (Score("BLEU", bleu, "tok:13a"), Score("repetition", 0.2, "words"))
-    candidate = decoder.replace("|", " ")
-    given = {"counts": counts, "precision": "fp16", **more}
-    return Quality(make_origin("en-de"), candidate, decoder, ModelTag(model), TEST, scores, notes=notes, **given)
+    given = {"counts": counts, "precision": "fp16", "scores": (Score("repetition", 0.2, "words"),), **more}
+    return make_quality(decoder.replace("|", " "), decoder, bleu, model, "en-de", **given)
 
 
 def blockwise(
@@ -65,9 +60,7 @@ def table(records: list[Quality], name: str) -> tuple[list[list[str]], str]:
     """The rows of a section's table, headings first, and the notes below."""
     found: list[Record] = list(records)
     (section,) = [one for one in draft_sections(found) if one.name == f"{name}/en-de-en-de-test"]
-    lines = section.text.splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    return [rows[0], *rows[2:]], lines[-1]
+    return table_rows(section.text), section.text.splitlines()[-1]
 
 
 def test_blockwise_has_a_row_per_k_and_a_column_per_model() -> None:
@@ -240,9 +233,8 @@ def test_exactness_is_told_with_its_margins(precision: str) -> None:
     older = dataclasses.replace(record, origin=make_origin("en-de", date="2020-01-01"), batch_size=3)
     text = exactness_table([record, older])
     assert text is not None
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
-    assert len(rows) == 3, "the latest alone"
-    told = dict(zip(rows[0], rows[2], strict=True))
+    heading, row = table_rows(text)  # the latest alone
+    told = dict(zip(heading, row, strict=True))
     assert told["differ, same shape"] == "0 of 2,000"
     assert told["differ, width 1"] == "2 of 2,000"
     assert told["margin there: median"] == "0.0030"

@@ -16,8 +16,8 @@ from longstride.bench.races import Race
 from longstride.bench.records import Agreement, Contrastive, Origin
 from longstride.tasks.contrastive import Cell
 
-from .conftest import make_latency, make_origin
-from .test_draft_tables import TEST, blockwise, drafted
+from .conftest import TEST, make_latency, make_origin
+from .test_draft_tables import blockwise, drafted
 from .test_parallel_tables import interleaved, lattice, transformer
 from .test_tables import BLEU, race
 

@@ -18,7 +18,7 @@ from longstride.tasks import Score
 from longstride.tasks.bootstrap import Comparison
 from longstride.tasks.by_length import LengthBin
 
-from .conftest import make_latency, make_origin
+from .conftest import make_latency, make_origin, make_quality, table_rows
 
 TEST = WorkloadTag("en-de test", "cd", 1000)
 END = "eager|fp16|v0.1.0"
@@ -28,15 +28,12 @@ def quality(
     model: str, decoder: str, parts: dict[str, Any], bleu: float, steps: float, data: str, **more: Any
 ) -> Quality:
     experiment = "en-de interleaved" if "lattice" not in decoder and "non-auto" not in decoder else "en-de lattice"
-    scores = (Score("BLEU", bleu, "tok:13a"), *more.pop("scores", ()))
     counts = Counts(round(1000 * steps), 0, 30_000, 31_000)
-    notes = {"parts": parts, "data": data}
-    candidate = decoder.replace("|", " ")
-    workload = more.pop("workload", TEST)
-    return Quality(
-        make_origin(more.pop("experiment", experiment)), candidate, f"{decoder}|{END}",
-        ModelTag(model, f"hash-{model}"), workload, scores, counts=counts, precision="fp16", notes=notes, **more,
-    )  # fmt: skip
+    given = {"experiment": experiment, "workload": TEST, "notes": {"parts": parts, "data": data}, **more}
+    tag = ModelTag(model, f"hash-{model}")
+    return make_quality(
+        decoder.replace("|", " "), f"{decoder}|{END}", bleu, tag, counts=counts, precision="fp16", **given
+    )
 
 
 def transformer(model: str, width: int, bleu: float, steps: float, data: str, layers: int = 6, **more: Any) -> Quality:
@@ -88,9 +85,7 @@ def section(records: list[Any], name: str, place: str = "en-de-interleaved-en-de
 
 def rows(found: Section) -> list[list[str]]:
     """Headings first."""
-    lines = [line for line in found.text.splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return [cells[0], *cells[2:]]
+    return table_rows(found.text)
 
 
 def column(found: Section, heading: str) -> list[str]:

@@ -3,7 +3,7 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.bench import Distillation, ModelTag, Quality, Training
+from longstride.bench import Distillation, Quality, Training
 from longstride.bench.races import (
     Race,
     groups_of_one_precision,
@@ -29,7 +29,7 @@ from longstride.bench.tables import (
 )
 from longstride.tasks import Comparison, Score
 
-from .conftest import make_latency, make_origin
+from .conftest import make_latency, make_origin, make_quality, table_rows
 
 BLEU = Score("BLEU", 25.5, "tok:13a")
 
@@ -49,8 +49,8 @@ def race(batch_size: int = 1) -> Race:
 
 
 def cells(table: str, row: str) -> list[str]:
-    (line,) = [line for line in table.splitlines() if line.startswith(f"| {row} ")]
-    return [cell.strip() for cell in line.strip("|").split("|")]
+    (found,) = [cells for cells in table_rows(table) if cells[0] == row]
+    return found
 
 
 def test_speed_ups_are_over_both_baselines_of_the_run() -> None:
@@ -167,9 +167,8 @@ def test_quality_table_keeps_the_latest_of_each() -> None:
     counts = Counts(4000, 6000, 8000, 10000)
 
     def one(name: str, value: float, date: str, order: int = 0) -> Quality:
-        scores = (Score("BLEU", value, "tok:13a"),)
-        origin = make_origin(date=date)
-        return Quality(origin, name, "d", ModelTag("m"), tag, scores, order=order, counts=counts, paper="k=8: 24.9")
+        more = {"order": order, "counts": counts, "paper": "k=8: 24.9"}
+        return make_quality(name, "d", value, "m", date=date, workload=tag, **more)
 
     (group,) = quality_groups(
         [one("b", 1.0, "2024-01-01", 1), one("b", 2.0, "2024-02-01", 1), one("a", 3.0, "2023-01-01")]
@@ -196,12 +195,12 @@ RUNS = st.tuples(
 def test_only_the_same_of_the_same_precision_is_a_repeat(runs: list[tuple[str, str, str, str, str, int]]) -> None:
     """Per experiment, test set, candidate, model and precision the latest, and nothing else."""
     records = [
-        Quality(
-            make_origin(experiment, date=f"2024-01-0{day}"), name, "d", ModelTag(model), WorkloadTag(set, "cd", 9),
-            (BLEU,), precision=precision,
+        make_quality(
+            *(name, "d", 25.0, model, experiment, f"2024-01-0{day}", WorkloadTag(set, "cd", 9)),
+            precision=precision,
         )
         for experiment, set, name, model, precision, day in runs
-    ]  # fmt: skip
+    ]
     found = [one for group in quality_groups(records) for one in group]
     kept = {(one.origin.experiment, one.workload.name, one.candidate, one.model.name, one.precision) for one in found}
     assert kept == {run[:5] for run in runs}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from longstride.cli.main import main
+from longstride.tasks.toys import generate
 from tests.folders import write_folder
 
 
@@ -53,6 +54,14 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model folder, not to be changed."""
     return write_folder(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def write_pairs(folder: Path, number: int, *more: tuple[str, str]) -> tuple[Path, Path]:
+    """Sentences and their reverse in two files; `more` pairs after them."""
+    made = [*generate("reverse", number, seed=3), *more]
+    for place, name in enumerate(("src", "ref")):
+        (folder / name).write_text("".join(pair[place] + "\n" for pair in made))
+    return folder / "src", folder / "ref"
 
 
 @pytest.fixture

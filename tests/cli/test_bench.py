@@ -14,10 +14,9 @@ from longstride.contract import EOS, OptionError, Source
 from longstride.model_folder import ModelFolder
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.tasks.gleu import Gleu
-from longstride.tasks.toys import generate
 from longstride.text.tokenizer import WordsTokenizer
 from longstride.translator import Translator
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, write_pairs
 from tests.decoding.test_draft_verify import write_drafted
 from tests.folders import words, write_folder
 from tests.runtime.recording import TapeRecorder
@@ -28,10 +27,8 @@ SHORT = ["--set", "max_length=4"]
 
 @pytest.fixture
 def pairs(tmp_path: Path) -> list[Any]:
-    made = [*generate("reverse", 5, seed=3), ("", "a")]
-    for place, name in enumerate(("src", "ref")):
-        (tmp_path / name).write_text("".join(pair[place] + "\n" for pair in made))
-    return ["-s", tmp_path / "src", "-r", tmp_path / "ref", "--device", "cpu", "--passes", "1", *SHORT]
+    source, reference = write_pairs(tmp_path, 5, ("", "a"))
+    return ["-s", source, "-r", reference, "--device", "cpu", "--passes", "1", *SHORT]
 
 
 def latencies(path: Path) -> list[Latency]:

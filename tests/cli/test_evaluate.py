@@ -12,20 +12,16 @@ from rich.console import Console
 import longstride
 from longstride.bench.records import Exactness, Quality, read_records
 from longstride.cli import evaluation_output
-from longstride.tasks.toys import generate
 from longstride.tasks.translation import score_translations
 from longstride.verification import acceptance, judged, table
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, write_pairs
 from tests.decoding.test_draft_verify import write_drafted
 from tests.folders import LONGEST, write_folder
 
 
 @pytest.fixture
 def pairs(tmp_path: Path) -> tuple[Path, Path]:
-    made = [*generate("reverse", 6, seed=3), ("", "a"), ("b", "")]
-    for place, name in enumerate(("src", "ref")):
-        (tmp_path / name).write_text("".join(pair[place] + "\n" for pair in made))
-    return tmp_path / "src", tmp_path / "ref"
+    return write_pairs(tmp_path, 6, ("", "a"), ("b", ""))
 
 
 def command(model: Path | str, pairs: tuple[Path, Path]) -> list[Any]:

@@ -18,9 +18,8 @@ from longstride.contract import EOS
 from longstride.model_folder import DecoderConfig, Part
 from longstride.tasks.contrastive import Cell
 from longstride.tasks.over_translation import OverTranslation
-from longstride.tasks.toys import generate
 from longstride.tasks.translation import Bleu
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, write_pairs
 from tests.decoding.interleaved import tiny_interleaved
 from tests.decoding.test_draft_verify import write_drafted
 from tests.folders import LONGEST, words
@@ -41,10 +40,7 @@ def write_interleaved(path: Path, seed: int = 0, **variant: Any) -> Path:
 
 @pytest.fixture
 def pairs(tmp_path: Path) -> tuple[Path, Path]:
-    made = [*generate("reverse", 9, seed=3), ("", "a"), ("b", "")]
-    for place, name in enumerate(("src", "ref")):
-        (tmp_path / name).write_text("".join(pair[place] + "\n" for pair in made))
-    return tmp_path / "src", tmp_path / "ref"
+    return write_pairs(tmp_path, 9, ("", "a"), ("b", ""))
 
 
 def command(model: Path | str, pairs: tuple[Path, Path], *more: object) -> list[Any]:
