@@ -240,6 +240,15 @@ def test_exactness_is_told_with_its_margins(precision: str) -> None:
     assert told["margin there: median"] == "0.0030"
     assert told["largest"] == "0.0040"
     assert told["moved slots"] == "1 of 4,096"
+    assert "device" not in told, "it is the same for all, and told below"
+    assert "Margin: " in text
+    same = dataclasses.replace(record, width_one=record.same_shape, precision="fp64")
+    text = exactness_table([record, same])
+    assert text is not None
+    assert [row[3] for row in table_rows(text)[1:]] == ["fp64", precision], "from high precision to low"
+    alone = exactness_table([same])
+    assert alone is not None
+    assert "argin" not in alone, "none was looked at"
 
 
 def test_the_page_shows_them_all() -> None:

@@ -27,6 +27,8 @@ MARKER = "<!-- longstride data sha256:"
 
 WIDTH = 8.6
 LENGTH_BINS = 10
+MOST_BANDS = 5
+"""Where more are drawn over one another nothing can be read from them."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def quality_against_speed_up(figure: Any, race: Race) -> None:
 
 
 def latency_against_length(figure: Any, race: Race) -> None:
-    """Median per bin of equally many sentences, and between which times four fifths of them lie."""
+    """Median per bin of equally many sentences, and, for few, between which times four fifths of them lie."""
     from matplotlib import ticker
 
     axes = figure.subplots()
@@ -136,7 +138,8 @@ def latency_against_length(figure: Any, race: Race) -> None:
         centres, middle, low, high = _binned(record)
         colour = colours[record.candidate]
         style = "--" if record.role == "baseline" else "-"
-        axes.fill_between(centres, low, high, color=colour, alpha=0.10, linewidth=0)
+        if len(race.records) <= MOST_BANDS:
+            axes.fill_between(centres, low, high, color=colour, alpha=0.10, linewidth=0)
         axes.plot(centres, middle, style, color=colour, linewidth=1.8, marker="o", markersize=3.2)
         rightmost = max(rightmost, centres[-1])
         ends.append((centres[-1], middle[-1], record.candidate, colour))
@@ -149,7 +152,8 @@ def latency_against_length(figure: Any, race: Race) -> None:
     axes.set_xlabel("source length (tokens)")
     axes.set_ylabel("latency (ms)")
     axes.set_title("Latency against source length")
-    drawing.subtitle(axes, _told(race) + "  ·  median, band: 10th to 90th percentile")
+    shown = "median, band: 10th to 90th percentile" if len(race.records) <= MOST_BANDS else "median"
+    drawing.subtitle(axes, f"{_told(race)}  ·  {shown}")
     drawing.spread_labels(axes, rightmost, [(y, name, colour) for _, y, name, colour in ends])
 
 
