@@ -2,15 +2,15 @@
 benchmark. A random model of the base size; under a minute and a half on an H200.
 
     python benchmarks/runtime_probe.py [--precision fp16] [--plain] [--without step,relu] [--layers 6]
-    python benchmarks/runtime_probe.py --switches --walks --batches 1 --widths 1,10 --decoders ''
+    python benchmarks/runtime_probe.py --switches --batches 1 --widths 1,10 --decoders ''
     python benchmarks/runtime_probe.py --compiled --batches 1 --widths 1,10 --decoders greedy,blockwise
 
 Prints, per batch and step width: milliseconds an iteration (draft slots filled with padding), eager and captured, the
 kernels that a captured one launches and how long capturing took; with --kernels also which, summed by name. With
---switches, what an iteration takes with all kernels of our own, without one of them, without any; with --walks, what
-the kernel of a causal step takes by itself for other tiles. Then exactness of every verifying decoder against eager
-steps of the same shape and against greedy by its own steps, where a sentence's time goes, and what recording cost in
-all. The last line is all of it as JSON. Eager steps have the kernels of captured ones; all read the same weights.
+--switches, what an iteration takes with all kernels of our own, without one of them, without any. Then exactness of
+every verifying decoder against eager steps of the same shape and against greedy by its own steps, where a sentence's
+time goes, and what recording cost in all. The last line is all of it as JSON. Eager steps have the kernels of captured
+ones; all read the same weights.
 
 The floor of an iteration is the decoder's weights over the memory's bandwidth, and kernels times a microsecond.
 """
@@ -29,7 +29,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from longstride.contract import EOS, Decoder, Limits, Precision, Runner, Source
-from longstride.nn.fused import KERNELS
+from longstride.nn.fused import KERNELS, UNTIMED
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.runtime.cuda_graph import CudaGraphRunner
@@ -59,9 +59,8 @@ def main() -> None:
     parser.add_argument("--precision", default="fp16", choices=["fp64", "fp32", "fp16", "bf16"])
     parser.add_argument("--compiled", action="store_true", help="compile too: a minute or so a shape, so ask for few")
     parser.add_argument("--plain", action="store_true", help="without kernels of our own")
-    parser.add_argument("--without", default="", help=f"without some of them: {','.join(KERNELS)}")
+    parser.add_argument("--without", default=",".join(UNTIMED), help=f"without some of them: {','.join(KERNELS)}")
     parser.add_argument("--switches", action="store_true", help="an iteration without each of them, one by one")
-    parser.add_argument("--walks", action="store_true", help="the kernel of a causal step alone, by tile and warps")
     parser.add_argument("--least-step", type=int, default=1, help="slots that a step of one row has at least")
     parser.add_argument("--widths", default=",".join(map(str, WIDTHS)), help="slots of a step")
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)), help="rows of a step")
@@ -102,8 +101,6 @@ def main() -> None:
     if options.compiled:
         runners.append(CudaGraphRunner(device, options.precision, compiled=True, tell=tell))
     shapes = [(int(batch), int(width)) for batch in split(options.batches) for width in split(options.widths)]
-    if options.walks:
-        found["walks"] = probe_walks(device, runners[1].dtype, options.width)
     if options.switches:
         found["switches"] = probe_switches(parts["model"], device, options.precision, shapes)
     for part in parts.values():
@@ -232,44 +229,6 @@ def probe_switches(
         print(f"{batch:5} {width:5} " + " ".join(f"{one:11.3f} ms" for one in times.values()), flush=True)
         found.append({"batch": batch, "width": width, "ms": times})
     return found
-
-
-@torch.inference_mode()
-def probe_walks(device: torch.device, dtype: torch.dtype, width: int) -> list[dict[str, Any]]:
-    """Microseconds of the kernel of a causal step of one row, by its tile of keys and its warps."""
-    from longstride.nn import decode_attention_kernels as own
-
-    print("\nThe kernel of a causal step alone, us (keys x warps; first slot, slots of the step):")
-    heads, found, before = width // 64, [], own.WALK
-    cases = [(10, 1), (30, 1), (100, 1), (10, 10), (30, 26)]
-    print("keys warps " + " ".join(f"{f'{start}+{step}':>8}" for start, step in cases))
-    for tile, warps in ((16, 1), (32, 1), (32, 2), (32, 4), (64, 1), (64, 2), (64, 4), (64, 8), (128, 4), (128, 8)):
-        own.WALK = own.Walk(tile, warps)
-        times = []
-        for start, step in cases:
-            packed = torch.randn(1, step, 3 * width, device=device, dtype=dtype)
-            keys, values = torch.zeros(2, 1, heads, 160, 64, device=device, dtype=dtype)
-            slots = torch.arange(start, start + step, device=device)[None]
-            twenty = captured_times(partial(own.extend, packed, slots, keys, values), 20)
-            times.append(milliseconds(twenty) / 20 * 1000)
-        print(f"{tile:4} {warps:5} " + " ".join(f"{one:8.2f}" for one in times), flush=True)
-        found.append({"keys": tile, "warps": warps, "us": times})
-    own.WALK = before
-    return found
-
-
-def captured_times(function: Callable[[], Any], times: int) -> Callable[[], None]:
-    """A graph of so many calls, one after another."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        function()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(times):
-            function()
-    return graph.replay
 
 
 def decoder_of(name: str, parts: dict[str, Any], runner: Runner) -> Decoder:

@@ -147,7 +147,7 @@ def test_a_query_that_sees_nothing_of_the_first_keys(each, device, dtype):
 
 def models(device: torch.device, dtype: torch.dtype, names: tuple[str, ...]) -> tuple[Transformer, Transformer]:
     """The same model twice, the second with kernels of our own."""
-    shape = {"width": 32, "heads": 2, "feed_forward": 64}
+    shape = {"width": 64, "heads": 4, "feed_forward": 64}
     found = [tiny_model(3, sharpness=0.3, **shape).to(device, dtype) for _ in range(2)]
     for part in found[1].modules():
         if isinstance(part, Fusible):
@@ -184,3 +184,21 @@ def test_steps_of_a_model_are_as_they_were(rule, names, rows, device, dtype):
             second = model.extend(ids[:, 3:], start + 3, cache, memory, rule, span=16)
             found.append(torch.cat([first, second], dim=1))
     torch.testing.assert_close(found[1].double(), found[0].double(), atol=30 * TOLERANCE[dtype], rtol=0)
+
+
+def test_hidden_states_do_not_depend_on_how_slots_are_cut_into_steps(device, dtype):
+    """With all kernels, products included, to the bit; so do caches."""
+    model = models(device, dtype, tuple(KERNELS))[1]
+    ids = torch.randint(5, 11, (2, 18), generator=torch.Generator().manual_seed(3)).to(device)
+    start = torch.tensor([0, 2], device=device)
+    found = []
+    with torch.inference_mode():
+        memory = memory_of(model, 2, device)
+        for cuts in ([0, 18], [0, 1, 2, 18]):
+            cache = model.new_cache(2, 30)
+            steps = [model.extend(ids[:, a:b], start + a, cache, memory) for a, b in pairwise(cuts)]
+            found.append((torch.cat(steps, dim=1), cache))
+    (wide, cache), (narrow, other) = found
+    assert torch.equal(wide, narrow)
+    assert torch.equal(cache.keys, other.keys)
+    assert torch.equal(cache.values, other.values)

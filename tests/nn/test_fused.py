@@ -11,6 +11,7 @@ from torch import nn
 
 from longstride.nn import fused_trials
 from longstride.nn.attention import CrossAttention, SelfAttention
+from longstride.nn.decode_product import StepLinear
 from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, linear_relu
 from longstride.nn.fused_trials import TOLERANCE, serves, switch, why_not
 from longstride.nn.layers import FeedForward, Residual
@@ -18,7 +19,14 @@ from longstride.nn.transformer import Transformer
 from tests.models import tiny_options
 from tests.nn.running_kernels import where
 
-SIZES = {"norm": (512,), "relu": (512, 2048), "step": (64,), "mask": (64,), "source": (64,)}
+SIZES = {
+    "norm": (512,),
+    "relu": (512, 2048),
+    "step": (64,),
+    "mask": (64,),
+    "source": (64,),
+    "product": (2048, 512),
+}
 CUDA = torch.device("cuda", 0)
 
 
@@ -39,6 +47,8 @@ def used(model: nn.Module) -> set[str]:
             found |= {name for name, on in (("step", part.own_steps), ("mask", part.own_masks)) if on}
         if isinstance(part, CrossAttention) and part.own:
             found.add("source")
+        if isinstance(part, StepLinear) and part.own:
+            found.add("product")
     return found
 
 
@@ -142,7 +152,7 @@ def test_a_kernel_that_cannot_be_compiled_or_is_wrong_is_refused(monkeypatch):
     [
         ({"norm": "pre"}, {"norm"}),
         ({"activation": "gelu"}, {"relu"}),
-        ({"width": 80, "feed_forward": 100}, {"relu", "step", "mask", "source"}),
+        ({"width": 80, "feed_forward": 100}, {"relu", "step", "mask", "source", "product"}),
     ],
 )
 def test_modules_name_only_kernels_that_fit_them(changes, missing):

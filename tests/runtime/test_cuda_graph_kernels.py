@@ -10,7 +10,7 @@ import torch
 
 from longstride.contract import Decoder, Limits, OptionError, Precision, Runner, Source
 from longstride.nn import fused_trials
-from longstride.nn.fused import KERNELS, Kernel
+from longstride.nn.fused import KERNELS, UNTIMED, Kernel
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
@@ -41,7 +41,7 @@ def runner_of(tell: Any = None, **options: Any) -> CudaGraphRunner:
 @pytest.mark.usefixtures("_all_are_sound")
 def test_they_are_used_unless_somebody_says_otherwise():
     model = served_model()
-    assert used(runner_of().place(model)) == set(KERNELS)
+    assert used(runner_of().place(model)) == set(KERNELS) - set(UNTIMED)
     assert used(runner_of(without=["step", "relu"]).place(model)) == set(KERNELS) - {"step", "relu"}
     assert used(runner_of(fused=False).place(model)) == set()
     assert used(runner_of(compiled=True).place(model)) == set()
@@ -102,8 +102,11 @@ def alone(line: list[int]) -> Source:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_graphs_decode_as_eager_steps_with_the_same_kernels_do(kind: str, precision: Precision) -> None:
-    captured = CudaGraphRunner("cuda:0", precision)
+@pytest.mark.parametrize("without", [UNTIMED, ()])
+def test_graphs_decode_as_eager_steps_with_the_same_kernels_do(
+    kind: str, precision: Precision, without: tuple[str, ...]
+) -> None:
+    captured = CudaGraphRunner("cuda:0", precision, without=without, tell=lambda _: None)
     ours, theirs = decoders_of(kind, captured, [captured, EagerRunner("cuda:0", precision)])
     for seed in range(6):
         source = random_source(1, 14, seed=seed)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from longstride.nn import decode_attention, short_attention
 from longstride.nn.cache import Cache, Causal, Sight
+from longstride.nn.decode_product import StepLinear
 from longstride.nn.fused import Fusible, Kernel
 
 
@@ -25,9 +26,9 @@ def join_heads(split: Tensor) -> Tensor:
     return split.transpose(1, 2).reshape(rows, length, heads * head)
 
 
-def _projection(inputs: int, outputs: int, blocks: int = 1) -> nn.Linear:
+def _projection(inputs: int, outputs: int, blocks: int = 1) -> StepLinear:
     """A linear layer of `blocks` stacked projections, each drawn as the papers' code does (Xavier, gain 1/√2)."""
-    linear = nn.Linear(inputs, outputs * blocks)
+    linear = StepLinear(inputs, outputs * blocks)
     with torch.no_grad():
         for block in linear.weight.view(blocks, outputs, inputs):
             nn.init.xavier_uniform_(block, gain=2**-0.5)
@@ -48,7 +49,7 @@ class SelfAttention(nn.Module, Fusible):
         self.heads = heads
         self.dropout = dropout
         self.qkv = _projection(width, width, blocks=3)
-        self.out = nn.Linear(width, width)
+        self.out = StepLinear(width, width)
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
@@ -114,7 +115,7 @@ class CrossAttention(nn.Module, Fusible):
         self.dropout = dropout
         self.q = _projection(width, width)
         self.kv = _projection(width, width, blocks=2)
-        self.out = nn.Linear(width, width)
+        self.out = StepLinear(width, width)
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 

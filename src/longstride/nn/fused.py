@@ -19,8 +19,11 @@ KERNELS = {
     "step": "causal steps: writing the cache and attention over it",
     "mask": "attention over the cache with any other mask",
     "source": "attention over the source",
+    "product": "products of few slots",
 }
 """By name: what they are for."""
+UNTIMED = ("product",)
+"""Those that nobody has timed yet: left out unless somebody asks for them."""
 
 
 @dataclass(frozen=True)

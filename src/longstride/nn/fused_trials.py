@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from longstride.nn.decode_attention import extend, read
+from longstride.nn.decode_product import product
 from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, linear_relu
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
@@ -90,14 +91,33 @@ def _norm(random: Random, width: int) -> float:
 
 
 def _relu(random: Random, inputs: int, outputs: int) -> float:
-    linear = nn.Linear(inputs, outputs).to(random(1).device, random(1).dtype)
-    linear.weight.copy_(random(outputs, inputs) * inputs**-0.5)
-    linear.bias.copy_(random(outputs))
+    linear = _linear(random, inputs, outputs)
     worst = 0.0
     for slots in (1, 2, 5, 8, 10, STEP, 32):
         x = random(1, slots, inputs)
         worst = max(worst, _apart(linear_relu(x, linear), linear(x).relu()))
     return worst
+
+
+def _product(random: Random, inputs: int, outputs: int) -> float:
+    linear, x = _linear(random, inputs, outputs), random(1, STEP, inputs)
+    worst = 0.0
+    for relu in (False, True):
+        found = product(x, linear, relu)
+        for one in range(STEP):
+            if not torch.equal(product(x[:, one : one + 1], linear, relu), found[:, one : one + 1]):
+                raise ArithmeticError("a slot's numbers depend on the step's width")
+        exact = x.double() @ linear.weight.double().t() + linear.bias.double()
+        worst = max(worst, _apart(found, exact.relu() if relu else exact))
+    return worst
+
+
+def _linear(random: Random, inputs: int, outputs: int) -> nn.Linear:
+    weight = random(outputs, inputs)
+    linear = nn.Linear(inputs, outputs).to(weight.device, weight.dtype)
+    linear.weight.copy_(weight * inputs**-0.5)
+    linear.bias.copy_(random(outputs))
+    return linear
 
 
 def _step(random: Random, head: int) -> float:
@@ -160,4 +180,5 @@ _TRIALS: dict[str, Callable[..., float]] = {
     "step": _step,
     "mask": partial(_read, each=True),
     "source": partial(_read, each=False),
+    "product": _product,
 }

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from longstride.nn import fused_training
 from longstride.nn.attention import CrossAttention, SelfAttention
 from longstride.nn.cache import Cache, Sight
+from longstride.nn.decode_product import StepLinear, product
 from longstride.nn.fused import Fusible, Kernel, add_norm, linear_relu
 from longstride.nn.options import TransformerOptions
 
@@ -38,8 +39,8 @@ class FeedForward(nn.Module, Fusible):
 
     def __init__(self, width: int, hidden: int, activation: str, dropout: float) -> None:
         super().__init__()
-        self.up = nn.Linear(width, hidden)
-        self.down = nn.Linear(hidden, width)
+        self.up = StepLinear(width, hidden)
+        self.down = StepLinear(hidden, width)
         self.activation = activation
         self.dropout = nn.Dropout(dropout)
         for linear in (self.up, self.down):
@@ -48,6 +49,8 @@ class FeedForward(nn.Module, Fusible):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., width] -> [..., width]"""
+        if self.activation == "relu" and self.up.serves(x):
+            return self.down(product(x, self.up, relu=True))  # type: ignore[no-any-return]
         if self.own:
             return self.down(linear_relu(x, self.up))  # type: ignore[no-any-return]
         return self.down(self.dropout(ACTIVATIONS[self.activation](self.up(x))))  # type: ignore[no-any-return]

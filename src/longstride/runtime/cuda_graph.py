@@ -22,7 +22,7 @@ from longstride.contract import OptionError, Precision, Program, Runner
 from longstride.contract.running import K, Kept, M, R
 from longstride.nn import fused_trials
 from longstride.nn.backends import avoid_planned_attention
-from longstride.nn.fused import KERNELS
+from longstride.nn.fused import KERNELS, UNTIMED
 from longstride.runtime.cuda_graph_recorder import CudaRecorder, Recorded, Recorder
 from longstride.runtime.cuda_graph_tables import Tables
 
@@ -88,7 +88,7 @@ class CudaGraphRunner(Runner):
         precision: Precision = "fp16",
         compiled: bool = False,
         fused: bool = True,
-        without: Collection[str] = (),
+        without: Collection[str] = UNTIMED,
         least_step: int = 1,
         tell: Tell | None = None,
         recorder: Recorder | None = None,

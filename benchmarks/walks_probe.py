@@ -1,0 +1,139 @@
+"""What kernels of our own for a decoder step take by themselves, for other tiles than theirs: to choose tiles by.
+
+    python benchmarks/walks_probe.py [--precision fp16] [--width 512]
+
+Prints microseconds a call, from graphs of twenty calls, so that no launch is counted; what the library takes stands
+above. The last line is all of it as JSON. One row, heads of 64; half a minute on an H200, compiling included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from longstride.contract.running import DTYPES
+from longstride.nn import decode_attention_kernels as attention
+from longstride.nn import decode_product_kernels as products
+
+CALLS = 20
+REPEATS = 20
+STEPS = ((10, 1), (30, 1), (100, 1), (10, 10), (30, 26))
+"""first slot, slots of the step"""
+KEYS_AND_WARPS = ((16, 1), (32, 1), (32, 2), (32, 4), (64, 1), (64, 2), (64, 4), (64, 8), (128, 4), (128, 8))
+STRIPES = (
+    (8, 128, 1, 4),
+    (8, 256, 2, 4),
+    (16, 64, 1, 6),
+    (16, 128, 1, 4),
+    (16, 128, 2, 4),
+    (16, 128, 4, 4),
+    (16, 256, 4, 3),
+    (16, 256, 4, 4),
+    (32, 128, 4, 4),
+    (32, 64, 4, 6),
+)
+"""outputs, inputs, warps, stages"""
+ROWS = (1, 10, 26)
+
+
+@torch.inference_mode()
+def main() -> None:
+    """Probe and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--precision", default="fp16", choices=["fp32", "fp16", "bf16"])
+    parser.add_argument("--width", type=int, default=512)
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("walks_probe expects a CUDA device, found none.")
+    like = torch.empty(0, device="cuda", dtype=DTYPES[options.precision])
+    found = {"device": torch.cuda.get_device_name(), "precision": options.precision}
+    found |= {"attention": probe_attention(like, options.width), "products": probe_products(like, options.width)}
+    print(json.dumps(found))
+
+
+def probe_attention(like: Tensor, width: int) -> list[dict[str, Any]]:
+    """A causal step, its keys and values written."""
+    print("Causal steps, us:\n keys x warps " + " ".join(f"{f'{start}+{step}':>8}" for start, step in STEPS))
+    before, found = attention.WALK, []
+    for keys, warps in KEYS_AND_WARPS:
+        attention.WALK = attention.Walk(keys, warps)
+        times = []
+        for start, step in STEPS:
+            packed = random(like, 1, step, 3 * width)
+            past = random(like, 2, 1, width // 64, 160, 64)
+            slots = torch.arange(start, start + step, device=like.device)[None]
+            times.append(tried(partial(attention.extend, packed, slots, past[0], past[1])))
+        found.append(shown(f"{keys:5} x {warps}", {"keys": keys, "warps": warps}, times))
+    attention.WALK = before
+    return found
+
+
+def probe_products(like: Tensor, width: int) -> list[dict[str, Any]]:
+    """Products of each shape that a layer has, by 1, 10 and 26 slots."""
+    shapes = [(width, width), (width, 3 * width), (width, 4 * width), (4 * width, width)]
+    cases = [(inputs, outputs, rows) for inputs, outputs in shapes for rows in ROWS]
+    print("Products, us (inputs x outputs, slots):\n outputs x inputs, warps, stages")
+    print(" " * 18 + " ".join(f"{f'{inputs}x{outputs},{rows}':>12}" for inputs, outputs, rows in cases))
+    given = [
+        (random(like, rows, inputs), random(like, outputs, inputs), random(like, outputs))
+        for inputs, outputs, rows in cases
+    ]
+    found = [shown("the library", {}, [tried(partial(F.linear, *one)) for one in given], 12)]
+    before = products.WALK
+    for stripe in STRIPES:
+        products.WALK = products.Walk(*stripe)
+        times = [tried(partial(products.product, *one, False)) for one in given]
+        names = dict(zip(("outputs", "inputs", "warps", "stages"), stripe, strict=True))
+        found.append(shown(", ".join(map(str, stripe)), names, times, 12))
+    products.WALK = before
+    return found
+
+
+def random(like: Tensor, *shape: int) -> Tensor:
+    """Of this shape, small enough for products to stay in range."""
+    return torch.randn(*shape, device=like.device).mul_(0.1).to(like.dtype)
+
+
+def tried(function: Callable[[], Any]) -> float | None:
+    """Microseconds a call; None where it cannot be compiled or captured."""
+    try:
+        return microseconds(function)
+    except Exception as error:
+        print((str(error) or type(error).__name__).splitlines()[0][:100])
+        return None
+
+
+def microseconds(function: Callable[[], Any]) -> float:
+    """Of one call among many, one after another in a graph."""
+    function()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS):
+            function()
+    graph.replay()
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    for _ in range(REPEATS):
+        graph.replay()
+    torch.cuda.synchronize()
+    return round((time.perf_counter() - begun) / (REPEATS * CALLS) * 1e6, 3)
+
+
+def shown(name: str, known: dict[str, int], times: list[float | None], wide: int = 8) -> dict[str, Any]:
+    """One line, printed, and as it goes into the JSON."""
+    cells = " ".join(f"{'-' if one is None else format(one, '.2f'):>{wide}}" for one in times)
+    print(f" {name:<{12 if wide == 8 else 17}}{cells}", flush=True)
+    return {**known, "us": times}
+
+
+if __name__ == "__main__":
+    main()

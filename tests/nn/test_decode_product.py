@@ -1,0 +1,72 @@
+"""Products of few slots by a kernel of our own, against plain arithmetic; bits that must not depend on their number.
+
+On a CUDA device in fp16, or in Triton's interpreter (TRITON_INTERPRET=1) in fp32.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from longstride.nn.decode_product import FEW, StepLinear, product
+from longstride.nn.fused import Kernel
+from longstride.nn.fused_trials import TOLERANCE, trial
+from tests.nn.running_kernels import where
+
+loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+
+
+@pytest.fixture
+def device() -> torch.device:
+    return where(loops=True)
+
+
+@pytest.fixture
+def dtype(device: torch.device) -> torch.dtype:
+    return torch.float16 if device.type == "cuda" else torch.float32
+
+
+@loops
+@pytest.mark.gpu
+@pytest.mark.parametrize("sizes", [(64, 64), (128, 64), (192, 128)])
+def test_trials_pass(sizes, device, dtype):
+    assert trial(Kernel("product", sizes), device, dtype) <= TOLERANCE[dtype]
+
+
+@loops
+@pytest.mark.gpu
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 9), (4, 16)])
+def test_few_slots_by_a_weight(shape, bias, device, dtype):
+    generator = torch.Generator().manual_seed(0)
+    linear = nn.Linear(64, 128, bias=bias, device=device, dtype=dtype).requires_grad_(False)
+    x = torch.randn(*shape, 64, generator=generator).to(device, dtype)
+    exact = nn.functional.linear(x.double(), linear.weight.double(), None if not bias else linear.bias.double())
+    for relu in (False, True):
+        found = product(x, linear, relu)
+        assert found.shape == (*shape, 128)
+        expected = exact.relu() if relu else exact
+        torch.testing.assert_close(found.double(), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+
+
+def test_a_layer_uses_it_for_few_slots_alone(monkeypatch):
+    from longstride.nn import decode_product
+
+    asked: list[int] = []
+
+    def noted(x: torch.Tensor, linear: nn.Linear, relu: bool = False) -> torch.Tensor:
+        asked.append(x.shape[0])
+        return nn.functional.linear(x, linear.weight, linear.bias)
+
+    monkeypatch.setattr(decode_product, "product", noted)
+    linear = StepLinear(64, 64)
+    for slots in (1, FEW, FEW + 1):
+        assert linear(torch.randn(slots, 64)).shape == (slots, 64)
+    assert asked == []
+    linear.use(["product"])
+    for slots in (1, FEW, FEW + 1):
+        linear(torch.randn(slots, 64))
+    assert asked == [1, FEW]
+    assert [kernel.sizes for kernel in linear.kernels()] == [(64, 64)]
+    assert StepLinear(60, 64).kernels() == []
