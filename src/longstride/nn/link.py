@@ -1,0 +1,93 @@
+"""What a token says about the next one, for slots that are filled at once.
+
+Slots of a block that are each filled by themselves do not know what their neighbours hold: where two translations would
+do, a draft may begin one and go on with the other. A link adds to the logits of slot i, with state h_i,
+
+    Σ_r before[y_(i-1), r] · (1 + gate(h_i))_r · after[y_i, r]
+
+a table of pairs of low rank, which the state may weigh. In training y_(i-1) is known, and this is nothing but a wider
+product. In drafting the slots' best candidates are compared in pairs, all at once, and the best chain is walked from
+the left: one look per slot, no model call. None of the papers has it; drafts are verified, so that it may be anything.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+CANDIDATES = 64
+"""Per slot: the best of so many classes of ids, which ids fall into by turns, since neighbours in a vocabulary are
+about as frequent. Finding them is one pass over the logits, where the best 64 of all would be a sort."""
+SPREAD = 0.3
+"""of the first entries of `before`; `after` begins at zero, so that a new link changes nothing"""
+
+
+class Link(nn.Module):
+    """The table for one vocabulary and the states of one width."""
+
+    def __init__(self, vocabulary: int, width: int, rank: int, candidates: int = CANDIDATES) -> None:
+        super().__init__()
+        self.candidates = min(candidates, vocabulary)
+        self.before = nn.Embedding(vocabulary, rank)
+        self.after = nn.Embedding(vocabulary, rank)
+        self.gate = nn.Linear(width, rank, bias=False)
+        nn.init.normal_(self.before.weight, std=SPREAD)
+        nn.init.zeros_(self.after.weight)
+        nn.init.zeros_(self.gate.weight)
+
+    @torch.no_grad()
+    def begin_as(self, embedding: Tensor) -> None:
+        """Let tokens begin alike that are alike in a trained embedding [vocabulary, width]."""
+        rank = self.before.weight.shape[1]
+        found = F.normalize(embedding.float(), dim=1) @ torch.randn(embedding.shape[1], rank, device=embedding.device)
+        self.before.weight.copy_(found * SPREAD)
+
+    def asked(self, hidden: Tensor, previous: Tensor) -> Tensor:
+        """[..., width] states and the tokens before them [...] -> [..., rank], what meets `after`"""
+        found = self.before(previous) * (1 + self.gate(hidden))
+        return found.to(hidden.dtype)  # type: ignore[no-any-return]
+
+    # --- the token before is known -----------------------------------------------------------------------------------
+
+    def widened(self, hidden: Tensor, previous: Tensor) -> Tensor:
+        """[..., width] -> [..., width + rank], to be multiplied by :meth:`widened_weight`"""
+        return torch.cat([hidden, self.asked(hidden, previous)], dim=-1)
+
+    def widened_weight(self, output_weight: Tensor) -> Tensor:
+        """[vocabulary, width] -> [vocabulary, width + rank]"""
+        return torch.cat([output_weight, self.after.weight.to(output_weight.dtype)], dim=1)
+
+    # --- the token before is drafted too -----------------------------------------------------------------------------
+
+    def chained(self, logits: Tensor, hidden: Tensor, newest: Tensor) -> Tensor:
+        """Logits [rows, block, vocabulary] of slots by themselves, from hidden [rows, block, width], after the token
+        `newest` [rows] -> the same, with what each slot's predecessor on the best chain adds"""
+        return logits + F.linear(self.asked(hidden, self.walk(logits, hidden, newest)), self.after.weight)
+
+    def walk(self, logits: Tensor, hidden: Tensor, newest: Tensor) -> Tensor:
+        """[rows, block] the token before each slot: `newest` before the first, then what the chain has chosen"""
+        values, ids = best_of_classes(logits[:, :-1], self.candidates)
+        if not ids.shape[1]:
+            return newest[:, None]
+        factors = 1 + self.gate(hidden[:, :-1])
+        after = self.after(ids)
+        # From the newest token to each candidate of the first slot, then from candidate to candidate.
+        ahead = (self.before(newest) * factors[:, 0])[:, None, :] @ after[:, 0].transpose(-1, -2)
+        place = (values[:, 0] + ahead[:, 0]).argmax(dim=-1, keepdim=True)
+        left = self.before(ids[:, :-1]) * factors[:, 1:, None]
+        onward = (values[:, 1:, None] + left @ after[:, 1:].transpose(-1, -2)).argmax(dim=-1)
+        places = [place]
+        for step in range(onward.shape[1]):
+            places.append(onward[:, step].gather(1, places[-1]))
+        chain = ids.gather(2, torch.stack(places, dim=1))[..., 0]
+        return torch.cat([newest[:, None], chain], dim=1)
+
+
+def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """[..., vocabulary] -> values and ids [..., classes] of the largest of each class of ids that are equal modulo
+    `classes`, at most as many as there are ids"""
+    spare = -logits.shape[-1] % classes
+    padded = F.pad(logits, (0, spare), value=float("-inf"))
+    values, which = padded.view(*padded.shape[:-1], -1, classes).max(dim=-2)
+    return values, which * classes + torch.arange(classes, device=logits.device)

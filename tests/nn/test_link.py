@@ -1,0 +1,75 @@
+"""Links between neighbouring tokens: training and drafting mean the same, and a chain is walked right."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from longstride.nn.link import Link, best_of_classes
+
+WIDTH, RANK = 6, 3
+
+
+def tiny(seed: int, vocabulary: int, candidates: int) -> tuple[Link, Tensor]:
+    torch.manual_seed(seed)
+    link = Link(vocabulary, WIDTH, RANK, candidates).double()
+    for weight in link.parameters():
+        torch.nn.init.normal_(weight)
+    return link.requires_grad_(False), torch.randn(vocabulary, WIDTH, dtype=torch.float64)
+
+
+def slow_chain(link: Link, logits: Tensor, hidden: Tensor, newest: int) -> Tensor:
+    """[block, vocabulary]: slot after slot, candidate after candidate, for one row"""
+    vocabulary, classes = logits.shape[1], link.candidates
+    previous, found = newest, []
+    for slot, state in zip(logits, hidden, strict=True):
+        asked = link.before.weight[previous] * (1 + link.gate.weight @ state)
+        found.append(slot + link.after.weight @ asked)
+        candidates = [max(range(c, vocabulary, classes), key=lambda token: float(slot[token])) for c in range(classes)]
+        previous = max(candidates, key=lambda token: float(found[-1][token]))
+    return torch.stack(found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 23), st.integers(1, 30), st.integers(1, 5), st.integers(1, 3))
+def test_a_chain_is_what_walking_it_slowly_gives(
+    seed: int, vocabulary: int, candidates: int, block: int, rows: int
+) -> None:
+    link, weight = tiny(seed, vocabulary, candidates)
+    hidden = torch.randn(rows, block, WIDTH, dtype=torch.float64)
+    newest = torch.randint(vocabulary, (rows,))
+    logits = hidden @ weight.T
+    found = link.chained(logits, hidden, newest)
+    for row in range(rows):
+        torch.testing.assert_close(found[row], slow_chain(link, logits[row], hidden[row], int(newest[row])))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 23), st.integers(1, 5))
+def test_what_is_trained_is_what_drafts(seed: int, vocabulary: int, block: int) -> None:
+    """Where every id is a candidate, the chain's own tokens given as known ones give the chain's logits."""
+    link, weight = tiny(seed, vocabulary, vocabulary)
+    hidden = torch.randn(2, block, WIDTH, dtype=torch.float64)
+    newest = torch.randint(vocabulary, (2,))
+    chained = link.chained(hidden @ weight.T, hidden, newest)
+    previous = torch.cat([newest[:, None], chained.argmax(dim=-1)[:, :-1]], dim=1)
+    torch.testing.assert_close(F.linear(link.widened(hidden, previous), link.widened_weight(weight)), chained)
+
+
+def test_a_new_link_changes_nothing() -> None:
+    link = Link(9, WIDTH, RANK)
+    link.begin_as(torch.randn(9, WIDTH))
+    logits, hidden = torch.randn(2, 4, 9), torch.randn(2, 4, WIDTH)
+    assert torch.equal(link.chained(logits, hidden, torch.tensor([2, 3])), logits)
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 100))
+def test_the_best_of_all_is_among_the_candidates(vocabulary: int, classes: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    logits = torch.randn(3, vocabulary)
+    values, ids = best_of_classes(logits, min(classes, vocabulary))
+    assert torch.equal(logits.gather(1, ids), values)
+    assert (ids == logits.argmax(dim=1, keepdim=True)).any(dim=1).all()
