@@ -89,5 +89,5 @@ def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     `classes`, at most as many as there are ids"""
     spare = -logits.shape[-1] % classes
     padded = F.pad(logits, (0, spare), value=float("-inf"))
-    values, which = padded.view(*padded.shape[:-1], -1, classes).max(dim=-2)
+    values, which = padded.view(*padded.shape[:-1], padded.shape[-1] // classes, classes).max(dim=-2)
     return values, which * classes + torch.arange(classes, device=logits.device)
