@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from longstride.contract import Decoder, Limits
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
+from longstride.systems.blockwise import drafter as blockwise_drafter
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
+from longstride.systems.draft_verify import drafter as model_drafter
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
 from longstride.verification import table
@@ -83,7 +85,9 @@ def test_choices_go_where_they_are_wanted():
     expected = logits.masked_fill(permitted == 0, -torch.inf).argmax(dim=-1)
     room = torch.zeros(3, 6, dtype=torch.int64, device=where)
     assert torch.equal(choose(logits, permitted), expected)
-    choose(logits, permitted, into=room[:, 1:5])
+    count = torch.zeros(3, dtype=torch.int64, device=where)
+    choose(logits, permitted, into=room[:, 1:5], count=count)
+    assert count.tolist() == [4, 4, 4]
     assert torch.equal(room[:, 1:5], expected)
     assert room[:, [0, 5]].eq(0).all()
     start, longest = torch.tensor([0, 5, 9], device=where), torch.tensor([90, 7, 7], device=where)
@@ -138,5 +142,7 @@ def test_decoding_with_them_is_decoding_without(kind, rule, least, adaptive, mon
         return found
 
     expected = outputs()
-    monkeypatch.setattr(table, "usable", lambda runner: True)
+    for module in (table, blockwise_drafter, model_drafter):
+        monkeypatch.setattr(module, "usable", lambda runner: True)
+    monkeypatch.setattr(model_drafter, "why_not", lambda device, dtype: "")
     assert outputs() == expected

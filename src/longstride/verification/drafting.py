@@ -30,6 +30,9 @@ class View:
     """[rows] bool: rows that take no part in this iteration"""
     window: int | None = None
     """how many tokens a row may have got since the last proposal, at most; None: as many as ever"""
+    room: Tensor | None = None
+    """[rows, the drafter's block] where ids of a proposal may be put, this one's or the next one's: nobody then has to
+    copy them, and what was put there stays until the drafter writes it again"""
 
     @property
     def active(self) -> Tensor:
@@ -45,6 +48,8 @@ class Proposal:
     """[rows, block]"""
     count: Tensor
     """[rows] how many of them are meant (the first ones); the rest are padding"""
+    placed: bool = False
+    """the ids are the first columns of the room that the view had for them"""
 
 
 class Drafter(ABC):

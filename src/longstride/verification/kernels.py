@@ -44,20 +44,24 @@ def usable(runner: Runner) -> bool:
 
 def permitted_ids(limits: Limits, vocabulary: int, device: torch.device) -> Tensor:
     """[vocabulary] uint8, 0 on ids that may never be chosen; the same tensor each time, so that nobody may write it."""
-    return _permitted(forbidden_ids(limits, device), vocabulary)
+    return permitted(forbidden_ids(limits, device), vocabulary)
 
 
 @cache
-def _permitted(forbidden: Tensor, vocabulary: int) -> Tensor:
+def permitted(forbidden: Tensor, vocabulary: int) -> Tensor:
+    """The same for forbidden ids [n], as :func:`longstride.verification.reading.forbidden_ids` gives them."""
     found = torch.ones(vocabulary, dtype=torch.uint8, device=forbidden.device)
     return found.index_fill_(0, forbidden, 0)
 
 
-def choose(logits: Tensor, permitted: Tensor, into: Tensor | None = None) -> Tensor:
-    """[rows, step] the best permitted id of every slot of logits [rows, step, vocabulary]"""
+def choose(logits: Tensor, among: Tensor, into: Tensor | None = None, count: Tensor | None = None) -> Tensor:
+    """[rows, step] the best permitted id of every slot of logits [rows, step, vocabulary]
+
+    `among` [vocabulary] as :func:`permitted` gives it; `count` [rows] is told how many there are.
+    """
     from longstride.verification import triton_kernels
 
-    top: Tensor = triton_kernels.read(logits, permitted, None, None, False, False, EOS, into)[0]
+    top: Tensor = triton_kernels.read(logits, among, None, None, False, False, EOS, into, count)[0]
     return top
 
 

@@ -16,8 +16,11 @@ SMALL = 16384
 class Outputs:
     """What each row has committed so far, on the device, and what the host has seen of it."""
 
-    def __init__(self, rows: int, columns: int, device: torch.device, apart: bool = False) -> None:
-        """With `apart`, what the host has seen stays as it was while rows go on."""
+    def __init__(
+        self, rows: int, columns: int, device: torch.device, newest: Tensor | None = None, apart: bool = False
+    ) -> None:
+        """`newest` [rows] is where to keep the last ids, if not in a tensor of its own. With `apart`, what the host has
+        seen stays as it was while rows go on."""
         number, real = (torch.int64, (rows,)), (torch.float64, (rows,))
         # Rows that are done are appended to as well, behind their end: a full one needs a column more.
         ids = (torch.int64, (rows, columns + 1))
@@ -32,7 +35,8 @@ class Outputs:
         """[rows, columns] committed ids, EOS included; beyond a row's length, left-overs"""
         self.length = here["length"]
         """[rows]"""
-        self.newest = torch.full((rows,), START, dtype=torch.int64, device=device)
+        self.newest = torch.empty(rows, dtype=torch.int64, device=device) if newest is None else newest
+        self.newest.fill_(START)
         """[rows] the last committed id, START where there is none; for who calls :meth:`close`"""
         self.done = here["done"].fill_(True)
         """[rows] ended, or never begun"""

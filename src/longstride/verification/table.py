@@ -19,7 +19,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from longstride.contract import Limits, Program, Runner, Source
+from longstride.contract import START, Limits, Program, Runner, Source
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import EXACT, Reading, Rule, Verdict, judge
@@ -93,7 +93,11 @@ class Table:
         self.state = drafter.begin(capacity, longest_source, self.columns, device)
         self.forbidden = forbidden_ids(limits, device)
         self._permitted = permitted_ids(limits, model.options.vocabulary, device)
-        self.outputs = Outputs(capacity, self.columns, device)
+        # The newest token of each row and, where a drafter puts it there, the draft behind it: what a step reads.
+        width = 1 + drafter.block if self._fused else 1
+        self._ids = torch.full((capacity, width), START, dtype=torch.int64, device=device)
+        self._room = self._ids[:, 1:] if self._fused else None
+        self.outputs = Outputs(capacity, self.columns, device, self._ids[:, 0])
         self.longest = torch.zeros(capacity, dtype=torch.int64, device=device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         self.recorded = runner.records and drafter.buffers(self.state) is not None
@@ -111,7 +115,7 @@ class Table:
         of_drafter = self.drafter.buffers(self.state)
         if of_drafter is None:
             return None
-        own = [*self.memory.buffers, *self.cache.buffers, *self.outputs.buffers, self.longest, self.ticket]
+        own = [*self.memory.buffers, *self.cache.buffers, *self.outputs.buffers, self._ids, self.longest, self.ticket]
         return [*own, *of_drafter]
 
     @property
@@ -173,18 +177,21 @@ class Table:
         # Idle rows idle at the front, where there is room.
         start = outputs.start if self._fused else torch.where(outputs.done, 0, outputs.length)
         if block or not drafter.calls:
-            proposal = drafter.propose(self.state, View(outputs.tokens, start, outputs.done, window), block)
+            view = View(outputs.tokens, start, outputs.done, window, self._room)
+            proposal = drafter.propose(self.state, view, block)
         else:
             proposal = self._nothing
-        last = outputs.newest[:, None]
-        ids = torch.cat([last, proposal.ids], dim=1) if block else last
+        if proposal.placed or not block:
+            ids = self._ids[:, : block + 1]
+        else:
+            ids = torch.cat([self._ids[:, :1], proposal.ids], dim=1)
         found, told = (self._settled if fused else self._settled_slowly)(ids, proposal, start)
         if drafter.observes:
             assert told is not None
             if self._judged is not None and drafter.ahead is not None:
                 drafter.learn(self.state, told)
             else:
-                view = View(outputs.tokens, outputs.length, outputs.done, window)
+                view = View(outputs.tokens, outputs.length, outputs.done, window, self._room)
                 drafter.observe(self.state, found.accepted, view, told)
         return found
 

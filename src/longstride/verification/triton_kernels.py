@@ -36,6 +36,7 @@ def _read(
     normaliser,
     draft_logit,
     draft_rank,
+    count,
     step,
     min_length,
     logits_row,
@@ -49,6 +50,7 @@ def _read(
     NORMALISED: tl.constexpr,
     DRAFTED: tl.constexpr,
     RANKED: tl.constexpr,
+    COUNTED: tl.constexpr,
 ):
     """One slot. `permitted` [vocabulary] is 0 on ids that never stand; a draft has a column less than the step."""
     place = tl.program_id(0)
@@ -57,7 +59,7 @@ def _read(
     here = logits + row * logits_row + slot * logits_step
     if LIMITED:
         position = tl.load(start + row) + slot
-        may_end = position >= min_length
+        never = tl.where(position < min_length, EOS, -1)  # the id that may not stand here beside those that never may
         must_end = position >= tl.load(longest + row)
         goes_on = position < tl.load(longest + row)
     if DRAFTED:
@@ -65,7 +67,7 @@ def _read(
         token = tl.load(draft + row * draft_row + slot, mask=has_draft, other=EOS)
         stands = tl.load(permitted + token) != 0
         if LIMITED:
-            stands = stands & ((token != EOS) | may_end) & ((token == EOS) | goes_on)
+            stands = stands & (token != never) & ((token == EOS) | goes_on)
         drafted = tl.where(stands, tl.load(here + token).to(tl.float32), float("-inf"))
 
     best = float("-inf")
@@ -79,7 +81,7 @@ def _read(
         raw = tl.load(here + column, mask=inside, other=float("-inf")).to(tl.float32)
         allowed = tl.load(permitted + column, mask=inside, other=0) != 0
         if LIMITED:
-            allowed = allowed & ((column != EOS) | may_end)
+            allowed = allowed & (column != never)
         possible = tl.where(allowed, raw, float("-inf"))
         peak = tl.max(possible, axis=0)
         at = tl.min(tl.where(possible == peak, column, VOCABULARY), axis=0)  # the first of equals
@@ -96,6 +98,8 @@ def _read(
         best = tl.where(must_end, tl.load(here + EOS).to(tl.float32), best)
         chosen = tl.where(must_end, EOS, chosen)
     tl.store(top + row * top_row + slot, chosen.to(tl.int64))
+    if COUNTED:
+        tl.store(count + row, step.to(tl.int64), mask=slot == 0)
     if NORMALISED:
         tl.store(top_logit + place, best)
         tl.store(normaliser + place, highest + tl.log(total))
@@ -235,11 +239,13 @@ def read(
     normalised: bool,
     eos: int,
     into: Tensor | None = None,
+    count: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
     """logits [rows, step, vocabulary], the vocabulary side by side; permitted [vocabulary] uint8; `limits`: where rows
     start [rows], how long they may be [rows], how long they must be.
-    -> top [rows, step] (put `into` a tensor, if one is given), and, as far as they were asked for, its logit, the
-    normaliser [rows, step], the logit and the rank of draft [rows, step - 1]."""
+    -> top [rows, step], and, as far as they were asked for, its logit, the normaliser [rows, step], the logit and the
+    rank of draft [rows, step - 1]. The first is put `into` a tensor, if one is given; `count` [rows] is told the step.
+    """
     rows, step, vocabulary = logits.shape
     top = torch.empty((rows, step), dtype=torch.int64, device=logits.device) if into is None else into
     top_logit = normaliser = draft_logit = draft_rank = None
@@ -251,20 +257,22 @@ def read(
         draft_rank = torch.empty((rows, step - 1), dtype=torch.int64, device=logits.device) if ranked else None
     tile = min(LARGEST_TILE, max(32, triton.next_power_of_2(vocabulary)))
     start, longest, min_length = (None, None, 0) if limits is None else limits
-    _read[(rows * step,)](
-        *(logits, permitted, start, longest, draft),
-        *(top, top_logit, normaliser, draft_logit, draft_rank),
-        *(step, min_length, *logits.stride()[:2]),
-        *(0 if draft is None else draft.stride(0), top.stride(0)),
-        VOCABULARY=vocabulary,
-        TILE=tile,
-        EOS=eos,
-        LIMITED=limits is not None,
-        NORMALISED=normalised,
-        DRAFTED=draft is not None,
-        RANKED=draft_rank is not None,
-        num_warps=max(1, min(16, tile // 1024)),
-    )
+    with torch.cuda.device_of(logits):
+        _read[(rows * step,)](
+            *(logits, permitted, start, longest, draft),
+            *(top, top_logit, normaliser, draft_logit, draft_rank, count),
+            *(step, min_length, *logits.stride()[:2]),
+            *(0 if draft is None else draft.stride(0), top.stride(0)),
+            VOCABULARY=vocabulary,
+            TILE=tile,
+            EOS=eos,
+            LIMITED=limits is not None,
+            NORMALISED=normalised,
+            DRAFTED=draft is not None,
+            RANKED=draft_rank is not None,
+            COUNTED=count is not None,
+            num_warps=max(1, min(16, tile // 1024)),
+        )
     return top, top_logit, normaliser, draft_logit, draft_rank
 
 
@@ -295,23 +303,24 @@ def settle(
     shown = torch.empty((rows, step - 1), dtype=torch.int64, device=device)
     width = 1 if hidden is None else hidden.shape[2]
     told = None if hidden is None else hidden.new_empty((rows, width))
-    _settle[(rows,)](
-        *(ids, count, *reading, hidden, tokens),
-        *(length, newest, _bytes(done), *others),
-        *(_bytes(active), positions, chosen, _bytes(written), shown, told),
-        *(step, beta, gap, distance, min_block),
-        *(ids.stride(0), count.stride(0), tokens.stride(0), newest.stride(0)),
-        *((0, 0) if hidden is None else hidden.stride()[:2]),
-        width,
-        COLUMNS=max(LEAST_COLUMNS, triton.next_power_of_2(step)),
-        EOS=eos,
-        KIND=KINDS[kind],
-        DRAFTED=step > 1,
-        READ=reading[3] is not None,
-        TELLS=hidden is not None,
-        TILE=triton.next_power_of_2(width),
-        num_warps=1,
-    )
+    with torch.cuda.device_of(ids):
+        _settle[(rows,)](
+            *(ids, count, *reading, hidden, tokens),
+            *(length, newest, _bytes(done), *others),
+            *(_bytes(active), positions, chosen, _bytes(written), shown, told),
+            *(step, beta, gap, distance, min_block),
+            *(ids.stride(0), count.stride(0), tokens.stride(0), newest.stride(0)),
+            *((0, 0) if hidden is None else hidden.stride()[:2]),
+            width,
+            COLUMNS=max(LEAST_COLUMNS, triton.next_power_of_2(step)),
+            EOS=eos,
+            KIND=KINDS[kind],
+            DRAFTED=step > 1,
+            READ=reading[3] is not None,
+            TELLS=hidden is not None,
+            TILE=triton.next_power_of_2(width),
+            num_warps=1,
+        )
     return active, positions, chosen, written, shown, told
 
 

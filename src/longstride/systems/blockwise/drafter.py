@@ -19,6 +19,7 @@ from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.model import Heads
 from longstride.systems.blockwise.programs import predict
 from longstride.verification.drafting import Drafter, Proposal, View
+from longstride.verification.kernels import choose, permitted, usable
 
 
 @dataclass
@@ -40,6 +41,9 @@ class HeadsDrafter(Drafter):
         self.ahead = self._predict if self.block else None
         self._runner = runner
         self._forbidden = forbidden
+        self._parts = (model, heads, k)
+        self._fused = usable(runner)
+        self._permitted = permitted(forbidden, model.options.vocabulary)
 
     @property
     def key(self) -> Hashable:
@@ -63,6 +67,10 @@ class HeadsDrafter(Drafter):
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """The first `block` of what was predicted."""
         assert isinstance(state, Predicted)
+        if self._places(view):
+            assert view.room is not None
+            count = state.count if block == self.block else state.count.clamp(max=block)
+            return Proposal(view.room[:, :block], count, placed=True)
         if block == self.block:
             return Proposal(state.ids, state.count)
         return Proposal(state.ids[:, :block], state.count.clamp(max=block))
@@ -70,8 +78,15 @@ class HeadsDrafter(Drafter):
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
         """Predict from the states that chose the newest tokens."""
         assert isinstance(state, Predicted)
-        if self.block:
+        if self.block and self._places(view):
+            model, heads, k = self._parts
+            choose(model.logits(heads.ahead(hidden, k)), self._permitted, into=view.room, count=state.count)
+        elif self.block:
             self.learn(state, self._runner.call(self._predict, hidden, self._forbidden))
+
+    def _places(self, view: View) -> bool:
+        """Whether what is predicted goes straight to where the next proposal is looked for."""
+        return self._fused and view.room is not None and not torch.compiler.is_compiling()
 
     def learn(self, state: Any, ids: Tensor) -> None:
         """These are the next draft."""

@@ -28,10 +28,12 @@ from longstride.nn import masks
 from longstride.nn.cache import Cache, Memory
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify import drawn
+from longstride.systems.draft_verify.canvas import lay_out, lay_out_fused, why_not
 from longstride.systems.draft_verify.model import Drafter as DrafterModel
 from longstride.systems.draft_verify.model import reads_whole_encoder, verifier_states
 from longstride.verification.acceptance import Reading
 from longstride.verification.drafting import Drafter, Proposal, View
+from longstride.verification.kernels import Bounds, choose_within, permitted_ids, usable
 from longstride.verification.reading import forbidden_ids, read
 
 
@@ -45,6 +47,8 @@ class DraftState:
     longest: Tensor
     """[rows] how long the output may be"""
     cache: Cache
+    sizes: Tensor
+    """[block + 1] 0, 1, 2, ...: how many tokens a proposal may hold"""
 
 
 class ModelDrafter(Drafter):
@@ -63,8 +67,13 @@ class ModelDrafter(Drafter):
         self._forbidden = forbidden_ids(limits, runner.device)
         self._takes_states = reads_whole_encoder(drafter.options, verifier)
         self._remember = {given: remember(drafter, verifier, given) for given in (True, False)}
-        self._draft = draft_full(drafter) if drafter.options.prefix == "full" else draft_causal(drafter)
+        self._fused = usable(runner)
+        if drafter.options.prefix == "full":
+            self._draft = draft_full(drafter)
+        else:
+            self._draft = draft_causal(drafter, self._fused and not why_not(runner.device, runner.dtype))
         self._choose = chosen(self._draft)
+        self._permitted = permitted_ids(limits, drafter.options.vocabulary, runner.device)
 
     @property
     def key(self) -> Hashable:
@@ -85,6 +94,7 @@ class ModelDrafter(Drafter):
             model.output_weight.new_zeros(rows, columns, model.options.width),
             torch.zeros(rows, dtype=torch.int64, device=device),
             model.new_cache(rows, columns + trained),
+            torch.arange(self.block + 1, device=device),
         )
 
     def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory | None) -> None:
@@ -100,6 +110,11 @@ class ModelDrafter(Drafter):
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """The most likely token of every slot of the block, each by itself."""
+        if self._fused and view.room is not None and not torch.compiler.is_compiling():
+            logits = self._runner.call(self._draft, *self._arguments(state, view, block))
+            bounds = Bounds(self._permitted, view.length, state.longest, self._limits.min_length)
+            top = choose_within(logits, bounds, into=view.room[:, :block])
+            return Proposal(top, state.sizes[block].expand(len(view.length)), placed=True)
         if self._limits.min_length:
             top = self.read(state, view, block, likelihood=False).top
         else:
@@ -132,24 +147,15 @@ def remember(drafter: DrafterModel, verifier: Transformer, from_states: bool) ->
     return Program("remember-draft", function, drawn.remember(drafter, verifier, from_states))
 
 
-def draft_causal(drafter: DrafterModel) -> Program:
+def draft_causal(drafter: DrafterModel, fused: bool = False) -> Program:
     """(tokens, length [rows], window, block, mask slots, cache, memory) -> logits [rows, block, vocabulary]"""
-    trained = drafter.options.block
 
     def function(
         tokens: Tensor, length: Tensor, window: int, block: int, mask_slots: Tensor, cache: Cache, memory: Memory
     ) -> Tensor:
-        device, canvas = tokens.device, mask_slots.shape[1]
-        newest = (length - window).clamp(min=0)[:, None] + torch.arange(window, device=device)
-        masked = length[:, None] + torch.arange(trained, device=device)
-        embedded = torch.cat([_tokens(drafter, tokens.gather(1, newest)), _rows(mask_slots, masked)], dim=1)
-        behind = (canvas + torch.arange(trained, device=device)).expand_as(masked)
-        seen = torch.arange(cache.longest, device=device)
-        of_prefix = masks.causal(newest, seen)
-        of_block = (seen < length[:, None]) | ((seen >= canvas) & (seen < canvas + trained))
-        mask = torch.cat([of_prefix, of_block[:, None].expand(-1, trained, -1)], dim=1)
-        positions = torch.cat([newest, masked], dim=1)
-        hidden = drafter.run(embedded, positions, torch.cat([newest, behind], dim=1), mask, cache, memory)
+        lay = lay_out_fused if fused and not torch.compiler.is_compiling() else lay_out
+        found = lay(drafter, tokens, length, window, mask_slots, cache.longest)
+        hidden = drafter.run_placed(found.x, found.place, found.slots, found.mask, cache, memory)
         return drafter.logits(hidden[:, window : window + block])
 
     return Program("draft", function, drawn.draft_causal(drafter))

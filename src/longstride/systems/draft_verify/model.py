@@ -228,7 +228,13 @@ class Drafter(nn.Module):
         """
         place = self.target_positions(positions)
         x = embedded + place
-        seen = additive(mask[:, None], x)
+        return self.run_placed(x, place, slots, additive(mask[:, None], x), cache, memory)
+
+    def run_placed(self, x: Tensor, place: Tensor, slots: Tensor, seen: Tensor, cache: Cache, memory: Memory) -> Tensor:
+        """The same for slots that have heard their positions, x and place [rows, step, width].
+
+        seen [rows, 1, step, cache slots] is what attention adds to scores.
+        """
         memory_mask = memory.mask
         for number, layer in enumerate(self.decoder_layers()):
             x = self._place(x, place, number)

@@ -1,0 +1,108 @@
+"""What a drafter with a causal prefix runs: the newest committed tokens of each row, then a block of masks.
+
+Two ways to the same tensors: some thirty operations, or one kernel on a CUDA device where Triton is installed, which is
+compared with them before it is used. A captured draft of two layers would spend as long on them as in one layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from longstride.nn import masks
+from longstride.nn.cache import additive
+from longstride.nn.positions import LearnedPositions, SinusoidalPositions
+from longstride.systems.draft_verify.model import Drafter
+from longstride.systems.draft_verify.options import DrafterOptions
+
+TYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """The slots of one pass."""
+
+    x: Tensor
+    """[rows, step, width] what the first layer reads"""
+    place: Tensor
+    """[rows, step, width] their positions, which later layers may be told again"""
+    slots: Tensor
+    """[rows, step] the slots of the cache that keep their keys and values"""
+    mask: Tensor
+    """[rows, 1, step, cache slots] what attention adds to scores"""
+
+
+def lay_out(drafter: Drafter, tokens: Tensor, length: Tensor, window: int, mask_slots: Tensor, seen: int) -> Canvas:
+    """The newest `window` of tokens [rows, columns], of which `length` [rows] count, and a block of masks.
+
+    mask_slots [rows, canvas, width] is what masks read; `seen`: the slots of the cache, the block's own behind the
+    canvas.
+    """
+    device, canvas, block = tokens.device, mask_slots.shape[1], drafter.options.block
+    newest = (length - window).clamp(min=0)[:, None] + torch.arange(window, device=device)
+    masked = length[:, None] + torch.arange(block, device=device)
+    read = drafter.target_embedding(tokens.gather(1, newest)) * drafter.scale
+    empty = mask_slots.gather(1, masked[..., None].expand(-1, -1, mask_slots.shape[2]))
+    behind = (canvas + torch.arange(block, device=device)).expand_as(masked)
+    keys = torch.arange(seen, device=device)
+    of_prefix = masks.causal(newest, keys)
+    of_block = (keys < length[:, None]) | ((keys >= canvas) & (keys < canvas + block))
+    mask = torch.cat([of_prefix, of_block[:, None].expand(-1, block, -1)], dim=1)
+    place = drafter.target_positions(torch.cat([newest, masked], dim=1))
+    x = torch.cat([read, empty], dim=1) + place
+    return Canvas(x, place, torch.cat([newest, behind], dim=1), additive(mask[:, None], x))
+
+
+def lay_out_fused(
+    drafter: Drafter, tokens: Tensor, length: Tensor, window: int, mask_slots: Tensor, seen: int
+) -> Canvas:
+    """The same in one kernel."""
+    from longstride.systems.draft_verify import canvas_kernels
+
+    positions = drafter.target_positions
+    if isinstance(positions, SinusoidalPositions):
+        table, offset = positions.table, positions.longest
+    else:
+        assert isinstance(positions, LearnedPositions)
+        table, offset = positions.weight, 0
+    weight, block = drafter.target_embedding.weight, drafter.options.block
+    return Canvas(
+        *canvas_kernels.canvas(tokens, length, window, block, weight, drafter.scale, mask_slots, table, offset, seen)
+    )
+
+
+@cache
+def why_not(device: torch.device, dtype: torch.dtype) -> str:
+    """What keeps the kernel from being used here, in a few words; empty where nothing does."""
+    if device.type != "cuda":
+        return f"it expects a CUDA device, found {device}"
+    if dtype not in TYPES:
+        return f"it expects fp32, fp16 or bf16, found {dtype}"
+    if find_spec("triton") is None:
+        return "it expects the package triton, found none"
+    try:
+        wrong = differing(DrafterOptions(vocabulary=40, block=3, width=48, feed_forward=96, heads=2), device, dtype)
+    except Exception as error:  # a compiler that fails in whatever way of its own
+        return (str(error) or type(error).__name__).splitlines()[0]
+    return f"its {wrong} differ from PyTorch's own" if wrong else ""
+
+
+@torch.inference_mode()
+def differing(options: DrafterOptions, device: torch.device, dtype: torch.dtype, seed: int = 0) -> str:
+    """Which tensors of a random canvas the kernel lays out otherwise; empty where none."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        drafter = Drafter(options).to(device, dtype).eval()
+    rows, columns, window, canvas = 3, 20, options.block + 1, 22
+    tokens = torch.randint(0, options.vocabulary, (rows, columns + 1), generator=generator).to(device)[:, :columns]
+    length = torch.tensor([0, 2, columns - options.block]).to(device)
+    mask_slots = torch.randn(rows, canvas, options.width, generator=generator).to(device, dtype)
+    given = (drafter, tokens, length, window, mask_slots, 48)
+    found, expected = lay_out_fused(*given), lay_out(*given)
+    names = ("slots", "mask", "place", "x")
+    return ", ".join(name for name in names if not torch.equal(getattr(found, name), getattr(expected, name)))
