@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from longstride.contract import EOS, MASK, Limits
+from longstride.contract import EOS, MASK, START, Limits
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.model import Drafter, verifier_states
 from longstride.systems.draft_verify.options import DrafterOptions
 from tests.decoding.oracles import allowed, longest_output
+from tests.nn.test_link import slow_chain
 
 KINDS = st.fixed_dictionaries(
     {
@@ -29,6 +30,7 @@ KINDS = st.fixed_dictionaries(
         "norm": st.sampled_from(["post", "pre"]),
         "soft_copy": st.booleans(),
         "width": st.sampled_from([8, 16]),
+        "link": st.sampled_from([0, 3]),
     }
 )
 """What a drafter can be, `encoder` with all that belongs to it."""
@@ -65,7 +67,11 @@ def slow_logits(drafter: Drafter, verifier: Transformer, source: list[int], pref
     ids, block = torch.tensor([source]), drafter.options.block
     states = None if drafter.options.encoder == "own" else verifier_states(verifier, drafter.options, ids, None)
     canvas = torch.tensor([[*prefix, *[MASK] * block]])
-    return drafter.logits(drafter(canvas, torch.tensor([len(prefix)]), block, ids, None, states))[0]
+    hidden = drafter(canvas, torch.tensor([len(prefix)]), block, ids, None, states)
+    logits = drafter.logits(hidden)[0]
+    if drafter.link is None:
+        return logits
+    return slow_chain(drafter.link, logits, hidden[0], prefix[-1] if prefix else START)
 
 
 def slow_draft(

@@ -10,7 +10,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import EOS, MASK, PAD, Batch, OptionError
+from longstride.contract import EOS, MASK, PAD, START, Batch, OptionError
 from longstride.registry import OBJECTIVES, Plan
 from longstride.systems.draft_verify.model import verifier_states
 from longstride.systems.draft_verify.objective import (
@@ -142,7 +142,13 @@ def test_evaluation_is_plain_cross_entropy_of_the_blocks_tokens(seed, kind):
                 states = layer(states, None)
         canvas = torch.tensor([[*target[:p], *[MASK] * BLOCK]])
         hidden = model.drafter(canvas, torch.tensor([p]), BLOCK, source, None, states)
-        scores = model.drafter.logits(hidden)[0].log_softmax(-1).detach()
+        scores = model.drafter.logits(hidden)[0]
+        if model.drafter.link is not None:
+            known = [START, *target][p : p + BLOCK]
+            for slot, before in enumerate(known):
+                asked = model.drafter.link.asked(hidden[0, slot], torch.tensor(before))
+                scores[slot] += model.drafter.link.after.weight @ asked
+        scores = scores.log_softmax(-1).detach()
         going = True
         for slot, token in enumerate(target[p : p + BLOCK]):
             total -= float(scores[slot, token])

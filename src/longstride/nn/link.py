@@ -67,21 +67,16 @@ class Link(nn.Module):
 
     def walk(self, logits: Tensor, hidden: Tensor, newest: Tensor) -> Tensor:
         """[rows, block] the token before each slot: `newest` before the first, then what the chain has chosen"""
-        values, ids = best_of_classes(logits[:, :-1], self.candidates)
-        if not ids.shape[1]:
-            return newest[:, None]
-        factors = 1 + self.gate(hidden[:, :-1])
-        after = self.after(ids)
-        # From the newest token to each candidate of the first slot, then from candidate to candidate.
-        ahead = (self.before(newest) * factors[:, 0])[:, None, :] @ after[:, 0].transpose(-1, -2)
-        place = (values[:, 0] + ahead[:, 0]).argmax(dim=-1, keepdim=True)
-        left = self.before(ids[:, :-1]) * factors[:, 1:, None]
-        onward = (values[:, 1:, None] + left @ after[:, 1:].transpose(-1, -2)).argmax(dim=-1)
-        places = [place]
-        for step in range(onward.shape[1]):
-            places.append(onward[:, step].gather(1, places[-1]))
+        values, ids = best_of_classes(logits, self.candidates)
+        # From every candidate of a slot, whichever of the next one's is best: [rows, block, candidates]
+        before = torch.cat([newest[:, None, None].expand(-1, 1, self.candidates), ids[:, :-1]], dim=1)
+        left = self.before(before) * (1 + self.gate(hidden))[:, :, None]
+        onward = (values[:, :, None] + left @ self.after(ids).transpose(-1, -2)).argmax(dim=-1)
+        places = [onward[:, 0, :1]]
+        for slot in range(1, onward.shape[1]):
+            places.append(onward[:, slot].gather(1, places[-1]))
         chain = ids.gather(2, torch.stack(places, dim=1))[..., 0]
-        return torch.cat([newest[:, None], chain], dim=1)
+        return torch.cat([newest[:, None], chain[:, :-1]], dim=1)
 
 
 def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:

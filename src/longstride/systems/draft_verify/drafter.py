@@ -109,7 +109,7 @@ class ModelDrafter(Drafter):
         state.longest[rows] = self._limits.longest_outputs(source.lengths)
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
-        """The most likely token of every slot of the block, each by itself."""
+        """The most likely token of every slot of the block."""
         if self._fused and view.room is not None and not torch.compiler.is_compiling():
             logits = self._runner.call(self._draft, *self._arguments(state, view, block))
             bounds = Bounds(self._permitted, view.length, state.longest, self._limits.min_length)
@@ -156,7 +156,7 @@ def draft_causal(drafter: DrafterModel, fused: bool = False) -> Program:
         lay = lay_out_fused if fused and not torch.compiler.is_compiling() else lay_out
         found = lay(drafter, tokens, length, window, mask_slots, cache.longest)
         hidden = drafter.run_placed(found.x, found.place, found.slots, found.mask, cache, memory)
-        return drafter.logits(hidden[:, window : window + block])
+        return drafter.drafted(hidden[:, window : window + block], tokens, length)
 
     return Program("draft", function, drawn.draft_causal(drafter))
 
@@ -176,7 +176,7 @@ def draft_full(drafter: DrafterModel) -> Program:
         mask = (seen < (length + trained)[:, None])[:, None].expand(-1, canvas, -1)
         hidden = drafter.run(embedded, slots, slots, mask, cache, memory)
         masked = length[:, None] + torch.arange(block, device=tokens.device)
-        return drafter.logits(_rows(hidden, masked))
+        return drafter.drafted(_rows(hidden, masked), tokens, length)
 
     return Program("draft", function, drawn.draft_full(drafter))
 

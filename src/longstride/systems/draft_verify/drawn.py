@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.contract import MASK, Drawing, Feeds
-from longstride.nn import drawn
+from longstride.nn import drawn, drawn_link
 from longstride.nn.cache import Cache, Memory
 from longstride.nn.drawn import F32, I64, LAYERED
 from longstride.nn.layers import EncoderLayer
 from longstride.nn.pen import Pen, Value
 from longstride.nn.transformer import Transformer
-from longstride.systems.draft_verify.model import Drafter, reads_whole_encoder
+from longstride.systems.draft_verify.model import Drafter, newest_of, reads_whole_encoder
 
 
 def remember(drafter: Drafter, verifier: Transformer, from_states: bool) -> Drawing:
@@ -132,7 +132,7 @@ def draft_causal(drafter: Drafter) -> Drawing:
         positions = pen.node("Concat", newest, masked, axis=1)
         hidden, kept = _run(pen, drafter, given, embedded, positions, mask, write)
         asked = pen.cut(hidden, window, pen.node("Add", window, given["block"]), 1)
-        return {"logits": pen.linear(asked, drafter.output_weight), **kept}
+        return {"logits": _drafted(pen, drafter, given, asked), **kept}
 
     def feeds(
         tokens: Tensor, length: Tensor, window: int, block: int, mask_slots: Tensor, cache: Cache, memory: Memory
@@ -140,6 +140,7 @@ def draft_causal(drafter: Drafter) -> Drawing:
         first = (length - window).clamp(min=0)
         newest = first[:, None] + torch.arange(window, device=tokens.device)
         inputs = {"recent": tokens.gather(1, newest), "first": first, "length": length, "block": torch.tensor([block])}
+        inputs |= _newest(drafter, tokens, length)
         return _feeds(inputs, block, mask_slots, cache, memory)
 
     inputs = {"recent": (I64, ("rows", "window")), "first": (I64, ("rows",))}
@@ -168,13 +169,14 @@ def draft_full(drafter: Drafter) -> Drawing:
         )
         masked = pen.node("Add", pen.column(length), pen.arange(given["block"]))
         asked = pen.node("GatherND", hidden, pen.column(masked), batch_dims=1)
-        return {"logits": pen.linear(asked, drafter.output_weight), **kept}
+        return {"logits": _drafted(pen, drafter, given, asked), **kept}
 
     def feeds(
         tokens: Tensor, length: Tensor, window: int, block: int, mask_slots: Tensor, cache: Cache, memory: Memory
     ) -> Feeds:
         canvas = F.pad(tokens, (0, mask_slots.shape[1] - tokens.shape[1]))
         inputs = {"canvas": canvas, "length": length, "block": torch.tensor([block])}
+        inputs |= _newest(drafter, tokens, length)
         return _feeds(inputs, block, mask_slots, cache, memory)
 
     return _drawing(drafter, feeds, {"canvas": (I64, ("rows", "columns"))}, draw)
@@ -231,6 +233,7 @@ def _drawing(
             **inputs,
             "length": (I64, ("rows",)),
             "block": (I64, (1,)),
+            **({} if drafter.link is None else {"newest": (I64, ("rows",))}),
             "mask_slots": (F32, ("rows", "columns", o.width)),
             **drawn.memory_inputs(*shape),
         },
@@ -241,6 +244,19 @@ def _drawing(
         layered=LAYERED,
         settings=(o.prefix,),
     )
+
+
+def _newest(drafter: Drafter, tokens: Tensor, length: Tensor) -> dict[str, Tensor]:
+    """What a link is told: the last of each row's tokens."""
+    return {} if drafter.link is None else {"newest": newest_of(tokens, length)}
+
+
+def _drafted(pen: Pen, drafter: Drafter, given: Mapping[str, Value], hidden: Value) -> Value:
+    """Twin of :meth:`Drafter.drafted`: hidden [rows, block, width] -> [rows, block, vocabulary]"""
+    logits = pen.linear(hidden, drafter.output_weight)
+    if drafter.link is None:
+        return logits
+    return drawn_link.chained(pen, drafter.link, logits, hidden, given["newest"], drafter.options.block)
 
 
 def _tokens(pen: Pen, drafter: Drafter, ids: Value) -> Value:

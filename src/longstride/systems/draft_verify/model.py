@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import MASK, PAD, OptionError
+from longstride.contract import MASK, PAD, START, OptionError
 from longstride.nn import masks
 from longstride.nn.cache import Cache, Memory, additive, aligned
 from longstride.nn.layers import DecoderLayer, EncoderLayer
+from longstride.nn.link import Link
 from longstride.nn.losses import TokenLoss
 from longstride.nn.positions import make_positions
 from longstride.nn.transformer import Stack, Transformer
@@ -45,6 +46,7 @@ class Drafter(nn.Module):
         self.bridge = nn.Linear(options.verifier_width or options.width, options.width) if self._bridged else None
         self.decoder = Stack([DecoderLayer(layers) for _ in range(options.decoder_layers)], layers)
         self.copy = nn.Linear(options.width, options.width, bias=False) if options.soft_copy else None
+        self.link = Link(options.vocabulary, options.width, options.link) if options.link else None
         self.dropout = nn.Dropout(options.dropout)
         self.token_loss = TokenLoss()
         self.scale = math.sqrt(options.width) if options.scale_embeddings else 1.0
@@ -60,8 +62,25 @@ class Drafter(nn.Module):
         return self.target_embedding.weight
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[..., width] -> [..., vocabulary]"""
+        """[..., width] -> [..., vocabulary], each slot by itself"""
         return F.linear(hidden, self.output_weight)
+
+    def drafted(self, hidden: Tensor, tokens: Tensor, length: Tensor) -> Tensor:
+        """[rows, block, width] -> [rows, block, vocabulary], the logits of a block after `length` [rows] of the tokens
+        [rows, columns]; with a link, each slot's given those that are drafted before it"""
+        logits = self.logits(hidden)
+        if self.link is None:
+            return logits
+        return self.link.chained(logits, hidden, newest_of(tokens, length))
+
+    def projection(self, hidden: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
+        """States and output weight whose product are a block's logits where the tokens before its slots are known
+
+        hidden [rows, block, width], previous [rows, block] -> [rows, block, n], [vocabulary, n]
+        """
+        if self.link is None:
+            return hidden, self.output_weight
+        return self.link.widened(hidden, previous), self.link.widened_weight(self.output_weight)
 
     def decoder_layers(self) -> list[DecoderLayer]:
         """The decoder's layers, with their type known."""
@@ -242,6 +261,12 @@ class Drafter(nn.Module):
         return self.decoder.norm(x)  # type: ignore[no-any-return]
 
 
+def newest_of(tokens: Tensor, length: Tensor) -> Tensor:
+    """[rows] the last of the first `length` [rows] of tokens [rows, columns], START where there is none"""
+    last = tokens.gather(1, (length - 1).clamp(min=0)[:, None])[:, 0]
+    return torch.where(length > 0, last, START)
+
+
 # --- the verifier's share --------------------------------------------------------------------------------------------
 
 
@@ -306,4 +331,6 @@ def begin_as(drafter: Drafter, verifier: Transformer) -> int:
         if other is not None and other.shape == weight.shape:
             weight.copy_(other)
             copied += 1
+    if drafter.link is not None:
+        drafter.link.begin_as(drafter.target_embedding.weight)
     return copied

@@ -11,6 +11,8 @@ floor(r·wrong) of the row's valid slots, drawn at random, are revealed, that is
 taken on the others. r falls along the training. Evaluation neither glances nor reveals; where r is 0 throughout, there
 is no first pass.
 
+A drafter with a link (:mod:`longstride.nn.link`) is told the token before each slot, as a draft tells it.
+
 A drafted token is of use only if all before it are right, so that early slots matter more than late ones: `decay` makes
 slot i count decay^i.
 
@@ -27,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import MASK, PAD, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.contract import MASK, PAD, START, Batch, Loss, Objective, OptionError, Prepared, option
 from longstride.contract.options import at_least
 from longstride.nn import masks
 from longstride.nn.cache import aligned
@@ -143,6 +145,8 @@ class DrafterObjective(Objective):
         target, columns = tensors["target"], columns_of(prefix, block)
         wanted = F.pad(target, (0, block), value=PAD).gather(1, columns.flatten(1))
         wanted = torch.where(columns.flatten(1) < tensors["target_lengths"][:, None], wanted, PAD)
+        shifted = F.pad(F.pad(target, (1, 0), value=START), (0, block), value=PAD)
+        previous = shifted.gather(1, columns.flatten(1)).view(-1, block)
 
         def draft(filled: Tensor) -> Tensor:
             """[rows * blocks, block, width] from what stands in the blocks, [rows, blocks * block]"""
@@ -158,7 +162,8 @@ class DrafterObjective(Objective):
         with torch.set_grad_enabled(torch.is_grad_enabled() and not glances):
             hidden = draft(filled)
         with torch.no_grad():
-            found = drafter.logits(hidden).argmax(dim=-1)
+            # A link is given the tokens before: as far as a draft is right, it has the same, so that `run` is its own.
+            found = F.linear(*drafter.projection(hidden, previous)).argmax(dim=-1)
         valid = wanted != PAD
         left = wanted
         if glances:
@@ -170,7 +175,8 @@ class DrafterObjective(Objective):
         share = None
         if self.options.decay < 1 and drafter.training:
             share = self.options.decay ** torch.arange(block, device=source.device, dtype=torch.float32)[None]
-        total, nll = drafter.token_loss(hidden, drafter.output_weight, left, self.options.label_smoothing, share)
+        hidden, output_weight = drafter.projection(hidden, previous)
+        total, nll = drafter.token_loss(hidden, output_weight, left, self.options.label_smoothing, share)
         counted = left != PAD if share is None else (left != PAD) * share
         weight = counted.sum()  # may be below 1, where few slots are left and late ones: only nothing is nothing
         scale = prepared.tokens / weight.masked_fill(weight == 0, 1)

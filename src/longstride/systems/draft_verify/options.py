@@ -32,6 +32,9 @@ class DrafterOptions:
         "causal", "Prefix slots see earlier ones alone, so that they can be cached, or the whole canvas (the paper)."
     )
     soft_copy: bool = option(True, "Feed mask slots a mix of source embeddings that their position chooses.")
+    link: int = option(
+        0, "Rank of a table that ties neighbouring tokens of a draft (0: none, as in the paper); see nn/link.py."
+    )
     positions: Literal["learned", "sinusoidal"] = option("learned", "Kind of position embedding.")
     add_positions: Literal["every", "first"] = option(
         "every", "Add positions before every decoder layer (the authors' code) or before the first."
@@ -49,6 +52,7 @@ class DrafterOptions:
 
     def __post_init__(self) -> None:
         at_least(1, self, "block", "shared_layers")
+        at_least(0, self, "link")
         if self.shared_layers is not None and self.encoder != "partial":
             raise OptionError(f"shared_layers expects encoder: partial, found {self.encoder}.")
         self.layers()  # checks all the rest
