@@ -215,7 +215,12 @@ def _blockwise(plan: Plan) -> BlockwiseModel:
     if "width" in plan.settings:
         raise OptionError(f"{plan.where}: width comes with the base ({base.options.width}) and is not to be set.")
     settings = {"feed_forward": base.options.feed_forward, **plan.settings, "width": base.options.width}
-    return BlockwiseModel(base, Heads(parse(HeadsOptions, settings, plan.where)))
+    if settings.get("link"):
+        settings["vocabulary"] = base.options.vocabulary
+    heads = Heads(parse(HeadsOptions, settings, plan.where))
+    if heads.link is not None:
+        heads.link.begin_as(base.output_weight)
+    return BlockwiseModel(base, heads)
 
 
 def _blockwise_parts(model: BlockwiseModel) -> dict[str, Part]:

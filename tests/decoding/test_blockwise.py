@@ -27,15 +27,17 @@ from tests.decoding.scripted import Scripted
 from tests.decoding.test_greedy import LIMITS
 from tests.folders import LONGEST, words
 from tests.models import random_source, tiny_model
+from tests.nn.test_link import slow_chain
 
 RUNNER = EagerRunner(precision="fp64")
 
 
-def random_heads(seed: int, k: int, first: str = "identity", width: int = 16) -> Heads:
+def random_heads(seed: int, k: int, first: str = "identity", width: int = 16, link: int = 0) -> Heads:
     """Heads that agree with the model now and then, and with each other never."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        heads = Heads(HeadsOptions(k, width, feed_forward=8, first=first))  # type: ignore[arg-type]
+        options = HeadsOptions(k, width, feed_forward=8, first=first, link=link, vocabulary=11 if link else None)  # type: ignore[arg-type]
+        heads = Heads(options)
         with torch.no_grad():
             for weight in heads.parameters():
                 weight.normal_(0, 0.3)
@@ -249,6 +251,34 @@ def test_every_way_to_a_head_is_the_same_head(first):
     for head in range(1, 6):
         torch.testing.assert_close(heads(hidden, torch.tensor(head)), every[..., head - 1, :])
     assert torch.equal(every[..., 0, :], hidden) == (first == "identity")
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 4),
+    k=st.integers(2, 5),
+    first=st.sampled_from(["identity", "learned"]),
+)
+def test_linked_heads_draft_what_slow_ones_do_and_change_no_output(seed, rows, k, first):
+    model, heads = tiny_model(seed, sharpness=1.0), random_heads(seed, 5, first, link=3)
+    source, limits = random_source(rows, 6, seed=seed), Limits(max_length=12)
+    decoded = Blockwise(model, heads, RUNNER, BlockwiseOptions(k=k)).decode(source, limits, capacity=2, trace=True)
+    assert heads.link is not None
+    for ids, tokens, trace in zip(sentences(source), decoded.tokens, decoded.traces, strict=True):
+        assert tokens == follow_head_1(model, heads, ids, limits)
+        prefix: list[int] = []
+        for event in trace.events:
+            if event.drafted:
+                hidden = model.decode(
+                    torch.tensor([[START, *prefix[:-1]]]), model.encode(torch.tensor([ids]), None), None
+                )
+                states = heads.every(hidden[0, -1])
+                logits = model.logits(states)
+                slow = slow_chain(heads.link, logits[1:k], states[1:k], int(logits[0].argmax()))
+                slow[:, [*NEVER_GENERATED]] = -torch.inf
+                assert list(event.draft) == slow.argmax(dim=-1).tolist()
+            prefix += event.ids
 
 
 @pytest.mark.parametrize(("first", "units"), [("identity", 4 * 8), ("learned", 5 * 8)])

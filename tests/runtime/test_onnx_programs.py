@@ -108,12 +108,15 @@ def test_a_cache_that_is_no_block_of_memory_is_written_all_the_same() -> None:
     same(programs.verify(model), ids, start, cache, memory, states=(cache.keys, cache.values))
 
 
+@pytest.mark.parametrize("link", [{}, {"link": 3, "vocabulary": 11}])
 @pytest.mark.parametrize("first", ["identity", "learned"])
 @pytest.mark.parametrize("k", [2, 4])
-def test_heads(first: str, k: int) -> None:
+def test_heads(first: str, k: int, link: dict[str, int]) -> None:
     model = tiny_model(5, torch.float32, sharpness=1.0)
     torch.manual_seed(5)
-    heads = Heads(HeadsOptions(4, 16, feed_forward=8, first=first)).eval()  # type: ignore[arg-type]
+    heads = Heads(HeadsOptions(4, 16, feed_forward=8, first=first, **link)).eval()  # type: ignore[arg-type]
+    for weight in heads.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
     same(predict(model, heads, k), torch.randn(3, 16), torch.tensor([0, 1, 2, 4, 7]))
     source = random_source(2, 5, seed=4)
     memory = model.remember(source.ids, source.lengths)

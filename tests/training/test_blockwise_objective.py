@@ -34,11 +34,14 @@ def a_batch() -> Batch:
     return Batch(source, target, torch.tensor([3, 2, 1]), torch.tensor([5, 3, 1]), torch.arange(3))
 
 
-def a_model(k: int = 4, first: str = "identity", seed: int = 0, dropout: float = 0.0) -> BlockwiseModel:
+def a_model(k: int = 4, first: str = "identity", seed: int = 0, dropout: float = 0.0, link: int = 0) -> BlockwiseModel:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         base = Transformer(tiny_options(dropout=dropout))
-        heads = Heads(HeadsOptions(k, 16, feed_forward=8, first=first, dropout=dropout))  # type: ignore[arg-type]
+        linked: dict[str, Any] = {"link": link, "vocabulary": base.options.vocabulary} if link else {}
+        heads = Heads(HeadsOptions(k, 16, feed_forward=8, first=first, dropout=dropout, **linked))  # type: ignore[arg-type]
+        for weight in () if heads.link is None else heads.link.parameters():
+            nn.init.normal_(weight)
         nn.init.normal_(heads.down.weight, std=0.3)  # heads that are trained differ
         return BlockwiseModel(base, heads).double().train()
 
@@ -59,8 +62,11 @@ def by_hand(model: BlockwiseModel, head: int, smoothing: float = 0.0) -> Tensor:
         hidden = model.model.decode(torch.tensor([[2, *target[:-1]]]), model.model.encode(ids, None), None)
         logits = model.model.logits(model.heads.every(hidden))[0, :, head - 1]
         for slot in range(len(target) - head + 1):
-            wanted = torch.tensor(target[slot + head - 1])
-            losses.append(F.cross_entropy(logits[slot], wanted, label_smoothing=smoothing))
+            wanted, scores, link = torch.tensor(target[slot + head - 1]), logits[slot], model.heads.link
+            if link is not None and head > 1:
+                state = model.heads.every(hidden)[0, slot, head - 1]
+                scores = scores + link.after.weight @ link.asked(state, torch.tensor(target[slot + head - 2]))
+            losses.append(F.cross_entropy(scores, wanted, label_smoothing=smoothing))
     return torch.stack(losses).mean()
 
 
@@ -85,10 +91,11 @@ def test_a_drawn_head_has_its_mean_loss_times_the_batch_tokens(first: str, smoot
         torch.testing.assert_close(found, 9 * by_hand(model, 1 + draw % 4, smoothing))
 
 
+@pytest.mark.parametrize("link", [0, 3])
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("first", ["identity", "learned"])
-def test_the_mean_is_over_all_heads_that_can_learn(first: str, frozen: bool) -> None:
-    model = a_model(first=first)
+def test_the_mean_is_over_all_heads_that_can_learn(first: str, frozen: bool, link: int) -> None:
+    model = a_model(first=first, link=link)
     if frozen:
         freeze(model, ["model.*"])
     heads = range(2 if frozen and first == "identity" else 1, 5)
@@ -242,6 +249,14 @@ def test_heads_take_their_width_from_the_base() -> None:
         kind.model(Plan({"k": 3}, 11, {}, "here"))
     with pytest.raises(OptionError, match=r"'k' .int. is required"):
         kind.model(Plan({}, 11, base, "here"))
+
+
+def test_a_link_takes_its_vocabulary_from_the_base() -> None:
+    model = OBJECTIVES["blockwise"].model(Plan({"k": 3, "link": 2}, 11, {"model": Transformer(tiny_options())}, "here"))
+    assert model.heads.options == HeadsOptions(3, 16, feed_forward=32, link=2, vocabulary=11)
+    assert model.heads.link.before.weight.shape == (11, 2)
+    with pytest.raises(OptionError, match="link expects the vocabulary"):
+        HeadsOptions(3, 16, link=2)
 
 
 # --- The whole road, on a task whose next words are easily foreseen -------------------------------------------------

@@ -80,7 +80,8 @@ class HeadsDrafter(Drafter):
         assert isinstance(state, Predicted)
         if self.block and self._places(view):
             model, heads, k = self._parts
-            choose(model.logits(heads.ahead(hidden, k)), self._permitted, into=view.room, count=state.count)
+            logits = heads.predicted(hidden, k, model.logits)
+            choose(logits, self._permitted, into=view.room, count=state.count)
         elif self.block:
             self.learn(state, self._runner.call(self._predict, hidden, self._forbidden))
 

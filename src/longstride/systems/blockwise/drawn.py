@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Drawing, Feeds
-from longstride.nn import drawn
+from longstride.nn import drawn, drawn_link
+from longstride.nn.link import Link
 from longstride.nn.pen import Pen, Value
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.model import Heads
@@ -36,10 +37,14 @@ def predict(model: Transformer, heads: Heads, k: int) -> Drawing:
 
     def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
         hidden = pen.node("Unsqueeze", given["hidden"], pen.integers(1))
-        flat = _outputs(pen, heads, hidden, (k - 1 + learned_before) * width, learned_before * width)
-        outputs = pen.node("Reshape", flat, pen.integers(0, k - 1, width))
-        states = pen.node("Add", hidden, outputs)
-        logits = pen.linear(states, model.output_weight)
+        first = 0 if heads.link is not None else learned_before  # a link is told what head 1 chooses
+        flat = _outputs(pen, heads, hidden, (k - 1 + learned_before) * width, first * width)
+        states = pen.node("Add", hidden, pen.node("Reshape", flat, pen.integers(0, -1, width)))
+        if heads.link is None:
+            logits = pen.linear(states, model.output_weight)
+        else:
+            states = states if learned_before else pen.node("Concat", hidden, states, axis=1)
+            logits = _linked(pen, heads.link, states, pen.linear(states, model.output_weight), k)
         return {"ids": drawn.best(pen, logits, given["forbidden"], vocabulary)}
 
     def feeds(hidden: Tensor, forbidden: Tensor) -> Feeds:
@@ -55,6 +60,14 @@ def predict(model: Transformer, heads: Heads, k: int) -> Drawing:
         result=lambda found, feeds: found["ids"],
         settings=(k,),
     )
+
+
+def _linked(pen: Pen, link: Link, states: Value, logits: Value, k: int) -> Value:
+    """Heads 2 to k, given what the heads before them choose: [rows, k, ...] -> [rows, k - 1, vocabulary]"""
+    first = pen.cut(logits, pen.integers(0), pen.integers(1), 1)
+    newest = pen.node("Squeeze", pen.node("ArgMax", first, axis=-1, keepdims=0), pen.integers(1))
+    logits, states = (pen.cut(one, pen.integers(1), pen.integers(k), 1) for one in (logits, states))
+    return drawn_link.chained(pen, link, logits, states, newest, k - 1)
 
 
 def _outputs(pen: Pen, heads: Heads, hidden: Value, last: int, first: int = 0) -> Value:

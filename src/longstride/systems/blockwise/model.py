@@ -13,6 +13,7 @@ Knows nothing of drafts, acceptance or losses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,6 +24,7 @@ from torch.nn import functional as F
 from longstride.contract import OptionError, option
 from longstride.contract.options import at_least, probabilities
 from longstride.nn.layers import ACTIVATIONS
+from longstride.nn.link import Link
 from longstride.nn.transformer import Transformer
 
 
@@ -39,9 +41,16 @@ class HeadsOptions:
     activation: Literal["relu", "gelu", "silu"] = option("relu", "Activation of the hidden layer.")
     dropout: float = option(0.1, "Dropout on each head's output, before the residual sum.")
     activation_dropout: float = option(0.0, "Dropout after the activation.")
+    link: int = option(
+        0, "Rank of a table that ties neighbouring tokens of a draft (0: none, as in the paper); see nn/link.py."
+    )
+    vocabulary: int | None = option(None, "With a link: the model's vocabulary; set from the base.")
 
     def __post_init__(self) -> None:
-        at_least(1, self, "k", "width", "feed_forward")
+        at_least(1, self, "k", "width", "feed_forward", "vocabulary")
+        at_least(0, self, "link")
+        if self.link and self.vocabulary is None:
+            raise OptionError("link expects the vocabulary of the model that the heads are added to, found none.")
         if self.first == "identity" and self.k < 2:
             raise OptionError(
                 "k expects 2 or more where the first head is an identity, found 1: that is the model itself; "
@@ -68,6 +77,9 @@ class Heads(nn.Module):
         self.down = nn.Linear(learned * options.feed_forward, learned * options.width)
         self.dropout = nn.Dropout(options.dropout)
         self.activation_dropout = nn.Dropout(options.activation_dropout)
+        self.link = (
+            Link(options.vocabulary, options.width, options.link) if options.link and options.vocabulary else None
+        )
         # Every head begins as the state it reads: a trained model is left as it is, and head 1 is right from the start.
         nn.init.xavier_uniform_(self.up.weight)
         for begun in (self.up.bias, self.down.weight, self.down.bias):
@@ -92,6 +104,17 @@ class Heads(nn.Module):
     def ahead(self, hidden: Tensor, k: int) -> Tensor:
         """The outputs of heads 2 to k, [..., width] -> [..., k - 1, width]"""
         return self._outputs(hidden, *self._slice(2, k))
+
+    def predicted(self, hidden: Tensor, k: int, project: Callable[[Tensor], Tensor]) -> Tensor:
+        """The logits of heads 2 to k, [rows, width] -> [rows, k - 1, vocabulary], by the model's projection
+
+        With a link, each head's are given what the heads before it choose, head 1 first.
+        """
+        if self.link is None:
+            return project(self.ahead(hidden, k))
+        states = torch.cat([self.first(hidden)[:, None], self.ahead(hidden, k)], dim=1)
+        logits = project(states)
+        return self.link.chained(logits[:, 1:], states[:, 1:], logits[:, 0].argmax(dim=-1))
 
     def _slice(self, first: int, last: int) -> tuple[Tensor, Tensor]:
         """Weight and bias that make the outputs of these heads, both counted in."""

@@ -121,9 +121,16 @@ class BlockwiseObjective(Objective):
         """
         base = model.model
         target = targets_of(head, prepared.tensors["target"], model.heads.options.k)
+        output_weight, link = base.output_weight, model.heads.link
+        if link is not None:
+            # What heads after the first are told: the target of the head before.
+            previous = targets_of((head - 1).clamp(min=1), prepared.tensors["target"], model.heads.options.k)
+            previous = previous if chosen is None else previous.flatten().index_select(0, chosen)[None]
+            output = torch.cat([output, link.asked(output, previous) * (head > 1)], dim=-1)
+            output_weight = link.widened_weight(output_weight)
         if chosen is not None:
             target = target.flatten().index_select(0, chosen)[None]
-        total, nll = base.token_loss(output, base.output_weight, target, self.options.label_smoothing)
+        total, nll = base.token_loss(output, output_weight, target, self.options.label_smoothing)
         # The loop will divide by all tokens of the batch; a head has only those that are not past the end.
         scale = prepared.tokens / (target != PAD).sum().clamp(min=1)
         return total * scale, nll * scale

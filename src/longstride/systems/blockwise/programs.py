@@ -20,7 +20,7 @@ def predict(model: Transformer, heads: Heads, k: int) -> Program:
     """(hidden [rows, width], forbidden ids [n]) -> the choices of heads 2 to k, [rows, k - 1]"""
 
     def function(hidden: Tensor, forbidden: Tensor) -> Tensor:
-        logits = model.logits(heads.ahead(hidden, k))
+        logits = heads.predicted(hidden, k, model.logits)
         return logits.index_fill(-1, forbidden, float("-inf")).argmax(dim=-1)
 
     return Program("heads", function, drawn.predict(model, heads, k))
