@@ -116,8 +116,9 @@ class TapeRecorder:
 
         def replay() -> None:
             self.replayed += 1
-            for step in tape.steps:
-                step()
+            with torch.inference_mode():  # a graph does not ask which mode it is launched in
+                for step in tape.steps:
+                    step()
 
         return Recorded(replay, result, sum(tensor.nbytes for tensor in tape.made.values()))
 

@@ -87,3 +87,12 @@ def test_where_only_the_end_may_stand_a_drafted_end_is_the_best_there_is():
         assert reading.top.tolist() == [[EOS, EOS]]
         proposal = Proposal(draft, torch.tensor([1]))
         assert accept(Rule("top", 1, 0.0), 1, proposal, reading).tolist() == [stands]
+
+
+def test_where_an_end_is_too_early_and_due_at_once_it_has_its_own_likelihood():
+    """Orders that fill several ends count positions so that both can hold."""
+    logits = torch.randn(1, 1, VOCABULARY)
+    positions, longest = torch.tensor([[2]]), torch.tensor([2])
+    reading = read(logits.clone(), positions, longest, forbidden_ids(Limits(), CPU), 3)
+    assert reading.top.tolist() == [[EOS]]
+    torch.testing.assert_close(reading.top_log_probability[0, 0], logits.log_softmax(dim=-1)[0, 0, EOS])

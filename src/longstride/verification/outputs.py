@@ -21,6 +21,7 @@ class Outputs:
     ) -> None:
         """`newest` [rows] is where to keep the last ids, if not in a tensor of its own. With `apart`, what the host has
         seen stays as it was while rows go on."""
+        self.apart = apart
         number, real = (torch.int64, (rows,)), (torch.float64, (rows,))
         # Rows that are done are appended to as well, behind their end: a full one needs a column more.
         ids = (torch.int64, (rows, columns + 1))

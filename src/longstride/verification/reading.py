@@ -43,22 +43,23 @@ def read(
     scores = wide.log_softmax(dim=-1) if normalised else None
     may_write = wide is not logits
     allowed = wide.index_fill_(-1, forbidden, FORBIDDEN) if may_write else wide.index_fill(-1, forbidden, FORBIDDEN)
+    possible = allowed
     if min_length:
         early = (positions < min_length)[..., None] & (torch.arange(wide.shape[-1], device=wide.device) == EOS)
-        allowed = allowed.masked_fill(early, FORBIDDEN)
+        possible = allowed.masked_fill(early, FORBIDDEN)
     must_end = positions >= longest[:, None]
-    top = torch.where(must_end, EOS, allowed.argmax(dim=-1))
+    top = torch.where(must_end, EOS, possible.argmax(dim=-1))
     top_logit = allowed.gather(-1, top[..., None])[..., 0]
     normaliser = None if scores is None else top_logit - scores.gather(-1, top[..., None])[..., 0]
     if draft is None:
         return Reading(top, top_logit, normaliser)
 
     block = draft.shape[1]
-    must_end, allowed = must_end[:, :block], allowed[:, :block]
-    of_draft = allowed.gather(-1, draft[..., None])
+    must_end, possible = must_end[:, :block], possible[:, :block]
+    of_draft = possible.gather(-1, draft[..., None])
     rank = None
     if ranked:
-        rank = torch.where(must_end, 0, (allowed > of_draft).sum(dim=-1))
+        rank = torch.where(must_end, 0, (possible > of_draft).sum(dim=-1))
     of_draft = torch.where(must_end & (draft != EOS), FORBIDDEN, of_draft[..., 0])
     return Reading(top, top_logit, normaliser, of_draft, rank)
 

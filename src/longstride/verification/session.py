@@ -2,7 +2,10 @@
 
 The host's side of it: which sentence stands in which row, how long the next draft is to be, and what has come out. All
 else is the table's (:mod:`longstride.verification.table`). Between two model calls there is only tensor code over all
-rows; the host reads one flag per row and iteration.
+rows; the host reads a few numbers per row and iteration, in one copy.
+
+Where the runner says so (`Runner.ahead`), an iteration is launched before the host has looked at the last one's
+numbers. Rows that turn out to be done idle in it, and their outputs stay as they were.
 """
 
 from __future__ import annotations
@@ -48,6 +51,10 @@ class VerificationSession(LeasedSession[Table]):
         self._most = drafter.block
         self._behind = drafter.block + 1  # tokens that rows may have got since the last draft
         self._recent: Iteration | None = None
+        self._step: Step | None = None  # what was made of it
+        self._launched: Iteration | None = None  # that nobody has asked for yet
+        self._ahead = runner.ahead and self.table.recorded and self.table.outputs.apart and not policy.adaptive
+        self._observed = True  # what became of the last draft
         self._begun: float | None = None  # when the last iteration was, where it tells what iterations cost
 
     def drafted_by(self, drafter: Drafter) -> VerificationSession:
@@ -66,25 +73,19 @@ class VerificationSession(LeasedSession[Table]):
             self.calls += 1
         return tickets
 
-    @torch.inference_mode()
     def advance(self) -> Step:
         """Draft, verify, commit."""
-        table = self.table
-        block = table.pace.block if self.policy.adaptive else self._most
-        window = self._window(block)
-        known = table.knows(block, window)
-        begun = time.perf_counter()
-        self._recent = found = table.iterate(block, window)
-        self._begun = begun if known else None
-        if block:
-            # Where looking at a number costs nothing, a drafter need not run more tokens again than were committed.
-            looks = self._runner.device.type == "cpu" and not table.recorded
-            self._behind = (int(found.accepted.max()) if looks else block) + 1
-        else:
-            self._behind += 1
+        table, policy = self.table, self.policy
+        block = table.pace.block if policy.adaptive else self._most
+        found = self._launched or self._iterate(block)
+        self._launched = None
         calls = 1 + (table.drafter.calls if block else 0)
         self.calls += calls
-        return Step(
+        if found is self._recent and self._step is not None:  # a recording writes the same tensors each time
+            self._observed = False
+            return self._step
+        self._recent, self._observed = found, False
+        self._step = Step(
             table.ticket,
             found.active,
             found.positions,
@@ -95,18 +96,38 @@ class VerificationSession(LeasedSession[Table]):
             calls=calls,
             draft=found.draft,
         )
+        return self._step
 
-    @torch.inference_mode()
+    def _iterate(self, block: int) -> Iteration:
+        table = self.table
+        window = self._window(block)
+        begun = time.perf_counter() if table.knows(block, window) else None
+        found = table.iterate(block, window)
+        self._begun = begun
+        if not block:
+            self._behind += 1
+        elif table.recorded or self._runner.device.type != "cpu":
+            self._behind = block + 1
+        else:
+            # Where looking at a number costs nothing, a drafter need not run more tokens again than were committed.
+            self._behind = int(found.accepted.max()) + 1
+        return found
+
     def take_finished(self) -> list[Finished]:
-        """Read the flags of all rows, and the outputs of those that are done."""
+        """Look at how all rows stand, and take the outputs of those that are done."""
         outputs = self.table.outputs
         outputs.send()
+        if self._ahead and self._launched is None:
+            self._launched = self._iterate(self._most)
         outputs.wait()
-        if self.policy.adaptive and self._recent is not None:
+        if self.policy.adaptive and not self._observed:
             seconds = None if self._begun is None else time.perf_counter() - self._begun
             self.table.pace.observe(*outputs.fates, seconds)
-            self._recent = None
-        return outputs.finished(self._slots)
+            self._observed = True
+        finished = outputs.finished(self._slots)
+        if finished and self._slots.free == self.capacity:
+            self._launched = None  # nobody took part in it
+        return finished
 
     def _window(self, block: int) -> int:
         """How many tokens a drafter has to run again at most: one number for all, unless it has not drafted lately."""

@@ -97,7 +97,7 @@ class Table:
         width = 1 + drafter.block if self._fused else 1
         self._ids = torch.full((capacity, width), START, dtype=torch.int64, device=device)
         self._room = self._ids[:, 1:] if self._fused else None
-        self.outputs = Outputs(capacity, self.columns, device, self._ids[:, 0])
+        self.outputs = Outputs(capacity, self.columns, device, self._ids[:, 0], runner.ahead)
         self.longest = torch.zeros(capacity, dtype=torch.int64, device=device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         self.recorded = runner.records and drafter.buffers(self.state) is not None
@@ -107,6 +107,7 @@ class Table:
         self.pace = Pace(drafter.block)
         self._entering: Callable[[], None] | None = None
         self._iterating: dict[tuple[int, int], Callable[[], Iteration]] = {}
+        self._again: dict[tuple[int, int], Callable[[], Iteration]] = {}  # those of them that are recordings
         self._lone_rows: dict[int, LoneRow] = {}
 
     @property
@@ -159,6 +160,13 @@ class Table:
 
     def iterate(self, block: int, window: int) -> Iteration:
         """One iteration for all live rows, with `block` drafted tokens; at most `window` came since the last draft."""
+        again = self._again.get((block, window))
+        if again is not None:
+            return again()  # a recording: nothing of PyTorch's runs here
+        with torch.inference_mode():
+            return self._iterate_anew(block, window)
+
+    def _iterate_anew(self, block: int, window: int) -> Iteration:
         key = (block, window)
         if key not in self._iterating:
             if self._judged is not None and self.ticket.shape[0] == 1:
@@ -168,7 +176,9 @@ class Table:
                 self._iterating[key] = partial(lone.iterate, self.drafter, self.state, window, self._nothing)
             else:
                 iterate = partial(self._iterate, block, window)
-                self._iterating[key] = self._record(f"iterate {block}", iterate, alone=True)
+                self._iterating[key] = found = self._record(f"iterate {block}", iterate, alone=True)
+                if found is not iterate:
+                    self._again[key] = found
         return self._iterating[key]()
 
     def _iterate(self, block: int, window: int) -> Iteration:

@@ -1,0 +1,77 @@
+"""Iterations that are launched before the last one was looked at: the same outputs, step by step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longstride.contract import Limits
+from longstride.runtime.cuda_graph import CudaGraphRunner
+from longstride.verification.mirror import Mirror
+from tests.decoding.test_greedy import LIMITS
+from tests.models import random_source
+from tests.runtime.recording import TapeRecorder
+from tests.runtime.test_cuda_graph import EAGER, KINDS, decoder_of, same
+
+
+def running_ahead() -> tuple[CudaGraphRunner, TapeRecorder]:
+    recorder = TapeRecorder()
+    runner = CudaGraphRunner("cpu", "fp64", recorder=recorder)
+    runner.ahead = True
+    return runner, recorder
+
+
+@settings(max_examples=14, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 10_000),
+    batches=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    capacity=st.integers(1, 4),
+    limits=LIMITS,
+    rule=st.sampled_from(["exact", "exact", "top:3,gap:1.0"]),
+)
+def test_running_ahead_changes_nothing(kind, seed, batches, capacity, limits, rule):
+    """Sentences come and go while an iteration is under way; tables are left with one that nobody asked for."""
+    runner, _ = running_ahead()
+    ours, theirs = decoder_of(kind, runner, seed, rule), decoder_of(kind, EAGER, seed, rule)
+    for number, rows in enumerate(batches):
+        source = random_source(rows, 6, seed=seed + number)
+        same(
+            ours.decode(source, limits, capacity=capacity, trace=True),
+            theirs.decode(source, limits, capacity=capacity, trace=True),
+        )
+
+
+def test_a_sentence_costs_one_iteration_more_than_it_takes():
+    source, limits = random_source(1, 6, seed=2), Limits(max_length=9)
+    runner, recorder = running_ahead()
+    decoder = decoder_of("greedy", runner, 2)
+    for _ in range(2):
+        before = recorder.replayed
+        decoded = decoder.decode(source, limits)
+        assert recorder.replayed - before == 1 + decoded.iterations + 1  # the encoder's, and one in vain
+
+
+def test_blocks_that_follow_the_clock_are_not_launched_ahead():
+    runner, _ = running_ahead()
+    session = decoder_of("blockwise", runner, 1, adaptive=True).start(2, Limits(), 6)
+    session.admit(random_source(2, 6, seed=1))
+    session.advance()
+    session.take_finished()
+    assert session._launched is None
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_mirror_shows_what_was_sent(apart):
+    shapes = {"flags": (torch.bool, (3,)), "numbers": (torch.int64, (2, 2)), "real": (torch.float64, (1,))}
+    mirror = Mirror(shapes, torch.device("cpu"), apart)
+    mirror.here["numbers"].copy_(torch.tensor([[1, 2], [3, 4]]))
+    mirror.here["flags"][1] = True
+    mirror.send()
+    mirror.here["numbers"].fill_(9)
+    mirror.wait()
+    assert mirror.seen["flags"].tolist() == [False, True, False]
+    assert mirror.seen["numbers"].tolist() == ([[1, 2], [3, 4]] if apart else [[9, 9], [9, 9]])
+    assert mirror.seen["real"].tolist() == [0.0]
