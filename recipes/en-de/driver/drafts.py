@@ -18,8 +18,18 @@ MAKES: dict[str, tuple[str, ...]] = {
     "drafter-partial": ("model.encoder=partial", "model.shared_layers=3", "model.encoder_layers=3"),
 }
 """Two layers by where they read the source, all trained for MAKING updates."""
-BLOCKS = (5, 15, 20, 25, 30)
-"""Block sizes beside the first make's own 10; 5 is for processors, where every slot costs."""
+BLOCKS = (15, 20, 25, 30)
+"""Block sizes beside the first make's own 10."""
+LINK = "model.link=64"
+LINKED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "drafter-linked-2": ("drafter-shared-2", ()),
+    "drafter-linked-2-k5": ("drafter-shared-2", ("model.block=5", "objective.blocks=4")),
+}
+"""Drafters whose slots are tied to their neighbours; blocks of 5 are for processors, where every slot costs."""
+LINKED_HEADS = {
+    "blockwise-frozen-linked": "blockwise-frozen-distilled",
+    "blockwise-fine-tuned-linked": "blockwise-fine-tuned",
+}
 WIDE = tuple(f"model.block={k}" for k in BLOCKS if k > 10)
 MAKING = 2000
 
@@ -98,6 +108,44 @@ def stages(task: Task) -> list[Stage]:
                     ("blockwise-fine-tuned", "blockwise"),
                     ("drafter-shared", "draft-verify"),
                 )
+            ),
+        ),
+        # The same with links between neighbouring tokens, which no paper has.
+        Stage(
+            "links",
+            "drafts",
+            (
+                *(
+                    task.train(
+                        recipe,
+                        "distilled-valid",
+                        base_training(6000, 1.7),
+                        0.3,
+                        LINK,
+                        *settings,
+                        name=name,
+                        base="verifier",
+                    )
+                    for name, (recipe, settings) in LINKED.items()
+                ),
+                *(
+                    task.train(recipe, "distilled", base_training(3000), 0.4, LINK, name=name, base="verifier")
+                    for name, recipe in LINKED_HEADS.items()
+                ),
+            ),
+        ),
+        Stage(
+            "evaluate-links",
+            "evaluate",
+            (
+                *(task.evaluate(name, "test", "en-de linked drafters", few, decoding(len(few))) for name in LINKED),
+                *(
+                    task.evaluate(name, "test", "en-de linked heads", settings, decoding(len(settings)))
+                    for name, settings in (
+                        ("blockwise-frozen-linked", heads_settings(FROZEN_SIZES, True, False)),
+                        ("blockwise-fine-tuned-linked", heads_settings(TUNED_SIZES, False, False)),
+                    )
+                ),
             ),
         ),
         # Two layers by encoder and by block size: shorter trainings, all alike.
