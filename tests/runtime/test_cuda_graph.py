@@ -29,7 +29,8 @@ from tests.models import random_source, tiny_model
 from tests.runtime.recording import RefusedError, TapeRecorder
 
 EAGER = EagerRunner(precision="fp64")
-KINDS = ("greedy", "blockwise", "draft-verify", "draft-verify full", "copy-verify")
+LINKED = ("blockwise linked", "draft-verify linked")
+KINDS = ("greedy", "blockwise", "draft-verify", "draft-verify full", "copy-verify", *LINKED)
 """Those that verify"""
 OTHERS = ("beam", "beam of two models")
 
@@ -53,12 +54,13 @@ def decoder_of(
     if kind in OTHERS:
         models = [model, runner.place(tiny_model(seed + 1, sharpness=1.5))]
         return Beam(models[: 1 + (kind != "beam")], runner, BeamOptions(3, n_best=2))
-    if kind == "blockwise":
-        heads = runner.place(random_heads(seed, 4))
+    link = 3 if kind in LINKED else 0
+    if kind.startswith("blockwise"):
+        heads = runner.place(random_heads(seed, 4, link=link))
         return Blockwise(model, heads, runner, BlockwiseOptions(accept=accept, min_block=least, adaptive=adaptive))
     if kind == "copy-verify":
         return CopyVerify(model, runner, CopyVerifyOptions(4, accept, least, adaptive, suffix=3))
-    drafter = tiny_drafter(seed, prefix="full" if kind.endswith("full") else "causal")
+    drafter = tiny_drafter(seed, prefix="full" if kind.endswith("full") else "causal", link=link)
     options = DraftVerifyOptions(accept=accept, min_block=least, adaptive=adaptive)
     return DraftVerify(model, runner.place(drafter), runner, options)
 
