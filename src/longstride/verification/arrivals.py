@@ -20,17 +20,30 @@ class Arrivals:
     def __init__(self, portion: int, longest_source: int, runner: Runner) -> None:
         self.portion = portion
         self._longest = longest_source
-        self._runner = runner
-        self._all = torch.zeros(portion, longest_source + NUMBERS, dtype=torch.int64, device=runner.device)
+        self._device = runner.device
+        shape = (portion, longest_source + NUMBERS)
+        self._all = torch.zeros(shape, dtype=torch.int64, device=runner.device)
+        on_cuda = runner.device.type == "cuda"
+        # Made once: memory that a device can read is dear to come by.
+        self._desk = torch.zeros(shape, dtype=torch.int64, pin_memory=True) if on_cuda else self._all
+        self._numbers = self._desk.numpy()
+        self._sent = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]
 
     def send(self, source: Source, rows: list[int], tickets: list[int]) -> None:
         """Bring up to a portion of sentences, the rows that they are meant for and their tickets."""
         count, longest = source.rows, self._longest
-        found = torch.zeros(self._all.shape, dtype=torch.int64)
-        found[:, longest] = 1
-        found[:count, : source.longest] = source.ids
-        found[:count, longest:] = torch.stack([source.lengths, torch.tensor(rows), torch.tensor(tickets)], dim=1)
-        self._runner.send(found, self._all)
+        if self._sent is not None:
+            self._sent.synchronize()  # what lies on the desk may still be on its way
+        numbers = self._numbers
+        numbers[:] = 0
+        numbers[:, longest] = 1
+        numbers[:count, : source.longest] = source.ids.numpy()
+        numbers[:count, longest] = source.lengths.numpy()
+        numbers[:count, longest + 1] = rows
+        numbers[:count, longest + 2] = tickets
+        if self._sent is not None:
+            self._all.copy_(self._desk, non_blocking=True)
+            self._sent.record(torch.cuda.current_stream(self._device))
 
     @property
     def ids(self) -> Tensor:

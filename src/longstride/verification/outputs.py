@@ -30,6 +30,7 @@ class Outputs:
         self._small = apart or rows * (columns + 1) * 8 <= SMALL
         self._mirror = Mirror({**every, "tokens": ids} if self._small else every, device, apart)
         here = self._mirror.here
+        self._seen = {name: tensor.numpy() for name, tensor in self._mirror.seen.items()}  # faster for single numbers
         self.whole = here["tokens"] if self._small else torch.zeros(ids[1], dtype=torch.int64, device=device)
         """[rows, columns + 1] the ids with that column"""
         self.tokens = self.whole[:, :columns]
@@ -102,16 +103,15 @@ class Outputs:
     @property
     def fates(self) -> tuple[list[int], list[int]]:
         """Per row, as the host has seen it: how many drafted tokens stood, of how many."""
-        seen = self._mirror.seen
-        return seen["accepted"].tolist(), seen["drafted"].tolist()
+        return self._seen["accepted"].tolist(), self._seen["drafted"].tolist()
 
     def finished(self, slots: Slots) -> list[Finished]:
         """The outputs of the rows that the host has seen done, whose slots become free."""
-        seen = self._mirror.seen
+        seen = self._seen
         rows = slots.ready(seen["done"].tolist())
         if not rows:
             return []
-        tokens = seen["tokens"] if self._small else self.whole.cpu()
+        tokens = seen["tokens"] if self._small else self.whole.cpu().numpy()
         taken = []
         for row in rows:
             score = float(seen["likelihood"][row])
