@@ -10,7 +10,7 @@ import torch
 
 from longstride.contract import Decoder, Limits, OptionError, Precision, Runner, Source
 from longstride.nn import fused_trials
-from longstride.nn.fused import KERNELS, UNTIMED, Kernel
+from longstride.nn.fused import UNTIMED, Kernel
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
@@ -20,7 +20,7 @@ from longstride.verification.twin import SameSteps
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
-from tests.nn.test_fused import served_model, used
+from tests.nn.test_fused import OF_A_MODEL, served_model, used
 from tests.runtime.recording import TapeRecorder
 
 SIZES: dict[str, Any] = {"width": 64, "feed_forward": 128, "heads": 2}
@@ -41,8 +41,8 @@ def runner_of(tell: Any = None, **options: Any) -> CudaGraphRunner:
 @pytest.mark.usefixtures("_all_are_sound")
 def test_they_are_used_unless_somebody_says_otherwise():
     model = served_model()
-    assert used(runner_of().place(model)) == set(KERNELS) - set(UNTIMED)
-    assert used(runner_of(without=["step", "relu"]).place(model)) == set(KERNELS) - {"step", "relu"}
+    assert used(runner_of().place(model)) == OF_A_MODEL - set(UNTIMED)
+    assert used(runner_of(without=["step", "relu"]).place(model)) == OF_A_MODEL - {"step", "relu"}
     assert used(runner_of(fused=False).place(model)) == set()
     assert used(runner_of(compiled=True).place(model)) == set()
 
@@ -126,7 +126,7 @@ def test_hidden_states_are_as_right_as_without_them(precision: Precision) -> Non
     """A wide step and narrow ones after it; measured by what fp64 gives."""
     exact = states_of(CudaGraphRunner("cuda:0", "fp64"), set())
     plain = states_of(CudaGraphRunner("cuda:0", precision, fused=False), set())
-    own = states_of(CudaGraphRunner("cuda:0", precision, without=["relu"]), set(KERNELS) - {"relu"})
+    own = states_of(CudaGraphRunner("cuda:0", precision, without=["relu"]), OF_A_MODEL - {"relu"})
     assert float((own - exact).abs().mean()) <= 1.5 * float((plain - exact).abs().mean()) + 1e-3
 
 

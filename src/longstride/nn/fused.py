@@ -20,10 +20,11 @@ KERNELS = {
     "mask": "attention over the cache with any other mask",
     "source": "attention over the source",
     "product": "products of few slots",
+    "link": "chains of linked drafts",
 }
 """By name: what they are for."""
 UNTIMED = ("product",)
-"""Those that nobody has timed yet: left out unless somebody asks for them."""
+"""Those that may be slower than what they stand for, as long as nobody has timed them: left out unless asked for."""
 
 
 @dataclass(frozen=True)

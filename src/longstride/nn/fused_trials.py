@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from longstride.nn.decode_attention import extend, read
 from longstride.nn.decode_product import product
 from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, linear_relu
+from longstride.nn.link import walked
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
 """How far results may be from what they should be, as a share of it or, below one, in all: a few last bits"""
@@ -160,6 +161,24 @@ def _read(random: Random, head: int, each: bool) -> float:
     return _apart(found, attended(split, keys.nan_to_num(0.0), values.nan_to_num(0.0), visible))
 
 
+def _link(random: Random, vocabulary: int, rank: int, candidates: int) -> float:
+    classes = torch.arange(candidates)
+    turns = (vocabulary - classes + candidates - 1) // candidates
+    ids = classes + candidates * (random(ROWS, 1 + STEP, candidates).double().cpu().abs() % 1 * turns).long()
+    ids, best = ids.to(random(1).device), 2 + random(ROWS, 1 + STEP, candidates).abs()
+    logits = random(ROWS, 1 + STEP, vocabulary).clamp(max=1).scatter(2, ids, best)[:, 1:]  # no ties within a class
+    ids, best, gate = ids[:, 1:], best[:, 1:], random(ROWS, STEP, rank)
+    before, after = (random(vocabulary, rank) for _ in range(2))
+    newest = ids[:, 0, 0]
+    previous, asked = walked(logits, gate, newest, before, after, candidates)
+    chosen = ids[:, :-1] == previous[:, 1:, None]
+    if not (torch.equal(previous[:, 0], newest) and chosen.any(dim=2).all()):
+        raise ArithmeticError("it chooses what is no candidate")
+    scores = (best.double() + (after[ids].double() @ asked.double()[..., None])[..., 0])[:, :-1]
+    expected = before[previous].double() * (1 + gate.double())
+    return max(_apart(asked, expected), _apart(scores[chosen], scores.amax(dim=2).flatten()))
+
+
 def attended(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
     """The slow twin, in float64: [rows, heads, queries or keys, head] each -> [rows, queries, width]"""
     scores = queries.double() @ keys.double().transpose(2, 3) * queries.shape[-1] ** -0.5
@@ -181,4 +200,5 @@ _TRIALS: dict[str, Callable[..., float]] = {
     "mask": partial(_read, each=True),
     "source": partial(_read, each=False),
     "product": _product,
+    "link": _link,
 }

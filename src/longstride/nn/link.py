@@ -8,23 +8,35 @@ do, a draft may begin one and go on with the other. A link adds to the logits of
 a table of pairs of low rank, which the state may weigh. In training y_(i-1) is known, and this is nothing but a wider
 product. In drafting the slots' best candidates are compared in pairs, all at once, and the best chain is walked from
 the left: one look per slot, no model call. None of the papers has it; drafts are verified, so that it may be anything.
+
+On a CUDA device candidates and walk can be two kernels of our own (`link_kernels`) instead of some thirty small ones;
+who may use them, `fused_trials` finds out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from longstride.nn.fused import Fusible, Kernel
 
 CANDIDATES = 64
 """Per slot: the best of so many classes of ids, which ids fall into by turns, since neighbours in a vocabulary are
 about as frequent. Finding them is one pass over the logits, where the best 64 of all would be a sort."""
 SPREAD = 0.3
 """of the first entries of `before`; `after` begins at zero, so that a new link changes nothing"""
+HIGHEST_RANK = 128
+"""that the kernels are written for; they have CANDIDATES at most"""
 
 
-class Link(nn.Module):
+class Link(nn.Module, Fusible):
     """The table for one vocabulary and the states of one width."""
+
+    own = False
+    """chains are walked by kernels of our own: see :meth:`use`"""
 
     def __init__(self, vocabulary: int, width: int, rank: int, candidates: int = CANDIDATES) -> None:
         super().__init__()
@@ -63,6 +75,10 @@ class Link(nn.Module):
     def chained(self, logits: Tensor, hidden: Tensor, newest: Tensor) -> Tensor:
         """Logits [rows, block, vocabulary] of slots by themselves, from hidden [rows, block, width], after the token
         `newest` [rows] -> the same, with what each slot's predecessor on the best chain adds"""
+        if self.own and not torch.compiler.is_compiling():  # compilers fuse by themselves
+            tables = self.before.weight, self.after.weight
+            _, asked = walked(logits, self.gate(hidden), newest, *tables, self.candidates)
+            return plus_product(logits, asked, self.after.weight)
         return logits + F.linear(self.asked(hidden, self.walk(logits, hidden, newest)), self.after.weight)
 
     def walk(self, logits: Tensor, hidden: Tensor, newest: Tensor) -> Tensor:
@@ -78,6 +94,18 @@ class Link(nn.Module):
         chain = ids.gather(2, torch.stack(places, dim=1))[..., 0]
         return torch.cat([newest[:, None], chain[:, :-1]], dim=1)
 
+    # --- kernels of our own ------------------------------------------------------------------------------------------
+
+    def kernels(self) -> list[Kernel]:
+        """Where the walk's tiles hold what it gathers."""
+        vocabulary, rank = self.before.weight.shape
+        fits = rank <= HIGHEST_RANK and self.candidates <= CANDIDATES
+        return [Kernel("link", (vocabulary, rank, self.candidates))] if fits else []
+
+    def use(self, names: Collection[str]) -> None:
+        """Use them, if they are among these."""
+        self.own = "link" in names
+
 
 def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """[..., vocabulary] -> values and ids [..., classes] of the largest of each class of ids that are equal modulo
@@ -86,3 +114,30 @@ def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     padded = F.pad(logits, (0, spare), value=float("-inf"))
     values, which = padded.view(*padded.shape[:-1], padded.shape[-1] // classes, classes).max(dim=-2)
     return values, which * classes + torch.arange(classes, device=logits.device)
+
+
+def walked(
+    logits: Tensor, gate: Tensor, newest: Tensor, before: Tensor, after: Tensor, candidates: int
+) -> tuple[Tensor, Tensor]:
+    """The chain of logits [rows, block, vocabulary] after newest [rows], by kernels of our own
+
+    gate [rows, block, rank] as the states give it; before and after [vocabulary, rank]. -> the token before each slot
+    [rows, block], and what it asks for [rows, block, rank]. The kernels are imported here, because they need Triton.
+    """
+    from longstride.nn import link_kernels as kernels
+
+    dense = logits if logits.stride(-1) == 1 else logits.contiguous()
+    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]  # Triton launches on the current one
+        values, ids = kernels.best_of_classes(dense, candidates)
+        found: tuple[Tensor, Tensor] = kernels.walk(
+            values, ids, gate.contiguous(), newest.contiguous(), before.contiguous(), after.contiguous()
+        )
+    return found
+
+
+def plus_product(logits: Tensor, asked: Tensor, after: Tensor) -> Tensor:
+    """logits [rows, block, vocabulary] + asked [rows, block, rank] by after [vocabulary, rank], in one call"""
+    rows, block, _ = logits.shape
+    if rows == 1 or logits.stride(0) == block * logits.stride(1):  # slots lie evenly: rows are one longer block
+        return torch.addmm(logits.flatten(0, 1), asked.flatten(0, 1), after.t()).view_as(logits)
+    return torch.baddbmm(logits, asked, after.t().expand(rows, -1, -1))
