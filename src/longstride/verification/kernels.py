@@ -8,6 +8,7 @@ before that.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -39,7 +40,17 @@ class Bounds:
 
 def usable(runner: Runner) -> bool:
     """Whether to use them: where steps are captured, launching many kernels is what is left to save."""
-    return runner.records and runner.device.type == "cuda" and not why_not(runner.device, runner.dtype)
+    if not (runner.records and runner.device.type == "cuda"):
+        return False
+    against = why_not(runner.device, runner.dtype)
+    if against and runner.dtype in TYPES:
+        _say_once(f"The runtime {runner.name} does without kernels of our own between model calls: {against}.")
+    return not against
+
+
+@cache
+def _say_once(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 def permitted_ids(limits: Limits, vocabulary: int, device: torch.device) -> Tensor:

@@ -1,0 +1,61 @@
+"""Captured iterations with our own kernels between model calls, with and without looking ahead: on a CUDA device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from longstride.contract import Limits
+from longstride.runtime.cuda_graph import CudaGraphRunner
+from longstride.systems.blockwise import drafter as blockwise_drafter
+from longstride.systems.draft_verify import drafter as model_drafter
+from longstride.verification import kernels, table
+from tests.models import random_source
+from tests.runtime.test_cuda_graph import KINDS, decoder_of, taped
+
+
+def outputs(kind: str, rule: str, precision: Any, ahead: bool) -> list[Any]:
+    runner = CudaGraphRunner("cuda:0", precision)
+    runner.ahead = ahead
+    decoder = decoder_of(kind, runner, 3, rule)
+    found = []
+    for seed in range(4):
+        decoded = decoder.decode(random_source(1 + seed, 6, seed=seed), Limits(max_length=12), trace=True)
+        found.append((decoded.tokens, decoded.traces))
+    return found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("kind", "rule", "precision"),
+    [
+        *((kind, rule, "fp16") for kind in KINDS for rule in ("exact", "top:3,gap:1.0")),
+        *(("draft-verify", "top:3,gap:1.0", precision) for precision in ("fp32", "bf16")),
+    ],
+)
+def test_captured_with_our_kernels_is_captured_without(kind, rule, precision, monkeypatch):
+    """Choices, ranks and gaps are compared as logits, so that no sum's last bit decides: step by step the same."""
+    if not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device here")
+    assert kernels.usable(CudaGraphRunner("cuda:0", precision))
+    ours = outputs(kind, rule, precision, ahead=False)
+    assert outputs(kind, rule, precision, ahead=True) == ours
+    for module in (table, blockwise_drafter, model_drafter):
+        monkeypatch.setattr(module, "usable", lambda runner: False)
+    assert outputs(kind, rule, precision, ahead=False) == ours
+
+
+def test_without_a_cuda_device_tensor_code_is_what_there_is():
+    runner, _ = taped()
+    assert not kernels.usable(runner)
+
+
+def test_what_speaks_against_them_is_said_once(monkeypatch):
+    runner, _ = taped()
+    runner.device, runner.precision = torch.device("cuda", 0), "fp16"
+    monkeypatch.setattr(kernels, "why_not", lambda device, dtype: "its ranks differ from PyTorch's own")
+    with pytest.warns(RuntimeWarning, match="without kernels of our own between model calls: its ranks differ"):
+        assert not kernels.usable(runner)
+    assert not kernels.usable(runner)  # a second warning would be an error
