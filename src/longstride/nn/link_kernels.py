@@ -1,8 +1,8 @@
 """Triton kernels of a link's chain: the best candidates of every slot, and the walk along them.
 
 Candidates are found by many small programs, each with some classes of one slot. The walk is one program a row. What it
-gathers from memory for a slot depends on the slot's candidates alone, not on which of them is chosen, and is under way
-before the choice falls: from one choice to the next there is arithmetic only, no look into memory.
+reads for a slot depends on the slot's candidates alone, not on which of them is chosen: rows of both tables for every
+candidate are under way some slots ahead, and from one choice to the next there is arithmetic only.
 
 Imports Triton, so only what has a CUDA device imports this. Knows no modules.
 """
@@ -22,9 +22,13 @@ _TURNS = 512
 """ids of each class that it sees at a time, at most"""
 _LEAST = 16
 """of what a tile is padded to"""
+_AHEAD = 64 * 1024
+"""bytes of the tables' rows that the walk has under way at most, in shared memory"""
+_STAGES = 5
+"""slots that it has under way at most, and one"""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("block",))
 def _best(
     logits,
     values,
@@ -56,7 +60,7 @@ def _best(
         top, place = tl.max(some, 0, return_indices=True)
         which = tl.where(top > best, first + place * classes + c, which)
         best = tl.maximum(best, top)
-    tl.store(values + at * classes + c, best.to(values.dtype.element_ty), mask=c < classes)
+    tl.store(values + at * classes + c, best, mask=c < classes)
     tl.store(ids + at * classes + c, which, mask=c < classes)
 
 
@@ -75,6 +79,7 @@ def _walk(
     rank,
     CLASSES: tl.constexpr,
     RANK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """From newest [rows] along the best candidates, values and ids [rows, block, classes].
 
@@ -87,36 +92,30 @@ def _walk(
     real = c < classes
     wide = r < rank
     inside = real[:, None] & wide[None, :]
-    kind = asked.dtype.element_ty
     chosen = tl.load(newest + row)
     said = tl.load(before + chosen * rank + r, mask=wide, other=0.0).to(tl.float32)
-    token = tl.load(ids + row * block * classes + c, mask=real, other=0)
-    met = tl.load(after + token[:, None] * rank + r[None, :], mask=inside, other=0.0)
-    for slot in range(block):
+    for slot in tl.range(0, block, num_stages=STAGES):
         at = row * block + slot
+        token = tl.load(ids + at * classes + c, mask=real, other=0)
+        value = tl.load(values + at * classes + c, mask=real, other=float("-inf"))
         weigh = tl.load(gate + at * rank + r, mask=wide, other=0.0).to(tl.float32)
-        value = tl.load(values + at * classes + c, mask=real, other=float("-inf")).to(tl.float32)
-        says = tl.load(before + token[:, None] * rank + r[None, :], mask=inside, other=0.0)
-        more = slot + 1 < block
-        next_token = tl.load(ids + (at + 1) * classes + c, mask=real & more, other=0)
-        next_met = tl.load(after + next_token[:, None] * rank + r[None, :], mask=inside & more, other=0.0)
-
-        asks = (said * (1.0 + weigh)).to(kind)
+        met = tl.load(after + token[:, None] * rank + r[None, :], mask=inside, other=0.0).to(tl.float32)
+        says = tl.load(before + token[:, None] * rank + r[None, :], mask=inside, other=0.0).to(tl.float32)
+        asks = (said * (1.0 + weigh)).to(asked.dtype.element_ty)
         tl.store(previous + at, chosen)
         tl.store(asked + at * rank + r, asks, mask=wide)
-        score = value + tl.sum(met.to(tl.float32) * asks.to(tl.float32)[None, :], 1)
+        score = value + tl.sum(met * asks.to(tl.float32)[None, :], 1)
         score = tl.where(score == score, score, float("-inf"))
         mine = c == tl.argmax(score, 0)
         chosen = tl.sum(tl.where(mine, token, 0), 0).to(tl.int64)
-        said = tl.sum(tl.where(mine[:, None], says.to(tl.float32), 0.0), 0)
-        token = next_token
-        met = next_met
+        said = tl.sum(tl.where(mine[:, None], says, 0.0), 0)
 
 
 def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """[rows, block, vocabulary], the last dimension dense -> values and ids [rows, block, classes], ids as int32"""
+    """[rows, block, vocabulary], the last dimension dense -> values and ids [rows, block, classes],
+    in float32 and int32"""
     rows, block, vocabulary = logits.shape
-    values = logits.new_empty((rows, block, classes))
+    values = torch.empty((rows, block, classes), dtype=torch.float32, device=logits.device)
     ids = torch.empty((rows, block, classes), dtype=torch.int32, device=logits.device)
     turns = min(_TURNS, max(_LEAST, triton.next_power_of_2(triton.cdiv(vocabulary, classes))))
     _best[(rows * block, triton.cdiv(classes, _CLASSES))](
@@ -139,13 +138,14 @@ def walk(
     rank = before.shape[1]
     previous = torch.empty((rows, block), dtype=torch.int64, device=ids.device)
     asked = torch.empty_like(gate)
-    padded = max(_LEAST, triton.next_power_of_2(rank))
+    wide, high = (max(_LEAST, triton.next_power_of_2(size)) for size in (rank, classes))
+    both = 2 * wide * high * before.element_size()
     _walk[(rows,)](
         *(values, ids, gate, newest, before, after, previous, asked),
         *(block, classes, rank),
-        CLASSES=max(_LEAST, triton.next_power_of_2(classes)),
-        RANK=padded,
-        num_warps=8 if padded > 64 else 4,
-        num_stages=1,
+        CLASSES=high,
+        RANK=wide,
+        STAGES=max(2, min(_STAGES, 1 + _AHEAD // both)),
+        num_warps=8 if wide > 64 else 4,
     )
     return previous, asked
