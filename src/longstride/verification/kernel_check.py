@@ -59,10 +59,11 @@ def differs(rule: Rule, min_block: int, sizes: Sizes, device: torch.device, dtyp
     before = torch.where(done, 0, start)
     positions = before[:, None] + torch.arange(block + 1, device=device)
 
-    # A draft that stands in about three slots of four.
+    # Of a draft's tokens, half are the verifier's own choice, most others among the best six, and some just any.
     top = read(logits.clone(), positions, longest, forbidden, least, normalised=False).top[:, :block]
-    other = integers(0, vocabulary, rows, block)
-    draft = torch.where(integers(0, 4, rows, block) == 0, other, top)
+    near = logits[:, :block].float().topk(6, dim=-1).indices.gather(-1, integers(0, 6, rows, block, 1))[..., 0]
+    other = torch.where(integers(0, 4, rows, block) == 0, integers(0, vocabulary, rows, block), near)
+    draft = torch.where(integers(0, 2, rows, block) == 0, other, top)
     ids = torch.cat([integers(5, vocabulary, rows, 1), draft], dim=1)
     count = integers(0, block + 1, rows) if block else torch.zeros(rows, dtype=torch.int64, device=device)
     asked = draft if block and (rule.kind != "exact" or min_block > 1) else None
