@@ -248,6 +248,22 @@ def training(place: Place, groups: list[Group], passes: int, profile: bool) -> d
     }
 
 
+def trained_with(
+    place: Place, groups: list[Group], passes: int, allow: Callable[[bool], None], library: bool
+) -> dict[str, dict[str, float]]:
+    """Training with our kernels and, if asked for, the library's, as `allow` switches them."""
+    found = {}
+    for name in ("own", "library")[: 2 if library else 1]:
+        allow(name == "own")
+        found[name] = result = training(place, groups, passes, profile=name == "own")
+        print(
+            f"{name}: {result['ms_per_update']:.1f} ms per update (host {result['host_ms_per_update']:.1f}), "
+            f"{result['tokens_per_second'] / 1e6:.3f} M target tokens/s; first pass {result['first_pass_s']:.0f} s",
+            flush=True,
+        )
+    return found
+
+
 def show_profile(place: Place, updater: Updater, groups: list[Group]) -> None:
     """Where the device's time goes, by kernel."""
     kind = torch.profiler.ProfilerActivity
@@ -282,15 +298,7 @@ def main() -> None:
             record["warps"] = warps(place)
     if not asked.no_training:
         groups = shapes(place, 4 if asked.smoke else 60)
-        for name in ("own", "library")[: 1 if asked.no_library else 2]:
-            allow_own_attention(name == "own")
-            result = training(place, groups, asked.passes, profile=name == "own")
-            record[name] = result
-            print(
-                f"{name}: {result['ms_per_update']:.1f} ms per update (host {result['host_ms_per_update']:.1f}), "
-                f"{result['tokens_per_second'] / 1e6:.3f} M target tokens/s; first pass {result['first_pass_s']:.0f} s",
-                flush=True,
-            )
+        record |= trained_with(place, groups, asked.passes, allow_own_attention, library=not asked.no_library)
     print(json.dumps(record))
 
 

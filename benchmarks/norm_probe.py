@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from attention_probe import Place, shapes, training
+from attention_probe import Place, shapes, trained_with
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -194,15 +194,7 @@ def main() -> None:
             record["walks"] = walks(place)
     if not asked.no_training:
         groups = shapes(place, 4 if asked.smoke else asked.batches)
-        for name in ("own", "library")[: 1 if asked.no_library else 2]:
-            allow_own_norms(name == "own")
-            result = training(place, groups, asked.passes, profile=name == "own")
-            record[name] = result
-            print(
-                f"{name}: {result['ms_per_update']:.1f} ms per update (host {result['host_ms_per_update']:.1f}), "
-                f"{result['tokens_per_second'] / 1e6:.3f} M target tokens/s; first pass {result['first_pass_s']:.0f} s",
-                flush=True,
-            )
+        record |= trained_with(place, groups, asked.passes, allow_own_norms, library=not asked.no_library)
     print(json.dumps(record))
 
 

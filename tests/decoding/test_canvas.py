@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.systems.draft_verify.canvas import TYPES, differing, why_not
+from longstride.nn.fused import TYPES
+from longstride.systems.draft_verify.canvas import differing, why_not
 from tests.decoding.drafters import tiny_drafter
-from tests.verification.test_kernels import device
+from tests.nn.running_kernels import where
 
 
 @pytest.mark.gpu
@@ -23,7 +24,7 @@ from tests.verification.test_kernels import device
 )
 def test_one_kernel_lays_out_what_thirty_do(seed, block, width, positions, scaled):
     kind = {"block": block, "width": width, "positions": positions, "scale_embeddings": scaled}
-    assert differing(tiny_drafter(**kind).options, device(), torch.float32, seed) == ""
+    assert differing(tiny_drafter(**kind).options, where(), torch.float32, seed) == ""
 
 
 @pytest.mark.gpu

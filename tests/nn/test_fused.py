@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from longstride.nn import fused_trials
+from longstride.nn import fused, fused_trials
 from longstride.nn.attention import CrossAttention, SelfAttention
 from longstride.nn.decode_product import StepLinear
 from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, linear_relu
@@ -139,7 +139,7 @@ def test_a_kernel_that_cannot_be_compiled_or_is_wrong_is_refused(monkeypatch):
     def broken(*_: object) -> float:
         raise RuntimeError("no such instruction.\nand a long story")
 
-    monkeypatch.setattr(fused_trials, "find_spec", lambda _: True)
+    monkeypatch.setattr(fused, "find_spec", lambda _: True)
     monkeypatch.setitem(fused_trials._TRIALS, "norm", broken)
     monkeypatch.setattr(fused_trials, "trial", lambda kernel, *_: fused_trials._TRIALS[kernel.name]())
     assert why_not(Kernel("norm", (3,)), CUDA, torch.float16) == "no such instruction"

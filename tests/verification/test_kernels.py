@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import Decoder, Limits
+from longstride.nn.fused import TYPES
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.blockwise import drafter as blockwise_drafter
@@ -20,19 +19,11 @@ from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOpti
 from longstride.verification import table
 from longstride.verification.acceptance import Rule
 from longstride.verification.kernel_check import Sizes, differing, differs
-from longstride.verification.kernels import TYPES, Bounds, choose, choose_within, permitted_ids, read_fused, why_not
+from longstride.verification.kernels import Bounds, choose, choose_within, permitted_ids, read_fused, why_not
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
-
-
-def device() -> torch.device:
-    pytest.importorskip("triton")
-    if torch.cuda.is_available():
-        return torch.device("cuda", 0)
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("no CUDA device, and TRITON_INTERPRET is not 1")
-    return torch.device("cpu")
+from tests.nn.running_kernels import where
 
 
 @pytest.mark.gpu
@@ -50,22 +41,22 @@ def test_a_step_is_what_tensor_code_makes_of_it(seed, rows, block, rule, least, 
     """Ragged rows, idle ones, ends inside drafts, limits within reach, many equal logits."""
     sizes = Sizes(rows, block, vocabulary=17, width=8, banned=tuple(banned), min_length=min_length)
     with torch.inference_mode():
-        assert differs(Rule.from_text(rule), least, sizes, device(), torch.float32, seed) == ""
+        assert differs(Rule.from_text(rule), least, sizes, where(), torch.float32, seed) == ""
 
 
 @pytest.mark.gpu
 def test_the_check_before_use_finds_nothing():
-    assert differing(device(), torch.float32) == ""
+    assert differing(where(), torch.float32) == ""
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("vocabulary", [16, 17, 1000, 16384, 20000])
 def test_a_slot_does_not_depend_on_the_others(vocabulary):
-    where = device()
+    place = where()
     rows, step = 2, 3
-    logits = torch.randn(rows, step, vocabulary, device=where)
-    permitted = permitted_ids(Limits(), vocabulary, where)
-    start, longest = torch.tensor([0, 4], device=where), torch.tensor([90, 90], device=where)
+    logits = torch.randn(rows, step, vocabulary, device=place)
+    permitted = permitted_ids(Limits(), vocabulary, place)
+    start, longest = torch.tensor([0, 4], device=place), torch.tensor([90, 90], device=place)
     whole = read_fused(logits, Bounds(permitted, start, longest, 0))
     torch.testing.assert_close(whole.normaliser, logits.logsumexp(dim=-1), atol=1e-5, rtol=1e-5)
     for row in range(rows):
@@ -79,18 +70,18 @@ def test_a_slot_does_not_depend_on_the_others(vocabulary):
 
 @pytest.mark.gpu
 def test_choices_go_where_they_are_wanted():
-    where = device()
-    logits = torch.randn(3, 4, 40, device=where)
-    permitted = permitted_ids(Limits(banned=(9, 11)), 40, where)
+    place = where()
+    logits = torch.randn(3, 4, 40, device=place)
+    permitted = permitted_ids(Limits(banned=(9, 11)), 40, place)
     expected = logits.masked_fill(permitted == 0, -torch.inf).argmax(dim=-1)
-    room = torch.zeros(3, 6, dtype=torch.int64, device=where)
+    room = torch.zeros(3, 6, dtype=torch.int64, device=place)
     assert torch.equal(choose(logits, permitted), expected)
-    count = torch.zeros(3, dtype=torch.int64, device=where)
+    count = torch.zeros(3, dtype=torch.int64, device=place)
     choose(logits, permitted, into=room[:, 1:5], count=count)
     assert count.tolist() == [4, 4, 4]
     assert torch.equal(room[:, 1:5], expected)
     assert room[:, [0, 5]].eq(0).all()
-    start, longest = torch.tensor([0, 5, 9], device=where), torch.tensor([90, 7, 7], device=where)
+    start, longest = torch.tensor([0, 5, 9], device=place), torch.tensor([90, 7, 7], device=place)
     within = choose_within(logits, Bounds(permitted, start, longest, 0))
     assert within.tolist() == [expected[0].tolist(), [*expected[1, :2].tolist(), 3, 3], [3, 3, 3, 3]]
 
@@ -130,7 +121,7 @@ def decoder_of(kind: str, runner: EagerRunner, seed: int, rule: str, least: int,
 )
 def test_decoding_with_them_is_decoding_without(kind, rule, least, adaptive, monkeypatch):
     """Step by step the same, in tables that are kept and filled again; in fp32 by one machine's own products."""
-    runner = EagerRunner(device(), "fp32")
+    runner = EagerRunner(where(), "fp32")
     limits = Limits(max_length=7, min_length=2 if least > 1 else 0)
 
     def outputs() -> list[object]:

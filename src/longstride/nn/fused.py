@@ -7,8 +7,9 @@ called. Attention has a file of its own, `decode_attention`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,24 @@ KERNELS = {
 """By name: what they are for."""
 UNTIMED = ("product",)
 """Those that may be slower than what they stand for, as long as nobody has timed them: left out unless asked for."""
+
+
+TYPES = (torch.float32, torch.float16, torch.bfloat16)
+"""The numbers that kernels for inference are written for."""
+
+
+def why_not_here(device: torch.device, dtype: torch.dtype, trial: Callable[[], str], triton: bool = True) -> str:
+    """What keeps a kernel from being used, in a few words, by the place or by its trial; empty where nothing does."""
+    if device.type != "cuda":
+        return f"it expects a CUDA device, found {device}"
+    if dtype not in TYPES:
+        return f"it expects fp32, fp16 or bf16, found {dtype}"
+    if triton and find_spec("triton") is None:
+        return "it expects the package triton, found none"
+    try:
+        return trial()
+    except Exception as error:  # a compiler that fails in whatever way of its own
+        return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 @dataclass(frozen=True)

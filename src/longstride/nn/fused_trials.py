@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import cache, partial
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
 
 from longstride.nn.decode_attention import extend, read
 from longstride.nn.decode_product import product
-from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, linear_relu
+from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, linear_relu, why_not_here
 from longstride.nn.link import walked
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
@@ -58,18 +57,13 @@ def switch(
 @cache
 def why_not(kernel: Kernel, device: torch.device, dtype: torch.dtype) -> str:
     """What keeps a kernel from being used here, in a few words; empty where nothing does."""
-    if device.type != "cuda":
-        return f"it expects a CUDA device, found {device}"
-    if dtype not in TOLERANCE:
-        return f"it expects fp32, fp16 or bf16, found {dtype}"
-    if kernel.name != "relu" and find_spec("triton") is None:
-        return "it expects the package triton, found none"
-    try:
+
+    def tried() -> str:
         worst = trial(kernel, device, dtype)
-    except Exception as error:  # a compiler that fails in whatever way of its own
-        return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-    limit = 0.0 if kernel.name == "relu" else TOLERANCE[dtype]
-    return "" if worst <= limit else f"its results are {worst:.1g} away from what they should be"
+        limit = 0.0 if kernel.name == "relu" else TOLERANCE[dtype]
+        return "" if worst <= limit else f"its results are {worst:.1g} away from what they should be"
+
+    return why_not_here(device, dtype, tried, triton=kernel.name != "relu")
 
 
 @torch.inference_mode()

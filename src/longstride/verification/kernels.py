@@ -11,18 +11,16 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
 from longstride.contract import EOS, Limits, Runner
+from longstride.nn.fused import TYPES, why_not_here
 from longstride.verification.acceptance import Reading, Rule
 from longstride.verification.outputs import Outputs
 from longstride.verification.reading import forbidden_ids
 from longstride.verification.settling import Iteration
-
-TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -129,16 +127,10 @@ def settle(
 @cache
 def why_not(device: torch.device, dtype: torch.dtype) -> str:
     """What keeps the kernels from being used here, in a few words; empty where nothing does."""
-    if device.type != "cuda":
-        return f"it expects a CUDA device, found {device}"
-    if dtype not in TYPES:
-        return f"it expects fp32, fp16 or bf16, found {dtype}"
-    if find_spec("triton") is None:
-        return "it expects the package triton, found none"
     from longstride.verification.kernel_check import differing
 
-    try:
+    def tried() -> str:
         wrong = differing(device, dtype)
-    except Exception as error:  # a compiler that fails in whatever way of its own
-        return (str(error) or type(error).__name__).splitlines()[0]
-    return f"its {wrong} differ from PyTorch's own" if wrong else ""
+        return f"its {wrong} differ from PyTorch's own" if wrong else ""
+
+    return why_not_here(device, dtype, tried)

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
 from longstride.nn import masks
 from longstride.nn.cache import additive
+from longstride.nn.fused import why_not_here
 from longstride.nn.positions import LearnedPositions, SinusoidalPositions
 from longstride.systems.draft_verify.model import Drafter
 from longstride.systems.draft_verify.options import DrafterOptions
-
-TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -78,17 +76,12 @@ def lay_out_fused(
 @cache
 def why_not(device: torch.device, dtype: torch.dtype) -> str:
     """What keeps the kernel from being used here, in a few words; empty where nothing does."""
-    if device.type != "cuda":
-        return f"it expects a CUDA device, found {device}"
-    if dtype not in TYPES:
-        return f"it expects fp32, fp16 or bf16, found {dtype}"
-    if find_spec("triton") is None:
-        return "it expects the package triton, found none"
-    try:
+
+    def tried() -> str:
         wrong = differing(DrafterOptions(vocabulary=40, block=3, width=48, feed_forward=96, heads=2), device, dtype)
-    except Exception as error:  # a compiler that fails in whatever way of its own
-        return (str(error) or type(error).__name__).splitlines()[0]
-    return f"its {wrong} differ from PyTorch's own" if wrong else ""
+        return f"its {wrong} differ from PyTorch's own" if wrong else ""
+
+    return why_not_here(device, dtype, tried)
 
 
 @torch.inference_mode()
