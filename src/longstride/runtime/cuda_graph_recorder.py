@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -45,10 +46,9 @@ class CudaRecorder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._pool = torch.cuda.graph_pool_handle()
-        # A pool that no graph uses may not be used again: this one always does.
         self._counter = torch.zeros(1, device=device).add_(1)
-        self._anchor = self._capture(lambda: self._counter.add_(1))[0]
+        self._failed: list[torch.cuda.CUDAGraph] = []
+        self._take_pool()
 
     def warm_up(self, function: Callable[[], Any]) -> None:
         """Where it will be captured."""
@@ -60,24 +60,64 @@ class CudaRecorder:
         current.wait_stream(self._stream)
 
     def record(self, function: Callable[[], Any], state: Sequence[Tensor]) -> Recorded:
-        """Capture; other threads may go on using the device."""
+        """Capture; other threads may go on using the device. One that fails leaves nothing behind for later ones."""
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()
         before = torch.cuda.memory_reserved(self._device)
-        graph, result = self._capture(function)
-        return Recorded(partial(self._launch, graph), result, max(0, torch.cuda.memory_reserved(self._device) - before))
-
-    def _capture(self, function: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
-        current = torch.cuda.current_stream(self._device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self._device):
-            try:
-                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-                    result = function()
-            finally:
-                torch.cuda.set_stream(current)  # where capturing fails, PyTorch leaves its own current
-        return graph, result
+        try:
+            result = self._capture(graph, function)
+        except Exception:
+            self._mend(graph)
+            raise
+        # A graph knows its device by itself, and runs on whichever of its streams is current.
+        return Recorded(graph.replay, result, max(0, torch.cuda.memory_reserved(self._device) - before))
 
-    def _launch(self, graph: torch.cuda.CUDAGraph) -> None:
-        with torch.cuda.device(self._device):
-            graph.replay()
+    def _capture(self, graph: torch.cuda.CUDAGraph, function: Callable[[], Any]) -> Any:
+        current = torch.cuda.current_stream(self._device)
+        try:
+            with (
+                torch.cuda.device(self._device),
+                no_collection(),
+                torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"),
+            ):
+                return function()
+        finally:
+            torch.cuda.set_stream(current)  # where capturing fails, PyTorch leaves its own current
+
+    def _take_pool(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+        self._drop_anchor()
+
+    def _drop_anchor(self) -> None:
+        """A graph that always uses the pool: one that no graph uses may not be used again."""
+        anchor = torch.cuda.CUDAGraph()
+        self._capture(anchor, lambda: self._counter.add_(1))
+        self._anchor = anchor
+
+    def _mend(self, failed: torch.cuda.CUDAGraph) -> None:
+        """After a capture that failed, for which PyTorch may take the pool to be still in use: free it, or leave it.
+
+        A small capture says whether the pool can be used, and what else was left in the middle (the generator of random
+        numbers) is brought to its end by it.
+        """
+        self._failed.append(failed)  # whoever allocates may still ask it whether this is its stream
+        with suppress(Exception):  # it was ended as it should be; or this PyTorch has no such function
+            torch._C._cuda_endAllocateToPool(self._device.index or 0, self._pool)
+        try:
+            self._drop_anchor()
+        except Exception:
+            with suppress(Exception):  # the next capture then fails by itself, and says why
+                self._take_pool()
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """No automatic garbage collection: one that finds an old graph destroys it, which spoils a capture under way."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
