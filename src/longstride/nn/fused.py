@@ -24,7 +24,7 @@ KERNELS = {
     "link": "chains of linked drafts",
 }
 """By name: what they are for."""
-UNTIMED = ("product",)
+UNTIMED: tuple[str, ...] = ()
 """Those that may be slower than what they stand for, as long as nobody has timed them: left out unless asked for."""
 
 
