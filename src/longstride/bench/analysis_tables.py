@@ -44,13 +44,17 @@ def by_length_table(group: Sequence[Quality]) -> str | None:
 
 
 def mutual_information_table(group: Sequence[Quality]) -> str | None:
-    """Perplexities with and without independence, their ratio in nats and to base 10, and the paper's."""
-    rows = [(one, one.mutual_information) for one in group if one.mutual_information is not None]
-    if not rows:
+    """Perplexities with and without independence, their ratio in nats and to base 10, and the paper's.
+
+    A model has them, however it is decoded.
+    """
+    every = [(one, one.mutual_information) for one in group if one.mutual_information is not None]
+    if not every:
         return None
+    rows = list({(one.model, information): (one, information) for one, information in reversed(every)}.values())[::-1]
     found = [information for _, information in rows]
     columns = [
-        *_head([one for one, _ in rows]),
+        Column("model", [one.model.name for one, _ in rows], numeric=False),
         Column("order", [one.order for one in found], numeric=False),
         Column("words per step", [str(one.together) for one in found]),
         Column("perplexity", [f"{one.perplexity:.2f}" for one in found]),
