@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import dataclasses
 from typing import Any
 
@@ -63,7 +61,7 @@ def test_mutual_information_beside_the_papers() -> None:
         quality("four", mutual_information=found(0.1, TWO_ENDS, 4)),
         quality("none"),
     ]
-    again = replace(records[0], candidate="sa, another search")
+    again = dataclasses.replace(records[0], candidate="sa, another search")
     (section,) = analysis_sections([*records, again])
     found_rows = table_rows(section.text)[1:]
     assert len(found_rows) == 3, "one row for a model, however often it was decoded"
