@@ -121,7 +121,7 @@ def test_the_baselines_take_part_unasked_unless_unwanted(
         ("beam width=2 max_length=3", "candidate"),
         ("beam width=3", "candidate"),
     ]
-    named = ["--baseline", "beam width=3", "--same-as", "beam width=3", "--experiment", "e", "--workload", "w"]
+    named = ["--baseline", "beam:width=3", "--same-as", "beam width=3", "--experiment", "e", "--workload", "w"]
     assert run("bench", "-m", model, *pairs, *wide, *named, "-o", out).code == 0
     last = latencies(out)[5:]
     assert [one.candidate for one in last if one.role == "baseline"] == ["beam width=3"]

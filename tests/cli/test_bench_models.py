@@ -39,6 +39,14 @@ def test_models_are_named_by_folder_or_by_name(run: Run, model: Path, tmp_path: 
     assert ran.code == 0
     found = [one for one in read_records([out]) if isinstance(one, Latency)]
     assert [one.candidate for one in found] == ["tiny greedy", "small greedy max_length=4", "small beam width=2"]
+    again = tmp_path / "again.jsonl"
+    named = ["--baseline", "other/greedy:max_length=4", "--same-as", "tiny greedy"]
+    assert run("bench", "-m", model, "-m", other, *text, *decoders, *named, "-o", again).code == 0
+    told = [one for one in read_records([again]) if isinstance(one, Latency)]
+    assert [one.candidate for one in told if one.role == "baseline"] == ["small greedy max_length=4"]
+    assert {one.equality.reference for one in told if one.equality is not None} == {"tiny greedy"}
+    ran = run("bench", "-m", model, "-m", other, *text, *decoders, "--baseline", "third/greedy", "-o", out)
+    assert "--baseline expects one of tiny greedy" in ran.error
     ran = run("bench", "-m", model, "-m", other, *text, "--decoders", "third/greedy", "-o", out)
     assert "--decoders expects one of the models" in ran.error
     assert "found 'third'" in ran.error

@@ -14,7 +14,7 @@ from longstride.bench.records import append_records, read_records
 from longstride.bench.tables import latency_table
 from longstride.bench.workload import Workload as TestSet
 from longstride.cli.console import out, say, stages, warn
-from longstride.cli.lineup import greedy_among, line_up, read_entries, read_samples
+from longstride.cli.lineup import greedy_among, line_up, member_name, read_entries, read_samples
 from longstride.cli.options import (
     Device,
     DrafterFolder,
@@ -72,7 +72,10 @@ def bench(
     ] = True,
     baseline: Annotated[
         list[str] | None,
-        typer.Option(help="Take this member of the line-up for a baseline instead; may be given several times."),
+        typer.Option(
+            help="Take this member of the line-up for a baseline instead, written as in --decoders or as tables name it; "
+            "may be given several times."
+        ),
     ] = None,
     same_as: Annotated[
         str | None,
@@ -111,12 +114,15 @@ def bench(
     translators = [open_model(one, runtime, precision, device, drafter, threads) for one in models]
     _one_vocabulary(translators)
     others = read_peers(peers, translators[0])
-    named = [name for name in baseline or () if name not in {one.name for one in others}]
+    wanted = [member_name(name, translators) for name in baseline or ()]
+    named = [name for name in wanted if name not in {one.name for one in others}]
     candidates = line_up(translators, entries, settings(set), samples, baselines, named, drafter)
-    candidates += peer_candidates(others, translators[0], candidates, samples, baseline or ())
+    candidates += peer_candidates(others, translators[0], candidates, samples, wanted)
     _check_samples(samples, [one.decoder.name for one in candidates])
     if same_as is None and len(translators) == 1:
         same_as = greedy_among([(one.name, one.decoder) for one in candidates])
+    elif same_as is not None:
+        same_as = member_name(same_as, translators)
     protocol = Protocol(sizes.passes, sizes.batch_sizes, same_as)
 
     test_set = _test_set(translators, material, workload or data_name(source), str(source), warmup)

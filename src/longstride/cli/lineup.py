@@ -125,6 +125,18 @@ def line_up(
     return sorted(found, key=_place)
 
 
+def member_name(text: str, translators: Sequence[Translator]) -> str:
+    """A member's name in the line-up, where `text` is written as --decoders has it; anything else stays as it is."""
+    several = len(translators) > 1
+    told, _, _ = text.partition(":")
+    model, name = _split(told.strip(), several)
+    owner = next((one for one in translators if several and model in _called(one)), None)
+    if name not in DECODERS or (several and owner is None):
+        return text
+    (entry,) = read_entries(text, several)
+    return f"{model_tag(owner).name} {entry.name}" if owner is not None else entry.name
+
+
 def _called(translator: Translator) -> list[str]:
     """A model by its name and by its folder's, or that of the run that it lies in."""
     path = translator.folder.path.resolve()
