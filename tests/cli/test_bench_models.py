@@ -46,7 +46,7 @@ def test_models_are_named_by_folder_or_by_name(run: Run, model: Path, tmp_path: 
     assert [one.candidate for one in told if one.role == "baseline"] == ["small greedy max_length=4"]
     assert {one.equality.reference for one in told if one.equality is not None} == {"tiny greedy"}
     ran = run("bench", "-m", model, "-m", other, *text, *decoders, "--baseline", "third/greedy", "-o", out)
-    assert "--baseline expects one of tiny greedy" in ran.error
+    assert "--baseline expects one of tiny beam, tiny greedy" in ran.error
     ran = run("bench", "-m", model, "-m", other, *text, "--decoders", "third/greedy", "-o", out)
     assert "--decoders expects one of the models" in ran.error
     assert "found 'third'" in ran.error

@@ -73,7 +73,7 @@ def bench(
     baseline: Annotated[
         list[str] | None,
         typer.Option(
-            help="Take this member of the line-up for a baseline instead, written as in --decoders or as tables name it; "
+            help="Take this member of the line-up for a baseline instead, as --decoders or tables name it; "
             "may be given several times."
         ),
     ] = None,
