@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from driver import autoregressive, drafts, interleaved, lattice, measuring
-from driver.command_line import add_scheduling, limits, show_commands
+from driver.command_line import add_scheduling, run, show_commands
 from driver.commands import Task
-from driver.jobs import GPU, Stage, chosen
-from driver.schedule import Schedule, done
+from driver.jobs import GPU_AT_ONCE, Stage, chosen
+from driver.schedule import done
 
 
 def stages(task: Task) -> list[Stage]:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     asked.work.mkdir(parents=True, exist_ok=True)
     task.outputs.mkdir(exist_ok=True)
-    return Schedule(picked, asked.work, limits(asked)).run()
+    return run(picked, asked.work, asked)
 
 
 def show(picked: Sequence[Stage], planned: Sequence[Stage], work: Path) -> None:
@@ -76,10 +76,10 @@ def show(picked: Sequence[Stage], planned: Sequence[Stage], work: Path) -> None:
     for stage in picked:
         ready = sum(done(work, stage, job) for job in stage.jobs)
         state = "done" if ready == len(stage.jobs) else f"{ready} of {len(stage.jobs)} done" if ready else "to do"
-        left += sum(job.minutes * min(job.share, GPU) for job in stage.jobs if not done(work, stage, job))
+        left += sum(job.minutes * min(job.share, GPU_AT_ONCE) for job in stage.jobs if not done(work, stage, job))
         needs = f", after {', '.join(stage.needs(planned))}" if stage.needs(planned) else ""
         print(f"{stage.name}: {state}, {len(stage.jobs)} jobs, estimated {stage.minutes} minutes{needs}")
-    print(f"left: about {left / GPU:.0f} minutes")
+    print(f"left: about {left / GPU_AT_ONCE:.0f} minutes")
 
 
 if __name__ == "__main__":

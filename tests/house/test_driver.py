@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import signal
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -24,21 +22,7 @@ from longstride.recipe import check
 from longstride.registry import DECODERS, OBJECTIVES
 from longstride.translator import split_options
 from tests.folders import write_folder
-
-HERE = Path(__file__).parents[2] / "recipes" / "en-de"
-MODULES = ("jobs", "commands", "schedule", "collect", "autoregressive", "drafts", "interleaved", "lattice", "measuring")
-
-
-@pytest.fixture(scope="module")
-def drive() -> Iterator[ModuleType]:
-    """drive.py as a module; what it imports is forgotten afterwards."""
-    sys.path.insert(0, str(HERE))
-    for name in MODULES:
-        importlib.import_module(f"driver.{name}")
-    yield importlib.import_module("drive")
-    sys.path.remove(str(HERE))
-    for name in [name for name in sys.modules if name == "drive" or name.split(".")[0] == "driver"]:
-        del sys.modules[name]
+from tests.house.conftest import Runs
 
 
 @pytest.fixture
@@ -117,6 +101,16 @@ def test_names_are_unique_and_everything_needed_is_made(drive: ModuleType, task:
     assert sum(map(len, outputs)) == len(set().union(*outputs)), "no two trainings write into one folder"
 
 
+def test_every_job_on_the_gpu_says_what_memory_it_takes(drive: ModuleType, task: Any) -> None:
+    for stage in drive.stages(task):
+        for job in stage.jobs:
+            assert (job.gigabytes > 0) == (job.share > 0), f"{stage.name}/{job.name}"
+            assert job.gigabytes < sys.modules["driver.room"].Limits().memory / 2, "two of any fit"
+    jobs = {job.name: job for stage in drive.stages(task) for job in stage.jobs}
+    assert jobs["drafter-shared-k30-2-short"].gigabytes > jobs["drafter-shared-2-short"].gigabytes > 15
+    assert jobs["interleaved-small-c8"].gigabytes == jobs["interleaved-small"].gigabytes == 12.3
+
+
 def test_stages_say_what_they_come_after(drive: ModuleType, task: Any) -> None:
     by_name = {stage.name: stage for stage in drive.stages(task)}
     assert by_name["verifier"].needs(list(by_name.values())) == ["teacher", "prepare-distilled"]
@@ -135,6 +129,8 @@ def test_stages_families_and_jobs_can_be_chosen(drive: ModuleType, task: Any) ->
     ]
     (one,) = drive.chosen(stages, ["nat/*-6"])
     assert ([job.name for job in one.jobs], one.partial) == (["nat-small-6"], True)
+    order = drive.chosen(stages, ["nat/*-6", "lattice-base", "nat"])
+    assert [(one.name, len(one.jobs)) for one in order] == [("nat", 1), ("lattice-base", 1), ("nat", 5)], "as asked"
     for name in ("nothing", "nat/nothing"):
         with pytest.raises(ValueError, match="there is no stage"):
             drive.chosen(stages, [name])
@@ -165,31 +161,6 @@ def test_the_command_line_lists_and_shows(drive: ModuleType, tmp_path: Path, cap
         drive.main(["--only", "nothing"])
 
 
-class Runs:
-    """Jobs of a line of Python each, in stages of one."""
-
-    def __init__(self, drive: ModuleType, work: Path) -> None:
-        self._drive, self.work, self.told = drive, work, list[str]()
-        self.stages: list[Any] = []
-
-    def add(self, name: str, code: str, share: float = 0.4, **more: Any) -> None:
-        job = sys.modules["driver.jobs"].Job(name, ("-c", code), 0.1, share, **more)
-        self.stages.append(sys.modules["driver.jobs"].Stage(f"stage-{name}", "family", (job,)))
-
-    def run(self, **limits: Any) -> int:
-        module = sys.modules["driver.schedule"]
-        schedule = module.Schedule(self.stages, self.work, module.Limits(**limits), self.told.append)
-        return int(schedule.run())
-
-    def done(self) -> set[str]:
-        return {path.stem.removeprefix("stage-") for path in (self.work / "done").glob("*.json")}
-
-
-@pytest.fixture
-def runs(drive: ModuleType, tmp_path: Path) -> Runs:
-    return Runs(drive, tmp_path)
-
-
 def test_jobs_wait_for_what_they_need(runs: Runs) -> None:
     made = runs.work / "made.txt"
     runs.add("second", f"open({str(runs.work / 'copy.txt')!r}, 'w').write(open({str(made)!r}).read())", needs=(made,))
@@ -216,6 +187,15 @@ def test_a_failed_job_is_tried_again_and_holds_nobody_up(runs: Runs) -> None:
     assert runs.run(retries=1) == 1
     assert runs.done() == {"flaky", "fine"}
     assert any("stage-broken/broken: failed with exit code 2" in line for line in runs.told)
+
+
+def test_a_failed_job_waits_until_another_has_ended(runs: Runs) -> None:
+    """What it failed for, want of memory say, would be there again."""
+    book = runs.work / "book"
+    runs.add("long", f"import time; time.sleep(1.2); open({str(book)!r}, 'a').write('long ')")
+    runs.add("failing", f"import sys; open({str(book)!r}, 'a').write('failing '); sys.exit(1)")
+    assert runs.run(retries=2) == 1
+    assert book.read_text().split() == ["failing", "long", "failing", "failing"], "with nothing beside it, at once"
 
 
 def test_no_more_runs_at_once_than_the_gpu_has_room_for(runs: Runs) -> None:

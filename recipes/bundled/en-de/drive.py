@@ -20,9 +20,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent / "en-de")]  # for `family` and `driver`
 
-from driver.command_line import add_scheduling, limits, show_commands  # noqa: E402
+from driver.command_line import add_scheduling, run, show_commands  # noqa: E402
 from driver.jobs import Stage, chosen  # noqa: E402
-from driver.schedule import Schedule, done  # noqa: E402
+from driver.schedule import done  # noqa: E402
 from family.stages import NAME, Task, stages  # noqa: E402
 
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show_commands(picked)
         return 0
     task.outputs.mkdir(parents=True, exist_ok=True)
-    return Schedule(picked, asked.work, limits(asked)).run()
+    return run(picked, asked.work, asked)
 
 
 def show(picked: Sequence[Stage], work: Path) -> None:

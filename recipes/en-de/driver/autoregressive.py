@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from driver.commands import SMALL_TRAINING, TRAINING, Task
-from driver.estimates import base_training, decoding, small_training
+from driver.estimates import alone, decoding, small_training
 from driver.jobs import Job, Stage
 
 SMALL = ("small", "small-6-2", "small-6-1")
@@ -19,7 +19,7 @@ def stages(task: Task) -> list[Stage]:
         Stage(
             "teacher",
             "autoregressive",
-            (task.train("teacher", "original", base_training(12200), TRAINING),),
+            (task.train("teacher", "original", alone(12200), TRAINING),),
         ),
         Stage("distil-valid", "autoregressive", (task.distil("valid", 0.4, "--option", "keep_all=true"),)),
         Stage("distil", "autoregressive", (task.distil("train", 5.5, "--processes", "3"),)),
@@ -27,15 +27,15 @@ def stages(task: Task) -> list[Stage]:
         Stage(
             "verifier",
             "autoregressive",
-            (task.train("verifier", "distilled", base_training(3500), TRAINING, warm_start="teacher"),),
+            (task.train("verifier", "distilled", alone(3500), TRAINING, warm_start="teacher"),),
         ),
         Stage(
             "students",
             "autoregressive",
             (
                 task.train("small", "original", small_training(), SMALL_TRAINING),
-                task.train("small-6-2", "distilled", small_training(faster=1.4), SMALL_TRAINING),
-                task.train("small-6-1", "distilled", small_training(faster=1.5), SMALL_TRAINING),
+                task.train("small-6-2", "distilled", small_training(faster=1.45), SMALL_TRAINING),
+                task.train("small-6-1", "distilled", small_training(faster=1.6), SMALL_TRAINING),
             ),
         ),
         *(

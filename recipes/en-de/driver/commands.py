@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from driver import memory
 from driver.jobs import Job, there
 
 HERE = Path(__file__).resolve().parent.parent
 LONGSTRIDE = ("-m", "longstride")
 ENDINGS = ("", ".xz", ".gz")
 
-TRAINING, SMALL_TRAINING, DECODING, TIMING = 0.5, 0.2, 0.2, math.inf
+TRAINING, SMALL_TRAINING, DECODING, TIMING = 0.5, 0.4, 0.2, math.inf
 """shares of the GPU; what reads a clock has it for itself. A base model keeps it busy half of the time, a small one
-less: the rest is its host's"""
+less: the rest is its host's. See jobs.py for how much is given out"""
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class Task:
             (*LONGSTRIDE, *command, *_each("--set", changes)),
             minutes,
             share,
+            memory.training(recipe, name),
             needs=(self.cache(data) / "train.ids", *(self.model(one) for one in others.values() if one)),
             makes=(self.model(name or recipe),),
             checkpoints=True,
@@ -123,6 +125,7 @@ class Task:
             ),
             minutes,
             0.9,
+            memory.DISTILLATION,
             needs=(teacher,),
             makes=(self.distilled(split),),
             checkpoints=True,
@@ -153,6 +156,7 @@ class Task:
             ),
             minutes,
             DECODING,
+            memory.EVALUATION,
             needs=(self.model(model), *((against,) if against is not None else ())),
             makes=tuple(folder / f"{_file_name(one)}.txt" for one in decoders),
             whole=False,
@@ -182,6 +186,7 @@ class Task:
             ),
             minutes,
             TIMING,
+            memory.TIMED,
             needs=tuple(folders),
         )
 

@@ -64,25 +64,27 @@ def stages(task: Task) -> list[Stage]:
             "heads",
             "blockwise",
             (
-                task.train("blockwise-frozen-original", "original", base_training(2500, 1.4), 0.4, base="teacher"),
-                task.train("blockwise-frozen-distilled", "distilled", base_training(2500, 1.4), 0.4, base="verifier"),
+                task.train("blockwise-frozen-original", "original", base_training(2500, 1.4, 0.4), 0.4, base="teacher"),
+                task.train(
+                    "blockwise-frozen-distilled", "distilled", base_training(2500, 1.4, 0.4), 0.4, base="verifier"
+                ),
             ),
         ),
         Stage(
             "drafter",
             "drafts",
             (
-                task.train("drafter-shared", "distilled-valid", base_training(5000, 0.9), 0.8, base="verifier"),
+                task.train("drafter-shared", "distilled-valid", base_training(5000, 0.9, 0.8), 0.8, base="verifier"),
                 *(
-                    task.train(name, "distilled-valid", base_training(steps, faster), 0.3, base="verifier")
-                    for name, steps, faster in zip(SHALLOW, (4000, 6000), (2.0, 1.7), strict=True)
+                    task.train(name, "distilled-valid", base_training(steps, faster, 0.3), 0.3, base="verifier")
+                    for name, steps, faster in zip(SHALLOW, (4000, 6000), (2.2, 2.0), strict=True)
                 ),
             ),
         ),
         Stage(
             "heads-fine-tuned",
             "blockwise",
-            (task.train("blockwise-fine-tuned", "distilled", base_training(4000, 0.75), TRAINING, base="verifier"),),
+            (task.train("blockwise-fine-tuned", "distilled", base_training(4000, 0.6), TRAINING, base="verifier"),),
         ),
         Stage(
             "evaluate-drafts",
@@ -119,7 +121,7 @@ def stages(task: Task) -> list[Stage]:
                     task.train(
                         recipe,
                         "distilled-valid",
-                        base_training(6000, 1.7),
+                        base_training(6000, 2.0, 0.3),
                         0.3,
                         LINK,
                         *settings,
@@ -129,7 +131,9 @@ def stages(task: Task) -> list[Stage]:
                     for name, (recipe, settings) in LINKED.items()
                 ),
                 *(
-                    task.train(recipe, "distilled", base_training(3000), 0.4, LINK, name=name, base="verifier")
+                    task.train(
+                        recipe, "distilled", base_training(3000, 0.9, 0.4), 0.4, LINK, name=name, base="verifier"
+                    )
                     for name, recipe in LINKED_HEADS.items()
                 ),
             ),
@@ -195,7 +199,7 @@ def _made(task: Task, recipe: str, name: str, *settings: str) -> Job:
     return task.train(
         recipe,
         "distilled-valid",
-        base_training(MAKING, 1.5),
+        base_training(MAKING, 1.7, 0.3),
         0.3,
         f"training.steps={MAKING}",
         *settings,

@@ -1,34 +1,49 @@
-"""Guesses of minutes on one H200, from what was measured so far (docs/log.md). Replace them as more is measured."""
+"""Guesses of minutes on one H200, from what was measured (docs/log.md, minutes.jsonl of past runs).
+
+Trainings are guessed as they run beside others: the GPU is full, kernels run at once (MPS), and each has its share of
+the rate that all of them have together. Without MPS they take half as long again.
+"""
 
 from __future__ import annotations
 
-PASS = 15.9e6
-"""target tokens of one pass over the 500,000 pairs"""
-UPDATES = 508
-"""updates of one pass at 32k target tokens each"""
+from driver.commands import SMALL_TRAINING, TRAINING
+from driver.jobs import GPU_AT_ONCE
 
-BASE, SMALL = 0.68e6, 1.7e6
-"""target tokens a second, each alone on the GPU"""
-START = 0.75
+PASS = 15.5e6
+"""target tokens of one pass over the 500,000 pairs; of distilled ones half a million fewer"""
+UPDATES = 507
+"""updates of one pass at 32k padded target tokens each"""
+
+BASE, SMALL = 1.3e6, 2.2e6
+"""target tokens a second of all trainings together, five to seven of one size"""
+BASE_ALONE, SMALL_ALONE = 0.68e6, 1.7e6
+START = 0.5
 """minutes to import, load, compile"""
-CROWDED = 1.6
-"""three small models side by side each take longer than one alone by this factor"""
 
-GREEDY, BEAM = 1170.0, 650.0
-"""test sentences a second, eager, batch 512"""
+GREEDY, BEAM = 500.0, 300.0
+"""test sentences a second, eager, batch 512, beside trainings"""
 TEST = 2000
-LOAD = 0.25
+LOAD = 0.15
 """minutes to import and load where nothing is compiled"""
 
 
-def base_training(updates: int, faster: float = 1.0) -> float:
-    """A base model trained for so many updates; `faster` where parts are frozen or missing."""
-    return round(START + updates / UPDATES * PASS / (BASE * faster) / 60, 1)
+def base_training(updates: int, faster: float = 1.0, share: float = TRAINING) -> float:
+    """A base model trained for so many updates beside others; `faster` where parts are frozen or missing."""
+    return _minutes(updates / UPDATES * PASS, BASE * faster, share)
 
 
-def small_training(passes: float = 6, faster: float = 1.0) -> float:
-    """A small model beside two others."""
-    return round(START + CROWDED * passes * PASS / (SMALL * faster) / 60, 1)
+def alone(updates: int) -> float:
+    """A base model with the GPU for itself, since all else waits for it."""
+    return round(START + updates / UPDATES * PASS / BASE_ALONE / 60, 1)
+
+
+def small_training(passes: float = 6, faster: float = 1.0, tokens: float = PASS) -> float:
+    """A small model beside others."""
+    return _minutes(passes * tokens, SMALL * faster, SMALL_TRAINING)
+
+
+def _minutes(tokens: float, rate: float, share: float) -> float:
+    return round(START + tokens / (rate * share / GPU_AT_ONCE) / 60, 1)
 
 
 def decoding(greedy: int = 0, beam: int = 0, sentences: int = TEST) -> float:

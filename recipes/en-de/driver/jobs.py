@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -9,6 +10,10 @@ from pathlib import Path
 
 GPU = 1.2
 """Shares of the GPU that may be given out at once: a little more than one, since no job keeps it busy all the time."""
+GPU_AT_ONCE = 2.6
+"""The same where kernels of several processes run at once (MPS): six small trainings and an evaluation, or five base
+ones. Measured on an H200, target tokens a second: five base trainings 1.3 M, one 0.68; five small ones 2.3 M, seven
+2.1, one 1.7."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +25,11 @@ class Job:
     command: tuple[str, ...]
     """what follows `python`"""
     minutes: float
-    """guessed, on one H200 that it shares with jobs of the same stage"""
+    """guessed, on one H200 that is full (estimates.py)"""
     share: float
-    """of the GPU, 1 for all of it"""
+    """of the GPU, 1 for all of it; infinite for what reads a clock"""
+    gigabytes: float = 0.0
+    """of the GPU's memory, at most"""
     needs: tuple[Path, ...] = ()
     """files, models or corpora that must be there before it can start"""
     makes: tuple[Path, ...] = ()
@@ -32,6 +39,11 @@ class Job:
     """goes on where it was when it is interrupted and run again"""
     last: bool = False
     """runs when all else that can run has"""
+
+    @property
+    def reads_clock(self) -> bool:
+        """Whether what it finds is a time, so that nothing may run beside it."""
+        return math.isinf(self.share)
 
     @property
     def missing(self) -> list[Path]:
@@ -56,9 +68,11 @@ class Stage:
 
     @property
     def minutes(self) -> float:
-        """Guessed wall-clock time where nothing else runs."""
+        """Guessed wall-clock time where nothing else runs; kernels at once (MPS)."""
         # Beside a job that takes more than half there is no room for another of its kind.
-        shared = sum(job.minutes * (job.share / GPU if job.share <= GPU / 2 else 1.0) for job in self.jobs)
+        shared = sum(
+            job.minutes * (job.share / GPU_AT_ONCE if job.share <= GPU_AT_ONCE / 2 else 1.0) for job in self.jobs
+        )
         return round(max([shared, *(job.minutes for job in self.jobs)]), 1)
 
     def needs(self, stages: Sequence[Stage]) -> list[str]:
@@ -78,11 +92,12 @@ def there(path: Path) -> bool:
 
 
 def chosen(stages: Sequence[Stage], only: Sequence[str]) -> list[Stage]:
-    """What `--only` names: stages, families, or STAGE/JOB with patterns; all where it names none."""
+    """What `--only` names, in that order: stages, families, or STAGE/JOB with patterns; all where it names none."""
     if not only:
         return list(stages)
     names, families = {one.name for one in stages}, {one.family for one in stages}
-    kept: dict[str, list[Job]] = {}
+    taken: set[tuple[str, str]] = set()
+    found = []
     for text in only:
         name, _, pattern = text.partition("/")
         picked = [one for one in stages if (one.name if name in names else one.family) == name]
@@ -92,11 +107,9 @@ def chosen(stages: Sequence[Stage], only: Sequence[str]) -> list[Stage]:
                 f"there is no stage {text!r}; stages are {', '.join(sorted(names))}, families "
                 f"{', '.join(sorted(families - names))}"
             )
-        for one, job in jobs:
-            kept.setdefault(one.name, []).append(job)
-    found = []
-    for one in stages:
-        mine = tuple(job for job in one.jobs if job in kept.get(one.name, ()))
-        if mine:
-            found.append(Stage(one.name, one.family, mine, partial=len(mine) < len(one.jobs)))
+        for one in picked:
+            mine = tuple(job for other, job in jobs if other is one and (one.name, job.name) not in taken)
+            taken |= {(one.name, job.name) for job in mine}
+            if mine:
+                found.append(Stage(one.name, one.family, mine, partial=len(mine) < len(one.jobs)))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from driver import memory
 from driver.commands import DECODING, LONGSTRIDE, SMALL_TRAINING, TIMING, TRAINING, Task
 from driver.estimates import base_training, decoding, small_training
 from driver.jobs import Job, Stage
@@ -11,6 +12,8 @@ from driver.jobs import Job, Stage
 DEPTHS = (1, 2, 3, 4, 5, 6)
 SIZES, WINDOWS = (1, 32, 64, 128), (0, 3)
 ORIGINAL = "lattice-small-original"
+FROZEN = 1.8
+"""how much faster trainings on a frozen encoder are (guessed)"""
 
 
 def settings() -> list[str]:
@@ -20,7 +23,6 @@ def settings() -> list[str]:
 
 def stages(task: Task) -> list[Stage]:
     """Tables, the base scorer, small scorers and one-pass models of one to six layers, and their scores."""
-    frozen = small_training(faster=1.8)
     return [
         Stage("lattice-tables", "lattice", (_tables(task, "original"), _tables(task, "distilled"))),
         Stage(
@@ -45,7 +47,7 @@ def stages(task: Task) -> list[Stage]:
                     task.train(
                         "lattice-small",
                         "distilled",
-                        frozen,
+                        small_training(faster=FROZEN),
                         SMALL_TRAINING,
                         f"model.decoder_layers={depth}",
                         name=f"lattice-small-{depth}",
@@ -57,7 +59,7 @@ def stages(task: Task) -> list[Stage]:
                 task.train(
                     "lattice-small",
                     "original",
-                    frozen,
+                    small_training(faster=FROZEN),
                     SMALL_TRAINING,
                     name=ORIGINAL,
                     base="tables-original",
@@ -72,7 +74,7 @@ def stages(task: Task) -> list[Stage]:
                 task.train(
                     "nat-small",
                     "distilled",
-                    frozen,
+                    small_training(faster=FROZEN),
                     SMALL_TRAINING,
                     f"model.decoder_layers={depth}",
                     name=f"nat-small-{depth}",
@@ -93,8 +95,9 @@ def _tables(task: Task, data: str) -> Job:
     return Job(
         name,
         (*LONGSTRIDE, *command, "-o", str(task.work / name)),
-        4.0,
+        3.0,
         DECODING,
+        memory.TABLES,
         needs=(task.cache(data) / "train.ids",),
         makes=(task.model(name),),
     )
@@ -142,6 +145,7 @@ def _recall(task: Task, model: str) -> Job:
         (*LONGSTRIDE, *command, "-r", str(folder / "valid.tgt"), *told),
         0.6,
         DECODING,
+        memory.EVALUATION,
         needs=(task.model(model), folder),
     )
 
@@ -156,5 +160,6 @@ def _look(task: Task, what: str, split: str, window: int, minutes: float) -> Job
         (*LONGSTRIDE, *command, *options, f"--{what}", str(task.work / f"lattice-{what}.json"), *told),
         minutes,
         DECODING,
+        memory.EVALUATION,
         needs=(task.model("lattice"),),
     )

@@ -1,7 +1,9 @@
 """Runs jobs side by side as far as the GPU and their needs allow, and keeps book. Knows no command.
 
 A job is done when its mark is there (done/STAGE/JOB.json) or what it makes is; a stage, when all its jobs are
-(done/STAGE.json). A job starts when everything it needs is there. Run again, only what is not done is run.
+(done/STAGE.json). A job starts when everything it needs is there and there is room for it (room.py); one that failed,
+when another has ended since. Run again, only what is not done is run. Every job leads a process group of its own, so
+that it can be held still, with its children, while another reads a clock.
 """
 
 from __future__ import annotations
@@ -12,32 +14,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from driver.jobs import GPU, Job, Stage
+from driver.jobs import Job, Stage
+from driver.mps import without
+from driver.notice import Notice
+from driver.room import Limits, admitted
+from driver.stillness import Stillness, send
 
 INTERRUPTED = 130
 """the exit code of a training that was stopped and left a checkpoint"""
 POLL = 0.2
+SETTLE = 1.0
+"""seconds from holding jobs still to the first clock: what they had begun on the GPU ends"""
 SIDE_BY_SIDE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 """for trainings: without it, ever new shapes made three of them hold 141 GB that they did not use, and wait for each
 other; with it they took 75"""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much at once, how long, how often."""
-
-    parallel: int = 8
-    share: float = GPU
-    retries: int = 1
-    stop_after: float | None = None
-    """minutes until no more jobs are started and trainings are told to stop"""
-    grace: float = 1.5
-    """minutes that jobs then have to end"""
 
 
 @dataclass
@@ -50,6 +45,8 @@ class Running:
     begun: float
     told: bool = False
     """to stop"""
+    held: float = 0.0
+    """seconds it was held still"""
 
 
 def mark(work: Path, stage: Stage, job: Job) -> Path:
@@ -71,6 +68,8 @@ class Schedule:
         work: Path,
         limits: Limits | None = None,
         tell: Callable[[str], None] = lambda text: print(text, flush=True),
+        environment: Mapping[str, str] | None = None,
+        hold: Path | None = None,
     ) -> None:
         self._work = work
         self._limits = limits or Limits()
@@ -82,25 +81,33 @@ class Schedule:
         self._failed: list[tuple[Stage, Job, int]] = []
         self._begun: dict[str, float] = {}
         self._stopping = False
+        self._signals: list[str] = []
         self._started = time.monotonic()
+        self._environment = dict(environment or {})
+        self._still, self._notice = Stillness(), Notice(hold)
+        self._ending = False
+        self._held_since = 0.0
+        self._ends = 0
+        self._failed_at: dict[tuple[str, str], int] = {}
 
     def run(self) -> int:
         """Run what can be run; 0 where nothing failed."""
-        before = signal.signal(signal.SIGTERM, lambda *_: self._stop("terminated"))
-        # A shell makes what it puts in the background deaf to Ctrl-C, and what is started from there would be deaf too.
-        heard = signal.signal(signal.SIGINT, signal.default_int_handler)
+        # A shell makes what it puts in the background deaf to Ctrl-C, and what is started from there would be deaf too:
+        # a handler of our own, whatever it does, is not passed on.
+        before = {one: signal.signal(one, self._hear) for one in _heard()}
         try:
             while self._step():
-                try:
-                    time.sleep(POLL)
-                except KeyboardInterrupt:
-                    self._stop("interrupted")
+                time.sleep(POLL)
         finally:
-            signal.signal(signal.SIGTERM, before)
-            signal.signal(signal.SIGINT, heard)
-            for one in self._running:
-                one.process.terminate()
+            self._notice.take_down()
+            self._terminate()
+            for one, handler in before.items():
+                signal.signal(one, handler)
         return self._close()
+
+    def _hear(self, number: int, frame: object) -> None:
+        """Take note of a signal; the next step acts on it, since it may come in the middle of one."""
+        self._signals.append("interrupted" if number == signal.SIGINT else "terminated")
 
     def _step(self) -> bool:
         """End what has ended, begin what can begin; false when there is nothing more to wait for."""
@@ -109,31 +116,74 @@ class Schedule:
             self._ended(one)
         gone = (time.monotonic() - self._started) / 60
         limit = self._limits.stop_after
+        while self._signals:
+            # Asked twice, nobody wants to wait for checkpoints.
+            if self._stopping:
+                self._terminate()
+            self._stop(self._signals.pop(0))
         if limit is not None and gone >= limit:
             self._stop(f"{limit:g} minutes are over")
         if limit is not None and gone >= limit + self._limits.grace:
-            for one in self._running:
-                one.process.terminate()
-        if not self._stopping:
+            self._terminate()
+        asked = self._notice.asked and not self._ending
+        if asked:
+            self._hold()
+        elif not self._stopping:
             self._begin()
-        return bool(self._running)
+        if not any(one.job.reads_clock for one in self._running):
+            self._notice.take_down()
+            if not asked:
+                self._let_go()
+        return bool(self._running) or (asked and bool(self._waiting) and not self._stopping)
 
     def _begin(self) -> None:
-        """Start jobs in order, what others wait for first. One that does not fit lets only such pass as could run
-        beside it."""
-        held = 0.0
-        for stage, job in sorted(self._waiting, key=lambda pair: not pair[1].checkpoints):
-            if job.missing or (job.last and (self._running or self._ready_others(job))):
-                continue
-            if len(self._running) >= self._limits.parallel:
-                break
-            used = sum(one.job.share for one in self._running)
-            # An idle GPU takes any job, however large its share.
-            if used and max(used, held) + job.share > self._limits.share + 1e-6:
-                held = max(held, job.share)
-                continue
+        """Start what may start: what others wait for first, unless scores are to come before; then in order."""
+        ready = [
+            (stage, job)
+            for stage, job in self._waiting
+            if not (job.missing or self._too_soon(stage, job))
+            and not (job.last and (self._running or self._ready_others(job)))
+        ]
+        ready.sort(key=lambda pair: self._later(pair[1]))
+        may = admitted([job for _, job in ready], [one.job for one in self._running], self._limits)
+        for stage, job in [pair for pair in ready if any(pair[1] is one for one in may)]:
+            if job.reads_clock:
+                if not self._notice.put_up():
+                    continue
+                self._hold()
+                time.sleep(SETTLE)
             self._waiting.remove((stage, job))
             self._start(stage, job)
+
+    def _later(self, job: Job) -> bool:
+        first = self._limits.scores_first
+        # What waits for an idle GPU would make all that comes after it wait too.
+        return job.checkpoints == first or (first and job.reads_clock and not self._limits.interrupt)
+
+    def _too_soon(self, stage: Stage, job: Job) -> bool:
+        """A job that failed would fail again where nothing has changed: others have to end first, if there are any."""
+        return bool(self._running) and self._failed_at.get((stage.name, job.name)) == self._ends
+
+    def _hold(self) -> None:
+        """Hold still what runs."""
+        if self._running and not self._still.groups:
+            self._tell(f"  held still: {', '.join(one.job.name for one in self._running)}")
+            self._held_since = time.monotonic()
+        self._still.hold(one.process.pid for one in self._running)
+
+    def _let_go(self) -> None:
+        groups = self._still.groups
+        if groups:
+            self._still.let_go()
+            for one in self._running:
+                one.held += time.monotonic() - self._held_since if one.process.pid in groups else 0.0
+
+    def _terminate(self) -> None:
+        """End everything; what is held still hears of it only when it goes on."""
+        self._ending = True
+        for one in self._running:
+            send(one.process.pid, signal.SIGTERM)
+        self._let_go()
 
     def _ready_others(self, job: Job) -> bool:
         return any(not other.last and not other.missing for _, other in self._waiting if other is not job)
@@ -145,16 +195,23 @@ class Schedule:
         self._tell(f"  {stage.name}/{job.name}: begun, estimated {job.minutes} minutes")
         logs = self._work / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        environment = {**SIDE_BY_SIDE, **os.environ} if job.checkpoints else None
+        environment = {**SIDE_BY_SIDE, **os.environ} if job.checkpoints else dict(os.environ)
+        environment = without(environment) if job.reads_clock else {**environment, **self._environment}
         with (logs / f"{stage.name}-{job.name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, *job.command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
+                [sys.executable, *job.command],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
             )
         self._running.append(Running(stage, job, process, time.monotonic()))
 
     def _ended(self, one: Running) -> None:
         stage, job, code = one.stage, one.job, one.process.returncode
-        minutes = round((time.monotonic() - one.begun) / 60, 2)
+        self._ends += 1
+        minutes = round((time.monotonic() - one.begun - one.held) / 60, 2)
         ended = datetime.now(UTC).isoformat(timespec="seconds")
         entry = {"stage": stage.name, "job": job.name, "estimated": job.minutes, "minutes": minutes}
         entry |= {"code": code, "ended": ended}
@@ -170,6 +227,7 @@ class Schedule:
             tries = self._tries[stage.name, job.name] = self._tries.get((stage.name, job.name), 0) + 1
             log = self._work / "logs" / f"{stage.name}-{job.name}.log"
             self._tell(f"  {stage.name}/{job.name}: exit code {code} after {minutes} minutes; see {log}")
+            self._failed_at[stage.name, job.name] = self._ends
             if tries <= self._limits.retries and not self._stopping:
                 self._waiting.append((stage, job))
             else:
@@ -187,14 +245,16 @@ class Schedule:
         self._tell(f"{stage.name}: took {minutes} minutes, estimated {stage.minutes}")
 
     def _stop(self, why: str) -> None:
-        """Start nothing more; what keeps checkpoints is told to leave one, the rest may end."""
+        """Start nothing more; what keeps checkpoints is told to leave one, the rest may end, but not what others are
+        held still for: they need the time that is left."""
         if not self._stopping:
             self._tell(f"stopping: {why}")
         self._stopping = True
         for one in self._running:
-            if one.job.checkpoints and not one.told:
+            holds = one.job.reads_clock and bool(self._still.groups)
+            if (one.job.checkpoints or holds) and not one.told:
                 one.told = True
-                one.process.send_signal(signal.SIGINT)
+                one.process.send_signal(signal.SIGINT if one.job.checkpoints else signal.SIGTERM)
 
     def _close(self) -> int:
         minutes = (time.monotonic() - self._started) / 60
@@ -205,6 +265,12 @@ class Schedule:
         for stage, job, code in self._failed:
             self._tell(f"  {stage.name}/{job.name}: failed with exit code {code}")
         return 1 if self._failed else 0
+
+
+def _heard() -> list[signal.Signals]:
+    """What ends a driver; a terminal that is closed only where nobody asked to outlive it."""
+    lost = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGTERM, *lost]
 
 
 def _write(path: Path, values: dict[str, object]) -> None:

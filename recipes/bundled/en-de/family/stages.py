@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from driver import memory
 from driver.commands import DECODING, HERE, LONGSTRIDE, TIMING, TRAINING
-from driver.estimates import SMALL, START, decoding
+from driver.estimates import SMALL_ALONE, START, decoding
 from driver.jobs import Job, Stage
 
 from family.assemble import DECODERS
@@ -23,10 +24,10 @@ NAME = "bundled-en-de"
 
 PASS = 19.0e6
 """target tokens of one pass over all pairs: 34 pieces each for 500,000 debates, 12 each for 160,000 everyday ones"""
-SHALLOW, FROZEN = 1.4, 1.8
+SHALLOW, FROZEN = 1.45, 1.8
 """how much faster than a small model of six and six layers: with two decoder layers, on a frozen encoder"""
-BESIDE = 0.4
-"""how much longer an update takes for each other process that trains on the same GPU"""
+BESIDE = 0.65
+"""how much longer an update takes for each other process that trains on the same GPU (MPS)"""
 QUARTER = 0.3
 """share of the GPU that lets four models be trained at once"""
 
@@ -34,6 +35,9 @@ TABLES = ("counted.keep=32", "counted.reach=1", "counted.longest=64", "counted.l
 """pruned: a seventh of the size, the same recall of 64 candidates within a point (README.md beside the recipes)"""
 SIZE = 8000
 """pieces of the vocabulary"""
+
+GIGABYTES = {"verifier": 5.0, "heads": 6.0, "drafter": 10.0, "interleaved": 8.0, "lattice": 6.0}
+"""of device memory, guessed from the small models of recipes/en-de"""
 
 SAMPLE = 100
 """sentences that are timed"""
@@ -134,7 +138,7 @@ def stages(task: Task) -> list[Stage]:
 
 def _minutes(passes: int, faster: float, beside: int = 0) -> float:
     """A training, beside so many others."""
-    return round(START + (1 + BESIDE * beside) * passes * PASS / (SMALL * faster) / 60, 1)
+    return round(START + (1 + BESIDE * beside) * passes * PASS / (SMALL_ALONE * faster) / 60, 1)
 
 
 def _mix(task: Task) -> Job:
@@ -165,7 +169,7 @@ def _tables(task: Task) -> Job:
     settings = [part for one in TABLES for part in ("--set", one)]
     command = (*LONGSTRIDE, "lattice", "build", *text_files, *more, *settings)
     needs = (task.mixed / "mix.json", task.tokenizer)
-    return Job("tables", command, 5.0, DECODING, needs=needs, makes=(task.work / "tables",))
+    return Job("tables", command, 5.0, DECODING, memory.TABLES, needs=needs, makes=(task.work / "tables",))
 
 
 def _train(task: Task, name: str, minutes: float, share: float, on_verifier: str = "") -> Job:
@@ -184,7 +188,8 @@ def _train(task: Task, name: str, minutes: float, share: float, on_verifier: str
     told = ("-o", str(task.work / name), "--resume", "--record", str(task.records))
     command = (*LONGSTRIDE, "train", str(RECIPES / f"{name}.yaml"), *told, *_each("--set", changes))
     made = (task.work / name,)
-    return Job(name, command, minutes, share, needs=tuple(needs), makes=made, checkpoints=True)
+    peak = GIGABYTES[name] + memory.CONTEXT
+    return Job(name, command, minutes, share, peak, needs=tuple(needs), makes=made, checkpoints=True)
 
 
 SIDES = (("source", "en"), ("target", "de"))
@@ -209,6 +214,7 @@ def _evaluate(task: Task, kind: str) -> Job:
         (*LONGSTRIDE, "evaluate", "-m", str(task.bundle), *_files(task, kind), "--decoders", _all(), *told, *more),
         decoding(greedy=len(DECODERS) - 1, beam=1, sentences=2500),
         DECODING,
+        memory.EVALUATION,
         needs=(task.bundle,),
     )
 

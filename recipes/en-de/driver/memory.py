@@ -1,0 +1,49 @@
+"""Gigabytes of device memory at the peak, by job: as trainings recorded it (`peak_memory`), batches of 32k tokens."""
+
+from __future__ import annotations
+
+MEASURED = {
+    "teacher": 12.1,
+    "verifier": 12.1,
+    "small": 7.4,
+    "small-6-2": 6.0,
+    "small-6-1": 5.4,
+    "blockwise-frozen-original": 10.2,
+    "blockwise-frozen-distilled": 10.2,
+    "blockwise-fine-tuned": 14.3,
+    "blockwise-fine-tuned-linked": 18.3,
+    "drafter-shared": 45.1,
+    "drafter-shared-1": 14.6,
+    "drafter-shared-2": 18.2,
+    "drafter-linked-2-k5": 12.4,
+    "drafter-own": 21.1,
+    "drafter-shared-k20-2-short": 23.8,
+    "drafter-shared-k30-2-short": 33.1,
+    "interleaved-small": 10.8,
+    "interleaved-small-distilled": 11.0,
+}
+"""of a recipe, or of a run that has settings of its own"""
+GUESSED = {
+    "drafter-shared-k15-2-short": 21.0,
+    "drafter-shared-k25-2-short": 28.5,
+    "interleaved-base": 18.0,
+    "lattice": 12.0,
+    "lattice-small": 8.0,
+    "nat-small": 9.0,
+}
+"""from those that are most like them; replace these by what is measured"""
+CONTEXT = 1.5
+"""what every process takes beside its tensors: code, libraries' workspaces, what the allocator rounds up"""
+EVALUATION = 5.0
+TIMED = 8.0
+"""of several models at once"""
+DISTILLATION = 20.0
+"""of three processes"""
+TABLES = 10.0
+"""alignment may take 8"""
+
+
+def training(recipe: str, name: str = "") -> float:
+    """Of a training, by its own name if it is known by that, else by its recipe."""
+    known = {**GUESSED, **MEASURED}
+    return round(known.get(name, known.get(recipe, MEASURED["verifier"])) + CONTEXT, 1)

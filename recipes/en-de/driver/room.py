@@ -1,0 +1,62 @@
+"""What may run at once: shares of the GPU, its memory, and clocks that want everything else to be still.
+
+Pure functions of jobs; starts and stops nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from driver.jobs import GPU, Job
+
+SLACK = 1e-6
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much at once, how long, how often."""
+
+    parallel: int = 8
+    share: float = GPU
+    memory: float = 130.0
+    """gigabytes of the device that running jobs may take together: what an H200 has, and some air"""
+    retries: int = 1
+    stop_after: float | None = None
+    """minutes until no more jobs are started and trainings are told to stop"""
+    grace: float = 1.5
+    """minutes that jobs then have to end"""
+    interrupt: bool = False
+    """jobs that read a clock do not wait for an idle GPU: all others are held still for their time"""
+    scores_first: bool = False
+    """what has no checkpoints goes before trainings that wait too: what is scored, no end of time can take away"""
+
+
+def admitted(ready: Sequence[Job], running: Sequence[Job], limits: Limits) -> list[Job]:
+    """Those of the ready jobs that may start now, in their order. One that does not fit lets only such pass as could
+    run beside it. An idle GPU takes any job, however large."""
+    found: list[Job] = []
+    kept_share = kept_memory = 0.0
+    for job in ready:
+        now = [*running, *found]
+        if limits.interrupt and job.reads_clock and may_interrupt(job, now, limits):
+            found.append(job)
+            continue
+        if len(now) >= limits.parallel:
+            continue
+        share, memory = sum(one.share for one in now), sum(one.gigabytes for one in now)
+        crowded = max(share, kept_share) + job.share > limits.share + SLACK
+        full = job.gigabytes > 0 and max(memory, kept_memory) + job.gigabytes > limits.memory + SLACK
+        if (share or memory) and (crowded or full):
+            kept_share, kept_memory = max(kept_share, job.share), max(kept_memory, job.gigabytes)
+            continue
+        found.append(job)
+    return found
+
+
+def may_interrupt(job: Job, running: Sequence[Job], limits: Limits) -> bool:
+    """Whether a job that reads a clock can have the GPU for itself while the others are held still, with all that they
+    keep in its memory."""
+    if any(one.reads_clock for one in running):
+        return False
+    return not running or sum(one.gigabytes for one in running) + job.gigabytes <= limits.memory + SLACK

@@ -1,0 +1,220 @@
+"""Clocks in the middle of trainings: these are held still, children too, and go on whatever happens."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.house.conftest import HERE, Runs
+
+FAMILY = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+open({book!r}, "w").write(str(child.pid))
+time.sleep({seconds})
+child.kill()
+"""
+"""a job with a child"""
+
+
+def wait(what: Callable[[], bool], seconds: float = 20.0) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until, "waited for nothing"
+        time.sleep(0.02)
+
+
+def stopped(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="tells a process's state by /proc")
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Iterator[tuple[int, int]]:
+    """The process numbers of a job and of its child."""
+    book = tmp_path / "child"
+    code = FAMILY.format(book=str(book), seconds=60)
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    wait(lambda: book.exists() and book.read_text() != "")
+    yield process.pid, int(book.read_text())
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_children_are_held_too_and_all_go_on(drive: ModuleType, family: tuple[int, int]) -> None:
+    still = sys.modules["driver.stillness"].Stillness()
+    still.hold([family[0]])
+    wait(lambda: all(map(stopped, family)))
+    still.hold([family[0]])
+    assert still.groups == [family[0]]
+    still.let_go()
+    wait(lambda: not any(map(stopped, family)))
+    assert still.groups == []
+    still.let_go()
+
+
+def test_what_joins_later_is_held_with_the_others(drive: ModuleType, family: tuple[int, int]) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    still = sys.modules["driver.stillness"].Stillness()
+    try:
+        still.hold([family[0]])
+        still.hold([family[0], other.pid])
+        wait(lambda: all(map(stopped, (*family, other.pid))))
+        still.let_go()
+        wait(lambda: not any(map(stopped, (*family, other.pid))))
+    finally:
+        other.kill()
+        other.wait()
+    still.hold([other.pid])
+    still.let_go()  # it has ended: nothing to say about that
+
+
+def test_all_go_on_when_their_keeper_is_killed(drive: ModuleType, family: tuple[int, int]) -> None:
+    code = (
+        f"import time; from driver.stillness import Stillness; s = Stillness(); s.hold([{family[0]}]); time.sleep(60)"
+    )
+    keeper = subprocess.Popen([sys.executable, "-c", code], cwd=HERE)
+    wait(lambda: all(map(stopped, family)))
+    keeper.kill()
+    keeper.wait()
+    wait(lambda: not any(map(stopped, family)))
+
+
+CLOCK = """
+import time
+book = open({book!r}, "a", buffering=1)
+book.write("clock in\\n")
+time.sleep(0.8)
+book.write("clock out\\n")
+"""
+TRAINING = """
+import sys, time
+book = open({book!r}, "a", buffering=1)
+try:
+    for _ in range({ticks}):
+        book.write("tick\\n")
+        time.sleep(0.05)
+except KeyboardInterrupt:
+    book.write("checkpoint\\n")
+    sys.exit(130)
+book.write("end\\n")
+"""
+
+
+def between(trail: list[str]) -> list[str]:
+    return trail[trail.index("clock in") + 1 : trail.index("clock out")]
+
+
+def test_a_clock_is_read_in_the_middle_of_a_training(runs: Runs) -> None:
+    book = runs.work / "book"
+    ready = runs.work / "ready"
+    runs.add("training", TRAINING.format(book=str(book), ticks=40), checkpoints=True)
+    runs.add("first", f"import time; time.sleep(0.5); open({str(ready)!r}, 'w')", makes=(ready,))
+    for name in ("clock", "another"):
+        runs.add(name, CLOCK.format(book=str(book)), share=math.inf, needs=(ready,))
+    assert runs.run(interrupt=True) == 0
+    trail = book.read_text().split("\n")
+    assert between(trail) == [], "all is still while the clock runs"
+    assert trail.index("tick") < trail.index("clock in")
+    assert trail.index("end") > trail.index("clock out"), "and then goes on"
+    assert trail.count("clock out") == 2
+    assert runs.done() == {"training", "first", "clock", "another"}
+    assert any("held still: training" in line for line in runs.told)
+
+
+def test_stopping_does_not_wait_for_a_clock(runs: Runs) -> None:
+    book, ready = runs.work / "book", runs.work / "ready"
+    runs.add("training", TRAINING.format(book=str(book), ticks=2000), checkpoints=True)
+    runs.add("first", f"open({str(ready)!r}, 'w')", makes=(ready,))
+    endless = f"import time; open({str(book)!r}, 'a').write('clock in\\n'); time.sleep(60)"
+    runs.add("clock", endless, share=math.inf, needs=(ready,))
+    begun = time.monotonic()
+    assert runs.run(interrupt=True, stop_after=0.07) == 0
+    assert time.monotonic() - begun < 30
+    assert book.read_text().split()[-1] == "checkpoint", "it was woken to leave one"
+    assert "training" not in runs.done()
+
+
+def test_a_schedule_that_breaks_leaves_nothing_still(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    book, ready = runs.work / "book", runs.work / "ready"
+    runs.add("training", TRAINING.format(book=str(book), ticks=2000), checkpoints=True)
+    runs.add("first", f"import time; time.sleep(0.5); open({str(ready)!r}, 'w')", makes=(ready,))
+    runs.add("clock", "", share=math.inf, needs=(ready,))
+    schedule = runs.schedule(interrupt=True)
+    start = schedule._start
+
+    def breaking(stage: Any, job: Any) -> None:
+        if job.name == "clock":
+            raise OSError("no more processes")
+        start(stage, job)
+
+    monkeypatch.setattr(schedule, "_start", breaking)
+    with pytest.raises(OSError, match="no more processes"):
+        schedule.run()
+    (process,) = [one.process for one in schedule._running]
+    assert process.wait(10) == -signal.SIGTERM, "a stopped one would not have heard of it"
+
+
+def test_a_notice_holds_every_driver_that_knows_it(runs: Runs, tmp_path: Path) -> None:
+    notice, book = tmp_path / "still", runs.work / "book"
+    runs.add("training", TRAINING.format(book=str(book), ticks=30), checkpoints=True)
+    begun = threading.Event()
+
+    def person() -> None:
+        wait(book.exists)
+        notice.touch()
+        time.sleep(0.6)
+        before = book.read_text()
+        time.sleep(0.4)
+        assert book.read_text() == before
+        begun.set()
+        notice.unlink()
+
+    thread = threading.Thread(target=person)
+    thread.start()
+    assert runs.run(hold=notice) == 0
+    thread.join()
+    assert begun.is_set()
+    assert book.read_text().split()[-1] == "end"
+
+
+def test_a_clock_puts_the_notice_up_and_takes_it_down(runs: Runs, tmp_path: Path) -> None:
+    notice, book = tmp_path / "still", tmp_path / "book"
+    runs.add("clock", f"open({str(book)!r}, 'w').write(open({str(notice)!r}).read())", share=math.inf)
+    assert runs.run(hold=notice) == 0
+    assert int(book.read_text()) == os.getpid()
+    assert not notice.exists()
+    assert list(tmp_path.glob(".still*")) == []
+
+
+def test_a_notice_whose_writer_is_dead_counts_for_nothing(drive: ModuleType, tmp_path: Path) -> None:
+    make = sys.modules["driver.notice"].Notice
+    path = tmp_path / "still"
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    path.write_text(f"{dead.pid}\n")
+    one, other = make(path), make(path)
+    assert not one.asked
+    assert not path.exists()
+    assert one.put_up()
+    assert not other.put_up()
+    assert (one.asked, other.asked) == (False, True)
+    other.take_down()
+    assert other.asked, "another's stays"
+    one.take_down()
+    assert not other.asked
+    assert make(None).put_up()
+    assert not make(None).asked
