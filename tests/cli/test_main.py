@@ -33,8 +33,44 @@ def test_every_command_and_option_explains_itself(run: Run, command: str) -> Non
     assert options
 
 
-def test_an_unknown_command_is_misuse(run: Run) -> None:
-    assert run("transalte").code == 2
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("transalte",), "No such command 'transalte'"),
+        (("bench",), "Missing option '-s' / '--source'. See `longstride bench --help`."),
+        (("lattice", "build", "--tabel", "x"), "No such option: --tabel"),
+        (("bench", "-s", "x", "-r", "y", "-o", "z", "--passes", "none"), "Invalid value for '--passes'"),
+    ],
+)
+def test_a_misused_command_line_is_one_sentence(run: Run, arguments: tuple[str, ...], told: str) -> None:
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error: {told}")
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("lattice",)])
+def test_nothing_asked_for_is_answered_by_help(run: Run, arguments: tuple[str, ...]) -> None:
+    ran = run(*arguments)
+    assert ran.code == 2
+    assert ran.err.count("Usage:") == 1
+
+
+def test_an_interrupted_command_gives_the_code_of_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(report, "read_records", interrupt)
+    assert run("report", "records.jsonl").code == 130
+
+
+def test_a_bug_is_not_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise ZeroDivisionError("one of ours")
+
+    monkeypatch.setattr(report, "read_records", fail)
+    with pytest.raises(ZeroDivisionError, match="one of ours"):
+        run("report", "records.jsonl")
 
 
 def test_work_that_fails_is_not_misuse(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

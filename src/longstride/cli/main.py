@@ -24,6 +24,7 @@ COMMANDS = ("translate", "decoders", "train", "distill", "evaluate", "bench", "r
 GROUPS = ("lattice",)
 """Commands that have commands of their own."""
 
+MISUSED = 2
 INTERRUPTED = 130
 """What shells give for a command ended by Ctrl-C."""
 
@@ -64,7 +65,8 @@ def main(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]  # allowed anywhere
     try:
-        app(args=arguments, prog_name="longstride")
+        code = app(args=arguments, prog_name="longstride", standalone_mode=False)
+        return code if isinstance(code, int) else 0
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(bool(ended.code))
     except LongstrideError as error:
@@ -76,7 +78,29 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         err.print("Interrupted.")
         return INTERRUPTED
-    return 0
+    except Exception as error:
+        return _misused(error)
+
+
+def _misused(error: Exception) -> int:
+    """What the parser of command lines refused, in one sentence; whatever else went wrong goes on.
+
+    The parser's exceptions are known by their form, since Typer brings its own copy of Click or takes an installed one.
+    """
+    if type(error).__name__ == "Abort":  # its word for Ctrl-C
+        err.print("Interrupted.")
+        return INTERRUPTED
+    message = getattr(error, "format_message", None)
+    if message is None:
+        raise error
+    command = getattr(getattr(error, "ctx", None), "command_path", "longstride")
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(message(), err=True)  # is the help
+        return MISUSED
+    told = message().rstrip()
+    told += "" if told.endswith((".", "?")) else "."
+    err.print(f"[red]error:[/red] {escape(told)} See `{command} --help`.")
+    return MISUSED
 
 
 def run() -> None:
