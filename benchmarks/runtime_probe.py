@@ -41,7 +41,7 @@ from longstride.systems.draft_verify.copy_decoder import CopyVerify
 from longstride.systems.draft_verify.decoder import DraftVerify
 from longstride.systems.draft_verify.model import Drafter
 from longstride.systems.draft_verify.options import DrafterOptions
-from longstride.verification.session import VerificationSession
+from longstride.verification.session import Kind, VerificationSession
 from longstride.verification.twin import Idle, SameSteps
 
 WIDTHS = (1, 2, 8, 10, 25)
@@ -205,7 +205,7 @@ def probe_step(model: Transformer, runners: list[Runner], batch: int, width: int
 
 def iteration_of(model: Transformer, runner: Runner, batch: int, width: int) -> Callable[[], Any]:
     """An iteration of a full table, to be repeated."""
-    session = VerificationSession(model, runner, Idle(width - 1), batch, Limits(max_length=OUTPUT), SOURCE)
+    session = Kind(model, runner, Idle(width - 1), Limits(max_length=OUTPUT)).start(batch, SOURCE)
     session.admit(sentences(batch, model.options.vocabulary))
     return partial(session.table.iterate, width - 1, width)
 

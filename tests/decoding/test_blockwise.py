@@ -21,7 +21,7 @@ from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.blockwise.model import BlockwiseModel, Heads, HeadsOptions
 from longstride.verification.acceptance import Rule
-from longstride.verification.session import VerificationSession
+from longstride.verification.session import Kind
 from tests.decoding.oracles import allowed, longest_output
 from tests.decoding.scripted import Scripted
 from tests.decoding.test_greedy import LIMITS
@@ -174,7 +174,7 @@ class WithOracle(Blockwise):
     oracle: Oracle
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        return VerificationSession(self._model, self._runner, self.oracle, capacity, limits, longest_source)
+        return Kind(self._model, self._runner, self.oracle, limits).start(capacity, longest_source)
 
 
 @settings(max_examples=12, deadline=None)

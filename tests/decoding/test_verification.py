@@ -14,7 +14,7 @@ from longstride.contract import EOS, Decoded, Decoder, Limits, OptionError, Sess
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.verification.acceptance import Rule
-from longstride.verification.session import STRICT, Policy, VerificationSession
+from longstride.verification.session import STRICT, Kind, Policy
 from tests.decoding.scripted import Scripted, always_wrong, at_random, half_right, oracle
 from tests.decoding.test_greedy import LIMITS
 from tests.models import random_source, tiny_model
@@ -34,7 +34,7 @@ class Verified(Decoder):
         return "verified"
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        return VerificationSession(self.model, RUNNER, self.drafter, capacity, limits, longest_source, self.policy)
+        return Kind(self.model, RUNNER, self.drafter, limits, self.policy).start(capacity, longest_source)
 
 
 def sentences(source: Source) -> list[tuple[int, ...]]:

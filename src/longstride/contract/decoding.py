@@ -51,6 +51,8 @@ class Source:
 
     def slice(self, first: int, last: int) -> Source:
         """The sentences `first` to `last` (exclusive)."""
+        if first == 0 and last >= self.rows:
+            return self  # two views less: a sentence at a time, it is always all of them
         return Source(self.ids[first:last], self.lengths[first:last])
 
 
@@ -206,15 +208,16 @@ class Decoder(ABC):
     ) -> Decoded:
         """Decode all rows: admit, advance, collect. At most `capacity` sentences (default: all) stand side by side."""
         limits = limits or Limits()
-        if source.rows == 0:
+        rows = source.rows  # asked for three times an iteration
+        if rows == 0:
             return Decoded([], [] if trace else None)
-        session = self.start(min(capacity or source.rows, source.rows), limits, source.longest)
+        session = self.start(min(capacity or rows, rows), limits, source.longest)
         found: dict[int, list[Hypothesis]] = {}
         order: list[int] = []
         builder = TraceBuilder() if trace else None
         iterations = 0
-        while len(found) < source.rows:
-            waiting = source.rows - len(order)
+        while len(found) < rows:
+            waiting = rows - len(order)
             # Encoding a handful of sentences at a time would cost more than a few idle slots do.
             if waiting and session.free >= min(waiting, max(1, session.capacity // 4)):
                 taken = min(waiting, session.free)
@@ -225,7 +228,7 @@ class Decoder(ABC):
                 builder.add(step)
             for finished in session.take_finished():
                 found[finished.ticket] = finished.hypotheses
-            if len(order) == source.rows:
+            if len(order) == rows:
                 session.settle()
         session.close()
         traces = [builder.trace(ticket) for ticket in order] if builder is not None else None

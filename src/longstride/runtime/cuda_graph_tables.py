@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 
 from longstride.contract.running import K, Kept
 
@@ -11,33 +12,48 @@ MOST_RECORDINGS = 12
 MOST_BYTES = 2 << 30
 
 
+@dataclass(frozen=True)
+class _Free:
+    """A table that waits, and what it holds: while it waits, that does not change."""
+
+    family: Hashable
+    shape: Hashable
+    table: Kept
+    recordings: int
+    nbytes: int
+
+
 class Tables:
     """Free tables by family and shape. What is lent is nobody's here."""
 
     def __init__(self, most_recordings: int = MOST_RECORDINGS, most_bytes: int = MOST_BYTES) -> None:
         self._most_recordings = most_recordings
         self._most_bytes = most_bytes
-        self._free: list[tuple[Hashable, Hashable, Kept]] = []  # the longest unused first
+        self._free: list[_Free] = []  # the longest unused first
 
     def __iter__(self) -> Iterator[Kept]:
-        return (table for _, _, table in self._free)
+        return (free.table for free in self._free)
 
     def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
         """The one of this kind that was used last, or a new one."""
         for place in reversed(range(len(self._free))):
-            if self._free[place][:2] == (family, shape):
-                found: K = self._free.pop(place)[2]  # type: ignore[assignment]  # it is what `make` made before
+            free = self._free[place]
+            if free.shape == shape and free.family == family:
+                del self._free[place]
+                found: K = free.table  # type: ignore[assignment]  # it is what `make` made before
                 return found
         return make()
 
     def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
         """Keep it, and let others go as far as there would be too many."""
-        self._free.append((family, shape, table))
-        kin = [entry for entry in self._free if entry[0] == family]
-        while len(kin) > 1 and sum(entry[2].recordings for entry in kin) > self._most_recordings:
-            self._drop(kin.pop(0))
-        while len(self._free) > 1 and sum(table.nbytes for table in self) > self._most_bytes:
+        self._free.append(_Free(family, shape, table, table.recordings, table.nbytes))
+        # Families are compared only where one could have too many: this is asked after every sentence.
+        if sum(free.recordings for free in self._free) > self._most_recordings:
+            kin = [free for free in self._free if free.family == family]
+            while len(kin) > 1 and sum(free.recordings for free in kin) > self._most_recordings:
+                self._drop(kin.pop(0))
+        while len(self._free) > 1 and sum(free.nbytes for free in self._free) > self._most_bytes:
             self._drop(self._free[0])
 
-    def _drop(self, entry: tuple[Hashable, Hashable, Kept]) -> None:
+    def _drop(self, entry: _Free) -> None:
         self._free = [other for other in self._free if other is not entry]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,11 +23,14 @@ class Arrivals:
         self._longest = longest_source
         self._device = runner.device
         shape = (portion, longest_source + NUMBERS)
-        self._all = torch.zeros(shape, dtype=torch.int64, device=runner.device)
         on_cuda = runner.device.type == "cuda"
-        # Made once: memory that a device can read is dear to come by.
-        self._desk = torch.zeros(shape, dtype=torch.int64, pin_memory=True) if on_cuda else self._all
+        with torch.inference_mode(False):  # so that sending need not enter it
+            self._all = torch.zeros(shape, dtype=torch.int64, device=runner.device)
+            # Made once: memory that a device can read is dear to come by.
+            self._desk = torch.zeros(shape, dtype=torch.int64, pin_memory=True) if on_cuda else self._all
         self._numbers = self._desk.numpy()
+        self._blank = np.zeros(longest_source + NUMBERS, dtype=np.int64)
+        self._blank[longest_source] = 1
         self._sent = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]
 
     def send(self, source: Source, rows: list[int], tickets: list[int]) -> None:
@@ -35,12 +39,9 @@ class Arrivals:
         if self._sent is not None:
             self._sent.synchronize()  # what lies on the desk may still be on its way
         numbers = self._numbers
-        numbers[:] = 0
-        numbers[:, longest] = 1
+        numbers[:] = self._blank
         numbers[:count, : source.longest] = source.ids.numpy()
-        numbers[:count, longest] = source.lengths.numpy()
-        numbers[:count, longest + 1] = rows
-        numbers[:count, longest + 2] = tickets
+        numbers[:count, longest:] = list(zip(source.lengths.tolist(), rows, tickets, strict=True))
         if self._sent is not None:
             self._all.copy_(self._desk, non_blocking=True)
             self._sent.record(torch.cuda.current_stream(self._device))

@@ -108,7 +108,8 @@ class Outputs:
     def finished(self, slots: Slots) -> list[Finished]:
         """The outputs of the rows that the host has seen done, whose slots become free."""
         seen = self._seen
-        rows = slots.ready(seen["done"].tolist())
+        done = seen["done"].tolist()
+        rows = slots.ready(done) if True in done else []
         if not rows:
             return []
         tokens = seen["tokens"] if self._small else self.whole.cpu().numpy()

@@ -11,6 +11,7 @@ numbers. Rows that turn out to be done idle in it, and their outputs stay as the
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -23,51 +24,90 @@ from longstride.verification.settling import Iteration
 from longstride.verification.table import STRICT, Policy, Table
 
 
-class VerificationSession(LeasedSession[Table]):
-    """One verifier, one drafter, `capacity` rows."""
+class Kind:
+    """What the sessions of one decoder have in common under the same limits, made once.
 
-    @torch.inference_mode()
+    Programs and drafters take as long to make as a step takes to launch, which is a part of a short sentence.
+    """
+
     def __init__(
         self,
         model: Transformer,
         runner: Runner,
         drafter: Drafter,
-        capacity: int,
         limits: Limits,
-        longest_source: int,
         policy: Policy = STRICT,
         verify: Program | None = None,
     ) -> None:
+        self.model, self.runner, self.drafter = model, runner, drafter
+        self.limits, self.policy = limits, policy
+        self.verify = verify or programs.verify(model)
+        self.family = ("verification", model, self.verify.identity, drafter.key, policy, limits)
+
+    def start(self, capacity: int, longest_source: int) -> VerificationSession:
+        """An empty session."""
+        return VerificationSession(self, capacity, longest_source)
+
+    def drafted_by(self, drafter: Drafter) -> Kind:
+        """The same with another drafter of the same block."""
+        return Kind(self.model, self.runner, drafter, self.limits, self.policy, self.verify)
+
+    @torch.inference_mode()
+    def new_table(self, rows: int, longest_source: int) -> Table:
+        """For sessions of this kind."""
+        return Table(self.model, self.runner, self.drafter, rows, self.limits, longest_source, self.policy, self.verify)
+
+
+class Kinds:
+    """The kinds of a decoder's sessions, by their limits: it is asked for the same few again and again."""
+
+    most = 16
+    """kept at once"""
+
+    def __init__(self) -> None:
+        self._made: dict[Limits, Kind] = {}
+
+    def of(self, limits: Limits, make: Callable[[Limits], Kind]) -> Kind:
+        """The one for these limits; `make` is asked where there is none yet."""
+        found = self._made.get(limits)
+        if found is None:
+            if len(self._made) >= self.most:
+                self._made.clear()
+            found = self._made[limits] = make(limits)
+        return found
+
+
+class VerificationSession(LeasedSession[Table]):
+    """One verifier, one drafter, `capacity` rows."""
+
+    def __init__(self, kind: Kind, capacity: int, longest_source: int) -> None:
+        runner, drafter, policy = kind.runner, kind.drafter, kind.policy
+        super().__init__(
+            Lease.of(runner, kind.family, capacity, longest_source, kind.model.options.longest), kind.new_table
+        )
         self.policy = policy
-        self._parts = (model, runner, limits, longest_source, verify)
-        verify = verify or programs.verify(model)
-        family = ("verification", model, verify.identity, drafter.key, policy, limits)
-        lease = Lease.of(runner, family, capacity, longest_source, model.options.longest)
-
-        def make(rows: int, longest: int) -> Table:
-            return Table(model, runner, drafter, rows, limits, longest, policy, verify)
-
-        super().__init__(lease, make)
+        self._kind = kind
+        self._longest_source = longest_source
         self._most = drafter.block
         self._behind = drafter.block + 1  # tokens that rows may have got since the last draft
         self._recent: Iteration | None = None
         self._step: Step | None = None  # what was made of it
         self._launched: Iteration | None = None  # that nobody has asked for yet
         self._ahead = runner.ahead and self.table.recorded and self.table.outputs.apart and not policy.adaptive
+        # An iteration that is the same each time and was recorded: nothing has to be asked before it is launched.
+        self._again = None if policy.adaptive else self.table.again(drafter.block, drafter.block + 1)
         self._observed = True  # what became of the last draft
         self._begun: float | None = None  # when the last iteration was, where it tells what iterations cost
 
     def drafted_by(self, drafter: Drafter) -> VerificationSession:
         """An empty session of the same kind and shape with another drafter of the same block."""
-        model, runner, limits, longest_source, verify = self._parts
-        return VerificationSession(model, runner, drafter, self.capacity, limits, longest_source, self.policy, verify)
+        return self._kind.drafted_by(drafter).start(self.capacity, self._longest_source)
 
-    @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
         rows, tickets = self._slots.take(source.rows)
         portion = self.table.portion
-        for first in range(0, source.rows, portion):
+        for first in range(0, len(rows), portion):
             last = first + portion
             self.table.admit(source.slice(first, last), rows[first:last], tickets[first:last])
             self.calls += 1
@@ -99,6 +139,8 @@ class VerificationSession(LeasedSession[Table]):
         return self._step
 
     def _iterate(self, block: int) -> Iteration:
+        if self._again is not None:
+            return self._again()
         table = self.table
         window = self._window(block)
         begun = time.perf_counter() if table.knows(block, window) else None
@@ -111,6 +153,8 @@ class VerificationSession(LeasedSession[Table]):
         else:
             # Where looking at a number costs nothing, a drafter need not run more tokens again than were committed.
             self._behind = int(found.accepted.max()) + 1
+        if not self.policy.adaptive:
+            self._again = table.again(block, window)
         return found
 
     def take_finished(self) -> list[Finished]:
@@ -137,4 +181,4 @@ class VerificationSession(LeasedSession[Table]):
         return min(self._runner.room(self._behind), self.table.columns)
 
 
-__all__ = ["STRICT", "Policy", "VerificationSession"]
+__all__ = ["STRICT", "Kind", "Kinds", "Policy", "VerificationSession"]

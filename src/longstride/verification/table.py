@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import torch
@@ -106,11 +106,12 @@ class Table:
         self._arrivals = Arrivals(self.portion, longest_source, runner)
         self.pace = Pace(drafter.block)
         self._entering: Callable[[], None] | None = None
+        self._entering_again: Callable[[], None] | None = None  # the same, if it is a recording
         self._iterating: dict[tuple[int, int], Callable[[], Iteration]] = {}
         self._again: dict[tuple[int, int], Callable[[], Iteration]] = {}  # those of them that are recordings
         self._lone_rows: dict[int, LoneRow] = {}
 
-    @property
+    @cached_property
     def buffers(self) -> list[Tensor] | None:
         """All that an iteration or an entrance writes; None where the drafter works on the host."""
         of_drafter = self.drafter.buffers(self.state)
@@ -124,7 +125,7 @@ class Table:
         """How many ways of entering and iterating were recorded."""
         return len(self._iterating) + (self._entering is not None) if self.recorded else 0
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """What the tensors take that stay."""
         return sum(buffer.nbytes for buffer in self.buffers or [])
@@ -134,11 +135,19 @@ class Table:
     def admit(self, source: Source, rows: list[int], tickets: list[int]) -> None:
         """Open rows for up to a portion of sentences."""
         self._arrivals.send(source, rows, tickets)
-        if source.rows < self.portion:
-            self._enter(source.rows)
+        whole = len(rows) == self.portion
+        if whole and self._entering_again is not None:
+            self._entering_again()  # a recording: nothing of PyTorch's runs here
             return
+        with torch.inference_mode():
+            self._enter_anew() if whole else self._enter(len(rows))
+
+    def _enter_anew(self) -> None:
         if self._entering is None:
-            self._entering = self._record("enter", partial(self._enter, self.portion), alone=False)
+            enter = partial(self._enter, self.portion)
+            self._entering = found = self._record("enter", enter, alone=False)
+            if found is not enter:
+                self._entering_again = found
         self._entering()
 
     def _enter(self, count: int) -> None:
@@ -157,6 +166,10 @@ class Table:
     def knows(self, block: int, window: int) -> bool:
         """Whether there was such an iteration: the first of its kind takes longer than others will."""
         return (block, window) in self._iterating
+
+    def again(self, block: int, window: int) -> Callable[[], Iteration] | None:
+        """Such an iteration as a recording, if there is one: it may be called as it is."""
+        return self._again.get((block, window))
 
     def iterate(self, block: int, window: int) -> Iteration:
         """One iteration for all live rows, with `block` drafted tokens; at most `window` came since the last draft."""

@@ -13,7 +13,7 @@ from longstride.nn.transformer import Transformer
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.autoregressive.beam_session import BeamSession
 from longstride.verification.drafting import NoDraft
-from longstride.verification.session import VerificationSession
+from longstride.verification.session import Kind, Kinds
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,14 @@ class Greedy(Signed[GreedyOptions]):
     def __init__(self, model: Transformer, runner: Runner, options: GreedyOptions | None = None) -> None:
         super().__init__(runner, options or GreedyOptions())
         self._model = model
+        self._kinds = Kinds()
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
-        return VerificationSession(self._model, self._runner, NoDraft(), capacity, limits, longest_source)
+        return self._kinds.of(limits, self._kind).start(capacity, longest_source)
+
+    def _kind(self, limits: Limits) -> Kind:
+        return Kind(self._model, self._runner, NoDraft(), limits)
 
 
 @dataclass(frozen=True)

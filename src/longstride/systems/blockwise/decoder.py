@@ -14,7 +14,7 @@ from longstride.systems.blockwise.model import Heads
 from longstride.systems.blockwise.programs import verify
 from longstride.verification.acceptance import EXACT, Rule
 from longstride.verification.reading import forbidden_ids
-from longstride.verification.session import Policy, VerificationSession
+from longstride.verification.session import Kind, Kinds, Policy
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,16 @@ class Blockwise(Signed[BlockwiseOptions]):
         super().__init__(runner, replace(options, k=options.k or trained))
         self._model = model
         self._heads = heads
+        self._kinds = Kinds()
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
+        return self._kinds.of(limits, self._kind).start(capacity, longest_source)
+
+    def _kind(self, limits: Limits) -> Kind:
         o = self.options
         assert o.k is not None
         forbidden = forbidden_ids(limits, self._runner.device)
         drafter = HeadsDrafter(self._model, self._heads, self._runner, o.k, forbidden)
         policy = Policy(o.accept, o.min_block, o.adaptive)
-        return VerificationSession(
-            self._model,
-            self._runner,
-            drafter,
-            capacity,
-            limits,
-            longest_source,
-            policy,
-            verify(self._model, self._heads),
-        )
+        return Kind(self._model, self._runner, drafter, limits, policy, verify(self._model, self._heads))

@@ -9,7 +9,7 @@ from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.copying import SourceDraft
 from longstride.verification.acceptance import EXACT, Rule
-from longstride.verification.session import Policy, VerificationSession
+from longstride.verification.session import Kind, Kinds, Policy
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,13 @@ class CopyVerify(Signed[CopyVerifyOptions]):
             )
         super().__init__(runner, options or CopyVerifyOptions())
         self._model = model
+        self._kinds = Kinds()
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
+        return self._kinds.of(limits, self._kind).start(capacity, longest_source)
+
+    def _kind(self, limits: Limits) -> Kind:
         o = self.options
         policy = Policy(o.accept, o.min_block, o.adaptive)
-        draft = SourceDraft(o.k, o.suffix)
-        return VerificationSession(self._model, self._runner, draft, capacity, limits, longest_source, policy)
+        return Kind(self._model, self._runner, SourceDraft(o.k, o.suffix), limits, policy)

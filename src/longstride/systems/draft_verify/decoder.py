@@ -12,7 +12,7 @@ from longstride.systems.draft_verify.draft_session import DraftSession
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import Drafter, check_fit
 from longstride.verification.acceptance import EXACT, Rule
-from longstride.verification.session import Policy, VerificationSession
+from longstride.verification.session import Kind, Kinds, Policy
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,16 @@ class DraftVerify(Signed[DraftVerifyOptions]):
         super().__init__(runner, replace(options, k=block))
         self._model = model
         self._drafter = drafter
+        self._kinds = Kinds()
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
+        return self._kinds.of(limits, self._kind).start(capacity, longest_source)
+
+    def _kind(self, limits: Limits) -> Kind:
         o = self.options
         drafter = ModelDrafter(self._drafter, self._model, self._runner, _block(o.k, self._drafter), limits)
-        policy = Policy(o.accept, o.min_block, o.adaptive)
-        return VerificationSession(self._model, self._runner, drafter, capacity, limits, longest_source, policy)
+        return Kind(self._model, self._runner, drafter, limits, Policy(o.accept, o.min_block, o.adaptive))
 
 
 class Draft(Signed[DraftOptions]):
