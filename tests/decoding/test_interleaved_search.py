@@ -33,7 +33,7 @@ def test_the_pruned_fold_equals_the_exhaustive_search(seed, step, width, vocabul
     live = torch.zeros(shared, 1, dtype=torch.float64)
     chosen = torch.zeros(shared, 1, 0, dtype=torch.int64)
     for slot in range(step):
-        live, picks = fold(live, words[:, slot], width)
+        live, picks = fold(live, words[:, slot, None], width)
         before = chosen.gather(1, (picks // kept)[..., None].expand(-1, -1, slot))
         chosen = torch.cat([before, ids[:, slot].gather(1, picks % kept)[..., None]], dim=-1)
 

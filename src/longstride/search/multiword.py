@@ -1,9 +1,10 @@
 """Beam search when a model call predicts several words at once (Zhang et al. 2020, Algorithm 1). Knows no model.
 
-A step gives, for every live hypothesis, a distribution for each of its next z slots, independent of each other. Slots
-are folded in one after another: the outer sum of the hypothesis's best partial continuations and the slot's best words,
-pruned to `width` again. That is exact: who is not among the `width` best of its hypothesis after some slots cannot be
-later. Then the `width` best of all hypotheses live on.
+A step gives, for every live hypothesis, a distribution for each of its next z slots. Slots are folded in one after
+another: the outer sum of the hypothesis's best partial continuations and the slot's best words, pruned to `width`
+again. Where slots are independent of each other, that is exact: who is not among the `width` best of its hypothesis
+after some slots cannot be later. A slot may also depend on what stands before it in the step (`StepScores`): folding is
+then a beam search within the step. Either way the `width` best of all hypotheses live on.
 
 Places are shared by live and finished hypotheses as in :mod:`longstride.search.beam`, which one word per step is. What
 ends may be ranked in two ways:
@@ -16,13 +17,14 @@ ends may be ranked in two ways:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.contract import PAD
+from longstride.contract import EOS, PAD
 from longstride.search.beam import DEAD
 from longstride.search.length_penalty import LengthPenalty
 from longstride.search.rows import Rows
@@ -84,8 +86,35 @@ class MultiWordTable(Rows):
 
 
 @dataclass(frozen=True)
-class SlotScores:
+class Choices:
+    """What may stand in one slot: after each partial continuation of a hypothesis, or after any of them alike."""
+
+    ids: Tensor
+    """[sentences, width, partial or 1, kept] the best words, EOS not among them"""
+    words: Tensor
+    """[sentences, width, partial or 1, kept] float64 log-probabilities of these words; -inf: forbidden"""
+    end: Tensor
+    """[sentences, width, partial or 1] float64 log-probability of EOS; -inf: forbidden"""
+
+
+class StepScores(Protocol):
     """What a model says of the next slots of every hypothesis."""
+
+    @property
+    def step(self) -> int:
+        """How many slots there are."""
+
+    def within(self, must_end: Tensor, too_early: Tensor) -> StepScores:
+        """The same with what may not stand forbidden: words in the slots `must_end`, EOS in those `too_early`, both
+        [sentences, step] bool."""
+
+    def at(self, slot: int, chosen: Tensor) -> Choices:
+        """For one slot, given what stands in those before it: chosen [sentences, width, partial, slot]"""
+
+
+@dataclass(frozen=True)
+class SlotScores:
+    """Slots that are independent of each other: a partial continuation may hold whatever it does."""
 
     ids: Tensor
     """[sentences, width, step, kept] the best words of each slot, EOS not among them"""
@@ -93,6 +122,21 @@ class SlotScores:
     """[sentences, width, step, kept] float64 log-probabilities of these words; -inf: forbidden"""
     end: Tensor
     """[sentences, width, step] float64 log-probability of EOS"""
+
+    @property
+    def step(self) -> int:
+        """How many slots there are."""
+        return self.end.shape[2]
+
+    def within(self, must_end: Tensor, too_early: Tensor) -> SlotScores:
+        """See :meth:`StepScores.within`; of all slots at once."""
+        words = self.words.masked_fill(must_end[:, None, :, None], DEAD)
+        return replace(self, words=words, end=self.end.masked_fill(too_early[:, None], DEAD))
+
+    def at(self, slot: int, chosen: Tensor) -> Choices:
+        """See :meth:`StepScores.at`."""
+        one = slice(slot, slot + 1)
+        return Choices(self.ids[:, :, one], self.words[:, :, one], self.end[:, :, one])
 
 
 @dataclass(frozen=True)
@@ -112,7 +156,7 @@ class Endings:
 
 
 def advance(
-    table: MultiWordTable, slots: SlotScores, penalty: LengthPenalty, n_best: int, earliest: int, count_dropped: bool
+    table: MultiWordTable, slots: StepScores, penalty: LengthPenalty, n_best: int, earliest: int, count_dropped: bool
 ) -> tuple[Tensor, Tensor]:
     """Extend by a step, finish, prune. Changes the table; the new live hypotheses' parents and last words.
 
@@ -120,27 +164,28 @@ def advance(
     before `earliest`, and nothing else in slot `longest`. With `count_dropped`, endings are ranked as the authors do.
     """
     sentences, width = table.live.shape
-    step = slots.end.shape[2]
+    step = slots.step
     at = table.length[:, None] + torch.arange(step, device=table.live.device)
     must_end = at >= table.longest[:, None]
-    words = slots.words.masked_fill(must_end[:, None, :, None], DEAD)
-    end = slots.end.masked_fill(((at < earliest) & ~must_end)[:, None], DEAD)
+    slots = slots.within(must_end, (at < earliest) & ~must_end)
 
     free = width - (table.finished > DEAD).sum(dim=1)
     live = table.live.masked_fill(table.done[:, None], DEAD)[..., None]  # [sentences, width, partial continuations]
-    chosen = slots.ids.new_empty(sentences, width, 1, 0)
+    chosen = table.words.new_empty(sentences, width, 1, 0)
     found: list[Endings] = []
     ended: Ended | None = None
     for slot in range(step):
-        ending = live + end[:, :, slot, None]
-        grown, picks = fold(live, words[:, :, slot], width)
+        choices = slots.at(slot, chosen)
+        ending = live + choices.end
+        grown, picks = fold(live, choices.words, width)
         if count_dropped:
-            ended = carry(ended, ending, chosen, words[:, :, slot], end[:, :, slot], width)
+            longer = None if ended is None else carry(ended, slots.at(slot, ended.words), width)
+            ended = best_ended(longer, Ended.at(ending, F.pad(chosen, (0, 1), value=EOS), slot), width)
         else:
             endings = rank(Ended.at(ending, chosen, slot), grown, free)
             free = free - endings.accepted.sum(dim=1)
             found.append(endings)
-        chosen = _traced(chosen, slots.ids[:, :, slot], picks)
+        chosen = _traced(chosen, choices.ids, picks)
         live = grown
     if ended is not None:
         endings = rank(ended, live, free)
@@ -167,19 +212,21 @@ def advance(
 def fold(live: Tensor, words: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """The outer sum with one slot's words, pruned to at most `width`: scores and picks.
 
-    live [..., partial continuations], words [..., kept] log-probabilities of the slot's best words. A pick counts
-    through the outer sum: partial continuation · kept + word.
+    live [..., partial continuations], words [..., partial or 1, kept] log-probabilities of the slot's best words. A
+    pick counts through the outer sum: partial continuation · kept + word.
     """
-    outer = (live[..., None] + words[..., None, :]).flatten(-2)
+    outer = (live[..., None] + words).flatten(-2)
     scores, picks = outer.topk(min(width, outer.shape[-1]), dim=-1)
     return scores, picks
 
 
 def _traced(chosen: Tensor, ids: Tensor, picks: Tensor) -> Tensor:
-    """The words of the picked continuations: chosen [s, width, partial, i], ids [s, width, kept] -> one slot more."""
+    """The words of the picked continuations: chosen [s, width, partial, i], ids [s, width, partial or 1, kept] -> one
+    slot more"""
     kept = ids.shape[-1]
     before = chosen.gather(2, (picks // kept)[..., None].expand(-1, -1, -1, chosen.shape[3]))
-    return torch.cat([before, ids.gather(2, picks % kept)[..., None]], dim=-1)
+    flat = ids.flatten(2)
+    return torch.cat([before, flat.gather(2, picks % flat.shape[2])[..., None]], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -189,7 +236,7 @@ class Ended:
     scores: Tensor
     """[sentences, width, n]"""
     words: Tensor
-    """[sentences, width, n, slots so far]"""
+    """[sentences, width, n, slots so far] those after EOS are dropped"""
     count: Tensor
     """[sentences, width, n] words before EOS"""
 
@@ -199,26 +246,25 @@ class Ended:
         return Ended(scores, chosen, torch.full_like(scores, slot, dtype=torch.int64))
 
 
-def carry(ended: Ended | None, ending: Tensor, chosen: Tensor, words: Tensor, end: Tensor, width: int) -> Ended:
-    """One slot more, its words counted for what has ended before and dropped; and what ends in this slot.
-
-    ending [s, width, partial] and chosen [s, width, partial, i]: what ends here. words [s, width, kept] and end
-    [s, width]: what the slot may hold after an EOS. The `width` best of each hypothesis are kept.
-    """
-    slot = chosen.shape[3]
-    new = Ended.at(ending, chosen, slot)
-    if ended is None:
-        return new
-    anything = torch.cat([words, end[..., None]], dim=-1)
+def carry(ended: Ended, choices: Choices, width: int) -> Ended:
+    """One slot more of what has ended before, its words or another EOS counted: the `width` best of each hypothesis."""
+    anything = torch.cat([choices.words, choices.end[..., None]], dim=-1)
     kept = min(width, anything.shape[-1])
-    scores, picks = fold(ended.scores, anything.topk(kept, dim=-1).values, width)
-    parents = picks // kept
-    old = ended.words.gather(2, parents[..., None].expand(-1, -1, -1, slot - 1))
-    both = torch.cat([scores, new.scores], dim=2)
+    best, which = anything.topk(kept, dim=-1)
+    scores, picks = fold(ended.scores, best, width)
+    words = _traced(ended.words, F.pad(choices.ids, (0, 1), value=EOS).gather(-1, which), picks)
+    return Ended(scores, words, ended.count.gather(2, picks // kept))
+
+
+def best_ended(old: Ended | None, new: Ended, width: int) -> Ended:
+    """The `width` best of each hypothesis among what has ended before, if anything has, and what ends now."""
+    if old is None:
+        return new
+    both = torch.cat([old.scores, new.scores], dim=2)
     best, at = both.topk(min(width, both.shape[2]), dim=2)
-    every = torch.cat([F.pad(old, (0, 1), value=PAD), new.words], dim=2)
-    count = torch.cat([ended.count.gather(2, parents), new.count], dim=2)
-    return Ended(best, every.gather(2, at[..., None].expand(-1, -1, -1, slot)), count.gather(2, at))
+    words = torch.cat([old.words, new.words], dim=2)
+    count = torch.cat([old.count, new.count], dim=2)
+    return Ended(best, words.gather(2, at[..., None].expand(-1, -1, -1, words.shape[3])), count.gather(2, at))
 
 
 def rank(ended: Ended, live: Tensor, free: Tensor) -> Endings:
