@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import threading
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -175,6 +176,20 @@ def test_jobs_wait_for_what_they_need(runs: Runs) -> None:
     runs.told.clear()
     assert runs.run() == 0
     assert not any("begun, estimated" in line for line in runs.told), "what is done is not run again"
+
+
+def test_files_that_others_bring_can_be_waited_for(runs: Runs) -> None:
+    brought = runs.work / "brought.txt"
+    runs.add("waiting", "", needs=(brought,))
+    assert runs.run() == 0
+    assert runs.done() == set()
+    bringer = threading.Timer(0.5, brought.touch)
+    bringer.start()
+    assert runs.run(patience=1.0) == 0
+    bringer.join()
+    assert runs.done() == {"waiting"}
+    runs.add("never", "", needs=(runs.work / "nothing.txt",))
+    assert runs.run(patience=0.005) == 0
 
 
 def test_a_failed_job_is_tried_again_and_holds_nobody_up(runs: Runs) -> None:

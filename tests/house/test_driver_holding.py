@@ -191,6 +191,17 @@ def test_a_notice_holds_every_driver_that_knows_it(runs: Runs, tmp_path: Path) -
     assert book.read_text().split()[-1] == "end"
 
 
+def test_nothing_is_begun_while_a_notice_is_up(runs: Runs, tmp_path: Path) -> None:
+    notice, book = tmp_path / "still", tmp_path / "book"
+    notice.touch()
+    runs.add("job", f"import os; open({str(book)!r}, 'w').write(str(os.path.exists({str(notice)!r})))")
+    person = threading.Timer(0.6, notice.unlink)
+    person.start()
+    assert runs.run(hold=notice) == 0
+    person.join()
+    assert book.read_text() == "False"
+
+
 def test_a_clock_puts_the_notice_up_and_takes_it_down(runs: Runs, tmp_path: Path) -> None:
     notice, book = tmp_path / "still", tmp_path / "book"
     runs.add("clock", f"open({str(book)!r}, 'w').write(open({str(notice)!r}).read())", share=math.inf)

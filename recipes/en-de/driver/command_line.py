@@ -36,6 +36,9 @@ def add_scheduling(told: argparse.ArgumentParser) -> None:
     told.add_argument("--scores-first", action="store_true", help="score what is trained before more is trained")
     told.add_argument("--retries", type=int, default=1, help="how often a failed job is tried again")
     told.add_argument("--stop-after", type=float, help="minutes after which trainings checkpoint and nothing is begun")
+    told.add_argument(
+        "--patience", type=float, default=0.0, help="minutes to wait, with nothing to do, for files that others bring"
+    )
     told.add_argument("--list", action="store_true", help="say what there is to do and leave")
     told.add_argument("--commands", action="store_true", help="show the commands and leave")
 
@@ -48,6 +51,7 @@ def limits(asked: argparse.Namespace, at_once: bool = False) -> Limits:
         memory=asked.memory,
         retries=asked.retries,
         stop_after=asked.stop_after,
+        patience=asked.patience,
         interrupt=asked.interrupt_for_timing,
         scores_first=asked.scores_first,
     )

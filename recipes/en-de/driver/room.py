@@ -26,6 +26,8 @@ class Limits:
     """minutes until no more jobs are started and trainings are told to stop"""
     grace: float = 1.5
     """minutes that jobs then have to end"""
+    patience: float = 0.0
+    """minutes to wait, with nothing to do, for files that somebody else brings"""
     interrupt: bool = False
     """jobs that read a clock do not wait for an idle GPU: all others are held still for their time"""
     scores_first: bool = False

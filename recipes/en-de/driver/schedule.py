@@ -82,7 +82,7 @@ class Schedule:
         self._begun: dict[str, float] = {}
         self._stopping = False
         self._signals: list[str] = []
-        self._started = time.monotonic()
+        self._started = self._busy_at = time.monotonic()
         self._environment = dict(environment or {})
         self._still, self._notice = Stillness(), Notice(hold)
         self._ending = False
@@ -134,7 +134,11 @@ class Schedule:
             self._notice.take_down()
             if not asked:
                 self._let_go()
-        return bool(self._running) or (asked and bool(self._waiting) and not self._stopping)
+        if self._running:
+            self._busy_at = time.monotonic()
+        idle = (time.monotonic() - self._busy_at) / 60
+        patient = not self._stopping and (asked or idle < self._limits.patience)
+        return bool(self._running) or (bool(self._waiting) and patient)
 
     def _begin(self) -> None:
         """Start what may start: what others wait for first, unless scores are to come before; then in order."""
