@@ -252,7 +252,10 @@ def _interleaved(plan: Plan) -> InterleavedModel:
     if not isinstance(own, Mapping) or "width" in own:
         raise OptionError(f"{plan.where}: interleaving expects options such as h and c, not the width, found {own!r}.")
     model = _transformer(replace(plan, settings=settings))
-    chosen = parse(InterleavingOptions, {**own, "width": model.options.width}, f"{plan.where}, interleaving")
+    own = {**own, "width": model.options.width}
+    if own.get("link"):
+        own["vocabulary"] = model.options.vocabulary
+    chosen = parse(InterleavingOptions, own, f"{plan.where}, interleaving")
     return InterleavedModel(model, Interleaving(chosen))
 
 

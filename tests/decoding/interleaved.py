@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,13 +34,24 @@ VARIANTS: list[dict[str, Any]] = [
     {"h": 4, "c": 1, "order": "middle-to-side"},
     {"h": 6, "c": 1},
 ]
+LINKED: list[dict[str, Any]] = [
+    {"h": 1, "c": 2, "link": 3},
+    {"h": 1, "c": 3, "link": 2},
+    {"h": 2, "c": 2, "link": 3},
+    {"h": 2, "c": 2, "link": 3, "mask": "vanilla", "order": "middle-to-side"},
+    {"h": 2, "c": 3, "link": 1, "independent": True},
+    {"h": 4, "c": 2, "link": 3, "start": "learned"},
+]
+"""the same with neighbouring words of a step linked"""
+EVERY = [*VARIANTS, *LINKED]
 
 
 def tiny_interleaved(
     seed: int = 0, variant: dict[str, Any] | None = None, ending: float = 0.0, **changes: Any
 ) -> InterleavedModel:
-    """`ending` is added to the logit of EOS everywhere: several slots of a step then want to end."""
+    """`ending` is added to the logit of EOS everywhere: several slots of a step then want to end. Links are as wild."""
     model = tiny_model(seed, **changes)
+    variant = {"vocabulary": model.options.vocabulary, **variant} if variant and variant.get("link") else variant
     if ending:
         with torch.no_grad():
             model.decoder_layers()[-1].feed_forward_residual.norm.bias[0] += 2.0
@@ -48,6 +60,9 @@ def tiny_interleaved(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         interleaving = Interleaving(InterleavingOptions(model.options.width, **(variant or {})))
+        if interleaving.link is not None:
+            for weight in interleaving.link.parameters():
+                torch.nn.init.normal_(weight)
     return InterleavedModel(model, interleaving).double().eval().requires_grad_(False)
 
 
@@ -62,12 +77,30 @@ def in_order(words: list[Any], options: InterleavingOptions) -> list[Any]:
     return sentence
 
 
-def log_probabilities(model: InterleavedModel, source: list[int], words: list[int]) -> list[list[float]]:
-    """[step, vocabulary] of the next step, by a whole forward pass."""
-    step = model.options.step
+Scores = Callable[[list[int]], list[float]]
+"""what stands in a step so far -> [vocabulary] log-probabilities of its next slot"""
+
+
+def next_step(model: InterleavedModel, source: list[int], words: list[int]) -> Scores:
+    """Of the step after these words, by a whole forward pass."""
+    step, h, link = model.options.step, model.options.h, model.interleaving.link
     memory = model.model.encode(torch.tensor([source]), None)
-    hidden = model.decode(torch.tensor([[START] * step + words]), memory, None)
-    return model.model.logits(hidden)[0, -step:].log_softmax(-1).tolist()
+    hidden = model.decode(torch.tensor([[START] * step + words]), memory, None)[0, -step:]
+    logits = model.model.logits(hidden)
+    known: dict[tuple[int, int], list[float]] = {}
+
+    def scores(so_far: list[int]) -> list[float]:
+        slot = len(so_far)
+        neighbour = so_far[slot - h] if link is not None and slot >= h else -1
+        if (slot, neighbour) not in known:
+            found = logits[slot]
+            if link is not None and neighbour >= 0:
+                weighed = link.before.weight[neighbour] * (1 + link.gate.weight @ hidden[slot])
+                found = found + link.after.weight @ weighed
+            known[slot, neighbour] = found.log_softmax(-1).tolist()
+        return known[slot, neighbour]
+
+    return scores
 
 
 def allowed(slot: int, longest: int, earliest: int, limits: Limits, vocabulary: int) -> list[int]:
@@ -85,11 +118,14 @@ def greedy(model: InterleavedModel, source: list[int], limits: Limits, paper: bo
     words: list[int] = []
     total, ended = 0.0, False
     while not ended:
-        scores = log_probabilities(model, source, words)
+        scores = next_step(model, source, words)
         begin = len(words)
-        for slot, row in enumerate(scores, begin):
+        said: list[int] = []  # dropped words too: the next may be linked to one
+        for slot in range(begin, begin + model.options.step):
+            row = scores(said)
             choices = allowed(slot, longest_output(source, limits), earliest(model, limits, paper), limits, len(row))
             best = max(choices, key=lambda token: row[token])
+            said.append(best)
             if not ended or paper:
                 total += row[best]
             ended = ended or best == EOS
@@ -109,15 +145,16 @@ def beam(
     finished: list[tuple[float, list[int]]] = []
     longest, first = longest_output(source, limits), earliest(model, limits, False)
     while live:
-        scored = [log_probabilities(model, source, words) for _, words in live]
+        scored = [next_step(model, source, words) for _, words in live]
+        begin = len(live[0][1])
         partial = [[one] for one in live]
-        for slot in range(model.options.step):
+        for _ in range(model.options.step):
             ended: list[tuple[float, list[int], bool]] = []
             grown: list[list[tuple[float, list[int]]]] = []
-            for parts, rows in zip(partial, scored, strict=True):
-                row = rows[slot]
+            for parts, scores in zip(partial, scored, strict=True):
                 more = []
                 for total, words in parts:
+                    row = scores(words[begin:])
                     for token in allowed(len(words), longest, first, limits, len(row)):
                         if token == EOS:
                             ended.append((total + row[token], words, True))
@@ -145,10 +182,11 @@ def paper_beam(
     while live:
         pool: list[tuple[float, list[int], int | None]] = []
         for total, words in live:
-            rows = log_probabilities(model, source, words)
-            choices = [allowed(len(words) + at, longest, first, limits, len(row)) for at, row in enumerate(rows)]
+            scores = next_step(model, source, words)
+            size = model.model.options.vocabulary
+            choices = [allowed(len(words) + at, longest, first, limits, size) for at in range(step)]
             for tokens in itertools.product(*choices):
-                score = total + sum(row[token] for row, token in zip(rows, tokens, strict=True))
+                score = total + sum(scores(list(tokens[:at]))[token] for at, token in enumerate(tokens))
                 kept = list(itertools.takewhile(lambda token: token != EOS, tokens))
                 pool.append((score, [*words, *kept], len(words) + step if EOS in tokens else None))
         pool.sort(key=lambda item: -item[0])

@@ -17,7 +17,7 @@ from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
 from longstride.systems.interleaved.model import InterleavedModel
 from tests.decoding import interleaved as twins
-from tests.decoding.interleaved import VARIANTS, tiny_interleaved
+from tests.decoding.interleaved import EVERY, tiny_interleaved
 from tests.decoding.test_beam import PENALTIES
 from tests.decoding.test_greedy import LIMITS
 from tests.decoding.test_interleaved_search import slowly
@@ -75,7 +75,7 @@ def test_one_direction_and_one_word_are_beam_search(seed, limits, capacity, widt
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
-    variant=st.sampled_from(VARIANTS),
+    variant=st.sampled_from(EVERY),
     end=ENDS,
     limits=LIMITS,
     capacity=st.integers(1, 4),
@@ -105,7 +105,7 @@ def test_greedy_equals_the_slow_twin(seed, variant, end, limits, capacity, sharp
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
-    variant=st.sampled_from([one for one in VARIANTS if one["h"] < 6]),
+    variant=st.sampled_from([one for one in EVERY if one["h"] < 6]),
     limits=LIMITS,
     capacity=st.integers(1, 3),
     width=st.integers(2, 4),
@@ -155,7 +155,7 @@ def test_the_papers_end_equals_its_slow_twin(seed, variant, max_length, width, s
 @settings(max_examples=10, deadline=None)
 @given(
     seed=st.integers(0, 1000),
-    variant=st.sampled_from(VARIANTS),
+    variant=st.sampled_from(EVERY),
     rows=st.integers(2, 6),
     capacity=st.integers(1, 6),
     width=st.sampled_from([1, 3]),
@@ -172,7 +172,7 @@ def test_a_batch_equals_its_rows_one_by_one(seed, variant, rows, capacity, width
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
-    variant=st.sampled_from(VARIANTS),
+    variant=st.sampled_from(EVERY),
     width=st.sampled_from([1, 3]),
     dedup=st.sampled_from([0, 1, 3]),
 )
@@ -234,7 +234,7 @@ def test_empty_and_one_word_outputs_are_possible_and_score_what_they_hold(varian
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("end", ["any-direction", "paper"])
 def test_limits_hold(width, end):
-    for variant in VARIANTS:
+    for variant in EVERY:
         model = tiny_interleaved(2, variant, sharpness=0.5)
         source = random_source(5, 7, seed=2)
         limits = Limits(max_length=7, min_length=3, banned=(6, 9))

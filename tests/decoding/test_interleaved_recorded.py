@@ -11,7 +11,7 @@ from longstride.contract import Limits, Runner
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
-from tests.decoding.interleaved import VARIANTS, tiny_interleaved
+from tests.decoding.interleaved import EVERY, tiny_interleaved
 from tests.decoding.test_greedy import LIMITS
 from tests.models import random_source
 from tests.runtime.test_cuda_graph import same, taped
@@ -27,7 +27,7 @@ def decoder(runner: Runner, seed: int, variant: dict[str, object], **options: ob
 @settings(max_examples=14, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
-    variant=st.sampled_from(VARIANTS),
+    variant=st.sampled_from(EVERY),
     width=st.sampled_from([1, 3]),
     end=st.sampled_from(["any-direction", "paper"]),
     dedup=st.sampled_from([0, 2]),
@@ -62,7 +62,7 @@ def test_a_sentence_at_a_time_is_recorded_once(width):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("precision", ["fp64", "fp32"])
 @pytest.mark.parametrize("width", [1, 4])
-@pytest.mark.parametrize("variant", [{"h": 2, "c": 1}, {"h": 2, "c": 2}, {"h": 4, "c": 1}])
+@pytest.mark.parametrize("variant", [{"h": 2, "c": 1}, {"h": 2, "c": 2}, {"h": 4, "c": 1}, {"h": 2, "c": 2, "link": 3}])
 def test_graphs_on_a_gpu_decode_as_eager_steps_do(variant, width, precision):
     def fail(message: str) -> None:
         raise AssertionError(message)

@@ -13,8 +13,8 @@ from longstride.contract import Limits, Source
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
 from longstride.systems.interleaved.model import InterleavedModel
-from longstride.systems.interleaved.programs import extend
-from tests.decoding.interleaved import VARIANTS, tiny_interleaved
+from longstride.systems.interleaved.programs import extend, tie
+from tests.decoding.interleaved import EVERY, LINKED, tiny_interleaved
 from tests.models import random_source
 
 pytest.importorskip("onnxruntime")
@@ -23,7 +23,7 @@ pytest.importorskip("onnx")
 from longstride.runtime.onnx_runner import OnnxRunner
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
-variants = st.sampled_from(VARIANTS)
+variants = st.sampled_from(EVERY)
 
 
 def refuse(message: str) -> None:
@@ -55,8 +55,9 @@ def test_a_step_gives_the_eager_numbers(seed: int, sources: int, beams: int, var
         cache = model.model.new_cache(rows, 48)
         cache.keys.normal_(generator=torch.Generator().manual_seed(seed))
         cache.values.normal_(generator=torch.Generator().manual_seed(seed + 1))
-        logits = runner.call(extend(model), ids, start, cache, memory, layout, 48)
-        found.append((logits, cache.keys, cache.values))
+        logits, factors = runner.call(extend(model), ids, start, cache, memory, layout, 48)
+        assert (factors is not None) == bool(model.options.link)
+        found.append((logits, cache.keys, cache.values, *(() if factors is None else (factors,))))
     for mine, theirs in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(mine, theirs, **CLOSE)
 
@@ -95,6 +96,39 @@ def test_in_int8_a_batch_gives_what_its_rows_give(seed: int, variant: dict[str, 
         alone = searching.decode(Source.of([sentence]), limits)
         assert alone.hypotheses[0] == together.hypotheses[row]
     assert searching.decode(source, limits, capacity=2).hypotheses == together.hypotheses
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 999), rows=st.integers(1, 3), slots=st.integers(1, 4), alike=st.booleans())
+def test_a_link_gives_the_eager_numbers(seed: int, rows: int, slots: int, alike: bool) -> None:
+    """For as many slots as words before them, as greedy search asks, and for one slot of all of them, as beams do."""
+    link = tiny(seed, {"h": 1, "c": 2, "link": 3}).interleaving.link
+    assert link is not None
+    torch.manual_seed(seed)
+    given = 1 if alike else slots
+    logits, factors = torch.randn(rows, given, 11), torch.randn(rows, given, 3)
+    previous = torch.randint(0, 11, (rows, slots))
+    eager, drawn = (
+        runner.call(tie(link), logits, factors, previous)
+        for runner in (EagerRunner(), OnnxRunner("fp32", 1, tell=refuse))
+    )
+    torch.testing.assert_close(drawn, eager, **CLOSE)
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 999), variant=st.sampled_from(LINKED), width=st.sampled_from([1, 3]))
+def test_linked_outputs_are_the_eager_ones_and_in_int8_those_of_every_row(
+    seed: int, variant: dict[str, Any], width: int
+) -> None:
+    model = tiny(seed, variant, ending=1.0)
+    source, limits = random_source(3, 8, seed=seed), Limits(max_length=20)
+    mine, theirs = (
+        decoder(model, runner, width=width).decode(source, limits)
+        for runner in (OnnxRunner("fp32", 1, tell=refuse), EagerRunner())
+    )
+    assert mine.tokens == theirs.tokens
+    quantized = decoder(model, OnnxRunner("int8", 1, tell=refuse), width=width)
+    assert quantized.decode(source, limits, capacity=1).hypotheses == quantized.decode(source, limits).hypotheses
 
 
 def test_one_graph_serves_greedy_search_and_the_beam() -> None:

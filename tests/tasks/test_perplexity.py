@@ -20,7 +20,7 @@ from longstride.tasks.likelihood import Likelihoods, likelihoods
 from longstride.tasks.perplexity import perplexity
 from longstride.text.batches import BatchOptions, TokenBatches
 from longstride.text.binarized import BinarizedCorpus
-from tests.decoding.interleaved import VARIANTS, in_order, log_probabilities, tiny_interleaved
+from tests.decoding.interleaved import EVERY, in_order, next_step, tiny_interleaved
 from tests.models import tiny_model
 
 PAIRS = [
@@ -66,24 +66,25 @@ def test_a_learned_first_head_scores_for_itself() -> None:
 
 
 def step_by_step(model: Any, source: list[int], target: list[int]) -> float:
-    """Each step's words given those of all earlier steps; the order found by trying where every word would end up."""
+    """Each step's words given those of all earlier steps, and the neighbour that one is linked to; the order found by
+    trying where every word would end up."""
     order = in_order(list(range(len(target) - 1)), model.options)  # which slot each word of the sentence comes from
     words = [target[order.index(slot)] for slot in range(len(target) - 1)] + [EOS]
     step, total = model.options.step, 0.0
     for start in range(0, len(words), step):
-        rows = log_probabilities(model, source, words[:start])
-        total += sum(row[token] for row, token in zip(rows, words[start:], strict=False))
+        scores, said = next_step(model, source, words[:start]), words[start : start + step]
+        total += sum(scores(said[:slot])[token] for slot, token in enumerate(said))
     return total
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("variant", EVERY, ids=str)
 def test_step_after_step_in_any_order(variant: dict[str, Any]) -> None:
     model = tiny_interleaved(2, variant)
     expected = [step_by_step(model, source, target) for source, target in PAIRS]
     assert likelihoods(InterleavedLikelihood(model, RUNNER), PAIRS).totals == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("variant", EVERY, ids=str)
 def test_it_is_what_training_minimises(variant: dict[str, Any]) -> None:
     model = tiny_interleaved(2, variant)
     objective = InterleavedObjective(InterleavedObjectiveOptions(label_smoothing=0.0))

@@ -1,4 +1,4 @@
-"""A link between neighbouring tokens, drawn: twin of :meth:`longstride.nn.link.Link.chained`."""
+"""A link between neighbouring tokens, drawn: twins of methods of :class:`longstride.nn.link.Link`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,19 @@ from longstride.nn.pen import HIDDEN, Pen, Value
 
 
 def chained(pen: Pen, link: Link, logits: Value, hidden: Value, newest: Value, longest: int) -> Value:
-    """logits [rows, block, vocabulary] of `longest` slots at most, hidden [rows, block, width], newest [rows]"""
-    factors = pen.node("Add", pen.linear(hidden, link.gate.weight), pen.constant(torch.ones(())))
-    previous = _walk(pen, link, logits, factors, newest, longest)
+    """logits [rows, block, vocabulary] of `longest` slots at most, hidden [rows, block, width], newest [rows]: twin of
+    :meth:`~longstride.nn.link.Link.chained`"""
+    weights = factors(pen, link, hidden)
+    return tied(pen, link, logits, weights, _walk(pen, link, logits, weights, newest, longest))
+
+
+def factors(pen: Pen, link: Link, hidden: Value) -> Value:
+    """Twin of :meth:`~longstride.nn.link.Link.factors`."""
+    return pen.node("Add", pen.linear(hidden, link.gate.weight), pen.constant(torch.ones(())))
+
+
+def tied(pen: Pen, link: Link, logits: Value, factors: Value, previous: Value) -> Value:
+    """Twin of :meth:`~longstride.nn.link.Link.tied`."""
     asked = pen.node("Mul", pen.look_up(link.before.weight, previous), factors)
     return pen.node("Add", logits, pen.linear(asked, link.after.weight))
 

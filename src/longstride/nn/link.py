@@ -8,6 +8,7 @@ do, a draft may begin one and go on with the other. A link adds to the logits of
 a table of pairs of low rank, which the state may weigh. In training y_(i-1) is known, and this is nothing but a wider
 product. In drafting the slots' best candidates are compared in pairs, all at once, and the best chain is walked from
 the left: one look per slot, no model call. None of the papers has it; drafts are verified, so that it may be anything.
+Decoders whose words nobody verifies choose one after another, each of the whole vocabulary: a small product per slot.
 
 On a CUDA device candidates and walk can be two kernels of our own (`link_kernels`) instead of some thirty small ones;
 who may use them, `fused_trials` finds out.
@@ -39,6 +40,7 @@ class Link(nn.Module, Fusible):
     """chains are walked by kernels of our own: see :meth:`use`"""
 
     def __init__(self, vocabulary: int, width: int, rank: int, candidates: int = CANDIDATES) -> None:
+        """`candidates`: 0 where no chain is ever walked, because the token before is always known."""
         super().__init__()
         self.candidates = min(candidates, vocabulary)
         self.before = nn.Embedding(vocabulary, rank)
@@ -70,6 +72,16 @@ class Link(nn.Module, Fusible):
         """[vocabulary, width] -> [vocabulary, width + rank]"""
         return torch.cat([output_weight, self.after.weight.to(output_weight.dtype)], dim=1)
 
+    def factors(self, hidden: Tensor) -> Tensor:
+        """[..., width] -> [..., rank], all that :meth:`tied` has to know of states"""
+        return 1 + self.gate(hidden)  # type: ignore[no-any-return]
+
+    def tied(self, logits: Tensor, factors: Tensor, previous: Tensor) -> Tensor:
+        """Logits [..., vocabulary] of slots by themselves, with their `factors` [..., rank], and the tokens before them
+        [...], several for each slot if need be -> [..., vocabulary] given these tokens"""
+        asked = (self.before(previous) * factors).to(logits.dtype)
+        return logits + F.linear(asked, self.after.weight)
+
     # --- the token before is drafted too -----------------------------------------------------------------------------
 
     def chained(self, logits: Tensor, hidden: Tensor, newest: Tensor) -> Tensor:
@@ -99,7 +111,7 @@ class Link(nn.Module, Fusible):
     def kernels(self) -> list[Kernel]:
         """Where the walk's tiles hold what it gathers."""
         vocabulary, rank = self.before.weight.shape
-        fits = rank <= HIGHEST_RANK and self.candidates <= CANDIDATES
+        fits = rank <= HIGHEST_RANK and 0 < self.candidates <= CANDIDATES
         return [Kernel("link", (vocabulary, rank, self.candidates))] if fits else []
 
     def use(self, names: Collection[str]) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from longstride.contract import EOS, START, Limits, Runner, Step
 from longstride.nn.cache import aligned
 from longstride.search import multiword
-from longstride.search.beam import DEAD
+from longstride.systems.interleaved.linked_scores import LinkedScores, best_words
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.sentences import closing_step, sentences_of
 from longstride.systems.interleaved.table import Search, Table
@@ -83,19 +83,19 @@ class BeamTable(Table):
             self._cache.reorder(rows, span)
         return active
 
-    def _score(self, span: int) -> multiword.SlotScores:
+    def _score(self, span: int) -> multiword.StepScores:
         hypotheses, step = self.hypotheses, self.options.step
         sentences, width = hypotheses.live.shape
         start = torch.where(hypotheses.done, 0, hypotheses.length).repeat_interleave(width)
         self._cache.grow(span)
         ids = self._last.view(-1, step)
-        logits = self._runner.call(self._extend, ids, start, self._cache, self._memory, self._layout, span)
-        wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
-        scores = logits.log_softmax(dim=-1, dtype=wide)
-        end = scores[..., EOS].to(torch.float64, copy=True)  # before EOS is taken out of the words
-        best, picked = scores.index_fill_(-1, self._no_words, DEAD).topk(min(width, scores.shape[-1]), dim=-1)
-        shape = (sentences, width, step, -1)
-        return multiword.SlotScores(picked.view(shape), best.double().view(shape), end.view(sentences, width, step))
+        logits, factors = self._runner.call(self._extend, ids, start, self._cache, self._memory, self._layout, span)
+        logits = logits.view(sentences, width, step, -1)
+        if self._tie is None:
+            return best_words(logits, self._no_words, width)
+        first = best_words(logits[:, :, : self.options.h], self._no_words, width)
+        tie = partial(self._runner.call, self._tie)
+        return LinkedScores(first, logits, factors.view(sentences, width, step, -1), self._no_words, tie)
 
     def closing(self, active: Tensor) -> Step:
         """The sentences that ended with the last step, in which `active` took part, written whole."""

@@ -1,5 +1,7 @@
 """The most likely words of a step, all at once, for a table of rows that are written from all their ends.
 
+With a link they are chosen in c rounds, a word of every direction in each, given the word before it.
+
 Words lie in the order of writing, slot after slot. Without de-duplication every step is final when it is made; its
 positions are then numbers in the order of the sentence, whose length nobody knows yet.
 """
@@ -70,18 +72,18 @@ class GreedyTable(Table):
         slots = before[:, None] + torch.arange(step, device=before.device)
         last = self.words.gather(1, (slots - step).clamp(min=0))
         ids = torch.where(before[:, None] == 0, START, last)
-        logits = self._runner.call(self._extend, ids, before, self._cache, self._memory, self._layout)
+        logits, factors = self._runner.call(self._extend, ids, before, self._cache, self._memory, self._layout)
 
-        reading = read(logits, slots, self._longest, self._never, self._earliest)
-        ends = reading.top == EOS
+        top, log_probability = self._choose(logits, factors, slots)
+        ends = top == EOS
         # Up to and with the first EOS in the order of writing: no column after one that ends.
         written = (ends.long().cumsum(dim=1) - ends.long() == 0) & active[:, None]
         scored = active[:, None].expand_as(written) if self.search.count_dropped else written
         # Not a product: what is not written may be -inf.
-        gained = torch.where(scored, reading.top_log_probability, 0).sum(dim=1, dtype=torch.float64)
+        gained = torch.where(scored, log_probability, 0).sum(dim=1, dtype=torch.float64)
         self.log_probability += gained
         kept = self.words.gather(1, slots)
-        self.words.scatter_(1, slots, torch.where(active[:, None], reading.top, kept))
+        self.words.scatter_(1, slots, torch.where(active[:, None], top, kept))
         self.length += (written & ~ends).sum(dim=1)
         self.filled += torch.where(active, step, 0)
         self.done |= active & ends.any(dim=1)
@@ -90,4 +92,23 @@ class GreedyTable(Table):
             return closing_step(found, self.ticket, active, active & self.done)
         position = torch.where(ends, self._behind, self._anchors[slots])
         none = torch.zeros_like(self.ticket)
-        return Step(self.ticket, active, position, reading.top, written, none, none)
+        return Step(self.ticket, active, position, top, written, none, none)
+
+    def _choose(self, logits: Tensor, factors: Tensor | None, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """[rows, step] the best words for `slots`, each given its neighbour, and their log-probabilities"""
+        if self._tie is None:
+            return self._read(logits, slots)
+        assert factors is not None
+        h = self.options.h
+        words, scores = self._read(logits[:, :h], slots[:, :h])
+        every = [(words, scores)]
+        for first in range(h, self.options.step, h):
+            here = slice(first, first + h)
+            given = self._runner.call(self._tie, logits[:, here], factors[:, here], words)
+            words, scores = self._read(given, slots[:, here])
+            every.append((words, scores))
+        return torch.cat([words for words, _ in every], dim=1), torch.cat([scores for _, scores in every], dim=1)
+
+    def _read(self, logits: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+        reading = read(logits, slots, self._longest, self._never, self._earliest)
+        return reading.top, reading.top_log_probability

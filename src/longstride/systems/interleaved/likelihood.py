@@ -1,4 +1,7 @@
-"""The probability of given outputs, step after step: the words of a step given those of all earlier steps (Eq. 2)."""
+"""The probability of given outputs, step after step: the words of a step given those of all earlier steps (Eq. 2).
+
+With a link, each is given its neighbour in the step too: a step's probability is still a product over its words.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class InterleavedLikelihood(Likelihood):
             whole = F.pad(target, (0, -target.shape[1] % options.step), value=PAD)
             words = interleave(whole, target_lengths - 1, options.h, options.order)
             hidden = model.decode(shifted(words, options.step), memory, visible)
-            return likelihood.log_probabilities(hidden, model.model.output_weight, words)[:, : target.shape[1]]
+            return likelihood.log_probabilities(*model.projection(hidden, words), words)[:, : target.shape[1]]
 
         self._program = Program("likelihood", score)
 

@@ -14,14 +14,17 @@ from torch.nn import functional as F
 
 from longstride.contract import OptionError
 from longstride.nn.cache import Cache, Memory, additive
+from longstride.nn.link import Link
 from longstride.nn.transformer import Transformer
+from longstride.systems.interleaved import links
 from longstride.systems.interleaved.masks import rule_of
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.interleaved.positions import directions, signals
 
 
 class Interleaving(nn.Module):
-    """The settings, with direction embeddings for more than two directions and learned start vectors if asked for."""
+    """The settings, with direction embeddings for more than two directions; learned start vectors and links between
+    the words of a step if asked for."""
 
     def __init__(self, options: InterleavingOptions) -> None:
         super().__init__()
@@ -31,6 +34,8 @@ class Interleaving(nn.Module):
         self.starts = nn.Parameter(torch.randn(options.step, width)) if options.start == "learned" else None
         if self.directions is not None:
             nn.init.normal_(self.directions.weight, std=width**-0.5)
+        linked = options.link and options.vocabulary
+        self.link = Link(linked, width, options.link, candidates=0) if linked else None
 
     def begin(self, embedded: Tensor, slots: Tensor) -> Tensor:
         """embedded [rows, step, width] with the first step's slots replaced; slots [rows or 1, step]"""
@@ -66,6 +71,11 @@ class InterleavedModel(nn.Module):
             )
         if model.options.positions == "learned" and options.h == 2 and options.signal == "interleaved":
             raise OptionError("Two directions expect positions: sinusoidal, found learned, which has no negative ones.")
+        if options.link and options.vocabulary != model.options.vocabulary:
+            raise OptionError(
+                f"interleaving expects a Transformer with a vocabulary of {options.vocabulary}, found "
+                f"{model.options.vocabulary}."
+            )
         self._rule = rule_of(options)
 
     @property
@@ -126,6 +136,17 @@ class InterleavedModel(nn.Module):
 
     def step_logits(
         self, ids: Tensor, start: Tensor, cache: Cache, memory: Memory, layout: Layout, span: int | None = None
-    ) -> Tensor:
-        """:meth:`extend`, projected: -> [rows, step, vocabulary]"""
-        return self.model.logits(self.extend(ids, start, cache, memory, layout, span))
+    ) -> tuple[Tensor, Tensor | None]:
+        """:meth:`extend`, projected: -> [rows, step, vocabulary], of every slot by itself; and with a link what it has
+        to know of the states, [rows, step, rank]"""
+        hidden = self.extend(ids, start, cache, memory, layout, span)
+        link = self.interleaving.link
+        return self.model.logits(hidden), None if link is None else link.factors(hidden)
+
+    def projection(self, hidden: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+        """What the logits of known words [rows, slots], in whole steps, are the product of: the states [rows, slots,
+        width] and the output weight, both wider where neighbours are linked"""
+        weight, link = self.model.output_weight, self.interleaving.link
+        if link is None:
+            return hidden, weight
+        return links.widened(link, hidden, words, self.options), link.widened_weight(weight)

@@ -26,7 +26,8 @@ class InterleavedObjectiveOptions(Smoothing):
 
 
 class InterleavedObjective(Objective):
-    """−log p(words of a step | words of all earlier steps, x), smoothed and summed."""
+    """−log p(words of a step | words of all earlier steps, x), smoothed and summed; with a link, of every word given
+    its neighbour in the step too."""
 
     def __init__(self, options: InterleavedObjectiveOptions) -> None:
         self.options = options
@@ -44,8 +45,8 @@ class InterleavedObjective(Objective):
         memory = frozen.encode(model.model, source, visible)
         words = interleave(_whole_steps(tensors["target"], o.step), tensors["target_lengths"] - 1, o.h, o.order)
         hidden = model.decode(shifted(words, o.step), memory, visible)
-        weight = model.model.output_weight
-        total, nll = model.model.token_loss(hidden, weight, words, self.options.label_smoothing)
+        states, weight = model.projection(hidden, words)
+        total, nll = model.model.token_loss(states, weight, words, self.options.label_smoothing)
         return Loss(total, {"nll": nll})
 
 

@@ -40,8 +40,14 @@ class InterleavingOptions:
         "symbol", "What the first step reads: the start symbol, zero vectors (the authors' code) or a vector per slot."
     )
 
+    link: int = option(
+        0, "Rank of a table that ties neighbouring words of a step (0: none, as in the paper); see nn/link.py."
+    )
+    vocabulary: int | None = option(None, "With a link: the Transformer's vocabulary; set from it.")
+
     def __post_init__(self) -> None:
-        at_least(1, self, "width")
+        at_least(1, self, "width", "vocabulary")
+        at_least(0, self, "link")
         if self.h < 1 or (self.h > 1 and self.h % 2):
             raise OptionError(f"h expects 1, 2 or an even number of directions, found {self.h}.")
         if self.c < 1:
@@ -52,6 +58,10 @@ class InterleavingOptions:
             raise OptionError("independent expects directions written side by side, found autoregressive: true.")
         if self.autoregressive and self.c > 1:
             raise OptionError(f"autoregressive expects c 1, found {self.c}: it writes one word per step.")
+        if self.link and self.c == 1:
+            raise OptionError("link expects c 2 or more, found 1: no two words of a step are neighbours.")
+        if self.link and self.vocabulary is None:
+            raise OptionError("link expects the vocabulary of the Transformer that it belongs to, found none.")
 
     @property
     def step(self) -> int:

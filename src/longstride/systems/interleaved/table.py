@@ -18,7 +18,7 @@ from longstride.nn import programs
 from longstride.nn.cache import aligned
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.interleaved.model import InterleavedModel
-from longstride.systems.interleaved.programs import extend
+from longstride.systems.interleaved.programs import extend, tie
 from longstride.verification.arrivals import Arrivals, Entrance
 from longstride.verification.reading import forbidden_ids
 
@@ -57,6 +57,8 @@ class Table(ABC):
         self._earliest = max(limits.min_length, self.options.step if search.count_dropped else 0)
         self._remember = programs.remember(model.model)
         self._extend = extend(model)
+        link = model.interleaving.link
+        self._tie = None if link is None else tie(link)
         device = runner.device
         self.room = int(limits.longest_outputs(torch.tensor(longest_source)))
         self.columns = self.room + self.options.step  # the last step may begin where only EOS is left
