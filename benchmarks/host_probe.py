@@ -20,6 +20,7 @@ import pstats
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -103,7 +104,7 @@ def decoder_of(name: str, runner: Runner) -> Decoder:
     return CopyVerify(model, runner) if name == "copy-verify" else Greedy(model, runner)
 
 
-def least_microseconds(function: Callable[[], Any]) -> float:
+def median_microseconds(function: Callable[[], Any]) -> float:
     """The median of some runs, without collections of garbage in between."""
     taken = []
     gc.collect()
@@ -116,44 +117,62 @@ def least_microseconds(function: Callable[[], Any]) -> float:
     return sorted(taken)[len(taken) // 2] / 1000
 
 
+class Bench:
+    """A decoder over a runner that counts, ready to decode a sentence of so many iterations."""
+
+    def __init__(self, name: str, ahead: bool = False, others: int = 0) -> None:
+        self._recorder = CountingRecorder()
+        runner = CudaGraphRunner("cpu", "fp32", ahead=ahead, recorder=self._recorder)
+        self._decoder = decoder_of(name, runner)
+        self._source, self._limits = Source.of([[*range(5, 5 + WORDS), EOS]], 32), Limits()
+        for extra in range(others):
+            decoder_of("greedy", runner).decode(self._source, Limits(max_length=100 + extra))
+        for _ in range(20):
+            self.decode()
+
+    def decode(self, iterations: int = SHORT) -> None:
+        """A sentence."""
+        self._recorder.iterations = iterations
+        self._decoder.decode(self._source, self._limits)
+
+    def calls(self) -> tuple[dict[str, float], dict[str, float]]:
+        """By name: of a sentence beside its iterations, and of an iteration."""
+        counted = {}
+        for iterations in (SHORT, LONG):
+            with Calls() as calls:
+                self.decode(iterations)
+            counted[iterations] = calls.names
+        steps = LONG - SHORT
+        each = {call: (counted[LONG][call] - counted[SHORT][call]) / steps for call in counted[LONG]}
+        beside = {call: counted[SHORT][call] - SHORT * each.get(call, 0) for call in counted[SHORT]}
+        return {call: some for call, some in beside.items() if some}, {
+            call: some for call, some in each.items() if some
+        }
+
+    def microseconds(self) -> tuple[float, float]:
+        """The same in time."""
+        short, long = (median_microseconds(partial(self.decode, iterations)) for iterations in (SHORT, LONG))
+        iteration = (long - short) / (LONG - SHORT)
+        return round(short - SHORT * iteration, 1), round(iteration, 2)
+
+
 def probe(name: str, ahead: bool, others: int, profiled: bool) -> dict[str, Any]:
     """What a sentence and an iteration take with one decoder."""
-    recorder = CountingRecorder()
-    runner = CudaGraphRunner("cpu", "fp32", recorder=recorder)
-    runner.ahead = ahead
-    decoder = decoder_of(name, runner)
-    source, limits = Source.of([[*range(5, 5 + WORDS), EOS]], 32), Limits()
-    for extra in range(others):
-        neighbour = decoder_of("greedy", runner)
-        neighbour.decode(source, Limits(max_length=100 + extra))
-
-    def decode() -> None:
-        decoder.decode(source, limits)
-
-    taken, counted = {}, {}
-    for recorder.iterations in (SHORT, LONG):
-        for _ in range(20):
-            decode()
-        taken[recorder.iterations] = least_microseconds(decode)
-        with Calls() as calls:
-            decode()
-        counted[recorder.iterations] = calls.names
+    bench = Bench(name, ahead, others)
+    sentence, iteration = bench.microseconds()
+    of_sentence, of_iteration = bench.calls()
     if profiled:
         with cProfile.Profile() as profile:
             for _ in range(REPEATS):
-                decode()
+                bench.decode()
         pstats.Stats(profile).sort_stats("tottime").print_stats(25)
-    steps = LONG - SHORT
-    iteration = (taken[LONG] - taken[SHORT]) / steps
-    each = Counter({call: (counted[LONG][call] - counted[SHORT][call]) / steps for call in counted[LONG]})
-    beside = Counter({call: counted[SHORT][call] - SHORT * each[call] for call in counted[SHORT]})
     return {
         "decoder": name,
         "ahead": ahead,
-        "sentence_us": round(taken[SHORT] - SHORT * iteration, 1),
-        "iteration_us": round(iteration, 2),
-        "sentence_calls": {call: times for call, times in beside.items() if times},
-        "iteration_calls": {call: times for call, times in each.items() if times},
+        "sentence_us": sentence,
+        "iteration_us": iteration,
+        "sentence_calls": of_sentence,
+        "iteration_calls": of_iteration,
     }
 
 

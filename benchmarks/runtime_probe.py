@@ -4,13 +4,19 @@ benchmark. A random model of the base size; under a minute and a half on an H200
     python benchmarks/runtime_probe.py [--precision fp16] [--plain] [--without step,relu] [--layers 6]
     python benchmarks/runtime_probe.py --switches --batches 1 --widths 1,10 --decoders ''
     python benchmarks/runtime_probe.py --compiled --batches 1 --widths 1,10 --decoders greedy,blockwise
+    python benchmarks/runtime_probe.py --batches '' --ahead --decoders greedy,blockwise,draft-verify
 
 Prints, per batch and step width: milliseconds an iteration (draft slots filled with padding), eager and captured, the
 kernels that a captured one launches and how long capturing took; with --kernels also which, summed by name. With
 --switches, what an iteration takes with all kernels of our own, without one of them, without any. Then exactness of
 every verifying decoder against eager steps of the same shape and against greedy by its own steps, where a sentence's
-time goes, and what recording cost in all. The last line is all of it as JSON. Eager steps have the kernels of captured
+time goes, and what recording cost in all. With --ahead, whole sentences also by sessions that launch an iteration
+before they have looked at the last one. The last line is all of it as JSON. Eager steps have the kernels of captured
 ones; all read the same weights.
+
+Where a sentence's time goes: graphs are timed twice, one right after another, when launching one hides behind running
+the one before, and each from an idle device to an idle device, as a sentence's are. What is left beside the latter is
+the host's: Python, and copies between host and device. benchmarks/host_probe.py counts its Python without a GPU.
 
 The floor of an iteration is the decoder's weights over the memory's bandwidth, and kernels times a microsecond.
 """
@@ -22,6 +28,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
@@ -42,6 +49,7 @@ from longstride.systems.draft_verify.decoder import DraftVerify
 from longstride.systems.draft_verify.model import Drafter
 from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.verification.session import Kind, VerificationSession
+from longstride.verification.table import Table
 from longstride.verification.twin import Idle, SameSteps
 
 WIDTHS = (1, 2, 8, 10, 25)
@@ -61,6 +69,7 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true", help="without kernels of our own")
     parser.add_argument("--without", default=",".join(UNTIMED), help=f"without some of them: {','.join(KERNELS)}")
     parser.add_argument("--switches", action="store_true", help="an iteration without each of them, one by one")
+    parser.add_argument("--ahead", action="store_true", help="whole sentences also with iterations launched ahead")
     parser.add_argument("--least-step", type=int, default=1, help="slots that a step of one row has at least")
     parser.add_argument("--widths", default=",".join(map(str, WIDTHS)), help="slots of a step")
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)), help="rows of a step")
@@ -87,17 +96,16 @@ def main() -> None:
 
     torch.manual_seed(0)
     parts = random_parts(options.width, options.layers, options.vocabulary)
-    runners: list[Runner] = [
-        EagerRunner(device, options.precision),
-        CudaGraphRunner(
-            device,
-            options.precision,
-            fused=not options.plain,
-            without=split(options.without),
-            least_step=options.least_step,
-            tell=tell,
-        ),
-    ]
+    captured = partial(
+        CudaGraphRunner,
+        device,
+        options.precision,
+        fused=not options.plain,
+        without=split(options.without),
+        least_step=options.least_step,
+        tell=tell,
+    )
+    runners: list[Runner] = [EagerRunner(device, options.precision), captured()]
     if options.compiled:
         runners.append(CudaGraphRunner(device, options.precision, compiled=True, tell=tell))
     shapes = [(int(batch), int(width)) for batch in split(options.batches) for width in split(options.widths)]
@@ -110,10 +118,12 @@ def main() -> None:
     found["iterations"] = [probe_step(parts["model"], runners, *shape, options.kernels) for shape in shapes]
     print("\nExactness and whole sentences:", flush=True)
     names = split(options.decoders)
+    if options.ahead:
+        runners.append(captured(ahead=True))
     found["decoders"] = [line for name in names for line in probe_decoder(name, parts, runners, options.vocabulary)]
     for runner in runners:
         if isinstance(runner, CudaGraphRunner):
-            print(f"\n{runner.name}: {runner.statistics.describe()}")
+            print(f"\n{shown(runner)}: {runner.statistics.describe()}")
     print(json.dumps(found))
 
 
@@ -170,6 +180,11 @@ def listed(found: list[tuple[str, float]]) -> str:
     longest = sorted(by_name.items(), key=lambda entry: -sum(entry[1]))
     rows = [f"      {len(each):3} x {sum(each) / len(each):5.1f} us  {name[:90]}" for name, each in longest]
     return "\n".join([f"      {len(found)} kernels, {total:.0f} us without the gaps between them", *rows])
+
+
+def shown(runner: Runner) -> str:
+    """What tells runners of this probe apart."""
+    return f"{runner.name}, ahead" if runner.ahead else runner.name
 
 
 def choose_kernels(runner: Runner, runners: list[Runner], parts: Iterable[nn.Module]) -> None:
@@ -261,36 +276,93 @@ def probe_decoder(name: str, parts: dict[str, Any], runners: list[Runner], vocab
             torch.cuda.synchronize()
             each = (time.perf_counter() - begun) / repeats * 1000
             differ = differing(found, expected)
-            line = f"{name:13} {runner.name:13} batch {rows:2}: {each:8.2f} ms; "
+            line = f"{name:13} {shown(runner):17} batch {rows:2}: {each:8.2f} ms; "
             line += f"{differ} of {rows * repeats} differ from eager steps"
-            result = {"decoder": name, "runner": runner.name, "batch": rows, "ms": each, "differ_from_eager": differ}
+            result: dict[str, Any] = {"decoder": name, "runner": shown(runner), "batch": rows, "ms": each}
+            result["differ_from_eager"] = differ
             if name != "beam" and runner is not runners[0]:
                 twin = [SameSteps(decoder).decode(source, limits).tokens for source in sources]
                 result["differ_from_same_steps"] = differing(found, twin)
                 line += f", {result['differ_from_same_steps']} from greedy by its own steps"
             print(line, flush=True)
-            yield result
             if rows == 1 and name != "beam" and runner is not runners[0]:
-                print(f"{'':13} {shares(decoder, sources, limits, each)}", flush=True)
+                result["shares"] = shares(decoder, sources, limits, each)
+                print(f"{'':13} {told(result['shares'])}", flush=True)
+            yield result
 
 
 @torch.inference_mode()
-def shares(decoder: Decoder, sources: list[Source], limits: Limits, each: float) -> str:
+def shares(decoder: Decoder, sources: list[Source], limits: Limits, each: float) -> dict[str, float]:
     """Where a sentence's time goes on average: the encoder's graph, the iterations' graphs, the host between them."""
     iterations = sum(decoder.decode(source, limits).iterations for source in sources) / len(sources)
+    host = milliseconds_of_host(decoder, sources[0], limits)
     session = decoder.start(1, limits, SOURCE)
     assert isinstance(session, VerificationSession)
     session.admit(sources[0])
     table = session.table
     entering = table._entering
     assert entering is not None
-    enter = milliseconds(entering)
-    iteration = milliseconds(partial(table.iterate, table.drafter.block, table.drafter.block + 1))
-    host = each - enter - iterations * iteration
+    iterate = partial(table.iterate, table.drafter.block, table.drafter.block + 1)
+    found = {"iterations": iterations, "encode": milliseconds(entering), "iteration": milliseconds(iterate)}
+    found |= {"encode_apart": apart(entering)[1], "iteration_launch": apart(iterate)[0]}
+    found |= {"iteration_apart": apart(iterate)[1], "look": apart(partial(look, table))[1], **host}
+    launched = [name for name, _ in kernels(iterate)]
+    found |= {"kernels": len(launched), "copies": sum(name.startswith("Mem") for name in launched)}
+    found["beside"] = each - found["encode"] - iterations * found["iteration"]
+    found["beside_apart"] = each - found["encode_apart"] - iterations * found["iteration_apart"]
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def told(found: dict[str, float]) -> str:
+    """The shares in two lines."""
+    each = 1000 * found["beside"] / found["iterations"]
     return (
-        f"encode {enter:.3f} ms, {iterations:.1f} iterations of {iteration:.3f} ms, "
-        f"{host:.2f} ms beside them ({1000 * host / iterations:.0f} µs an iteration)"
+        f"encode {found['encode']:.3f} ms, {found['iterations']:.1f} iterations of {found['iteration']:.3f} ms "
+        f"({found['kernels']:.0f} kernels, {found['copies']:.0f} of them copies), "
+        f"{found['beside']:.2f} ms beside them ({each:.0f} µs an iteration);\n{'':13} from idle to idle "
+        f"{found['encode_apart']:.3f} and {found['iteration_apart']:.3f} ms, launched after "
+        f"{found['iteration_launch']:.3f}, {found['beside_apart']:.2f} beside them; a look {found['look']:.3f}; "
+        f"starts in {found['start']:.3f}, admits in {found['admit']:.3f} and closes in {found['close']:.3f} ms"
     )
+
+
+def apart(function: Callable[[], Any]) -> tuple[float, float]:
+    """Milliseconds until a run is launched, and until it is done, each on an idle device; medians."""
+    launched, done = [], []
+    for _ in range(3 + REPEATS):
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        function()
+        launched.append(time.perf_counter() - begun)
+        torch.cuda.synchronize()
+        done.append(time.perf_counter() - begun)
+    return median(launched) * 1000, median(done) * 1000
+
+
+def look(table: Table) -> None:
+    """How an iteration's numbers come to the host, without the iteration."""
+    table.outputs.send()
+    table.outputs.wait()
+
+
+def milliseconds_of_host(decoder: Decoder, source: Source, limits: Limits) -> dict[str, float]:
+    """How long the host takes to start a session, to admit a sentence (its graph is launched then) and to close it."""
+    taken: dict[str, list[float]] = {"start": [], "admit": [], "close": []}
+    for _ in range(REPEATS):
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        session = decoder.start(1, limits, source.longest)
+        taken["start"].append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+        session.admit(source)
+        taken["admit"].append(time.perf_counter() - begun)
+        while session.free == 0:
+            session.advance()
+            session.take_finished()
+        begun = time.perf_counter()
+        session.close()
+        taken["close"].append(time.perf_counter() - begun)
+    return {name: median(times) * 1000 for name, times in taken.items()}
 
 
 def differing(ours: list[list[list[int]]], theirs: list[list[list[int]]]) -> int:

@@ -18,9 +18,7 @@ from tests.runtime.test_cuda_graph import EAGER, KINDS, decoder_of, same
 
 def running_ahead() -> tuple[CudaGraphRunner, TapeRecorder]:
     recorder = TapeRecorder()
-    runner = CudaGraphRunner("cpu", "fp64", recorder=recorder)
-    runner.ahead = True
-    return runner, recorder
+    return CudaGraphRunner("cpu", "fp64", ahead=True, recorder=recorder), recorder
 
 
 @settings(max_examples=14, deadline=None)
@@ -44,6 +42,26 @@ def test_running_ahead_changes_nothing(kind, seed, batches, capacity, limits, ru
         )
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_sentences_follow_each_other_through_one_table(kind):
+    """Each leaves an iteration under way that nobody asked for: it is not counted, and the next sentence knows nothing
+    of it."""
+    runner, recorder = running_ahead()
+    ours, theirs = decoder_of(kind, runner, 4), decoder_of(kind, EAGER, 4)
+    tables = set()
+    for seed in range(6):
+        source, limits = random_source(1, 14, seed=seed), Limits(max_length=9 + seed % 2)
+        before = recorder.replayed
+        found, expected = (one.decode(source, limits, trace=True) for one in (ours, theirs))
+        same(found, expected)
+        assert found.traces is not None
+        assert (found.iterations, found.calls) == (expected.iterations, expected.calls)
+        assert found.iterations == found.traces[0].iterations
+        assert recorder.replayed - before == 1 + found.iterations + 1  # the encoder's, and one in vain
+        tables.update(id(table) for table in runner.tables)
+    assert recorder.recorded == 2 * len(tables) == 4  # one table for each of the limits
+
+
 def test_a_sentence_costs_one_iteration_more_than_it_takes():
     source, limits = random_source(1, 6, seed=2), Limits(max_length=9)
     runner, recorder = running_ahead()
@@ -61,6 +79,17 @@ def test_blocks_that_follow_the_clock_are_not_launched_ahead():
     session.advance()
     session.take_finished()
     assert session._launched is None
+
+
+def test_tables_that_were_made_before_stay_as_they_are():
+    """What the host sees of them is not apart from what goes on: nothing may be launched before it has looked."""
+    runner, _ = running_ahead()
+    runner.ahead = False
+    source, limits = random_source(1, 6, seed=3), Limits(max_length=9)
+    decoder, twin = (decoder_of("blockwise", one, 3) for one in (runner, EAGER))
+    same(decoder.decode(source, limits, trace=True), twin.decode(source, limits, trace=True))
+    runner.ahead = True
+    same(decoder.decode(source, limits, trace=True), twin.decode(source, limits, trace=True))
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -17,8 +17,7 @@ from tests.runtime.test_cuda_graph import KINDS, decoder_of, taped
 
 
 def outputs(kind: str, rule: str, precision: Any, ahead: bool) -> list[Any]:
-    runner = CudaGraphRunner("cuda:0", precision)
-    runner.ahead = ahead
+    runner = CudaGraphRunner("cuda:0", precision, ahead=ahead)
     decoder = decoder_of(kind, runner, 3, rule)
     found = []
     for seed in range(4):

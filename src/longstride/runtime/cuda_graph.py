@@ -77,7 +77,8 @@ class CudaGraphRunner(Runner):
     Compiling makes steps faster and takes long, for every new shape. `fused` takes kernels of our own
     (longstride.nn.fused) where there are some, all but those named in `without`, once each has been seen to give what
     it should; what is compiled has the compiler's. `least_step` widens steps of one row: products of one vector take
-    other, sometimes slower kernels. `recorder` is for tests.
+    other, sometimes slower kernels. With `ahead`, sessions launch an iteration before they have looked at the last one
+    (`Runner.ahead`). `recorder` is for tests.
     """
 
     records = True
@@ -90,6 +91,7 @@ class CudaGraphRunner(Runner):
         fused: bool = True,
         without: Collection[str] = UNTIMED,
         least_step: int = 1,
+        ahead: bool = False,
         tell: Tell | None = None,
         recorder: Recorder | None = None,
     ) -> None:
@@ -107,6 +109,7 @@ class CudaGraphRunner(Runner):
         self._tell = tell or _warn
         self._told: set[str] = set()
         self.least_step = least_step
+        self.ahead = ahead
         self._recorder = recorder or CudaRecorder(self.device)
         self._recordings: weakref.WeakSet[Recording[Any]] = weakref.WeakSet()
         self._recorded = 0

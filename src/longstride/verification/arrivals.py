@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from longstride.contract import Runner, Source
+from longstride.contract import PAD, Runner, Source
 
 NUMBERS = 3
 """Beside the ids of a sentence: its length, its row and its ticket."""
@@ -29,8 +28,6 @@ class Arrivals:
             # Made once: memory that a device can read is dear to come by.
             self._desk = torch.zeros(shape, dtype=torch.int64, pin_memory=True) if on_cuda else self._all
         self._numbers = self._desk.numpy()
-        self._blank = np.zeros(longest_source + NUMBERS, dtype=np.int64)
-        self._blank[longest_source] = 1
         self._sent = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]
 
     def send(self, source: Source, rows: list[int], tickets: list[int]) -> None:
@@ -38,10 +35,14 @@ class Arrivals:
         count, longest = source.rows, self._longest
         if self._sent is not None:
             self._sent.synchronize()  # what lies on the desk may still be on its way
-        numbers = self._numbers
-        numbers[:] = self._blank
-        numbers[:count, : source.longest] = source.ids.numpy()
-        numbers[:count, longest:] = list(zip(source.lengths.tolist(), rows, tickets, strict=True))
+        numbers, padding = self._numbers, [PAD] * (longest - source.longest)
+        # As lists: for the few sentences that come at once, tensors and arrays take longer to ask than to read.
+        each = zip(source.ids.tolist(), source.lengths.tolist(), rows, tickets, strict=True)
+        for place, (ids, length, row, ticket) in enumerate(each):
+            numbers[place] = [*ids, *padding, length, row, ticket]
+        if count < self.portion:
+            numbers[count:] = PAD
+            numbers[count:, longest] = 1
         if self._sent is not None:
             self._all.copy_(self._desk, non_blocking=True)
             self._sent.record(torch.cuda.current_stream(self._device))
