@@ -67,7 +67,7 @@ def test_what_is_left_out_is_said_once(monkeypatch):
     heard: list[str] = []
     runner = runner_of(heard.append)
     for _ in range(2):
-        assert used(runner.place(served_model())) == OF_A_MODEL - {"step", "source"}
+        assert used(runner.place(served_model())) == OF_A_MODEL - {"step", "source"} - set(UNTIMED)
     assert heard == [
         "The runtime cuda-graph does without kernels of our own "
         "(causal steps: writing the cache and attention over it; attention over the source): it is broken."
@@ -102,7 +102,7 @@ def alone(line: list[int]) -> Source:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("without", [(), ("product",)])
+@pytest.mark.parametrize("without", [UNTIMED, ("product",)])
 def test_graphs_decode_as_eager_steps_with_the_same_kernels_do(
     kind: str, precision: Precision, without: tuple[str, ...]
 ) -> None:
