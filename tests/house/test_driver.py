@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 import threading
@@ -135,6 +136,16 @@ def test_stages_families_and_jobs_can_be_chosen(drive: ModuleType, task: Any) ->
     for name in ("nothing", "nat/nothing"):
         with pytest.raises(ValueError, match="there is no stage"):
             drive.chosen(stages, [name])
+
+
+def test_what_the_page_chooses_is_there(drive: ModuleType, task: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text(encoding="utf-8").replace("\\\n", "")
+    lines = [line for line in page.splitlines() if "--only " in line and line.startswith("$") and "bundled" not in line]
+    assert len(lines) > 8
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        names = words[words.index("--only") + 1].replace(" ", "").split(",")
+        assert drive.chosen(drive.stages(task), names), line
 
 
 def test_what_is_given_counts_as_done(drive: ModuleType, tmp_path: Path) -> None:

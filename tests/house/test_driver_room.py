@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from types import ModuleType
 from typing import Any
 
@@ -39,8 +40,10 @@ def test_nothing_is_ever_exceeded_and_all_is_run(
     limits = room.Limits(parallel=parallel, share=share, memory=memory, interrupt=interrupt)
     waiting = [jobs.Job(str(number), (), 1.0, *size) for number, size in enumerate(sizes)]
     running: list[Any] = []
+    overtaken: Counter[Any] = Counter()
     while waiting or running:
-        begun = room.admitted(waiting, running, limits)
+        begun = room.admitted(waiting, running, limits, overtaken)
+        overtaken.update(room.passed(waiting, begun))
         assert begun or running, "an idle GPU takes any"
         assert [one.name for one in begun] == [one.name for one in waiting if one in begun], "in order"
         running += begun
@@ -53,6 +56,19 @@ def test_nothing_is_ever_exceeded_and_all_is_run(
         assert len(running) <= parallel + (1 if interrupt else 0)
         # Those beside a clock are held still: it is the clock that ends.
         running.remove(clocks[0] if clocks else choice.choice(running))
+
+
+def test_a_large_job_is_not_passed_for_ever(drive: ModuleType) -> None:
+    jobs, room = sys.modules["driver.jobs"], sys.modules["driver.room"]
+    large, many = jobs.Job("large", (), 1.0, 0.9), [jobs.Job(str(number), (), 1.0, 0.4) for number in range(40)]
+    limits, overtaken = room.Limits(share=1.3), Counter[Any]()
+    running, waiting = many[:2], [large, *many[2:]]
+    while large in waiting:
+        begun = room.admitted(waiting, running, limits, overtaken)
+        overtaken.update(room.passed(waiting, begun))
+        waiting = [one for one in waiting if one not in begun]
+        running = [*running, *begun][1:]
+    assert len(waiting) > 30
 
 
 def test_jobs_keep_within_the_memory(runs: Runs) -> None:

@@ -5,12 +5,15 @@ Pure functions of jobs; starts and stops nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from driver.jobs import GPU, Job
 
 SLACK = 1e-6
+OVERTAKING = 3
+"""how often a job that does not fit lets others begin before it; after that it waits for room, and all wait with it"""
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,11 @@ class Limits:
     """what has no checkpoints goes before trainings that wait too: what is scored, no end of time can take away"""
 
 
-def admitted(ready: Sequence[Job], running: Sequence[Job], limits: Limits) -> list[Job]:
-    """Those of the ready jobs that may start now, in their order. One that does not fit lets only such pass as could
-    run beside it. An idle GPU takes any job, however large."""
+def admitted(
+    ready: Sequence[Job], running: Sequence[Job], limits: Limits, overtaken: Mapping[Job, int] | None = None
+) -> list[Job]:
+    """Those of the ready jobs that may start now, in their order. One that does not fit lets such pass as could run
+    beside it, but only a few times (`overtaken` says how often it did). An idle GPU takes any job, however large."""
     found: list[Job] = []
     kept_share = kept_memory = 0.0
     for job in ready:
@@ -47,13 +52,21 @@ def admitted(ready: Sequence[Job], running: Sequence[Job], limits: Limits) -> li
         if len(now) >= limits.parallel:
             continue
         share, memory = sum(one.share for one in now), sum(one.gigabytes for one in now)
-        crowded = max(share, kept_share) + job.share > limits.share + SLACK
+        crowded = max(share, kept_share if job.share else 0.0) + job.share > limits.share + SLACK
         full = job.gigabytes > 0 and max(memory, kept_memory) + job.gigabytes > limits.memory + SLACK
         if (share or memory) and (crowded or full):
-            kept_share, kept_memory = max(kept_share, job.share), max(kept_memory, job.gigabytes)
+            waited = overtaken is not None and overtaken.get(job, 0) >= OVERTAKING
+            kept_share = max(kept_share, math.inf if waited else job.share)
+            kept_memory = max(kept_memory, math.inf if waited else job.gigabytes)
             continue
         found.append(job)
     return found
+
+
+def passed(ready: Sequence[Job], begun: Sequence[Job]) -> list[Job]:
+    """Those of the ready jobs that one behind them was begun before."""
+    last = max((place for place, job in enumerate(ready) if job in begun), default=-1)
+    return [job for job in ready[: max(0, last)] if job not in begun]
 
 
 def may_interrupt(job: Job, running: Sequence[Job], limits: Limits) -> bool:

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from pathlib import Path
 from driver.jobs import Job, Stage
 from driver.mps import without
 from driver.notice import Notice
-from driver.room import Limits, admitted
+from driver.room import Limits, admitted, passed
 from driver.stillness import Stillness, send
 
 INTERRUPTED = 130
@@ -87,6 +88,7 @@ class Schedule:
         self._still, self._notice = Stillness(), Notice(hold)
         self._ending = False
         self._held_since = 0.0
+        self._overtaken: Counter[Job] = Counter()
         self._ends = 0
         self._failed_at: dict[tuple[str, str], int] = {}
 
@@ -149,7 +151,9 @@ class Schedule:
             and not (job.last and (self._running or self._ready_others(job)))
         ]
         ready.sort(key=lambda pair: self._later(pair[1]))
-        may = admitted([job for _, job in ready], [one.job for one in self._running], self._limits)
+        jobs = [job for _, job in ready]
+        may = admitted(jobs, [one.job for one in self._running], self._limits, self._overtaken)
+        self._overtaken.update(passed(jobs, may))
         for stage, job in [pair for pair in ready if any(pair[1] is one for one in may)]:
             if job.reads_clock:
                 if not self._notice.put_up():
