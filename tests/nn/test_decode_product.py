@@ -5,11 +5,13 @@ On a CUDA device in fp16, or in Triton's interpreter (TRITON_INTERPRET=1) in fp3
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
-from longstride.nn.decode_product import FEW, StepLinear, product
+from longstride.nn.decode_product import FEW, WIDTHS, StepLinear, product
 from longstride.nn.fused import Kernel
 from longstride.nn.fused_trials import TOLERANCE, trial
 from tests.nn.running_kernels import where
@@ -48,6 +50,42 @@ def test_few_slots_by_a_weight(shape, bias, device, dtype):
         assert found.shape == (*shape, 128)
         expected = exact.relu() if relu else exact
         torch.testing.assert_close(found.double(), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+
+
+@loops
+@pytest.mark.gpu
+@pytest.mark.parametrize("sizes", [(64, 64), (256, 64)])
+def test_trials_with_a_norm_pass(sizes, device, dtype):
+    assert trial(Kernel("norm-product", sizes), device, dtype) <= TOLERANCE[dtype]
+
+
+@loops
+@pytest.mark.gpu
+def test_tiles_that_are_not_asked_for_at_once_are_read_too(device, dtype, monkeypatch):
+    """Of a wide product all the weight may be too much at a time; bits are those of one that asks for all."""
+    from longstride.nn import decode_product_kernels as kernels
+
+    linear = nn.Linear(384, 64, device=device, dtype=dtype).requires_grad_(False)
+    x = torch.randn(3, 384, device=device, dtype=dtype)
+    monkeypatch.setattr(kernels, "WALK", replace(kernels.WALK, share=16))
+    at_once = product(x, linear)
+    monkeypatch.setattr(kernels, "_AHEAD", 1)
+    assert torch.equal(product(x, linear), at_once)
+
+
+@pytest.mark.parametrize("inputs", range(64, 4097, 64))
+def test_warps_share_all_inputs(inputs):
+    pytest.importorskip("triton")
+    from longstride.nn.decode_product_kernels import WALK
+
+    warps, share = WALK.split(inputs)
+    assert inputs % (warps * share) == 0
+    assert share >= 16
+    assert share & (share - 1) == 0
+    if inputs in WIDTHS:
+        warps, share = WALK.split(inputs, whole=True)
+        assert warps * share == inputs
+        assert share & (share - 1) == 0
 
 
 def test_a_layer_uses_it_for_few_slots_alone(monkeypatch):

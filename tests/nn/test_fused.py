@@ -12,9 +12,9 @@ from torch import nn
 from longstride.nn import fused, fused_trials
 from longstride.nn.attention import CrossAttention, SelfAttention
 from longstride.nn.decode_product import StepLinear
-from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, linear_relu
+from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, embed, linear_relu
 from longstride.nn.fused_trials import TOLERANCE, serves, switch, why_not
-from longstride.nn.layers import FeedForward, Residual
+from longstride.nn.layers import DecoderLayer, FeedForward, Residual
 from longstride.nn.transformer import Transformer
 from tests.models import tiny_options
 from tests.nn.running_kernels import where
@@ -26,10 +26,13 @@ SIZES = {
     "mask": (64,),
     "source": (64,),
     "product": (2048, 512),
+    "norm-product": (512, 1536),
+    "embed": (512,),
     "link": (1000, 64, 64),
+    "overlap": (),
 }
-OF_A_MODEL = set(KERNELS) - {"link"}
-"""All but those that heads and drafters alone have."""
+OF_A_MODEL = set(KERNELS) - {"link", "overlap"}
+"""All but those that heads and drafters alone have, and what is no module's."""
 CUDA = torch.device("cuda", 0)
 
 
@@ -52,6 +55,10 @@ def used(model: nn.Module) -> set[str]:
             found.add("source")
         if isinstance(part, StepLinear) and part.own:
             found.add("product")
+        if isinstance(part, DecoderLayer) and part.own:
+            found.add("norm-product")
+        if isinstance(part, Transformer) and part.own:
+            found.add("embed")
     return found
 
 
@@ -78,6 +85,25 @@ def test_a_row_does_not_depend_on_the_number_of_rows():
         assert all(
             torch.equal(add_norm(x[row : row + 1], added[row : row + 1], norm)[0], whole[row]) for row in range(9)
         )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("step", [1, 4])
+def test_what_the_first_layer_reads(positions, step):
+    """Also of ids that are one tensor's columns, or one id said again, and of slots beyond the last position."""
+    device = where()
+    model = served_model(positions=positions, longest=12).to(device)
+    every = torch.randint(5, 11, (3, 9), generator=torch.Generator().manual_seed(0)).to(device)
+    start = torch.tensor([0, 7, 11], device=device)
+    for ids in (every[:, 2 : 2 + step], every[:, :1].expand(-1, step)):
+        with torch.inference_mode():
+            found = embed(ids, start, model.target_embedding.weight, model.scale, model.target_positions.rows, 11)
+            x, slots = model._embed_step(ids, start, None)
+        assert torch.equal(found[1], slots)
+        if device.type == "cuda":
+            assert torch.equal(found[0], x)
+        torch.testing.assert_close(found[0], x)  # the interpreter rounds product and sum by themselves
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (2, 0)])
@@ -153,9 +179,9 @@ def test_a_kernel_that_cannot_be_compiled_or_is_wrong_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "missing"),
     [
-        ({"norm": "pre"}, {"norm"}),
-        ({"activation": "gelu"}, {"relu"}),
-        ({"width": 80, "feed_forward": 100}, {"relu", "step", "mask", "source", "product"}),
+        ({"norm": "pre"}, {"norm", "norm-product"}),
+        ({"activation": "gelu"}, {"relu", "norm-product"}),
+        ({"width": 80, "feed_forward": 100}, {"relu", "step", "mask", "source", "product", "norm-product"}),
     ],
 )
 def test_modules_name_only_kernels_that_fit_them(changes, missing):

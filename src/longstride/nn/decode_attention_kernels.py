@@ -22,6 +22,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from longstride.nn.overlap import launching
+from longstride.nn.overlap_kernels import begin, wait
+
 _LOG2_E = math.log2(math.e)
 _QUERIES = 16
 """The least that products on tensor cores take."""
@@ -76,11 +79,14 @@ def _extend(
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
     HEAD: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """packed [rows, step, 3, heads, HEAD] goes to slots from each row's first on; each sees itself and what is before.
 
     Caches [rows, heads, longest, HEAD]; out [rows, step, heads, HEAD].
     """
+    begin(OVERLAP)
+    wait(OVERLAP)  # there is no weight to read
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     tile = tl.program_id(2) * QUERIES
@@ -144,11 +150,14 @@ def _read(
     KEYS: tl.constexpr,
     HEAD: tl.constexpr,
     EACH: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """q [rows, queries, heads, HEAD] over keys and values [rows, heads, count, HEAD]; out like q.
 
     hidden is added to scores: [rows, queries, count] with `EACH`, else [rows, count], one for all queries.
     """
+    begin(OVERLAP)
+    wait(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     i = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
@@ -196,6 +205,7 @@ def extend(packed: Tensor, slots: Tensor, keys: Tensor, values: Tensor) -> Tenso
         HEAD=head,
         num_warps=WALK.warps,
         num_stages=1,
+        **launching(packed),
     )
     return out
 
@@ -219,5 +229,6 @@ def read(q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, each: bool) ->
         EACH=each,
         num_warps=WALK.warps,
         num_stages=1,
+        **launching(q),
     )
     return out

@@ -16,6 +16,8 @@ FEW = 64
 """So many slots, rows times step, the kernel is for: with more, arithmetic counts and the library's is better."""
 MULTIPLE = 64
 """Of inputs and outputs: stripes of the weight are whole."""
+WIDTHS = (64, 128, 256, 512, 1024)
+"""Inputs of a product that can make a residual sum and its norm first: a row is one tile."""
 
 
 def product(x: Tensor, linear: nn.Linear, relu: bool = False) -> Tensor:
@@ -25,6 +27,18 @@ def product(x: Tensor, linear: nn.Linear, relu: bool = False) -> Tensor:
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # Triton launches on the current one
         flat: Tensor = kernel(x.flatten(0, -2).contiguous(), linear.weight, linear.bias, relu)
     return flat.view(*x.shape[:-1], linear.out_features)
+
+
+def norm_product(
+    x: Tensor, added: Tensor, norm: nn.LayerNorm, linear: nn.Linear, relu: bool = False
+) -> tuple[Tensor, Tensor]:
+    """norm(x + added) [..., inputs], and what :func:`product` makes of it [..., outputs]; inputs among WIDTHS"""
+    from longstride.nn.decode_product_kernels import norm_product as kernel
+
+    both = x.flatten(0, -2).contiguous(), added.flatten(0, -2).contiguous()
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # Triton launches on the current one
+        normed, flat = kernel(*both, (norm.weight, norm.bias, norm.eps), linear.weight, linear.bias, relu)
+    return normed.view_as(x), flat.view(*x.shape[:-1], linear.out_features)
 
 
 class StepLinear(nn.Linear, Fusible):

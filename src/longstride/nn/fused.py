@@ -21,10 +21,13 @@ KERNELS = {
     "mask": "attention over the cache with any other mask",
     "source": "attention over the source",
     "product": "products of few slots",
+    "norm-product": "residual sums with their norms and the product behind them",
+    "embed": "what the first layer of a step reads",
     "link": "chains of linked drafts",
+    "overlap": "starting all these while the kernel before them ends",
 }
 """By name: what they are for."""
-UNTIMED: tuple[str, ...] = ()
+UNTIMED: tuple[str, ...] = ("norm-product", "overlap")
 """Those that may be slower than what they stand for, as long as nobody has timed them: left out unless asked for."""
 
 
@@ -72,6 +75,20 @@ def add_norm(x: Tensor, added: Tensor, norm: nn.LayerNorm) -> Tensor:
 
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # Triton launches on the current one
         found: Tensor = kernel(x.contiguous(), added.contiguous(), norm.weight, norm.bias, norm.eps)
+    return found
+
+
+def embed(
+    ids: Tensor, start: Tensor, tokens: Tensor, scale: float, places: tuple[Tensor, int], last: int
+) -> tuple[Tensor, Tensor]:
+    """What the first layer reads of ids [rows, step], [rows, step, width], and their slots from start [rows] on
+
+    places: a table of positions, and which row is position 0's; what lies beyond the `last` position has that one.
+    """
+    from longstride.nn.embed_kernels import embed as kernel
+
+    with torch.cuda.device_of(ids):  # type: ignore[no-untyped-call]  # Triton launches on the current one
+        found: tuple[Tensor, Tensor] = kernel(ids, start, tokens, scale, *places, last)
     return found
 
 

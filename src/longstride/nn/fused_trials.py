@@ -12,9 +12,10 @@ from functools import cache, partial
 import torch
 from torch import Tensor, nn
 
+from longstride.nn import overlap, overlap_trial
 from longstride.nn.decode_attention import extend, read
-from longstride.nn.decode_product import product
-from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, linear_relu, why_not_here
+from longstride.nn.decode_product import norm_product, product
+from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, embed, linear_relu, why_not_here
 from longstride.nn.link import walked
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
@@ -36,7 +37,10 @@ def switch(
     dtype: torch.dtype,
     names: Collection[str] = tuple(KERNELS),
 ) -> dict[str, list[str]]:
-    """Have the parts of a module use those of the named kernels that work here. -> why -> who is left out"""
+    """Have the parts of a module use those of the named kernels that work here. -> why -> who is left out
+
+    Whether kernels overlap, all modules share: whoever names any kernel decides it anew.
+    """
     left_out: dict[str, list[str]] = {}
     for part in module.modules():
         if not isinstance(part, Fusible):
@@ -51,6 +55,13 @@ def switch(
             elif kernel.name not in left_out.setdefault(against, []):
                 left_out[against].append(kernel.name)
         part.use(used)
+    if names and serves(device, dtype):
+        against = why_not(Kernel("overlap", ()), device, dtype) if "overlap" in names else "nobody asked for it"
+        if against and "overlap" in names:
+            left_out.setdefault(against, []).append("overlap")
+        if torch.cuda.is_available():
+            torch.cuda.synchronize(device)  # weights are read without waiting for whoever wrote them
+        overlap.switch(not against)
     return left_out
 
 
@@ -105,6 +116,37 @@ def _product(random: Random, inputs: int, outputs: int) -> float:
         exact = x.double() @ linear.weight.double().t() + linear.bias.double()
         worst = max(worst, _apart(found, exact.relu() if relu else exact))
     return worst
+
+
+def _norm_product(random: Random, inputs: int, outputs: int) -> float:
+    linear, x, added = _linear(random, inputs, outputs), random(1, STEP, inputs), random(1, STEP, inputs)
+    norm = nn.LayerNorm(inputs).to(x.device, x.dtype)
+    norm.weight.copy_(random(inputs))
+    norm.bias.copy_(random(inputs))
+    worst = 0.0
+    for relu in (False, True):
+        normed, found = norm_product(x, added, norm, linear, relu)
+        for one in range(STEP):
+            alone = norm_product(x[:, one : one + 1], added[:, one : one + 1], norm, linear, relu)
+            if not (torch.equal(alone[0][:, 0], normed[:, one]) and torch.equal(alone[1][:, 0], found[:, one])):
+                raise ArithmeticError("a slot's numbers depend on the step's width")
+        exact = normed.double() @ linear.weight.double().t() + linear.bias.double()
+        worst = max(worst, _apart(found, exact.relu() if relu else exact))
+    gain, shift = norm.weight.double(), norm.bias.double()
+    exact = nn.functional.layer_norm((x + added).double(), (inputs,), gain, shift, norm.eps)
+    return max(worst, _apart(normed, exact))
+
+
+def _embed(random: Random, width: int) -> float:
+    count, last, scale = 9, 6, width**0.5
+    tokens, places = random(count, width), random(4 + last, width)
+    ids = torch.arange(3 * STEP).remainder(count).view(3, STEP).to(tokens.device)
+    start = torch.tensor([0, 2, last]).to(tokens.device)
+    x, slots = embed(ids, start, tokens, scale, (places, 3), last)
+    expected = start[:, None] + torch.arange(STEP, device=start.device)
+    if not torch.equal(slots, expected):
+        raise ArithmeticError("it counts slots otherwise")
+    return _apart(x, places[3 + expected.clamp(max=last)].double() + scale * tokens[ids].double())
 
 
 def _linear(random: Random, inputs: int, outputs: int) -> nn.Linear:
@@ -194,5 +236,8 @@ _TRIALS: dict[str, Callable[..., float]] = {
     "mask": partial(_read, each=True),
     "source": partial(_read, each=False),
     "product": _product,
+    "norm-product": _norm_product,
+    "embed": _embed,
     "link": _link,
+    "overlap": overlap_trial.trial,
 }

@@ -16,6 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from longstride.nn.overlap import launching
+from longstride.nn.overlap_kernels import begin, wait
+
 _CLASSES = 16
 """of a program that looks for candidates"""
 _TURNS = 512
@@ -40,12 +43,15 @@ def _best(
     classes,
     TURNS: tl.constexpr,
     CLASSES: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """Of one slot's logits, the largest of each of CLASSES classes of ids that are equal modulo `classes`.
 
     logits [rows, block, vocabulary]; values and ids [rows, block, classes]. Of equal ones the first counts, and what is
     no number counts as the least: ids are those of the vocabulary, whatever the logits are.
     """
+    begin(OVERLAP)
+    wait(OVERLAP)
     at = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * CLASSES + tl.arange(0, CLASSES)
     turn = tl.arange(0, TURNS)
@@ -80,12 +86,15 @@ def _walk(
     CLASSES: tl.constexpr,
     RANK: tl.constexpr,
     STAGES: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """From newest [rows] along the best candidates, values and ids [rows, block, classes].
 
     gate [rows, block, rank]; before and after [vocabulary, rank]. Written: previous [rows, block], the token before
     each slot, and asked [rows, block, rank], what it says there.
     """
+    begin(OVERLAP)
+    wait(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     c = tl.arange(0, CLASSES)
     r = tl.arange(0, RANK)
@@ -125,6 +134,7 @@ def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:
         CLASSES=_CLASSES,
         num_warps=max(1, turns // 64),
         num_stages=1,
+        **launching(logits),
     )
     return values, ids
 
@@ -147,5 +157,6 @@ def walk(
         RANK=wide,
         STAGES=max(2, min(_STAGES, 1 + _AHEAD // both)),
         num_warps=8 if wide > 64 else 4,
+        **launching(ids),
     )
     return previous, asked

@@ -34,6 +34,11 @@ class SinusoidalPositions(nn.Module):
         """[...] -> [..., width]"""
         return F.embedding(positions + self.longest, self.table)
 
+    @property
+    def rows(self) -> tuple[Tensor, int]:
+        """[positions, width] all of them, and which row is position 0's"""
+        return self.table, self.longest
+
 
 class LearnedPositions(nn.Module):
     """A trained vector for each position from 0 to longest - 1."""
@@ -47,8 +52,13 @@ class LearnedPositions(nn.Module):
         """[...] -> [..., width]"""
         return F.embedding(positions, self.weight)
 
+    @property
+    def rows(self) -> tuple[Tensor, int]:
+        """[positions, width] all of them, and which row is position 0's"""
+        return self.weight, 0
 
-def make_positions(kind: str, width: int, longest: int) -> nn.Module:
+
+def make_positions(kind: str, width: int, longest: int) -> SinusoidalPositions | LearnedPositions:
     """The position embedding of a kind named in the options."""
     if kind == "sinusoidal":
         return SinusoidalPositions(width, longest)

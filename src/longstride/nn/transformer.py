@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,8 @@ from torch.nn import functional as F
 
 from longstride.nn import masks
 from longstride.nn.cache import Cache, Memory, additive, aligned
-from longstride.nn.layers import DecoderLayer, EncoderLayer, LayerNorm
+from longstride.nn.fused import Fusible, Kernel, embed
+from longstride.nn.layers import DecoderLayer, EncoderLayer, LayerNorm, extend_all
 from longstride.nn.losses import TokenLoss
 from longstride.nn.options import TransformerOptions
 from longstride.nn.positions import make_positions
@@ -25,12 +27,15 @@ class Stack(nn.Module):
         self.norm = LayerNorm(options.width) if options.norm == "pre" else nn.Identity()
 
 
-class Transformer(nn.Module):
+class Transformer(nn.Module, Fusible):
     """Encoder, decoder and embeddings.
 
     A decoder's input slot s holds the token before the one it predicts; slot 0 holds START. Right-padded targets need
     no mask of their own: a causal slot never sees what comes after it.
     """
+
+    own = False
+    """what a step's first layer reads by one kernel of our own: see :meth:`use`"""
 
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
@@ -141,21 +146,38 @@ class Transformer(nn.Module):
         ids [rows, step] go to slots start, start+1, ... ([rows]); slots before a row's start must have been written.
         Only the first `span` slots of the cache are looked at (default: all). -> hidden [rows, step, width]
         """
-        step = ids.shape[1]
-        slots = start[:, None] if step == 1 else start[:, None] + torch.arange(step, device=ids.device)
+        if self.own and positions is None:
+            last = self.options.longest - 1
+            table = self.target_embedding.weight
+            x, slots = embed(ids, start, table, self.scale, self.target_positions.rows, last)
+        else:
+            x, slots = self._embed_step(ids, start, positions)
         span = cache.longest if span is None else span
         if rule is masks.causal:
             mask = cache.causal(slots, span)
         else:
             mask = additive(rule(slots, torch.arange(span, device=ids.device))[:, None], memory.keys)
-        memory_mask = memory.mask
+        x = extend_all(self.decoder_layers(), x, cache, slots, mask, memory)
+        return self.decoder.norm(x)  # type: ignore[no-any-return]
+
+    def _embed_step(self, ids: Tensor, start: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What the first layer reads, [rows, step, width], and the slots [rows, step]."""
+        step = ids.shape[1]
+        slots = start[:, None] if step == 1 else start[:, None] + torch.arange(step, device=ids.device)
         if positions is None:
             # A draft may run past the last position there is: no such token is ever committed.
             positions = slots if step == 1 else slots.clamp(max=self.options.longest - 1)
-        x = self.embed_target(ids, positions)
-        for number, layer in enumerate(self.decoder_layers()):
-            x = layer.extend(x, number, cache, slots, mask, memory.keys[number], memory.values[number], memory_mask)
-        return self.decoder.norm(x)  # type: ignore[no-any-return]
+        return self.embed_target(ids, positions), slots
+
+    # --- kernels of our own ------------------------------------------------------------------------------------------
+
+    def kernels(self) -> list[Kernel]:
+        """Of a step's beginning."""
+        return [Kernel("embed", (self.options.width,))]
+
+    def use(self, names: Collection[str]) -> None:
+        """Use it, if it is among these."""
+        self.own = "embed" in names
 
 
 def _lowered(x: Tensor) -> Tensor:

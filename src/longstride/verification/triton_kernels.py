@@ -17,6 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from longstride.nn.overlap import launching
+from longstride.nn.overlap_kernels import begin, wait
+
 LARGEST_TILE = 16384
 """Logits that a program holds at once: most vocabularies are one tile, read by one wave of loads."""
 LEAST_COLUMNS = 32
@@ -51,8 +54,11 @@ def _read(
     DRAFTED: tl.constexpr,
     RANKED: tl.constexpr,
     COUNTED: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """One slot. `permitted` [vocabulary] is 0 on ids that never stand; a draft has a column less than the step."""
+    begin(OVERLAP)
+    wait(OVERLAP)
     place = tl.program_id(0)
     row = (place // step).to(tl.int64)
     slot = place % step
@@ -155,6 +161,7 @@ def _settle(
     READ: tl.constexpr,
     TELLS: tl.constexpr,
     TILE: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """One row: how much of its draft stands, what is committed, and what a step says of it.
 
@@ -162,6 +169,8 @@ def _settle(
     there, which every rule but the exact one wants, and a least block too. With TELLS the state that chose the newest
     token goes to `told`.
     """
+    begin(OVERLAP)
+    wait(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, COLUMNS)
     inside = column < step
@@ -272,6 +281,7 @@ def read(
             RANKED=draft_rank is not None,
             COUNTED=count is not None,
             num_warps=max(1, min(16, tile // 1024)),
+            **launching(logits),
         )
     return top, top_logit, normaliser, draft_logit, draft_rank
 
@@ -320,6 +330,7 @@ def settle(
             TELLS=hidden is not None,
             TILE=triton.next_power_of_2(width),
             num_warps=1,
+            **launching(ids),
         )
     return active, positions, chosen, written, shown, told
 

@@ -12,6 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from longstride.nn.overlap import launching
+from longstride.nn.overlap_kernels import begin, wait
+
 
 @triton.jit(do_not_specialize=("window", "step", "columns", "canvas", "seen", "offset"))
 def _canvas(
@@ -34,8 +37,11 @@ def _canvas(
     width,
     WIDTH: tl.constexpr,
     SEEN: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """One slot: of the newest `window` tokens of a row, or of the masks behind them."""
+    begin(OVERLAP)
+    wait(OVERLAP)
     here = tl.program_id(0)
     row = (here // step).to(tl.int64)
     slot = here % step
@@ -96,5 +102,6 @@ def canvas(
             SEEN=keys,
             num_warps=max(1, min(8, max(tile, keys) // 128)),
             enable_fp_fusion=False,  # a product and a sum, each rounded
+            **launching(tokens),
         )
     return x, place, slots, mask

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from longstride.contract import MASK, PAD, START, OptionError
 from longstride.nn import masks
 from longstride.nn.cache import Cache, Memory, additive, aligned
-from longstride.nn.layers import DecoderLayer, EncoderLayer
+from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all
 from longstride.nn.link import Link
 from longstride.nn.losses import TokenLoss
 from longstride.nn.positions import make_positions
@@ -254,8 +254,11 @@ class Drafter(nn.Module):
 
         seen [rows, 1, step, cache slots] is what attention adds to scores.
         """
+        layers = self.decoder_layers()
+        if self.options.add_positions == "first":
+            return self.decoder.norm(extend_all(layers, x, cache, slots, seen, memory))  # type: ignore[no-any-return]
         memory_mask = memory.mask
-        for number, layer in enumerate(self.decoder_layers()):
+        for number, layer in enumerate(layers):
             x = self._place(x, place, number)
             x = layer.extend(x, number, cache, slots, seen, memory.keys[number], memory.values[number], memory_mask)
         return self.decoder.norm(x)  # type: ignore[no-any-return]

@@ -1,0 +1,73 @@
+"""A Triton kernel for what the first layer of a decoder step reads: slots, tokens and positions, one program a slot.
+
+Imports Triton, so only what has a CUDA device imports this. Knows no modules.
+"""
+# mypy: ignore-errors
+# ruff: noqa: N803
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from longstride.nn.overlap import launching
+from longstride.nn.overlap_kernels import begin, wait
+
+
+@triton.jit(do_not_specialize=("step", "ids_row", "ids_step", "start_row", "last", "offset"))
+def _embed(
+    ids,
+    start,
+    tokens,
+    places,
+    x,
+    slots,
+    step,
+    ids_row,
+    ids_step,
+    start_row,
+    last,
+    offset,
+    scale,
+    width,
+    WIDTH: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """x = places[offset + slot] + scale * tokens[id], with no position beyond the last; slots count from `start` on."""
+    begin(OVERLAP)
+    wait(OVERLAP)
+    here = tl.program_id(0)
+    row = (here // step).to(tl.int64)
+    slot = here % step
+    token = tl.load(ids + row * ids_row + slot * ids_step)
+    at = tl.load(start + row * start_row) + slot
+    unit = tl.arange(0, WIDTH)
+    inside = unit < width
+    of_token = tl.load(tokens + token * width + unit, mask=inside, other=0.0)
+    of_place = tl.load(places + (tl.minimum(at, last) + offset) * width + unit, mask=inside, other=0.0)
+    # Rounded once, as PyTorch's own sum with a factor is.
+    both = tl.fma(of_token.to(tl.float32), scale, of_place.to(tl.float32))
+    tl.store(x + here.to(tl.int64) * width + unit, both.to(of_token.dtype), mask=inside)
+    tl.store(slots + here, at)
+
+
+def embed(
+    ids: Tensor, start: Tensor, tokens: Tensor, scale: float, places: Tensor, offset: int, last: int
+) -> tuple[Tensor, Tensor]:
+    """ids [rows, step] from start [rows] on; tokens [vocabulary, width] and places [positions, width], contiguous,
+    where position 0 is in row `offset`, and `last` is the last there is.
+    -> x [rows, step, width], slots [rows, step]"""
+    (rows, step), width = ids.shape, tokens.shape[1]
+    x = tokens.new_empty((rows, step, width))
+    slots = torch.empty((rows, step), dtype=torch.int64, device=ids.device)
+    tile = triton.next_power_of_2(width)
+    _embed[(rows * step,)](
+        *(ids, start, tokens, places, x, slots),
+        *(step, *ids.stride(), start.stride(0), last, offset, scale, width),
+        WIDTH=tile,
+        num_warps=max(1, min(4, tile // 256)),
+        **launching(ids),
+    )
+    return x, slots

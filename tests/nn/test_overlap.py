@@ -1,0 +1,186 @@
+"""Kernels that start while the one before them ends: who switches it, the rule that makes it safe, and equal bits.
+
+The rule is read from the kernels' own source: an interpreter has no two kernels at a time. On a GPU races show rarely,
+hence the many turns.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import longstride
+from longstride.nn import fused_trials, overlap, overlap_trial
+from longstride.nn.fused import UNTIMED, Fusible
+from longstride.nn.fused_trials import switch
+from longstride.nn.transformer import Transformer
+from tests.models import tiny_model
+from tests.nn.running_kernels import where
+
+CUDA = torch.device("cuda", 0)
+PACKAGE = Path(longstride.__file__).parent
+FILES = (
+    "nn/decode_attention_kernels.py",
+    "nn/decode_product_kernels.py",
+    "nn/embed_kernels.py",
+    "nn/fused_kernels.py",
+    "nn/link_kernels.py",
+    "systems/draft_verify/canvas_kernels.py",
+    "verification/triton_kernels.py",
+)
+WEIGHTS = {"weight", "bias", "gain", "shift", "weight_from"}
+"""Names of what a kernel may read before it waits: no kernel writes it."""
+loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    before = overlap.switched_on()
+    yield
+    overlap.switch(before)
+
+
+# --- the switch ------------------------------------------------------------------------------------------------------
+
+
+def test_nobody_overlaps_unless_asked():
+    assert not overlap.switched_on()
+    assert "overlap" in UNTIMED
+    assert overlap.launching(torch.zeros(1)) == {"OVERLAP": 0}
+
+
+def test_off_a_cuda_device_launches_are_as_ever():
+    overlap.switch(True)
+    assert overlap.launching(torch.zeros(1)) == {"OVERLAP": 0}
+
+
+def test_whoever_names_kernels_decides(monkeypatch):
+    monkeypatch.setattr(fused_trials, "serves", lambda *_: True)
+    monkeypatch.setattr(fused_trials, "why_not", lambda *_: "")
+    model = tiny_model(3)
+    assert switch(model, CUDA, torch.float16, ["norm", "overlap"]) == {}
+    assert overlap.switched_on()
+    switch(model, CUDA, torch.float16, [])  # who uses none has nothing to say
+    assert overlap.switched_on()
+    switch(model, CUDA, torch.float16, ["norm"])
+    assert not overlap.switched_on()
+    monkeypatch.setattr(fused_trials, "why_not", lambda *_: "it is broken")
+    assert "overlap" in switch(model, CUDA, torch.float16, ["overlap"])["it is broken"]
+    assert not overlap.switched_on()
+
+
+def test_older_devices_are_told_what_is_expected(monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
+    assert overlap.why_not(CUDA) == "it expects a device of capability 9.0 or later, found 8.6"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (10, 0))
+    assert "capability" not in overlap.why_not(CUDA)
+
+
+# --- the rule --------------------------------------------------------------------------------------------------------
+
+
+def kernels() -> list[ast.FunctionDef]:
+    """All that can be launched so."""
+    found = []
+    for file in FILES:
+        for node in ast.parse((PACKAGE / file).read_text()).body:
+            if isinstance(node, ast.FunctionDef) and "OVERLAP" in [argument.arg for argument in node.args.args]:
+                found.append(node)
+    return found
+
+
+def calls(node: ast.AST, name: str) -> list[ast.Call]:
+    every = [call for call in ast.walk(node) if isinstance(call, ast.Call)]
+    return [call for call in every if ast.unparse(call.func) == name]
+
+
+def test_all_kernels_of_a_step_can_be_launched_so():
+    names = [kernel.name for kernel in kernels()]
+    assert sorted(names) == sorted(
+        ["_extend", "_read", "_product", "_embed", "_add_norm", "_best", "_walk", "_canvas", "_read", "_settle"]
+    )
+
+
+@pytest.mark.parametrize("kernel", kernels(), ids=lambda kernel: kernel.name)
+def test_before_it_waits_a_kernel_reads_weights_alone(kernel):
+    body = [one for one in kernel.body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
+    assert ast.unparse(body[0]) == "begin(OVERLAP)"
+    waits = [place for place, one in enumerate(body) if ast.unparse(one) == "wait(OVERLAP)"]
+    assert len(waits) == 1  # and it is a statement of its own, which no program goes round
+    for one in body[: waits[0]]:
+        assert not calls(one, "tl.store")
+        assert not [call for call in ast.walk(one) if isinstance(call, ast.Return)]
+        for load in calls(one, "tl.load"):
+            pointer = next(name.id for name in ast.walk(load.args[0]) if isinstance(name, ast.Name))
+            assert pointer in WEIGHTS
+
+
+# --- bits ------------------------------------------------------------------------------------------------------------
+
+
+@loops
+@pytest.mark.gpu
+def test_a_chain_of_kernels_is_one_of_plain_arithmetic():
+    """What the trial repeats makes sense: a layer's numbers, nearly."""
+    device = where(loops=True)
+    generator = torch.Generator().manual_seed(0)
+    with torch.inference_mode():
+        chain = overlap_trial.Chain.of(lambda *shape: torch.randn(*shape, generator=generator).to(device), 2)
+        x = torch.randn(overlap_trial.ROWS, 2, 128, generator=generator).to(device)
+        assert torch.equal(chain.run(x), chain.run(x))
+        assert chain.run(x).std() == pytest.approx(1, abs=0.1)
+
+
+def overlapping_model(dtype: torch.dtype) -> Transformer:
+    model = tiny_model(3, sharpness=0.3, width=128, heads=2, feed_forward=256).to(CUDA, dtype)
+    for part in model.modules():
+        if isinstance(part, Fusible):
+            part.use(["norm", "step", "source", "product", "norm-product", "embed"])
+    return model
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("manner", [overlap.FIRST, overlap.WAITED])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@torch.inference_mode()
+def test_captured_steps_have_the_same_bits_with_and_without(manner, rows, dtype):
+    """Steps of one slot and of several, one after another in a graph, fifty times over with other tokens."""
+    if overlap.why_not(CUDA):
+        pytest.skip(overlap.why_not(CUDA))
+    model = overlapping_model(dtype)
+    generator = torch.Generator().manual_seed(rows)
+    every = torch.randint(5, 11, (50, rows, 14), generator=generator).to(CUDA)
+    ids, start = every[0].clone(), torch.arange(rows, device=CUDA)
+    source = torch.randint(5, 11, (rows, 9), generator=generator).to(CUDA)
+    memory = model.new_memory(rows, 9)
+    memory.put(torch.arange(rows, device=CUDA), model.remember(source, torch.full((rows,), 9, device=CUDA)))
+    cache = model.new_cache(rows, 40)
+
+    def steps() -> torch.Tensor:
+        parts = [model.extend(ids[:, a:b], start + a, cache, memory) for a, b in ((0, 1), (1, 9), (9, 10), (10, 14))]
+        return torch.cat(parts, dim=1)
+
+    def captured(on: bool) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        overlap.switch(on, manner)
+        steps()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            hidden = steps()
+        found = []
+        for tokens in every:
+            ids.copy_(tokens)
+            graph.replay()
+            found.append((hidden.clone(), cache.keys.clone()))
+        return found
+
+    for (ours, our_keys), (theirs, their_keys) in zip(captured(True), captured(False), strict=True):
+        assert torch.equal(ours, theirs)
+        assert torch.equal(our_keys, their_keys)
