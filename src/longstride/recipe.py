@@ -151,6 +151,7 @@ def run(
     train, valid = (_readable(corpora[split], split, longest, tell) for split in _SPLITS)
     if recipe.warm_start:
         _warm_start(kind.parts(model), recipe.warm_start, tokenizer, tell)
+        kind.begun(model)
     batches = TokenBatches(train, recipe.data.batches)
     tell.message(
         f"{len(train):,} training pairs in {batches.batches_in(0):,} batches a pass; {batches.waste().sentence}"
@@ -275,7 +276,10 @@ def _warm_start(parts: dict[str, Part], path: str, tokenizer: Tokenizer, tell: R
     if not shared:
         raise OptionError(f"{path}: expected one of the parts {', '.join(parts)} to start from, found none.")
     for name in shared:
-        report = warm_start(parts[name].module, found[name].state_dict())
+        module, state = parts[name].module, found[name].state_dict()
+        # A link begins as nothing: a model without one is where a model with one may start.
+        new = [link for link in module.state_dict() if link.startswith("link.") and link not in state]
+        report = warm_start(module, state, allow_missing=new)
         tell.message(f"Warm start of {name!r} from {path}: {len(report.copied)} weights copied.")
 
 

@@ -98,6 +98,8 @@ class ObjectiveKind:
     needs_base: bool = False
     withheld: Callable[[Any], tuple[str, ...]] = lambda model: ()
     """those of the decoders that this very model would be misused by"""
+    begun: Callable[[Any], None] = lambda model: None
+    """what is left to do once another model's weights have been copied into it"""
 
     def offered(self, model: nn.Module) -> tuple[str, ...]:
         """What a folder with this model offers."""
@@ -320,6 +322,7 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         _interleaved_parts,
         ("interleaved", "greedy", "beam"),
         withheld=lambda model: () if model.options.ordinary else ("greedy", "beam"),
+        begun=InterleavedModel.begin_link,
     ),
     "lattice": ObjectiveKind(
         LatticeObjectiveOptions,

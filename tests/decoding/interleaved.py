@@ -198,3 +198,38 @@ def paper_beam(
         for total, words, counted in finished
     ]
     return sorted(ranked, key=lambda item: -item[1])[:n_best]
+
+
+def pruned_paper_beam(
+    model: InterleavedModel, source: list[int], limits: Limits, width: int, penalty: LengthPenalty, n_best: int
+) -> Found:
+    """The same slot by slot: of every hypothesis, the best partial steps without an EOS are kept, and the best with."""
+    live: list[tuple[float, list[int]]] = [(0.0, [])]
+    finished: list[tuple[float, list[int], int]] = []
+    longest, first = longest_output(source, limits), earliest(model, limits, True)
+    step = model.options.step
+    while live:
+        pool: list[tuple[float, list[int], int | None]] = []
+        for total, words in live:
+            scores = next_step(model, source, words)
+            going: list[tuple[float, list[int]]] = [(total, [])]
+            ended: list[tuple[float, list[int]]] = []
+            for at in range(step):
+                choices = allowed(len(words) + at, longest, first, limits, model.model.options.vocabulary)
+                every = [
+                    (score + scores(said)[token], [*said, token]) for score, said in going + ended for token in choices
+                ]
+                every.sort(key=lambda item: -item[0])
+                going = [one for one in every if EOS not in one[1]][:width]
+                ended = [one for one in every if EOS in one[1]][:width]
+            pool += [(score, [*words, *said], None) for score, said in going]
+            pool += [(score, [*words, *said[: said.index(EOS)]], len(words) + step) for score, said in ended]
+        pool.sort(key=lambda item: -item[0])
+        places = width - len(finished)
+        finished += [(score, words, counted) for score, words, counted in pool[:places] if counted is not None]
+        live = [(score, words) for score, words, counted in pool if counted is None][: width - len(finished)]
+    ranked = [
+        (in_order(words, model.options), total / float(penalty(torch.tensor(counted))))
+        for total, words, counted in finished
+    ]
+    return sorted(ranked, key=lambda item: -item[1])[:n_best]

@@ -245,10 +245,11 @@ def test_limits_hold(width, end):
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul")  # some CPUs have no bf16 products and say so once
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("link", [0, 3])
 @pytest.mark.parametrize("width", [1, 2])
-def test_every_precision_runs(precision, width):
+def test_every_precision_runs(precision, width, link):
     runner = EagerRunner(precision=precision)
-    model = runner.place(tiny_interleaved(1, {"h": 2, "c": 2}))
+    model = runner.place(tiny_interleaved(1, {"h": 2, "c": 2, "link": link}))
     assert next(model.parameters()).dtype == DTYPES[precision]
     search = Interleaved(model.model, model.interleaving, runner, InterleavedOptions(width))
     found = search.decode(random_source(3, 5, seed=1), Limits(max_length=6), trace=True)

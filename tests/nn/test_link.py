@@ -73,3 +73,15 @@ def test_the_best_of_all_is_among_the_candidates(vocabulary: int, classes: int, 
     values, ids = best_of_classes(logits, min(classes, vocabulary))
     assert torch.equal(logits.gather(1, ids), values)
     assert (ids == logits.argmax(dim=1, keepdim=True)).any(dim=1).all()
+
+
+@given(st.integers(0, 100), st.integers(2, 9), st.integers(1, 4))
+def test_tokens_that_were_chosen_mean_what_known_ones_do(seed: int, vocabulary: int, each: int) -> None:
+    """One slot's logits and factors for several tokens before it, as a wider product gives them one by one."""
+    link, weight = tiny(seed, vocabulary, 0)
+    hidden = torch.randn(3, 1, WIDTH, dtype=torch.float64)
+    previous = torch.randint(vocabulary, (3, each))
+    found = link.tied(hidden @ weight.T, link.factors(hidden), previous)
+    expected = F.linear(link.widened(hidden.expand(-1, each, -1), previous), link.widened_weight(weight))
+    torch.testing.assert_close(found, expected)
+    assert not link.kernels()

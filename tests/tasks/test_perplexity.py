@@ -104,6 +104,15 @@ def test_the_ordinary_transformer_is_the_same_either_way() -> None:
     assert interleaved.factorisation == plain.factorisation == Factorisation()
 
 
+def test_a_factorisation_says_whether_neighbours_are_linked() -> None:
+    apart, linked = (
+        InterleavedLikelihood(tiny_interleaved(4, {"h": 1, "c": 2, "link": link}), RUNNER).factorisation
+        for link in (0, 2)
+    )
+    assert apart.signature == "order:left-to-right|together:2|"
+    assert linked.signature == "order:left-to-right|together:2|linked|"
+
+
 def test_perplexity_is_the_exponential_of_the_mean_surprise_of_a_token() -> None:
     found = Likelihoods(np.array([-2.0, -4.0]), np.array([1, 2]), Factorisation())
     score = perplexity(found, "abc" * 10)

@@ -101,9 +101,18 @@ def test_the_registry_builds_what_the_recipe_says():
     assert kind.offered(plan({"interleaving": {"h": 1}})) == ("interleaved", "greedy", "beam")
 
 
+def test_a_link_is_as_large_as_the_vocabulary():
+    link = plan({"interleaving": {"c": 2, "link": "3"}}).interleaving.link
+    assert link is not None
+    assert list(link.before.weight.shape) == [11, 3]
+    assert not link.kernels()  # no chain is ever walked
+    assert plan({"interleaving": {"c": 2}}).interleaving.link is None
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
+        ({"link": 8}, "here, model, interleaving: link expects c 2 or more, found 1: no two words"),
         ({"h": 3}, "here, model, interleaving: h expects 1, 2 or an even number of directions, found 3."),
         ({"c": 0}, "here, model, interleaving: c expects 1 or more"),
         ({"k": 2}, "there is no option 'k'"),
@@ -173,3 +182,32 @@ def test_a_warm_start_takes_an_ordinary_transformers_weights(tmp_path: Path) -> 
         assert {key for key in given if key.startswith("decoder.layers.1.")} <= set(found) or name == "student"
     with pytest.raises(OptionError, match="h expects 2, which the model was trained with, found 4"):
         longstride.load(tmp_path / "ib" / "model", device="cpu").decoder("interleaved", h=4)
+
+
+def test_a_model_without_a_link_is_where_one_with_it_may_start(tmp_path: Path) -> None:
+    """The same outputs from a folder to the next, as long as nothing is learnt; and what was learnt is kept."""
+    still = {"steps": 1, "schedule": {"kind": "linear", "peak": 1e-30, "warmup": 1}}  # changes no weight
+    plain = run(recipe("plain", {"interleaving": {"c": 2}}, "interleaved"), tmp_path / "plain").model
+    assert plain is not None
+    assert not any("link" in name for name in longstride.load(plain, device="cpu").part("interleaving").state_dict())
+    begun = {"training": still, "data": {"tokenizer": str(plain / "tokenizer.model")}}
+    linked = {"interleaving": {"c": 2, "link": 3}}
+    lines = ["a b c", "d", "e f g h i j"]
+
+    def outputs(folder: Path) -> list[Any]:
+        translator = longstride.load(folder, device="cpu")
+        return [one.tokens for width in (1, 3) for one in translator.translate(lines, width=width, max_length=9)]
+
+    first = run(recipe("first", linked, "interleaved", warm_start=str(plain), **begun), tmp_path / "first").model
+    assert first is not None
+    assert outputs(first) == outputs(plain)
+    learning = {**begun, "training": {"steps": 3, "schedule": {"kind": "linear", "peak": 0.1, "warmup": 1}}}
+    learnt = run(recipe("learnt", linked, "interleaved", warm_start=str(first), **learning), tmp_path / "learnt").model
+    assert learnt is not None
+    own = longstride.load(learnt, device="cpu").part("interleaving").state_dict()
+    assert own["link.after.weight"].any()
+    again = run(recipe("again", linked, "interleaved", warm_start=str(learnt), **begun), tmp_path / "again").model
+    assert again is not None
+    found = longstride.load(again, device="cpu").part("interleaving").state_dict()
+    assert all(torch.equal(found[name], weight) for name, weight in own.items())
+    assert outputs(again) == outputs(learnt)

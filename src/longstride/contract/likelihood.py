@@ -20,11 +20,16 @@ class Factorisation:
     """which token follows which; models of one order write the same sentence in the same way"""
     together: int = 1
     """tokens of a step, which are taken to be independent of each other, given all earlier steps"""
+    linked: bool = False
+    """but for neighbours among them, each of which is given the one before it"""
 
     @property
     def signature(self) -> str:
-        """``order:left-to-right|together:2|``; nothing for what is usual, one token after another from left to right"""
-        return "" if self == Factorisation() else f"order:{self.order}|together:{self.together}|"
+        """``order:left-to-right|together:2|``, with ``linked|`` behind it where that is so; nothing for what is usual,
+        one token after another from left to right"""
+        if self == Factorisation():
+            return ""
+        return f"order:{self.order}|together:{self.together}|{'linked|' if self.linked else ''}"
 
 
 class Likelihood(ABC):

@@ -18,9 +18,10 @@ from longstride.systems.interleaved.orders import interleave
 
 def factorisation_of(options: InterleavingOptions) -> Factorisation:
     """Order goes by h and its direction, independence by the step: Table 3 compares models of one order."""
+    linked = bool(options.link)
     if options.h == 1:
-        return Factorisation(together=options.step)
-    return Factorisation(f"{options.h}-directions-{options.order}", options.step)
+        return Factorisation(together=options.step, linked=linked)
+    return Factorisation(f"{options.h}-directions-{options.order}", options.step, linked)
 
 
 class InterleavedLikelihood(Likelihood):

@@ -83,6 +83,12 @@ class InterleavedModel(nn.Module):
         """The settings."""
         return self.interleaving.options
 
+    def begin_link(self) -> None:
+        """Let a link that has not learnt anything begin with what the Transformer knows of likeness among words."""
+        link = self.interleaving.link
+        if link is not None and not link.after.weight.any():
+            link.begin_as(self.model.output_weight)
+
     def places(self, slots: Tensor) -> Tensor:
         """[...] slots -> [..., width] position signals, with direction embeddings where there are any"""
         model, options = self.model, self.options
