@@ -101,6 +101,12 @@ class Outputs:
         self._mirror.wait()
 
     @property
+    def lengths(self) -> list[int]:
+        """Per row, as the host has seen it: how many ids are committed."""
+        lengths: list[int] = self._seen["length"].tolist()
+        return lengths
+
+    @property
     def fates(self) -> tuple[list[int], list[int]]:
         """Per row, as the host has seen it: how many drafted tokens stood, of how many."""
         return self._seen["accepted"].tolist(), self._seen["drafted"].tolist()

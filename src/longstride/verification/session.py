@@ -5,7 +5,8 @@ else is the table's (:mod:`longstride.verification.table`). Between two model ca
 rows; the host reads a few numbers per row and iteration, in one copy.
 
 Where the runner says so (`Runner.ahead`), an iteration is launched before the host has looked at the last one's
-numbers. Rows that turn out to be done idle in it, and their outputs stay as they were.
+numbers, as long as rows are expected to go on (:mod:`longstride.verification.outlook`). Rows that turn out to be done
+idle in it, and their outputs stay as they were. A step is then good until finished sentences are taken.
 """
 
 from __future__ import annotations
@@ -111,6 +112,8 @@ class VerificationSession(LeasedSession[Table]):
             last = first + portion
             self.table.admit(source.slice(first, last), rows[first:last], tickets[first:last])
             self.calls += 1
+        if self._ahead:
+            self.table.outlook.open(rows, source.lengths.tolist())
         return tickets
 
     def advance(self) -> Step:
@@ -159,19 +162,29 @@ class VerificationSession(LeasedSession[Table]):
 
     def take_finished(self) -> list[Finished]:
         """Look at how all rows stand, and take the outputs of those that are done."""
-        outputs = self.table.outputs
+        outputs, outlook = self.table.outputs, self.table.outlook
         outputs.send()
-        if self._ahead and self._launched is None:
+        if self._ahead and self._launched is None and outlook.goes_on():
             self._launched = self._iterate(self._most)
         outputs.wait()
+        if self._ahead:
+            outlook.look(outputs.lengths)
         if self.policy.adaptive and not self._observed:
             seconds = None if self._begun is None else time.perf_counter() - self._begun
             self.table.pace.observe(*outputs.fates, seconds)
             self._observed = True
         finished = outputs.finished(self._slots)
-        if finished and self._slots.free == self.capacity:
-            self._launched = None  # nobody took part in it
+        if finished and self._ahead:
+            self._close_rows()
         return finished
+
+    def _close_rows(self) -> None:
+        """Those that hold no sentence any more."""
+        for row, ticket in enumerate(self._slots.held):
+            if ticket is None:
+                self.table.outlook.close(row)
+        if self._slots.free == self.capacity:
+            self._launched = None  # nobody took part in it
 
     def _window(self, block: int) -> int:
         """How many tokens a drafter has to run again at most: one number for all, unless it has not drafted lately."""

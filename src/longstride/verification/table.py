@@ -30,6 +30,7 @@ from longstride.verification.judged import Judged, judged
 from longstride.verification.kernels import Bounds, permitted_ids, read_fused, usable
 from longstride.verification.kernels import settle as settle_fused
 from longstride.verification.lone_row import LoneRow
+from longstride.verification.outlook import Outlook
 from longstride.verification.outputs import Outputs
 from longstride.verification.reading import forbidden_ids, normalise, read
 from longstride.verification.settling import Iteration, settle
@@ -105,6 +106,7 @@ class Table:
         self._nothing = NoDraft().begin(capacity, longest_source, self.columns, device)
         self._arrivals = Arrivals(self.portion, longest_source, runner)
         self.pace = Pace(drafter.block)
+        self.outlook = Outlook(capacity)
         self._entering: Callable[[], None] | None = None
         self._entering_again: Callable[[], None] | None = None  # the same, if it is a recording
         self._iterating: dict[tuple[int, int], Callable[[], Iteration]] = {}
