@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from longstride.contract.running import DTYPES
 from longstride.nn import decode_attention_kernels as attention
 from longstride.nn import decode_product_kernels as products
+from longstride.nn import fused_kernels, overlap
 
 CALLS = 20
 REPEATS = 20
@@ -29,18 +30,18 @@ STEPS = ((10, 1), (30, 1), (100, 1), (10, 10), (30, 26))
 """first slot, slots of the step"""
 KEYS_AND_WARPS = ((16, 1), (32, 1), (32, 2), (32, 4), (64, 1), (64, 2), (64, 4), (64, 8), (128, 4), (128, 8))
 STRIPES = (
-    (8, 128, 1, 4),
-    (8, 256, 2, 4),
-    (16, 64, 1, 6),
-    (16, 128, 1, 4),
-    (16, 128, 2, 4),
-    (16, 128, 4, 4),
-    (16, 256, 4, 3),
-    (16, 256, 4, 4),
-    (32, 128, 4, 4),
-    (32, 64, 4, 6),
+    (16, 64, 8, 3),
+    (16, 64, 4, 3),
+    (16, 128, 4, 3),
+    (16, 256, 2, 3),
+    (16, 128, 8, 3),
+    (16, 32, 16, 3),
+    (8, 64, 8, 3),
+    (8, 128, 4, 3),
+    (8, 128, 8, 3),
+    (32, 64, 8, 3),
 )
-"""outputs, inputs, warps, stages"""
+"""outputs, inputs of a warp at a time, warps, stages"""
 ROWS = (1, 10, 26)
 
 
@@ -56,6 +57,7 @@ def main() -> None:
     like = torch.empty(0, device="cuda", dtype=DTYPES[options.precision])
     found = {"device": torch.cuda.get_device_name(), "precision": options.precision}
     found |= {"attention": probe_attention(like, options.width), "products": probe_products(like, options.width)}
+    found |= {"overlap": probe_overlap(like, options.width)}
     print(json.dumps(found))
 
 
@@ -80,7 +82,7 @@ def probe_products(like: Tensor, width: int) -> list[dict[str, Any]]:
     """Products of each shape that a layer has, by 1, 10 and 26 slots."""
     shapes = [(width, width), (width, 3 * width), (width, 4 * width), (4 * width, width)]
     cases = [(inputs, outputs, rows) for inputs, outputs in shapes for rows in ROWS]
-    print("Products, us (inputs x outputs, slots):\n outputs x inputs, warps, stages")
+    print("Products, us (inputs x outputs, slots):\n outputs, inputs of a warp, warps, stages")
     print(" " * 18 + " ".join(f"{f'{inputs}x{outputs},{rows}':>12}" for inputs, outputs, rows in cases))
     given = [
         (random(like, rows, inputs), random(like, outputs, inputs), random(like, outputs))
@@ -91,9 +93,40 @@ def probe_products(like: Tensor, width: int) -> list[dict[str, Any]]:
     for stripe in STRIPES:
         products.WALK = products.Walk(*stripe)
         times = [tried(partial(products.product, *one, False)) for one in given]
-        names = dict(zip(("outputs", "inputs", "warps", "stages"), stripe, strict=True))
+        names = dict(zip(("outputs", "share", "warps", "stages"), stripe, strict=True))
         found.append(shown(", ".join(map(str, stripe)), names, times, 12))
     products.WALK = before
+    return found
+
+
+def probe_overlap(like: Tensor, width: int) -> list[dict[str, Any]]:
+    """Each kernel after itself, and a sum with its norm before a product: as ever, and overlapping in either manner."""
+    manners = {"as ever": None, "from the start": overlap.FIRST, "after the wait": overlap.WAITED}
+    x, wide = random(like, 10, width), random(like, 10, 4 * width)
+    square, up, down = random(like, width, width), random(like, 4 * width, width), random(like, width, 4 * width)
+    norm, past = (random(like, width), random(like, width), 1e-5), random(like, 2, 1, width // 64, 160, 64)
+    packed, slots = random(like, 1, 10, 3 * width), torch.arange(30, 40, device=like.device)[None]
+
+    def apart() -> Tensor:
+        return products.product(fused_kernels.add_norm(x, x, *norm), square, None, False)
+
+    calls: dict[str, Callable[[], Any]] = {
+        "product": partial(products.product, x, square, None, False),
+        "up": partial(products.product, x, up, None, True),
+        "down": partial(products.product, wide, down, None, False),
+        "step": partial(attention.extend, packed, slots, past[0], past[1]),
+        "norm": partial(fused_kernels.add_norm, x, x, *norm),
+        "norm, prod.": apart,
+        "norm-product": partial(products.norm_product, x, x, norm, square, None, False),
+    }
+    print("Starting while the kernel before ends, 10 slots, us:\n" + " " * 18, end="")
+    print(" ".join(f"{name:>12}" for name in calls))
+    found = []
+    for name, manner in manners.items():
+        overlap.switch(manner is not None, manner or overlap.FIRST)
+        times = [tried(call) for call in calls.values()]
+        found.append(shown(name, {}, times, 12) | {"manner": name, "calls": list(calls)})
+    overlap.switch(False)
     return found
 
 
