@@ -101,10 +101,10 @@ time.sleep(0.8)
 book.write("clock out\\n")
 """
 TRAINING = """
-import sys, time
+import os, sys, time
 book = open({book!r}, "a", buffering=1)
 try:
-    for _ in range({ticks}):
+    while not os.path.exists({book!r} + ".stop"):
         book.write("tick\\n")
         time.sleep(0.05)
 except KeyboardInterrupt:
@@ -112,6 +112,14 @@ except KeyboardInterrupt:
     sys.exit(130)
 book.write("end\\n")
 """
+"""until a file beside its book tells it to end"""
+
+
+def unchanged(book: Path) -> bool:
+    """For six ticks."""
+    before = book.read_text()
+    time.sleep(0.3)
+    return book.read_text() == before
 
 
 def between(trail: list[str]) -> list[str]:
@@ -121,10 +129,11 @@ def between(trail: list[str]) -> list[str]:
 def test_a_clock_is_read_in_the_middle_of_a_training(runs: Runs) -> None:
     book = runs.work / "book"
     ready = runs.work / "ready"
-    runs.add("training", TRAINING.format(book=str(book), ticks=40), checkpoints=True)
+    runs.add("training", TRAINING.format(book=str(book)), checkpoints=True)
     runs.add("first", f"import time; time.sleep(0.5); open({str(ready)!r}, 'w')", makes=(ready,))
-    for name in ("clock", "another"):
-        runs.add(name, CLOCK.format(book=str(book)), share=math.inf, needs=(ready,))
+    stop = f"open({str(book) + '.stop'!r}, 'w')"
+    for name, after in (("clock", ""), ("another", stop)):
+        runs.add(name, CLOCK.format(book=str(book)) + after, share=math.inf, needs=(ready,))
     assert runs.run(interrupt=True) == 0
     trail = book.read_text().split("\n")
     assert between(trail) == [], "all is still while the clock runs"
@@ -137,7 +146,7 @@ def test_a_clock_is_read_in_the_middle_of_a_training(runs: Runs) -> None:
 
 def test_stopping_does_not_wait_for_a_clock(runs: Runs) -> None:
     book, ready = runs.work / "book", runs.work / "ready"
-    runs.add("training", TRAINING.format(book=str(book), ticks=2000), checkpoints=True)
+    runs.add("training", TRAINING.format(book=str(book)), checkpoints=True)
     runs.add("first", f"open({str(ready)!r}, 'w')", makes=(ready,))
     endless = f"import time; open({str(book)!r}, 'a').write('clock in\\n'); time.sleep(60)"
     runs.add("clock", endless, share=math.inf, needs=(ready,))
@@ -150,7 +159,7 @@ def test_stopping_does_not_wait_for_a_clock(runs: Runs) -> None:
 
 def test_a_schedule_that_breaks_leaves_nothing_still(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     book, ready = runs.work / "book", runs.work / "ready"
-    runs.add("training", TRAINING.format(book=str(book), ticks=2000), checkpoints=True)
+    runs.add("training", TRAINING.format(book=str(book)), checkpoints=True)
     runs.add("first", f"import time; time.sleep(0.5); open({str(ready)!r}, 'w')", makes=(ready,))
     runs.add("clock", "", share=math.inf, needs=(ready,))
     schedule = runs.schedule(interrupt=True)
@@ -170,24 +179,24 @@ def test_a_schedule_that_breaks_leaves_nothing_still(runs: Runs, monkeypatch: py
 
 def test_a_notice_holds_every_driver_that_knows_it(runs: Runs, tmp_path: Path) -> None:
     notice, book = tmp_path / "still", runs.work / "book"
-    runs.add("training", TRAINING.format(book=str(book), ticks=30), checkpoints=True)
-    begun = threading.Event()
+    runs.add("training", TRAINING.format(book=str(book)), checkpoints=True)
+    still = threading.Event()
 
     def person() -> None:
         wait(book.exists)
         notice.touch()
-        time.sleep(0.6)
-        before = book.read_text()
-        time.sleep(0.4)
-        assert book.read_text() == before
-        begun.set()
+        wait(lambda: unchanged(book))
+        still.set()
         notice.unlink()
+        before = book.read_text()
+        wait(lambda: book.read_text() != before)
+        (runs.work / "book.stop").touch()
 
     thread = threading.Thread(target=person)
     thread.start()
     assert runs.run(hold=notice) == 0
     thread.join()
-    assert begun.is_set()
+    assert still.is_set()
     assert book.read_text().split()[-1] == "end"
 
 
