@@ -55,6 +55,8 @@ class Runs:
 
 
 @pytest.fixture
-def runs(drive: ModuleType, tmp_path: Path) -> Runs:
-    """No jobs yet."""
+def runs(drive: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    """No jobs yet; a schedule that looks more often than it has to."""
+    monkeypatch.setattr(sys.modules["driver.schedule"], "POLL", 0.05)
+    monkeypatch.setattr(sys.modules["driver.schedule"], "SETTLE", 0.2)
     return Runs(tmp_path)
