@@ -135,7 +135,7 @@ def test_a_least_length_is_kept_though_the_graph_does_not_know_it() -> None:
         assert all(len(tokens) >= 9 and EOS not in tokens for tokens in found)
 
 
-def test_products_in_one_node_are_tried_before_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_quantized_by_one_operator_are_tried_before_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the trial says, a step gives the same bits at any width; both ways are close to each other."""
     model = tiny_model(1, torch.float32, vocabulary=97, width=64, feed_forward=256, heads=4, longest=128)
     found = []

@@ -26,6 +26,9 @@ See = Callable[[int, Value], Value]
 Read = Callable[[int, Value], Value]
 """(layer, queries [rows, step, width]) -> what cross-attention mixed [rows, step, width]"""
 
+Keep = Callable[[Value], Value]
+"""[rows, step, width] -> [rows, kept, width] some of the slots; `see` then gives what these have mixed"""
+
 Choose = Callable[[Pen, Value], Value]
 """A change of hidden states before they are projected."""
 
@@ -91,10 +94,13 @@ def see_each_other(pen: Pen, qkv: Value, mask: Value, heads: int, missing: Value
     return pen.attend(queries, keys, values, mask, heads)
 
 
-def decoder_layer(pen: Pen, layer: DecoderLayer, number: int, x: Value, see: See, read: Read) -> Value:
-    """[rows, step, width] -> [rows, step, width]"""
+def decoder_layer(
+    pen: Pen, layer: DecoderLayer, number: int, x: Value, see: See, read: Read, keep: Keep | None = None
+) -> Value:
+    """[rows, step, width] -> [rows, step, width]; where others are of use for their keys alone, of those to `keep`"""
     attention, cross = layer.attention, layer.cross
     mixed = see(number, linear(pen, attention.qkv, _enter(pen, layer.attention_residual, x)))
+    x = x if keep is None else keep(x)
     x = _leave(pen, layer.attention_residual, x, mixed, attention.out)
     mixed = read(number, linear(pen, cross.q, _enter(pen, layer.cross_residual, x)))
     x = _leave(pen, layer.cross_residual, x, mixed, cross.out)

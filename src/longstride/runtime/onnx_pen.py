@@ -2,11 +2,11 @@
 
 In int8 a product's weights have one scale per output, its activations one scale per row: a row's numbers depend on that
 row alone, and since integers are summed, on nothing else, so that a block of tokens gives bit for bit what its tokens
-give one by one. Activations are unsigned with zero point 128: signed ones take a path that is many times slower.
-Attention, norms and sums stay in fp32.
+give one by one. Attention, norms and sums stay in fp32.
 
-A step's products are small, and nine nodes stand around each: where the processor lets them, they are MatMulNBits, one
-node that quantizes for itself, inputs and weights alike in blocks. Its rows are independent as well.
+On ARM activations are signed, and the operator that quantizes is told every row's scale, where that was tried on the
+machine (onnx_trial): nine nodes for a product. Elsewhere, and in what is exported, they are unsigned with zero point
+128, since signed ones took a path there that is many times slower, and rows are divided before they are quantized.
 
 A graph for steps of width one (`lone`) hands its attention two equal queries and drops the second answer: ONNX
 Runtime's products of a single row are computed in another order than wider ones, which all agree. For the same reason
@@ -34,7 +34,7 @@ OPSET = 24
 """The first with TensorScatter, which writes a cache in place."""
 IR_VERSION = 10
 CONTRIB = "com.microsoft"
-CONTRIBUTED = {"MatMulNBits", "MultiHeadAttention", "SkipLayerNormalization"}
+CONTRIBUTED = {"MultiHeadAttention", "SkipLayerNormalization"}
 """Operators of ONNX Runtime's own set that are drawn here."""
 ZERO_POINT = 128
 LEVELS = 127
@@ -45,10 +45,9 @@ SMALLEST = torch.finfo(torch.float32).tiny * LEVELS
 
 VECTOR = 16
 """A row of a multiple of so many numbers begins at a border of vectors wherever it stands, and so is summed alike."""
-BLOCK_SIZES = (256, 128, 64, 32, 16)
-"""Inputs that share a scale in MatMulNBits, the best first: fewer scales are less work."""
-MANY_OUTPUTS = 4096
-"""With more outputs than that a product takes so long that the nodes around it do not matter."""
+
+Quantized = tuple[Value, Value, tuple[Value, ...], int]
+"""Codes; a number for each row [..., 1]; a zero point, if need be; a step is worth that number over this one"""
 
 ELEMENT = {torch.float32: TensorProto.FLOAT, torch.int64: TensorProto.INT64, torch.bool: TensorProto.BOOL}
 
@@ -62,13 +61,12 @@ def quantize(weight: Tensor, levels: int = LEVELS) -> tuple[Tensor, Tensor]:
 class OnnxPen(Pen):
     """Collects nodes and weights; :meth:`model` makes a graph of them."""
 
-    def __init__(self, int8: bool, lone: bool = False, narrow: bool = False, one_node: bool = False) -> None:
-        """`lone`: for steps of width one; `narrow`: integer weights in 7 bits; `one_node`: a step's products may be
-        MatMulNBits, where that was found to give every row the same at any width"""
+    def __init__(self, int8: bool, lone: bool = False, narrow: bool = False, by_row: bool = False) -> None:
+        """`lone`: for steps of width one; `narrow`: integer weights in 7 bits; `by_row`: an operator may quantize rows
+        with a scale for each, signed, where that was found to give what it should"""
         self._int8 = int8
         self._lone = lone
-        self._one_node = one_node
-        self._few = False  # whether products have few rows: those of a step
+        self._by_row = by_row
         self._levels = FEWER_LEVELS if narrow else LEVELS
         self._nodes: list[onnx.NodeProto] = []
         self._weights: list[onnx.TensorProto] = []
@@ -101,8 +99,7 @@ class OnnxPen(Pen):
     def linear(self, x: Value, weight: Tensor, bias: Tensor | None = None) -> Value:
         """A product in the pen's precision."""
         if self._int8:
-            size = self._block_size(weight)
-            return self._blockwise_linear(x, weight, bias, size) if size else self._integer_linear(x, weight, bias)
+            return self._integer_linear(x, weight, bias)
         product = self.node("MatMul", self._doubled(x), self.constant(weight.t()))
         product = self._halved(product)
         return product if bias is None else self.node("Add", product, self.constant(bias))
@@ -183,48 +180,46 @@ class OnnxPen(Pen):
 
     # --- int8 --------------------------------------------------------------------------------------------------------
 
-    def _block_size(self, weight: Tensor) -> int:
-        """How many inputs share a scale, where a product is best left to one node; otherwise 0."""
-        outputs, inputs = weight.shape
-        if not (self._one_node and self._few) or outputs > MANY_OUTPUTS:
-            return 0
-        return next((size for size in BLOCK_SIZES if inputs % size == 0), 0)
-
-    def _blockwise_linear(self, x: Value, weight: Tensor, bias: Tensor | None, size: int) -> Value:
-        """Everything in one node: it quantizes x for itself, each row by itself in blocks of so many inputs."""
-        outputs, inputs = weight.shape
-        codes, scale = quantize(weight.detach().float().cpu().reshape(-1, size))
-        unsigned = (codes.to(torch.int16) + ZERO_POINT).to(torch.uint8).reshape(outputs, inputs // size, size)
-        given = [x, self.constant(unsigned), self.constant(scale)]
-        if bias is not None:
-            given += ["", "", self.constant(bias)]
-        shape = {"K": inputs, "N": outputs, "bits": 8, "block_size": size}
-        return self.node("MatMulNBits", *given, accuracy_level=4, **shape)
-
     def _integer_linear(self, x: Value, weight: Tensor, bias: Tensor | None) -> Value:
-        codes, largest, zero_point, levels = self._quantized(x)
+        codes, size, zero_point, levels = self._quantized(x, weight.shape[1])
         whole, weight_scale = quantize(weight.detach().float().cpu(), self._levels)
-        product = self.node("MatMulInteger", codes, self.constant(whole.t()), zero_point)
-        product = self.node("Mul", self.node("Cast", product, to=TensorProto.FLOAT), largest)
+        product = self.node("MatMulInteger", codes, self.constant(whole.t()), *zero_point)
+        product = self.node("Mul", self.node("Cast", product, to=TensorProto.FLOAT), size)
         product = self.node("Mul", product, self.constant(weight_scale / levels))
         return product if bias is None else self.node("Add", product, self.constant(bias))
 
-    def _quantized(self, x: Value) -> tuple[Value, Value, Value, int]:
-        """[..., width] -> uint8 codes of the same shape, the largest value of each row [..., 1], and what codes mean:
-        the zero point and how many steps there are from it to the largest value"""
+    def _quantized(self, x: Value, width: int) -> Quantized:
+        """[..., width] in 8 bits, made once for all that read it"""
         if ("codes", x) not in self._known:
             # What a Relu gives needs no sign, and what it takes away quantizing takes away as well.
             before = self._known.get(("relu", x))
-            zero, levels = (ZERO_POINT, LEVELS) if before is None else (0, 2 * LEVELS + 1)
-            sizes = self.node("Abs", x) if before is None else before
-            largest = self.node("ReduceMax", sizes, self.integers(-1), keepdims=1)
-            largest = self.node("Clip", largest, self.constant(torch.tensor(SMALLEST)))
-            part = self.node("Mul", x if before is None else before, self.node("Reciprocal", largest))
-            zero_point = self.constant(torch.tensor(zero, dtype=torch.uint8))
-            codes = self.node("QuantizeLinear", part, self.constant(torch.tensor(1 / levels)), zero_point)
-            self._known["codes", x] = (codes, largest, zero_point, levels)
-        found: tuple[Value, Value, Value, int] = self._known["codes", x]
+            self._known["codes", x] = self._by_rows(x, before, width) if self._by_row else self._by_parts(x, before)
+        found: Quantized = self._known["codes", x]
         return found
+
+    def _by_rows(self, x: Value, before: Value | None, width: int) -> Quantized:
+        """The operator is given a scale for each row: a block as long as a row"""
+        kind, levels = (TensorProto.INT8, LEVELS) if before is None else (TensorProto.UINT8, 2 * LEVELS + 1)
+        largest = self._largest(x, before)
+        if before is not None:  # it may be below zero; without a Relu, a row of zeros has any codes and the scale zero
+            largest = self.node("Clip", largest, self.constant(torch.tensor(SMALLEST)))
+        scale = self.node("Mul", largest, self.constant(torch.tensor(1 / levels)))
+        given = x if before is None else before
+        codes = self.node("QuantizeLinear", given, scale, axis=-1, block_size=width, output_dtype=kind)
+        return codes, scale, (), 1
+
+    def _by_parts(self, x: Value, before: Value | None) -> Quantized:
+        """Rows are first divided by their largest value; unsigned"""
+        zero, levels = (ZERO_POINT, LEVELS) if before is None else (0, 2 * LEVELS + 1)
+        largest = self.node("Clip", self._largest(x, before), self.constant(torch.tensor(SMALLEST)))
+        part = self.node("Mul", x if before is None else before, self.node("Reciprocal", largest))
+        zero_point = self.constant(torch.tensor(zero, dtype=torch.uint8))
+        codes = self.node("QuantizeLinear", part, self.constant(torch.tensor(1 / levels)), zero_point)
+        return codes, largest, (zero_point,), levels
+
+    def _largest(self, x: Value, before: Value | None) -> Value:
+        """[..., width] -> [..., 1]"""
+        return self.node("ReduceMax", self.node("Abs", x) if before is None else before, self.integers(-1), keepdims=1)
 
     # --- steps of width one ------------------------------------------------------------------------------------------
 
@@ -241,7 +236,6 @@ class OnnxPen(Pen):
 
         The new value of a state is called ``new_keys.0`` and may lie in the memory of the old.
         """
-        self._few = bool(drawing.state)
         inputs: list[onnx.ValueInfoProto] = []
         given: dict[str, Any] = {}
         for name_, (dtype, shape) in {**drawing.inputs, **drawing.state}.items():

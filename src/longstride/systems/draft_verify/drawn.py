@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import MASK, Drawing, Feeds
+from longstride.contract import MASK, START, Drawing, Feeds
 from longstride.nn import drawn, drawn_link
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, Memory, aligned
 from longstride.nn.drawn import F32, I64, LAYERED
 from longstride.nn.layers import EncoderLayer
 from longstride.nn.pen import Pen, Value
 from longstride.nn.transformer import Transformer
-from longstride.systems.draft_verify.model import Drafter, newest_of, reads_whole_encoder
+from longstride.systems.draft_verify.model import Drafter, reads_whole_encoder
 
 
 def remember(drafter: Drafter, verifier: Transformer, from_states: bool) -> Drawing:
@@ -103,47 +104,69 @@ Write = Callable[[Value, Value], Value]
 """(one layer's keys or values, new ones [rows, heads, step, head]) -> the whole"""
 
 
+@dataclass(frozen=True)
+class _Sight:
+    """What a pass through the drafter sees of its cache."""
+
+    mask: Value
+    """[rows, step, seen] bool"""
+    seen: Value | None = None
+    """[1] how many slots of the cache that is; None: all"""
+    asked: tuple[Value, Value] | None = None
+    """[1] each, first and end of the slots whose states are asked for; the others' keys alone are. None: all are"""
+
+
 def draft_causal(drafter: Drafter) -> Drawing:
-    """The newest committed tokens and a block of masks: twin of :func:`..drafter.draft_causal`."""
+    """The newest committed tokens and a block of masks: twin of :func:`..drafter.draft_causal`.
+
+    The block's own keys and values lie behind the longest row, rounded up as caches are, instead of behind the canvas:
+    there is less to look at. Of the last layer, tokens need no more than keys and values.
+    """
     trained = drafter.options.block
 
     def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
-        recent, first, length = given["recent"], given["first"], given["length"]
-        window, canvas = pen.size(recent, 1), pen.size(given["mask_slots"], 1)
+        tokens, length, window = given["tokens"], given["length"], given["window"]
+        rows, canvas = pen.size(tokens, 0), pen.size(given["mask_slots"], 1)
+        zero, first = pen.integer(0), pen.node("Max", pen.node("Sub", length, window), pen.integer(0))
         newest = pen.node("Add", pen.column(first), pen.arange(window))
+        recent = pen.node("GatherElements", tokens, newest, axis=1)
         masked = pen.node("Add", pen.column(length), pen.constant(torch.arange(trained)))
         slots = pen.node("GatherND", given["mask_slots"], pen.column(masked), batch_dims=1)
         embedded = pen.node("Concat", _tokens(pen, drafter, recent), slots, axis=1)
-        seen = pen.arange(pen.size(given["keys"][0], 2))
+
+        longest = pen.node("ReduceMax", length, pen.integers(0), keepdims=1)
+        behind = pen.node("Min", drawn.aligned(pen, longest), canvas)
+        room = pen.node("Add", behind, pen.integers(aligned(trained)))
+        room = pen.node("Min", room, pen.size(given["keys"][0], 2))
+        seen = pen.arange(room)
         of_prefix = pen.node("LessOrEqual", seen, pen.column(newest))
-        behind = pen.node("GreaterOrEqual", seen, canvas)
-        behind = pen.node("And", behind, pen.node("Less", seen, pen.node("Add", canvas, pen.integers(trained))))
-        of_block = pen.node("Or", pen.node("Less", seen, pen.column(length)), behind)
+        of_masks = pen.node("GreaterOrEqual", seen, behind)
+        of_masks = pen.node("And", of_masks, pen.node("Less", seen, pen.node("Add", behind, pen.integers(trained))))
+        of_block = pen.node("Or", pen.node("Less", seen, pen.column(length)), of_masks)
         of_block = pen.node("Unsqueeze", of_block, pen.integers(1))
         of_block = pen.node("Expand", of_block, pen.integers(1, trained, 1))
         mask = pen.node("Concat", of_prefix, of_block, axis=1)
-        at_canvas = pen.node("Expand", canvas, pen.size(recent, 0))
-        zero, end = pen.integers(0), pen.node("Add", window, pen.integers(trained))
+        at_masks = pen.node("Expand", behind, rows)
+        start, end = pen.integers(0), pen.node("Add", window, pen.integers(trained))
 
         def write(state: Value, new: Value) -> Value:
-            state = pen.write(state, pen.cut(new, zero, window, 2), first)
-            return pen.write(state, pen.cut(new, window, end, 2), at_canvas)
+            state = pen.write(state, pen.cut(new, start, window, 2), first)
+            return pen.write(state, pen.cut(new, window, end, 2), at_masks)
 
         positions = pen.node("Concat", newest, masked, axis=1)
-        hidden, kept = _run(pen, drafter, given, embedded, positions, mask, write)
-        asked = pen.cut(hidden, window, pen.node("Add", window, given["block"]), 1)
-        return {"logits": _drafted(pen, drafter, given, asked), **kept}
+        sight = _Sight(mask, room, (window, end))
+        hidden, kept = _run(pen, drafter, given, embedded, positions, sight, write)
+        asked = pen.cut(hidden, start, given["block"], 1)
+        newest_id = None if drafter.link is None else _newest(pen, tokens, length, zero)
+        return {"logits": _drafted(pen, drafter, asked, newest_id), **kept}
 
     def feeds(
         tokens: Tensor, length: Tensor, window: int, block: int, mask_slots: Tensor, cache: Cache, memory: Memory
     ) -> Feeds:
-        first = (length - window).clamp(min=0)
-        newest = first[:, None] + torch.arange(window, device=tokens.device)
-        inputs = {"recent": tokens.gather(1, newest), "first": first, "length": length, "block": torch.tensor([block])}
-        inputs |= _newest(drafter, tokens, length)
+        inputs = {"tokens": tokens, "length": length, "window": _number(window), "block": _number(block)}
         return _feeds(inputs, block, mask_slots, cache, memory)
 
-    inputs = {"recent": (I64, ("rows", "window")), "first": (I64, ("rows",))}
+    inputs = {"tokens": (I64, ("rows", "room")), "window": (I64, (1,))}
     return _drawing(drafter, feeds, inputs, draw)
 
 
@@ -165,18 +188,18 @@ def draft_full(drafter: Drafter) -> Drawing:
         start = pen.node("Mul", length, pen.integer(0))
         positions = pen.node("Unsqueeze", slots, pen.integers(0))
         hidden, kept = _run(
-            pen, drafter, given, embedded, positions, mask, lambda state, new: pen.write(state, new, start)
+            pen, drafter, given, embedded, positions, _Sight(mask), lambda state, new: pen.write(state, new, start)
         )
         masked = pen.node("Add", pen.column(length), pen.arange(given["block"]))
         asked = pen.node("GatherND", hidden, pen.column(masked), batch_dims=1)
-        return {"logits": _drafted(pen, drafter, given, asked), **kept}
+        newest = None if drafter.link is None else _newest(pen, canvas, length, pen.integer(0))
+        return {"logits": _drafted(pen, drafter, asked, newest), **kept}
 
     def feeds(
         tokens: Tensor, length: Tensor, window: int, block: int, mask_slots: Tensor, cache: Cache, memory: Memory
     ) -> Feeds:
         canvas = F.pad(tokens, (0, mask_slots.shape[1] - tokens.shape[1]))
-        inputs = {"canvas": canvas, "length": length, "block": torch.tensor([block])}
-        inputs |= _newest(drafter, tokens, length)
+        inputs = {"canvas": canvas, "length": length, "block": _number(block)}
         return _feeds(inputs, block, mask_slots, cache, memory)
 
     return _drawing(drafter, feeds, {"canvas": (I64, ("rows", "columns"))}, draw)
@@ -233,7 +256,6 @@ def _drawing(
             **inputs,
             "length": (I64, ("rows",)),
             "block": (I64, (1,)),
-            **({} if drafter.link is None else {"newest": (I64, ("rows",))}),
             "mask_slots": (F32, ("rows", "columns", o.width)),
             **drawn.memory_inputs(*shape),
         },
@@ -246,17 +268,25 @@ def _drawing(
     )
 
 
-def _newest(drafter: Drafter, tokens: Tensor, length: Tensor) -> dict[str, Tensor]:
-    """What a link is told: the last of each row's tokens."""
-    return {} if drafter.link is None else {"newest": newest_of(tokens, length)}
+@cache
+def _number(number: int) -> Tensor:
+    """[1] the same tensor each time: what is bound stays bound"""
+    return torch.tensor([number])
 
 
-def _drafted(pen: Pen, drafter: Drafter, given: Mapping[str, Value], hidden: Value) -> Value:
+def _newest(pen: Pen, tokens: Value, length: Value, zero: Value) -> Value:
+    """Twin of :func:`..model.newest_of`: [rows] the last of each row's tokens, or START"""
+    last = pen.node("Max", pen.node("Sub", length, pen.integer(1)), zero)
+    found = pen.node("Squeeze", pen.node("GatherElements", tokens, pen.column(last), axis=1), pen.integers(1))
+    return pen.node("Where", pen.node("Greater", length, zero), found, pen.integer(START))
+
+
+def _drafted(pen: Pen, drafter: Drafter, hidden: Value, newest: Value | None) -> Value:
     """Twin of :meth:`Drafter.drafted`: hidden [rows, block, width] -> [rows, block, vocabulary]"""
     logits = pen.linear(hidden, drafter.output_weight)
     if drafter.link is None:
         return logits
-    return drawn_link.chained(pen, drafter.link, logits, hidden, given["newest"], drafter.options.block)
+    return drawn_link.chained(pen, drafter.link, logits, hidden, newest, drafter.options.block)
 
 
 def _tokens(pen: Pen, drafter: Drafter, ids: Value) -> Value:
@@ -269,26 +299,39 @@ def _run(
     given: Mapping[str, Value],
     embedded: Value,
     positions: Value,
-    mask: Value,
+    sight: _Sight,
     write: Write,
 ) -> tuple[Value, dict[str, list[Value]]]:
-    """Twin of :meth:`Drafter.run`; mask [rows, step, cache slots] bool."""
+    """Twin of :meth:`Drafter.run`; states of those slots alone that are asked for."""
     o = drafter.options
+    layers = drafter.decoder_layers()
     place = pen.look_up(drawn.position_table(drafter.target_positions), positions)
     x = pen.node("Add", embedded, place)
-    seen = pen.additive(pen.node("Unsqueeze", mask, pen.integers(1)))
+    mask = pen.additive(pen.node("Unsqueeze", sight.mask, pen.integers(1)))
     kept: dict[str, list[Value]] = {"keys": [], "values": []}
+
+    def only_asked(value: Value, axis: int = 1) -> Value:
+        return value if sight.asked is None else pen.cut(value, *sight.asked, axis)
 
     def see(number: int, qkv: Value) -> Value:
         queries, keys, values = pen.split(qkv, 3)
         for name, new in (("keys", keys), ("values", values)):
             kept[name].append(write(given[name][number], pen.split_heads(new, o.heads)))
-        return pen.attend(queries, kept["keys"][number], kept["values"][number], seen, o.heads)
+        keys, values = (_first(pen, kept[name][number], sight.seen) for name in ("keys", "values"))
+        if number + 1 < len(layers):
+            return pen.attend(queries, keys, values, mask, o.heads)
+        return pen.attend(only_asked(queries), keys, values, only_asked(mask, 2), o.heads)
 
-    read = drawn.reader(pen, given, o.heads, pen.size(x, 1))
-    for number, layer in enumerate(drafter.decoder_layers()):
+    for number, layer in enumerate(layers):
         if number and o.add_positions == "every":
             x = pen.node("Add", x, place)
-        x = drawn.decoder_layer(pen, layer, number, x, see, read)
+        last = number + 1 == len(layers)
+        read = drawn.reader(pen, given, o.heads, pen.size(only_asked(positions) if last else positions, 1))
+        x = drawn.decoder_layer(pen, layer, number, x, see, read, only_asked if last else None)
     norm = drafter.decoder.norm
     return (pen.norm(x, norm) if isinstance(norm, nn.LayerNorm) else x), kept
+
+
+def _first(pen: Pen, state: Value, slots: Value | None) -> Value:
+    """[rows, heads, slots, head] so many of them"""
+    return state if slots is None else pen.cut(state, pen.integers(0), slots, 2)
