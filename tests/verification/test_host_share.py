@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from longstride.contract import EOS, PAD, Limits, Source
 from longstride.runtime.eager import EagerRunner
 from longstride.verification.arrivals import Arrivals
 from longstride.verification.drafting import NoDraft
+from longstride.verification.outputs import Outputs
 from longstride.verification.session import Kind, Kinds
+from tests.decoding.test_greedy import LIMITS
 from tests.models import tiny_model
 from tests.runtime.test_cuda_graph import decoder_of, taped
 
@@ -79,3 +84,26 @@ def test_all_of_a_source_is_itself():
     assert torch.equal(part.ids, source.ids[1:])
     assert torch.equal(part.lengths, source.lengths[1:])
     assert source.slice(2, 2).rows == 0
+
+
+@pytest.mark.parametrize("columns", [7, 5000], ids=["seen with every look", "fetched at the end"])
+def test_a_table_of_one_row_begins_anew_as_others_do(columns):
+    """All at once instead of number by number; what it said of its last iteration is forgotten as well."""
+    one, two = (Outputs(rows, columns, torch.device("cpu")) for rows in (1, 2))
+    for outputs in (one, two):
+        for tensor in (outputs.whole, outputs.length, outputs.newest, outputs.log_probability, outputs.start):
+            tensor.fill_(9)
+        outputs.done.fill_(True)
+        outputs.open(torch.tensor([0]))
+    for name in ("whole", "length", "newest", "done", "log_probability", "start"):
+        assert torch.equal(getattr(one, name)[0], getattr(two, name)[0]), name
+    assert two.length[1] == 9
+
+
+@settings(max_examples=20, deadline=None)
+@given(limits=LIMITS, ratio=st.floats(0, 3), lengths=st.lists(st.integers(1, 30), min_size=1, max_size=4))
+def test_how_long_outputs_may_be_is_looked_up(limits, ratio, lengths):
+    limits = replace(limits, max_ratio=ratio)
+    session = Kind(tiny_model(1), EAGER, NoDraft(), limits).start(len(lengths), 30)
+    session.admit(Source.of([[*[5] * (length - 1), EOS] for length in lengths]))
+    assert session.table.longest.tolist() == limits.longest_outputs(torch.tensor(lengths)).tolist()

@@ -75,7 +75,8 @@ class Memory:
     def put(self, rows: Tensor, other: Memory) -> None:
         """Write another memory, no wider than this, into the given rows."""
         width = other.visible.shape[1]
-        visible = F.pad(other.visible, (0, self.visible.shape[1] - width))
+        missing = self.visible.shape[1] - width
+        visible = F.pad(other.visible, (0, missing)) if missing else other.visible
         self.visible[rows] = visible
         if self.bias is not None:
             self.bias[rows] = additive(visible[:, None, None], self.bias)

@@ -60,12 +60,22 @@ class Outputs:
 
     def open(self, rows: Tensor) -> None:
         """Begin anew in these rows."""
+        if len(self.length) == 1:  # all that is kept side by side, at once
+            self._open_all()
+            return
         self.whole.index_fill_(0, rows, 0)
         self.length.index_fill_(0, rows, 0)
         self.newest.index_fill_(0, rows, START)
         self.done.index_fill_(0, rows, False)
         self.log_probability.index_fill_(0, rows, 0.0)
         self.start.index_fill_(0, rows, 0)
+
+    def _open_all(self) -> None:
+        if not self._small:
+            self.whole.fill_(0)
+        self._mirror.whole.fill_(0)
+        self.start.fill_(0)
+        self.newest.fill_(START)
 
     def write(self, positions: Tensor, ids: Tensor, written: Tensor, log_probability: Tensor) -> None:
         """Commit, per row, the columns that are `written`: a run of ids [rows, step] from the row's length on."""

@@ -100,6 +100,8 @@ class Table:
         self._room = self._ids[:, 1:] if self._fused else None
         self.outputs = Outputs(capacity, self.columns, device, self._ids[:, 0], runner.ahead)
         self.longest = torch.zeros(capacity, dtype=torch.int64, device=device)
+        # By source length, looked up: working it out takes five kernels for every new sentence.
+        self._longest_of = limits.longest_outputs(torch.arange(longest_source + 1)).to(device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         self.recorded = runner.records and drafter.buffers(self.state) is not None
         """whether what is done here may come from a recording: then few shapes are better than fitting ones"""
@@ -160,7 +162,7 @@ class Table:
         self.memory.put(rows, memory)
         self.drafter.admit(self.state, rows, Source(ids, lengths), memory)
         self.outputs.open(rows)
-        self.longest.index_copy_(0, rows, self._limits.longest_outputs(lengths))
+        self.longest.index_copy_(0, rows, self._longest_of[lengths])
         self.ticket.index_copy_(0, rows, self._arrivals.tickets[:count])
 
     # --- draft, verify, commit ---------------------------------------------------------------------------------------
