@@ -97,6 +97,27 @@ def names(records: list[Any]) -> set[str]:
     return {one.name.partition("/")[0] for one in parallel_sections(records)}
 
 
+def test_linked_models_stand_beside_those_without_and_nowhere_else() -> None:
+    linked = {"link": 64}
+    records: list[Record] = [
+        transformer("en-de-kd", 4, 25.0, 30.5, "distilled"),
+        interleaved("en-de-ib", 2, 1, 4, 24.0, 15.5, "distilled"),
+        interleaved("en-de-sa", 2, 2, 4, 20.5, 8.0, "distilled"),
+        interleaved("en-de-sa", 2, 2, 1, 19.3, 7.9, "distilled"),
+        interleaved("en-de-sa-linked", 2, 2, 4, 22.25, 8.1, "distilled", switches=linked),
+        interleaved("en-de-sa-linked", 2, 2, 1, 21.5, 8.0, "distilled", switches=linked),
+        interleaved("en-de-sa-linked", 2, 2, 4, 22.3, 8.1, "distilled", dedup=4, switches=linked),
+        interleaved("en-de-lonely", 2, 3, 4, 22.0, 6.0, "distilled", switches=linked),
+    ]
+    found = section(records, "interleaved-links")
+    assert column(found, "beam") == ["4", "1"]
+    assert column(found, "BLEU") == ["20.50", "19.30"]
+    assert column(found, "linked: BLEU") == ["22.25", "21.50"]
+    assert column(found, "linked − unlinked") == ["+1.75", "+2.20"]
+    assert "22.25" not in section(records, "interleaved").text
+    assert "interleaved-links" not in names(records[:4])
+
+
 def test_table_1_has_both_data_steps_and_training_speed() -> None:
     comparison = Comparison("BLEU", "tok:13a", 25.0, 24.6, -0.4, -0.7, -0.1, 0.01, 1000, 1)
     records: list[Record] = [

@@ -11,6 +11,7 @@ from longstride.bench.records import Latency, Quality
 
 SIZES = {512: "base", 256: "small"}
 AUTOREGRESSIVE = ("greedy", "beam")
+LINKED = "linked"
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Factorised:
             ("middle to side", found.get("order", "side-to-middle") == "middle-to-side"),
             ("independent directions", bool(found.get("independent"))),
             ("one word per step", bool(found.get("autoregressive"))),
+            (LINKED, bool(found.get("link"))),
         ]
         return ", ".join(name for name, yes in told if yes)
 

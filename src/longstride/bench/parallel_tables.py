@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from longstride.bench.interleaved_figures import batches_sections, lengths_section, words_section
+from longstride.bench.interleaved_links import links_table
 from longstride.bench.interleaved_tables import ablations_table, models_table, perplexity_table, students_table
 from longstride.bench.lattice_figures import curve_sections
 from longstride.bench.lattice_tables import candidates_table, depths_section, windows_table
@@ -17,6 +18,7 @@ TABLES: tuple[Table, ...] = (
     ("ablations", "what each idea of interleaving is worth", ablations_table),
     ("factorisations", "perplexity by order and words per step", perplexity_table),
     ("students", "shallow decoders", students_table),
+    ("interleaved-links", "links between the words of a step", links_table),
     ("lattice-windows", "lattices by K and length window", windows_table),
     ("lattice-candidates", "lattices by K and data", candidates_table),
 )
