@@ -38,7 +38,9 @@ FURTHER = "Further analyses"
 PAPERS = {
     "Blockwise parallel decoding": "blockwise blockwise-variants",
     "Draft and verify": "drafts sweep block-sizes drafters places",
-    "Interleaved decoding": "interleaved ablations factorisations students interleaved-links batches lengths words-per-step",
+    "Interleaved decoding": (
+        "interleaved ablations factorisations students interleaved-links batches lengths words-per-step"
+    ),
     "Lattice decoding": "lattice-windows lattice-candidates lattice-depths recall ranks stages",
 }
 """A part of the page per paper, and the kinds of sections in it; what is in none is a further analysis."""
