@@ -108,7 +108,7 @@ def probe_overlap(like: Tensor, width: int) -> list[dict[str, Any]]:
     packed, slots = random(like, 1, 10, 3 * width), torch.arange(30, 40, device=like.device)[None]
 
     def apart() -> Tensor:
-        return products.product(fused_kernels.add_norm(x, x, *norm), square, None, False)
+        return products.product(fused_kernels.add_norm(x, x, *norm), square, None, False)[1]
 
     calls: dict[str, Callable[[], Any]] = {
         "product": partial(products.product, x, square, None, False),
@@ -117,7 +117,7 @@ def probe_overlap(like: Tensor, width: int) -> list[dict[str, Any]]:
         "step": partial(attention.extend, packed, slots, past[0], past[1]),
         "norm": partial(fused_kernels.add_norm, x, x, *norm),
         "norm, prod.": apart,
-        "norm-product": partial(products.norm_product, x, x, norm, square, None, False),
+        "norm-product": partial(products.product, x, square, None, False, products.Norm(x, *norm)),
     }
     print("Starting while the kernel before ends, 10 slots, us:\n" + " " * 18, end="")
     print(" ".join(f"{name:>12}" for name in calls))

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.nn.fused import TYPES
+from longstride.nn.fused import KERNELS, TYPES, Fusible
 from longstride.systems.draft_verify.canvas import differing, why_not
+from longstride.systems.draft_verify.drafter import draft_causal
 from tests.decoding.drafters import tiny_drafter
 from tests.nn.running_kernels import where
 
@@ -25,6 +26,33 @@ from tests.nn.running_kernels import where
 def test_one_kernel_lays_out_what_thirty_do(seed, block, width, positions, scaled):
     kind = {"block": block, "width": width, "positions": positions, "scale_embeddings": scaled}
     assert differing(tiny_drafter(**kind).options, where(), torch.float32, seed) == ""
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+@pytest.mark.parametrize("said", ["every", "first"])
+@torch.inference_mode()
+def test_a_draft_by_kernels_is_as_it_was(said):
+    """Positions that later layers are told again go through the kernel that makes norms, too."""
+    device = where(loops=True)
+    sizes = {"width": 64, "heads": 4, "feed_forward": 64, "block": 3, "activation": "relu"}
+    drafter = tiny_drafter(3, torch.float32, add_positions=said, decoder_layers=3, **sizes).to(device)
+    for weight in drafter.parameters():
+        weight.mul_(0.3)  # small differences are to stay small
+    generator = torch.Generator().manual_seed(0)
+    tokens, source = (torch.randint(5, 11, (2, 12), generator=generator).to(device) for _ in range(2))
+    length, lengths = torch.tensor([4, 7], device=device), torch.tensor([9, 12], device=device)
+    memory = drafter.remember(source, lengths, None)
+    masked = drafter.mask_slots(source, lengths, 16)
+    found = []
+    for names in ((), tuple(KERNELS)):
+        for part in drafter.modules():
+            if isinstance(part, Fusible):
+                part.use(names)
+        program, cache = draft_causal(drafter, fused=bool(names)), drafter.new_cache(2, 19)
+        found.append([program.function(tokens, length + on, 8, 3, masked, cache, memory) for on in (0, 2)])
+    for plain, own in zip(*found, strict=True):
+        torch.testing.assert_close(own, plain, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.gpu

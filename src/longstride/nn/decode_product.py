@@ -25,20 +25,29 @@ def product(x: Tensor, linear: nn.Linear, relu: bool = False) -> Tensor:
     from longstride.nn.decode_product_kernels import product as kernel
 
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # Triton launches on the current one
-        flat: Tensor = kernel(x.flatten(0, -2).contiguous(), linear.weight, linear.bias, relu)
+        flat: Tensor = kernel(_flat(x), linear.weight, linear.bias, relu)[1]
     return flat.view(*x.shape[:-1], linear.out_features)
 
 
 def norm_product(
-    x: Tensor, added: Tensor, norm: nn.LayerNorm, linear: nn.Linear, relu: bool = False
+    x: Tensor, added: Tensor, norm: nn.LayerNorm, linear: nn.Linear, relu: bool = False, also: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """norm(x + added) [..., inputs], and what :func:`product` makes of it [..., outputs]; inputs among WIDTHS"""
-    from longstride.nn.decode_product_kernels import norm_product as kernel
+    """norm(x + added), plus `also` if there is one, [..., inputs], and what :func:`product` makes of it [..., outputs]
 
-    both = x.flatten(0, -2).contiguous(), added.flatten(0, -2).contiguous()
+    inputs among WIDTHS
+    """
+    from longstride.nn.decode_product_kernels import Norm
+    from longstride.nn.decode_product_kernels import product as kernel
+
+    before = Norm(_flat(added), norm.weight, norm.bias, norm.eps, None if also is None else _flat(also))
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # Triton launches on the current one
-        normed, flat = kernel(*both, (norm.weight, norm.bias, norm.eps), linear.weight, linear.bias, relu)
+        normed, flat = kernel(_flat(x), linear.weight, linear.bias, relu, before)
     return normed.view_as(x), flat.view(*x.shape[:-1], linear.out_features)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """[..., n] -> [slots, n], side by side"""
+    return x.flatten(0, -2).contiguous()
 
 
 class StepLinear(nn.Linear, Fusible):

@@ -67,6 +67,7 @@ def _product(
     added,
     gain,
     shift,
+    also,
     normed,
     weight,
     bias,
@@ -81,14 +82,15 @@ def _product(
     AHEAD: tl.constexpr,
     OUTPUTS: tl.constexpr,
     NORM: tl.constexpr,
+    ALSO: tl.constexpr,
     BIAS: tl.constexpr,
     RELU: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """out [rows, outputs] = x [rows, WIDTH] by weight [outputs, WIDTH], and what is asked for after it.
 
-    With NORM, norm(x + added) takes the place of x, and goes to `normed`; all of WIDTH is then one tile. AHEAD: so many
-    tiles of WARPS * SHARE inputs are asked for at once.
+    With NORM, norm(x + added) takes the place of x, with ALSO plus that, and goes to `normed`; all of WIDTH is then one
+    tile. AHEAD: so many tiles of WARPS * SHARE inputs are asked for at once.
     """
     begin(OVERLAP)
     TILE: tl.constexpr = WARPS * SHARE
@@ -117,12 +119,16 @@ def _product(
     some = given[0]
     if NORM:
         both = some.to(tl.float32) + tl.load(added + place, mask=real, other=0.0).to(tl.float32)
+        if ALSO:
+            more = tl.load(also + place, mask=real, other=0.0).to(tl.float32)
         both = both.to(some.dtype).to(tl.float32)  # rounded as it is where the sum has a kernel of its own
         mean = tl.sum(tl.sum(both, 2), 0) / WIDTH
         apart = both - mean[None, :, None]
         spread = tl.sum(tl.sum(apart * apart, 2), 0) / WIDTH
         scale = 1.0 / tl.sqrt(spread + epsilon)
         some = (apart * scale[None, :, None] * factor + summand).to(some.dtype)
+        if ALSO:
+            some = (some.to(tl.float32) + more).to(some.dtype)
         tl.store(normed + place, some, mask=real & (tl.program_id(0) == 0))
     total = tl.dot(some, stripes[0], input_precision="ieee")
     for tile in tl.static_range(1, AHEAD):
@@ -139,32 +145,38 @@ def _product(
     tl.store(out + i[:, None] * outputs + n[None, :], found.to(x.dtype.element_ty), mask=(i < rows)[:, None])
 
 
-def product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
-    """x [rows, inputs], contiguous, by weight [outputs, inputs], plus bias [outputs] -> [rows, outputs]"""
-    return _launch(x, None, weight, bias, relu)[1]
+@dataclass(frozen=True)
+class Norm:
+    """What goes before a product: norm(x + added) + also."""
+
+    added: Tensor
+    """[rows, inputs], contiguous"""
+    gain: Tensor
+    """[inputs] the norm's weight, and"""
+    shift: Tensor
+    """[inputs] its bias"""
+    epsilon: float
+    also: Tensor | None = None
+    """[rows, inputs], contiguous"""
 
 
-def norm_product(
-    x: Tensor, added: Tensor, norm: tuple[Tensor, Tensor, float], weight: Tensor, bias: Tensor | None, relu: bool
+def product(
+    x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, norm: Norm | None = None
 ) -> tuple[Tensor, Tensor]:
-    """norm(x + added) [rows, inputs], and its product with the weight as in :func:`product`
+    """x [rows, inputs], contiguous, by weight [outputs, inputs], plus bias [outputs]
 
-    x and added [rows, inputs], contiguous; the norm's weight and bias [inputs] and its epsilon.
+    -> what was multiplied, x or what the norm makes of it, and the product [rows, outputs]
     """
-    return _launch(x, (added, *norm), weight, bias, relu)
-
-
-def _launch(
-    x: Tensor, norm: tuple[Tensor, Tensor, Tensor, float] | None, weight: Tensor, bias: Tensor | None, relu: bool
-) -> tuple[Tensor, Tensor]:
     rows, (outputs, inputs) = x.shape[0], weight.shape
     out, normed = x.new_empty((rows, outputs)), x if norm is None else torch.empty_like(x)
-    added, gain, shift, epsilon = (None, None, None, 0.0) if norm is None else norm
+    before = (None, None, None, None, 0.0)
+    if norm is not None:
+        before = (norm.added, norm.gain, norm.shift, norm.also, norm.epsilon)
     warps, share = WALK.split(inputs, whole=norm is not None)
     tile = warps * share
     ahead = max(1, min(inputs // tile, _AHEAD // (tile * WALK.outputs * x.element_size())))
     _product[(outputs // WALK.outputs, triton.cdiv(rows, _ROWS))](
-        *(x, added, gain, shift, normed, weight, bias, out, rows, outputs, epsilon),
+        *(x, *before[:4], normed, weight, bias, out, rows, outputs, before[4]),
         ROWS=_ROWS,
         WIDTH=inputs,
         WARPS=warps,
@@ -172,6 +184,7 @@ def _launch(
         AHEAD=ahead,
         OUTPUTS=WALK.outputs,
         NORM=norm is not None,
+        ALSO=before[3] is not None,
         BIAS=bias is not None,
         RELU=relu,
         num_warps=warps,

@@ -119,22 +119,26 @@ def _product(random: Random, inputs: int, outputs: int) -> float:
 
 
 def _norm_product(random: Random, inputs: int, outputs: int) -> float:
-    linear, x, added = _linear(random, inputs, outputs), random(1, STEP, inputs), random(1, STEP, inputs)
+    linear, x, added, more = _linear(random, inputs, outputs), *(random(1, STEP, inputs) for _ in range(3))
     norm = nn.LayerNorm(inputs).to(x.device, x.dtype)
     norm.weight.copy_(random(inputs))
     norm.bias.copy_(random(inputs))
+    exact = nn.functional.layer_norm(
+        (x + added).double(), (inputs,), norm.weight.double(), norm.bias.double(), norm.eps
+    )
     worst = 0.0
-    for relu in (False, True):
-        normed, found = norm_product(x, added, norm, linear, relu)
+    for relu, also in ((False, more), (True, None)):
+        normed, found = norm_product(x, added, norm, linear, relu, also)
         for one in range(STEP):
-            alone = norm_product(x[:, one : one + 1], added[:, one : one + 1], norm, linear, relu)
+            mine = slice(one, one + 1)
+            of_it = None if also is None else also[:, mine]
+            alone = norm_product(x[:, mine], added[:, mine], norm, linear, relu, of_it)
             if not (torch.equal(alone[0][:, 0], normed[:, one]) and torch.equal(alone[1][:, 0], found[:, one])):
                 raise ArithmeticError("a slot's numbers depend on the step's width")
-        exact = normed.double() @ linear.weight.double().t() + linear.bias.double()
-        worst = max(worst, _apart(found, exact.relu() if relu else exact))
-    gain, shift = norm.weight.double(), norm.bias.double()
-    exact = nn.functional.layer_norm((x + added).double(), (inputs,), gain, shift, norm.eps)
-    return max(worst, _apart(normed, exact))
+        right = normed.double() @ linear.weight.double().t() + linear.bias.double()
+        worst = max(worst, _apart(found, right.relu() if relu else right))
+        worst = max(worst, _apart(normed, exact if also is None else exact + also.double()))
+    return worst
 
 
 def _embed(random: Random, width: int) -> float:

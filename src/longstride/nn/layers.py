@@ -181,10 +181,12 @@ class DecoderLayer(nn.Module, Fusible):
         memory_values: Tensor,
         memory_mask: Tensor,
         behind: StepLinear | None = None,
+        also: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """The same where queries, keys and values [rows, step, 3 * width] are there already.
 
-        `behind` reads what comes out; where one kernel can do both, the second is what it makes of that.
+        `behind` reads what comes out, plus `also` if there is one; where one kernel can do all of it, the first is that
+        sum, and the second what `behind` makes of it.
         """
         block = self.attention.extend_packed(packed, layer, cache, slots, sight)
         if not self.serves(x):
@@ -196,7 +198,7 @@ class DecoderLayer(nn.Module, Fusible):
         block = self.feed_forward.down(units)
         if behind is None:
             return self.feed_forward_residual.leave(x, block), None
-        return norm_product(x, block, self.feed_forward_residual.norm, behind)
+        return norm_product(x, block, self.feed_forward_residual.norm, behind, also=also)
 
     def serves(self, x: Tensor) -> bool:
         """Whether it uses the kernel for this input [..., width]."""
@@ -222,15 +224,25 @@ class DecoderLayer(nn.Module, Fusible):
 
 
 def extend_all(
-    layers: Sequence[DecoderLayer], x: Tensor, cache: Cache, slots: Tensor, sight: Sight, memory: Memory
+    layers: Sequence[DecoderLayer],
+    x: Tensor,
+    cache: Cache,
+    slots: Tensor,
+    sight: Sight,
+    memory: Memory,
+    also: Tensor | None = None,
 ) -> Tensor:
-    """New slots through a stack of layers, x [rows, step, width], each with its own part of cache and memory."""
+    """New slots through a stack of layers, x [rows, step, width], each with its own part of cache and memory.
+
+    `also`, like x, is added to what every layer but the first reads.
+    """
     memory_mask = memory.mask
     packed: Tensor | None = None
     for number, layer in enumerate(layers):
         if packed is None:
+            x = x if also is None or number == 0 else x + also
             packed = layer.attention.qkv(layer.attention_residual.enter(x))
         behind = layers[number + 1].attention.qkv if number + 1 < len(layers) else None
         read = memory.keys[number], memory.values[number], memory_mask
-        x, packed = layer.extend_packed(x, packed, number, cache, slots, sight, *read, behind)
+        x, packed = layer.extend_packed(x, packed, number, cache, slots, sight, *read, behind, also)
     return x

@@ -12,11 +12,11 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from longstride.contract import START
 from longstride.nn import masks
 from longstride.nn.cache import additive
 from longstride.nn.fused import why_not_here
-from longstride.nn.positions import LearnedPositions, SinusoidalPositions
-from longstride.systems.draft_verify.model import Drafter
+from longstride.systems.draft_verify.model import Drafter, newest_of
 from longstride.systems.draft_verify.options import DrafterOptions
 
 
@@ -32,6 +32,8 @@ class Canvas:
     """[rows, step] the slots of the cache that keep their keys and values"""
     mask: Tensor
     """[rows, 1, step, cache slots] what attention adds to scores"""
+    newest: Tensor | None = None
+    """[rows] the last committed tokens, where they were found along the way"""
 
 
 def lay_out(drafter: Drafter, tokens: Tensor, length: Tensor, window: int, mask_slots: Tensor, seen: int) -> Canvas:
@@ -61,16 +63,12 @@ def lay_out_fused(
     """The same in one kernel."""
     from longstride.systems.draft_verify import canvas_kernels
 
-    positions = drafter.target_positions
-    if isinstance(positions, SinusoidalPositions):
-        table, offset = positions.table, positions.longest
-    else:
-        assert isinstance(positions, LearnedPositions)
-        table, offset = positions.weight, 0
+    table, offset = drafter.target_positions.rows
     weight, block = drafter.target_embedding.weight, drafter.options.block
-    return Canvas(
-        *canvas_kernels.canvas(tokens, length, window, block, weight, drafter.scale, mask_slots, table, offset, seen)
+    found = canvas_kernels.canvas(
+        tokens, length, window, block, weight, drafter.scale, mask_slots, table, offset, seen, START
     )
+    return Canvas(*found)
 
 
 @cache
@@ -97,5 +95,7 @@ def differing(options: DrafterOptions, device: torch.device, dtype: torch.dtype,
     mask_slots = torch.randn(rows, canvas, options.width, generator=generator).to(device, dtype)
     given = (drafter, tokens, length, window, mask_slots, 48)
     found, expected = lay_out_fused(*given), lay_out(*given)
+    if found.newest is None or not torch.equal(found.newest, newest_of(tokens, length)):
+        return "newest tokens"
     names = ("slots", "mask", "place", "x")
     return ", ".join(name for name in names if not torch.equal(getattr(found, name), getattr(expected, name)))

@@ -27,6 +27,7 @@ def _canvas(
     place,
     slots,
     mask,
+    newest,
     window,
     step,
     columns,
@@ -37,6 +38,7 @@ def _canvas(
     width,
     WIDTH: tl.constexpr,
     SEEN: tl.constexpr,
+    START: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """One slot: of the newest `window` tokens of a row, or of the masks behind them."""
@@ -65,6 +67,9 @@ def _canvas(
     tl.store(place + out, where, mask=inside)
     tl.store(slots + here, tl.where(of_token, at, canvas + slot - window).to(tl.int64))
 
+    last = tl.load(tokens + row * columns + tl.maximum(begun - 1, 0))
+    tl.store(newest + row, tl.where(begun > 0, last, START), mask=slot == 0)
+
     key = tl.arange(0, SEEN)
     # A token sees tokens up to itself; a mask all of them, and the block behind the canvas.
     prefix = tl.where(of_token, at + 1, begun)
@@ -85,23 +90,27 @@ def canvas(
     places: Tensor,
     offset: int,
     seen: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    start: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """tokens [rows, columns], a row's ids side by side; length [rows]; embedding [vocabulary, width]; masked [rows,
     canvas, width] and places [positions, width], all contiguous; `offset`: the place of position 0; `seen`: the cache's
-    slots. -> x and place [rows, step, width], slots [rows, step], mask [rows, 1, step, seen]."""
+    slots; `start`: the id before the first.
+    -> x and place [rows, step, width], slots [rows, step], mask [rows, 1, step, seen], the newest ids [rows]."""
     rows, step, width = tokens.shape[0], window + block, masked.shape[2]
     x = masked.new_empty((rows, step, width))
     slots = torch.empty((rows, step), dtype=torch.int64, device=tokens.device)
+    newest = torch.empty(rows, dtype=torch.int64, device=tokens.device)
     mask, place = masked.new_empty((rows, 1, step, seen)), torch.empty_like(x)
     tile, keys = triton.next_power_of_2(width), triton.next_power_of_2(seen)
     with torch.cuda.device_of(tokens):
         _canvas[(rows * step,)](
-            *(tokens, length, embedding, masked, places, x, place, slots, mask),
+            *(tokens, length, embedding, masked, places, x, place, slots, mask, newest),
             *(window, step, tokens.stride(0), masked.shape[1], seen, offset, scale, width),
             WIDTH=tile,
             SEEN=keys,
+            START=start,
             num_warps=max(1, min(8, max(tile, keys) // 128)),
             enable_fp_fusion=False,  # a product and a sum, each rounded
             **launching(tokens),
         )
-    return x, place, slots, mask
+    return x, place, slots, mask, newest

@@ -156,7 +156,7 @@ def draft_causal(drafter: DrafterModel, fused: bool = False) -> Program:
         lay = lay_out_fused if fused and not torch.compiler.is_compiling() else lay_out
         found = lay(drafter, tokens, length, window, mask_slots, cache.longest)
         hidden = drafter.run_placed(found.x, found.place, found.slots, found.mask, cache, memory)
-        return drafter.drafted(hidden[:, window : window + block], tokens, length)
+        return drafter.drafted(hidden[:, window : window + block], tokens, length, found.newest)
 
     return Program("draft", function, drawn.draft_causal(drafter))
 

@@ -65,13 +65,14 @@ class Drafter(nn.Module):
         """[..., width] -> [..., vocabulary], each slot by itself"""
         return F.linear(hidden, self.output_weight)
 
-    def drafted(self, hidden: Tensor, tokens: Tensor, length: Tensor) -> Tensor:
+    def drafted(self, hidden: Tensor, tokens: Tensor, length: Tensor, newest: Tensor | None = None) -> Tensor:
         """[rows, block, width] -> [rows, block, vocabulary], the logits of a block after `length` [rows] of the tokens
-        [rows, columns]; with a link, each slot's given those that are drafted before it"""
+        [rows, columns], of which `newest` [rows] are the last, if somebody knows them; with a link, each slot's given
+        those that are drafted before it"""
         logits = self.logits(hidden)
         if self.link is None:
             return logits
-        return self.link.chained(logits, hidden, newest_of(tokens, length))
+        return self.link.chained(logits, hidden, newest_of(tokens, length) if newest is None else newest)
 
     def projection(self, hidden: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
         """States and output weight whose product are a block's logits where the tokens before its slots are known
@@ -254,13 +255,8 @@ class Drafter(nn.Module):
 
         seen [rows, 1, step, cache slots] is what attention adds to scores.
         """
-        layers = self.decoder_layers()
-        if self.options.add_positions == "first":
-            return self.decoder.norm(extend_all(layers, x, cache, slots, seen, memory))  # type: ignore[no-any-return]
-        memory_mask = memory.mask
-        for number, layer in enumerate(layers):
-            x = self._place(x, place, number)
-            x = layer.extend(x, number, cache, slots, seen, memory.keys[number], memory.values[number], memory_mask)
+        said_again = None if self.options.add_positions == "first" else place.to(x.dtype)
+        x = extend_all(self.decoder_layers(), x, cache, slots, seen, memory, said_again)
         return self.decoder.norm(x)  # type: ignore[no-any-return]
 
 
