@@ -106,6 +106,12 @@ def test_every_command_can_be_read(drive: ModuleType, task: Any) -> None:
                     assert decoder in ("", *DECODERS)
 
 
+def test_every_job_on_the_gpu_says_what_memory_it_takes(drive: ModuleType, task: Any) -> None:
+    jobs = [job for stage in drive.stages(task) for job in stage.jobs]
+    assert all((job.gigabytes > 0) == (0 < job.share < 1) for job in jobs), "clocks are read on a CPU"
+    assert sum(job.gigabytes for job in jobs if job.checkpoints) < 60
+
+
 def test_recipes_have_the_options_that_are_set(drive: ModuleType, task: Any) -> None:
     jobs = [job for stage in drive.stages(task) for job in stage.jobs if "train" in job.command[:3]]
     assert [job.name for job in jobs] == ["verifier", "heads", "drafter", "interleaved", "lattice"]
