@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -251,6 +252,25 @@ def test_tables_that_are_too_many_or_too_large_go_by_age():
     kept = tables.borrow("b", 0, lambda: Fake(0, 0))
     assert kept == Fake(9, 85)
     assert len(list(tables)) == 1
+
+
+class Ring(Fake):
+    """One that holds itself, as a table does whose recordings know it."""
+
+    def __init__(self, recordings: int, nbytes: int) -> None:
+        super().__init__(recordings, nbytes)
+        self.itself = self
+
+
+def test_tables_that_go_are_gone():
+    tables, gone = Tables(most_recordings=4), []
+    for shape in range(3):
+        table = Ring(2, 10)
+        weakref.finalize(table, gone.append, shape)
+        tables.give_back("a", shape, table)
+        del table
+    assert gone == [0]
+    assert len(list(tables)) == 2
 
 
 def test_shapes_are_few():

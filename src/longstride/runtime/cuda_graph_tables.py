@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
@@ -47,6 +48,7 @@ class Tables:
     def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
         """Keep it, and let others go as far as there would be too many."""
         self._free.append(_Free(family, shape, table, table.recordings, table.nbytes))
+        before = len(self._free)
         # Families are compared only where one could have too many: this is asked after every sentence.
         if sum(free.recordings for free in self._free) > self._most_recordings:
             kin = [free for free in self._free if free.family == family]
@@ -54,6 +56,9 @@ class Tables:
                 self._drop(kin.pop(0))
         while len(self._free) > 1 and sum(free.nbytes for free in self._free) > self._most_bytes:
             self._drop(self._free[0])
+        if len(self._free) < before:
+            # A table and its recordings hold each other: collected here, it does not wait, nor go while one is made.
+            gc.collect()
 
     def _drop(self, entry: _Free) -> None:
         self._free = [other for other in self._free if other is not entry]
