@@ -11,8 +11,9 @@ kernels that a captured one launches and how long capturing took; with --kernels
 --switches, what an iteration takes with all kernels of our own, without one of them, without any. Then exactness of
 every verifying decoder against eager steps of the same shape and against greedy by its own steps, where a sentence's
 time goes, and what recording cost in all. With --ahead, whole sentences also by sessions that launch an iteration
-before they have looked at the last one. The last line is all of it as JSON. Eager steps have the kernels of captured
-ones; all read the same weights.
+before they have looked at the last one; less often than with a trained model, since how long the outputs of a random
+one are has little to do with their sources. The last line is all of it as JSON. Eager steps have the kernels of
+captured ones; all read the same weights.
 
 Where a sentence's time goes: graphs are timed twice, one right after another, when launching one hides behind running
 the one before, and each from an idle device to an idle device, as a sentence's are. What is left beside the latter is
@@ -269,7 +270,8 @@ def probe_decoder(name: str, parts: dict[str, Any], runners: list[Runner], vocab
         for runner in runners:
             choose_kernels(runner, runners, parts.values())
             decoder = decoder_of(name, parts, runner)
-            decoder.decode(sources[0], limits)
+            for source in sources:  # captured in the first; how long outputs are is learnt from all
+                decoder.decode(source, limits)
             torch.cuda.synchronize()
             begun = time.perf_counter()
             found = [decoder.decode(source, limits).tokens for source in sources]

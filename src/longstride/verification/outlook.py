@@ -2,20 +2,21 @@
 
 Launching an iteration before the last one was looked at spares the device a wait, and is in vain where all rows have
 ended meanwhile. Outputs are about as long as their sources in some proportion, so up to a part of a source's length
-hardly any has ended. That part follows what outputs turn out to be: few of them are shorter. A wrong guess costs an
-iteration in vain, or a wait; what comes out does not depend on it. Numbers on the host alone: knows no tensor.
+hardly any has ended. That part is what most of the last outputs had at least. A wrong guess costs an iteration in vain,
+or a wait; what comes out does not depend on it. Numbers on the host alone: knows no tensor.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 FIRST_PART = 0.5
 """Of a source's length, before any output was seen."""
-SHORTER = 0.125
-"""The share of outputs that should turn out shorter than was expected of them."""
-PACE = 0.1
-"""How far one output can move the part."""
+OUTPUTS = 24
+"""So many of the last ones count,"""
+ONE_IN = 8
+"""of which one in so many may have been shorter."""
 NEVER = -1.0
 
 
@@ -25,6 +26,7 @@ class Outlook:
     def __init__(self, rows: int) -> None:
         self.part = FIRST_PART
         """of a source's length that an output is expected to have at least"""
+        self._parts: deque[float] = deque(maxlen=OUTPUTS)  # that the last outputs had
         self._sources = [0] * rows
         self._expected = [NEVER] * rows  # tokens that a row is expected to get at least
         self._seen = [0] * rows
@@ -56,5 +58,5 @@ class Outlook:
             return
         self._expected[row] = NEVER
         if self._sources[row]:
-            shorter = self._seen[row] - 1 < self.part * self._sources[row]
-            self.part = max(0.0, self.part + PACE * (SHORTER - shorter))
+            self._parts.append((self._seen[row] - 1) / self._sources[row])
+            self.part = sorted(self._parts)[len(self._parts) // ONE_IN]
