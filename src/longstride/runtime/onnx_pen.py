@@ -4,9 +4,11 @@ In int8 a product's weights have one scale per output, its activations one scale
 row alone, and since integers are summed, on nothing else, so that a block of tokens gives bit for bit what its tokens
 give one by one. Attention, norms and sums stay in fp32.
 
-On ARM activations are signed, and the operator that quantizes is told every row's scale, where that was tried on the
-machine (onnx_trial): nine nodes for a product. Elsewhere, and in what is exported, they are unsigned with zero point
-128, since signed ones took a path there that is many times slower, and rows are divided before they are quantized.
+On ARM, what was tried on the machine (onnx_trial) takes fewer nodes. A step's products are small: they are MatMulNBits,
+one node that quantizes for itself, inputs and weights alike in blocks; its rows are independent as well. For all others
+activations are signed, and the operator that quantizes is told every row's scale. Elsewhere, and in what is exported,
+they are unsigned with zero point 128, since signed ones took a path there that is many times slower, and rows are
+divided before they are quantized.
 
 A graph for steps of width one (`lone`) hands its attention two equal queries and drops the second answer: ONNX
 Runtime's products of a single row are computed in another order than wider ones, which all agree. For the same reason
@@ -34,7 +36,7 @@ OPSET = 24
 """The first with TensorScatter, which writes a cache in place."""
 IR_VERSION = 10
 CONTRIB = "com.microsoft"
-CONTRIBUTED = {"MultiHeadAttention", "SkipLayerNormalization"}
+CONTRIBUTED = {"MatMulNBits", "MultiHeadAttention", "SkipLayerNormalization"}
 """Operators of ONNX Runtime's own set that are drawn here."""
 ZERO_POINT = 128
 LEVELS = 127
@@ -45,6 +47,11 @@ SMALLEST = torch.finfo(torch.float32).tiny * LEVELS
 
 VECTOR = 16
 """A row of a multiple of so many numbers begins at a border of vectors wherever it stands, and so is summed alike."""
+
+BLOCK_SIZES = (256, 128, 64, 32, 16)
+"""Inputs that share a scale in MatMulNBits, the best first: fewer scales are less work."""
+MANY_OUTPUTS = 4096
+"""With more outputs than that a product takes so long that the nodes around it do not matter."""
 
 Quantized = tuple[Value, Value, tuple[Value, ...], int]
 """Codes; a number for each row [..., 1]; a zero point, if need be; a step is worth that number over this one"""
@@ -61,12 +68,13 @@ def quantize(weight: Tensor, levels: int = LEVELS) -> tuple[Tensor, Tensor]:
 class OnnxPen(Pen):
     """Collects nodes and weights; :meth:`model` makes a graph of them."""
 
-    def __init__(self, int8: bool, lone: bool = False, narrow: bool = False, by_row: bool = False) -> None:
-        """`lone`: for steps of width one; `narrow`: integer weights in 7 bits; `by_row`: an operator may quantize rows
-        with a scale for each, signed, where that was found to give what it should"""
+    def __init__(self, int8: bool, lone: bool = False, narrow: bool = False, few_nodes: bool = False) -> None:
+        """`lone`: for steps of width one; `narrow`: integer weights in 7 bits; `few_nodes`: products
+        may be MatMulNBits, and rows quantized by one operator, where these were found to give every row the same"""
         self._int8 = int8
         self._lone = lone
-        self._by_row = by_row
+        self._few_nodes = few_nodes
+        self._few = False  # whether products have few rows: those of a step
         self._levels = FEWER_LEVELS if narrow else LEVELS
         self._nodes: list[onnx.NodeProto] = []
         self._weights: list[onnx.TensorProto] = []
@@ -99,7 +107,8 @@ class OnnxPen(Pen):
     def linear(self, x: Value, weight: Tensor, bias: Tensor | None = None) -> Value:
         """A product in the pen's precision."""
         if self._int8:
-            return self._integer_linear(x, weight, bias)
+            size = self._block_size(weight)
+            return self._blockwise_linear(x, weight, bias, size) if size else self._integer_linear(x, weight, bias)
         product = self.node("MatMul", self._doubled(x), self.constant(weight.t()))
         product = self._halved(product)
         return product if bias is None else self.node("Add", product, self.constant(bias))
@@ -180,6 +189,24 @@ class OnnxPen(Pen):
 
     # --- int8 --------------------------------------------------------------------------------------------------------
 
+    def _block_size(self, weight: Tensor) -> int:
+        """How many inputs share a scale, where a product is best left to one node; otherwise 0."""
+        outputs, inputs = weight.shape
+        if not (self._few_nodes and self._few) or outputs > MANY_OUTPUTS:
+            return 0
+        return next((size for size in BLOCK_SIZES if inputs % size == 0), 0)
+
+    def _blockwise_linear(self, x: Value, weight: Tensor, bias: Tensor | None, size: int) -> Value:
+        """Everything in one node: it quantizes x for itself, each row by itself in blocks of so many inputs."""
+        outputs, inputs = weight.shape
+        codes, scale = quantize(weight.detach().float().cpu().reshape(-1, size))
+        unsigned = (codes.to(torch.int16) + ZERO_POINT).to(torch.uint8).reshape(outputs, inputs // size, size)
+        given = [x, self.constant(unsigned), self.constant(scale)]
+        if bias is not None:
+            given += ["", "", self.constant(bias)]
+        shape = {"K": inputs, "N": outputs, "bits": 8, "block_size": size}
+        return self.node("MatMulNBits", *given, accuracy_level=4, **shape)
+
     def _integer_linear(self, x: Value, weight: Tensor, bias: Tensor | None) -> Value:
         codes, size, zero_point, levels = self._quantized(x, weight.shape[1])
         whole, weight_scale = quantize(weight.detach().float().cpu(), self._levels)
@@ -193,7 +220,7 @@ class OnnxPen(Pen):
         if ("codes", x) not in self._known:
             # What a Relu gives needs no sign, and what it takes away quantizing takes away as well.
             before = self._known.get(("relu", x))
-            self._known["codes", x] = self._by_rows(x, before, width) if self._by_row else self._by_parts(x, before)
+            self._known["codes", x] = self._by_rows(x, before, width) if self._few_nodes else self._by_parts(x, before)
         found: Quantized = self._known["codes", x]
         return found
 
@@ -236,6 +263,7 @@ class OnnxPen(Pen):
 
         The new value of a state is called ``new_keys.0`` and may lie in the memory of the old.
         """
+        self._few = bool(drawing.state)
         inputs: list[onnx.ValueInfoProto] = []
         given: dict[str, Any] = {}
         for name_, (dtype, shape) in {**drawing.inputs, **drawing.state}.items():

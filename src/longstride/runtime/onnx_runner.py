@@ -83,8 +83,8 @@ class OnnxRunner(Runner):
         return program.function(*arguments) if found is None else drawing.result(found, feeds)
 
     def _build(self, key: Hashable, name: str, drawing: Drawing, lone: bool) -> OnnxGraph:
-        by_row = self.precision == "int8" and self.processor.arm and rows_are_independent()
-        pen = OnnxPen(self.precision == "int8", lone, self.processor.saturates, by_row)
+        few_nodes = self.precision == "int8" and self.processor.arm and rows_are_independent()
+        pen = OnnxPen(self.precision == "int8", lone, self.processor.saturates, few_nodes)
         graph = OnnxGraph(drawing, pen.model(name, drawing).SerializeToString(), self.threads)
         self.graphs[key] = graph
         return graph
