@@ -14,6 +14,7 @@ from torch import nn
 from longstride.nn.decode_product import FEW, WIDTHS, StepLinear, product
 from longstride.nn.fused import Kernel
 from longstride.nn.fused_trials import TOLERANCE, trial
+from longstride.systems.blockwise.model import Heads, HeadsOptions
 from tests.nn.running_kernels import where
 
 loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
@@ -86,6 +87,17 @@ def test_warps_share_all_inputs(inputs):
         warps, share = WALK.split(inputs, whole=True)
         assert warps * share == inputs
         assert share & (share - 1) == 0
+
+
+@loops
+@pytest.mark.gpu
+def test_prediction_heads_by_it_are_as_they_were(device, dtype):
+    heads = Heads(HeadsOptions(k=3, width=64, feed_forward=64)).to(device, dtype).eval().requires_grad_(False)
+    nn.init.normal_(heads.down.weight, std=0.1)
+    hidden = torch.randn(2, 64, device=device, dtype=dtype)
+    plain = heads.ahead(hidden, 3)
+    heads.up.use(["product"])
+    torch.testing.assert_close(heads.ahead(hidden, 3), plain, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
 def test_a_layer_uses_it_for_few_slots_alone(monkeypatch):

@@ -5,6 +5,8 @@ tile is the same whatever the step's width and however long the cache is: a quer
 own, bit for bit. What it does not see adds exact zeros and multiplies by exactly one, and tiles beyond the last visible
 key are not walked over where that is known beforehand.
 
+What bounds so few queries is waiting for memory, so the first keys are asked for before anything else.
+
 A step's own keys and values are written into the cache by the same kernel. No program reads from memory what any writes
 there: what is new is read where the product left it, what is old from the cache. So there is nothing to wait for.
 
@@ -60,6 +62,20 @@ def _fold(q, k, v, hidden, top, total, mixed, scale):
     return higher, total, mixed
 
 
+@triton.jit
+def _past(first, start, end, old_keys, old_values, given, width, KEYS: tl.constexpr, HEAD: tl.constexpr):
+    """Keys, on their side, and values of KEYS slots from `first` on: old ones from the cache, new ones as given."""
+    j = first + tl.arange(0, KEYS)
+    d = tl.arange(0, HEAD)
+    old, real = j < start, j < end
+    in_cache, in_step = j * HEAD, (j - start) * (3 * width)
+    k_from = tl.where(old, old_keys + in_cache, given + width + in_step)
+    v_from = tl.where(old, old_values + in_cache, given + 2 * width + in_step)
+    k = tl.load(k_from[None, :] + d[:, None], mask=real[None, :], other=0.0)
+    v = tl.load(v_from[:, None] + d[None, :], mask=real[:, None], other=0.0)
+    return k, v
+
+
 @triton.jit(do_not_specialize=("step", "longest", "slots_row"))
 def _extend(
     packed,
@@ -91,17 +107,19 @@ def _extend(
     head = tl.program_id(1)
     tile = tl.program_id(2) * QUERIES
     start = tl.load(slots + row * slots_row).to(tl.int32)
+    end = start + tl.minimum(tile + QUERIES, step)
     width = heads * HEAD
     i = tile + tl.arange(0, QUERIES)
     d = tl.arange(0, HEAD)
     asked = (i < step)[:, None]
     given = packed + row * step * (3 * width) + head * HEAD
+    old_keys = keys + row * keys_row + head * keys_head
+    old_values = values + row * values_row + head * values_head
+    k, v = _past(0, start, end, old_keys, old_values, given, width, KEYS, HEAD)
     own = given + i[:, None] * (3 * width) + d[None, :]
     q = tl.load(own, mask=asked, other=0.0)
     own_k = tl.load(own + width, mask=asked, other=0.0)
     own_v = tl.load(own + 2 * width, mask=asked, other=0.0)
-    old_keys = keys + row * keys_row + head * keys_head
-    old_values = values + row * values_row + head * values_head
     room = asked & (start + i < longest)[:, None]
     place = (start + i)[:, None] * HEAD + d[None, :]
     tl.store(old_keys + place, own_k, mask=room)
@@ -110,19 +128,40 @@ def _extend(
     top = tl.full((QUERIES,), float("-inf"), tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
     mixed = tl.zeros((QUERIES, HEAD), tl.float32)
-    end = start + tl.minimum(tile + QUERIES, step)
-    for first in range(0, end, KEYS):
-        j = first + tl.arange(0, KEYS)
-        old, real = j < start, j < end
-        in_cache, in_step = j * HEAD, (j - start) * (3 * width)
-        k_from = tl.where(old, old_keys + in_cache, given + width + in_step)
-        v_from = tl.where(old, old_values + in_cache, given + 2 * width + in_step)
-        k = tl.load(k_from[None, :] + d[:, None], mask=real[None, :], other=0.0)
-        v = tl.load(v_from[:, None] + d[None, :], mask=real[:, None], other=0.0)
-        hidden = tl.where(j[None, :] <= (start + i)[:, None], 0.0, float("-inf"))
+    j = tl.arange(0, KEYS)
+    hidden = tl.where(j[None, :] <= (start + i)[:, None], 0.0, float("-inf"))
+    top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
+    for first in range(KEYS, end, KEYS):
+        k, v = _past(first, start, end, old_keys, old_values, given, width, KEYS, HEAD)
+        hidden = tl.where((first + j)[None, :] <= (start + i)[:, None], 0.0, float("-inf"))
         top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
     mixed = mixed / total[:, None]
     tl.store(out + row * step * width + i[:, None] * width + head * HEAD + d[None, :], mixed.to(q.dtype), mask=asked)
+
+
+@triton.jit
+def _keys(first, count, i, queries, keys, hidden, keys_step, hidden_step, KEYS, HEAD, EACH: tl.constexpr):
+    """KEYS keys from `first` on, on their side, and what is added to their scores, one row for all without `EACH`."""
+    j = first + tl.arange(0, KEYS)
+    d = tl.arange(0, HEAD)
+    real = j < count
+    if EACH:
+        inside = (i < queries)[:, None] & real[None, :]
+        added = tl.load(hidden + i[:, None] * hidden_step + j[None, :], mask=inside, other=float("-inf"))
+    else:
+        added = tl.load(hidden + j, mask=real, other=float("-inf"))
+    k = tl.load(keys + j[None, :] * keys_step + d[:, None], mask=real[None, :], other=0.0)
+    return k, added.to(tl.float32)
+
+
+@triton.jit
+def _values(first, added, values, values_step, KEYS: tl.constexpr, HEAD: tl.constexpr, EACH: tl.constexpr):
+    """The values of KEYS keys from `first` on, 0 where nobody sees them; what is added to scores, for all queries."""
+    seen = (tl.max(added, 0) if EACH else added) > float("-inf")
+    j = first + tl.arange(0, KEYS)
+    d = tl.arange(0, HEAD)
+    v = tl.load(values + j[:, None] * values_step + d[None, :], mask=seen[:, None], other=0.0)
+    return v, added if EACH else added[None, :]
 
 
 @triton.jit(do_not_specialize=("queries", "count", "hidden_row", "hidden_step"))
@@ -163,26 +202,19 @@ def _read(
     i = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
     d = tl.arange(0, HEAD)
     asked = i < queries
+    keys += row * keys_row + head * keys_head
+    values += row * values_row + head * values_head
+    hidden += row * hidden_row
+    k, added = _keys(0, count, i, queries, keys, hidden, keys_step, hidden_step, KEYS, HEAD, EACH)
     q_tile = tl.load(q + row * q_row + i[:, None] * q_step + head * HEAD + d[None, :], mask=asked[:, None], other=0.0)
+    v, added = _values(0, added, values, values_step, KEYS, HEAD, EACH)
     top = tl.full((QUERIES,), float("-inf"), tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
     mixed = tl.zeros((QUERIES, HEAD), tl.float32)
-    for first in range(0, count, KEYS):
-        j = first + tl.arange(0, KEYS)
-        real = j < count
-        if EACH:
-            inside = asked[:, None] & real[None, :]
-            place = hidden + row * hidden_row + i[:, None] * hidden_step + j[None, :]
-            added = tl.load(place, mask=inside, other=float("-inf")).to(tl.float32)
-            seen = tl.max(added, 0) > float("-inf")
-        else:
-            alone = tl.load(hidden + row * hidden_row + j, mask=real, other=float("-inf")).to(tl.float32)
-            added = alone[None, :]
-            seen = alone > float("-inf")
-        k_place = row * keys_row + head * keys_head + j[None, :] * keys_step + d[:, None]
-        v_place = row * values_row + head * values_head + j[:, None] * values_step + d[None, :]
-        k = tl.load(keys + k_place, mask=real[None, :], other=0.0)
-        v = tl.load(values + v_place, mask=seen[:, None], other=0.0)
+    top, total, mixed = _fold(q_tile, k, v, added, top, total, mixed, scale)
+    for first in range(KEYS, count, KEYS):
+        k, added = _keys(first, count, i, queries, keys, hidden, keys_step, hidden_step, KEYS, HEAD, EACH)
+        v, added = _values(first, added, values, values_step, KEYS, HEAD, EACH)
         top, total, mixed = _fold(q_tile, k, v, added, top, total, mixed, scale)
     mixed = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
     step = heads * HEAD

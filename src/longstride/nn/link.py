@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longstride.nn.decode_product import StepLinear
 from longstride.nn.fused import Fusible, Kernel
 
 CANDIDATES = 64
@@ -45,7 +46,7 @@ class Link(nn.Module, Fusible):
         self.candidates = min(candidates, vocabulary)
         self.before = nn.Embedding(vocabulary, rank)
         self.after = nn.Embedding(vocabulary, rank)
-        self.gate = nn.Linear(width, rank, bias=False)
+        self.gate = StepLinear(width, rank, bias=False)
         nn.init.normal_(self.before.weight, std=SPREAD)
         nn.init.zeros_(self.after.weight)
         nn.init.zeros_(self.gate.weight)

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from longstride.contract import OptionError, option
 from longstride.contract.options import at_least, probabilities
+from longstride.nn.decode_product import StepLinear, product
 from longstride.nn.layers import ACTIVATIONS
 from longstride.nn.link import Link
 from longstride.nn.transformer import Transformer
@@ -73,7 +74,7 @@ class Heads(nn.Module):
         super().__init__()
         self.options = options
         learned = options.k - options.fixed
-        self.up = nn.Linear(options.width, learned * options.feed_forward)
+        self.up = StepLinear(options.width, learned * options.feed_forward)
         self.down = nn.Linear(learned * options.feed_forward, learned * options.width)
         self.dropout = nn.Dropout(options.dropout)
         self.activation_dropout = nn.Dropout(options.activation_dropout)
@@ -124,7 +125,10 @@ class Heads(nn.Module):
 
     def _outputs(self, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """[..., width] -> [..., heads, width], for the heads whose weight and bias these are."""
-        units = self.activation_dropout(ACTIVATIONS[self.options.activation](self.up(hidden)))
+        if self.options.activation == "relu" and self.up.serves(hidden):
+            units = product(hidden, self.up, relu=True)
+        else:
+            units = self.activation_dropout(ACTIVATIONS[self.options.activation](self.up(hidden)))
         outputs = F.linear(units, weight, bias).view(*hidden.shape[:-1], -1, self.options.width)
         return hidden[..., None, :] + self.dropout(outputs)  # type: ignore[no-any-return]
 
