@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from longstride.contract import MASK, START, Drawing, Feeds
 from longstride.nn import drawn, drawn_link
-from longstride.nn.cache import Cache, Memory, aligned
+from longstride.nn.cache import Cache, Memory
 from longstride.nn.drawn import F32, I64, LAYERED
 from longstride.nn.layers import EncoderLayer
 from longstride.nn.pen import Pen, Value
@@ -100,9 +100,6 @@ def _mask_slots(pen: Pen, drafter: Drafter, columns: Value, tokens: Value, keyed
 
 # --- a draft ---------------------------------------------------------------------------------------------------------
 
-Write = Callable[[Value, Value], Value]
-"""(one layer's keys or values, new ones [rows, heads, step, head]) -> the whole"""
-
 
 @dataclass(frozen=True)
 class _Sight:
@@ -119,44 +116,37 @@ class _Sight:
 def draft_causal(drafter: Drafter) -> Drawing:
     """The newest committed tokens and a block of masks: twin of :func:`..drafter.draft_causal`.
 
-    The block's own keys and values lie behind the longest row, rounded up as caches are, instead of behind the canvas:
-    there is less to look at. Of the last layer, tokens need no more than keys and values.
+    The block's own keys and values lie in the slots behind those tokens, where the next ones are written over them,
+    instead of behind the canvas: one write, and less to look at. Of the last layer, tokens need no more than keys and
+    values.
     """
     trained = drafter.options.block
 
     def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
         tokens, length, window = given["tokens"], given["length"], given["window"]
-        rows, canvas = pen.size(tokens, 0), pen.size(given["mask_slots"], 1)
-        zero, first = pen.integer(0), pen.node("Max", pen.node("Sub", length, window), pen.integer(0))
+        zero = pen.integer(0)
+        first = pen.node("Max", pen.node("Sub", length, window), zero)
         newest = pen.node("Add", pen.column(first), pen.arange(window))
         recent = pen.node("GatherElements", tokens, newest, axis=1)
         masked = pen.node("Add", pen.column(length), pen.constant(torch.arange(trained)))
         slots = pen.node("GatherND", given["mask_slots"], pen.column(masked), batch_dims=1)
         embedded = pen.node("Concat", _tokens(pen, drafter, recent), slots, axis=1)
 
-        longest = pen.node("ReduceMax", length, pen.integers(0), keepdims=1)
-        behind = pen.node("Min", drawn.aligned(pen, longest), canvas)
-        room = pen.node("Add", behind, pen.integers(aligned(trained)))
-        room = pen.node("Min", room, pen.size(given["keys"][0], 2))
-        seen = pen.arange(room)
+        step = pen.node("Add", window, pen.integers(trained))
+        used = drawn.used_slots(pen, first, step)
+        seen = pen.arange(used)
         of_prefix = pen.node("LessOrEqual", seen, pen.column(newest))
+        behind = pen.column(pen.node("Add", first, window))
         of_masks = pen.node("GreaterOrEqual", seen, behind)
-        of_masks = pen.node("And", of_masks, pen.node("Less", seen, pen.node("Add", behind, pen.integers(trained))))
+        of_masks = pen.node("And", of_masks, pen.node("Less", seen, pen.node("Add", behind, pen.integer(trained))))
         of_block = pen.node("Or", pen.node("Less", seen, pen.column(length)), of_masks)
         of_block = pen.node("Unsqueeze", of_block, pen.integers(1))
         of_block = pen.node("Expand", of_block, pen.integers(1, trained, 1))
         mask = pen.node("Concat", of_prefix, of_block, axis=1)
-        at_masks = pen.node("Expand", behind, rows)
-        start, end = pen.integers(0), pen.node("Add", window, pen.integers(trained))
-
-        def write(state: Value, new: Value) -> Value:
-            state = pen.write(state, pen.cut(new, start, window, 2), first)
-            return pen.write(state, pen.cut(new, window, end, 2), at_masks)
-
         positions = pen.node("Concat", newest, masked, axis=1)
-        sight = _Sight(mask, room, (window, end))
-        hidden, kept = _run(pen, drafter, given, embedded, positions, sight, write)
-        asked = pen.cut(hidden, start, given["block"], 1)
+        sight = _Sight(mask, used, (window, step))
+        hidden, kept = _run(pen, drafter, given, embedded, positions, sight, first)
+        asked = pen.cut(hidden, pen.integers(0), given["block"], 1)
         newest_id = None if drafter.link is None else _newest(pen, tokens, length, zero)
         return {"logits": _drafted(pen, drafter, asked, newest_id), **kept}
 
@@ -187,9 +177,7 @@ def draft_full(drafter: Drafter) -> Drawing:
         )
         start = pen.node("Mul", length, pen.integer(0))
         positions = pen.node("Unsqueeze", slots, pen.integers(0))
-        hidden, kept = _run(
-            pen, drafter, given, embedded, positions, _Sight(mask), lambda state, new: pen.write(state, new, start)
-        )
+        hidden, kept = _run(pen, drafter, given, embedded, positions, _Sight(mask), start)
         masked = pen.node("Add", pen.column(length), pen.arange(given["block"]))
         asked = pen.node("GatherND", hidden, pen.column(masked), batch_dims=1)
         newest = None if drafter.link is None else _newest(pen, canvas, length, pen.integer(0))
@@ -300,9 +288,10 @@ def _run(
     embedded: Value,
     positions: Value,
     sight: _Sight,
-    write: Write,
+    start: Value,
 ) -> tuple[Value, dict[str, list[Value]]]:
-    """Twin of :meth:`Drafter.run`; states of those slots alone that are asked for."""
+    """Twin of :meth:`Drafter.run` for slots that lie side by side in the cache from each row's own start [rows] on;
+    states of those alone that are asked for"""
     o = drafter.options
     layers = drafter.decoder_layers()
     place = pen.look_up(drawn.position_table(drafter.target_positions), positions)
@@ -316,7 +305,7 @@ def _run(
     def see(number: int, qkv: Value) -> Value:
         queries, keys, values = pen.split(qkv, 3)
         for name, new in (("keys", keys), ("values", values)):
-            kept[name].append(write(given[name][number], pen.split_heads(new, o.heads)))
+            kept[name].append(pen.write(given[name][number], pen.split_heads(new, o.heads), start))
         keys, values = (_first(pen, kept[name][number], sight.seen) for name in ("keys", "values"))
         if number + 1 < len(layers):
             return pen.attend(queries, keys, values, mask, o.heads)
