@@ -14,12 +14,15 @@ import pytest
 import torch
 
 import longstride
+from longstride.contract import Limits
 from longstride.nn import fused_trials, overlap, overlap_trial
 from longstride.nn.fused import UNTIMED, Fusible
 from longstride.nn.fused_trials import switch
 from longstride.nn.transformer import Transformer
-from tests.models import tiny_model
+from longstride.runtime.cuda_graph import CudaGraphRunner
+from tests.models import random_source, tiny_model
 from tests.nn.running_kernels import where
+from tests.runtime.test_cuda_graph_kernels import decoders_of
 
 CUDA = torch.device("cuda", 0)
 PACKAGE = Path(longstride.__file__).parent
@@ -102,7 +105,19 @@ def calls(node: ast.AST, name: str) -> list[ast.Call]:
 def test_all_kernels_of_a_step_can_be_launched_so():
     names = [kernel.name for kernel in kernels()]
     assert sorted(names) == sorted(
-        ["_extend", "_read", "_product", "_embed", "_add_norm", "_best", "_walk", "_canvas", "_read", "_settle"]
+        [
+            "_extend",
+            "_read",
+            "_product",
+            "_embed",
+            "_add_norm",
+            "_best",
+            "_pairs",
+            "_walk",
+            "_canvas",
+            "_read",
+            "_settle",
+        ]
     )
 
 
@@ -184,3 +199,21 @@ def test_captured_steps_have_the_same_bits_with_and_without(manner, rows, dtype)
     for (ours, our_keys), (theirs, their_keys) in zip(captured(True), captured(False), strict=True):
         assert torch.equal(ours, theirs)
         assert torch.equal(our_keys, their_keys)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("kind", ["greedy", "blockwise", "draft-verify"])
+def test_whole_decodings_are_the_same_with_and_without(kind):
+    """What lies between model calls included: fifty small tables of three rows."""
+    if overlap.why_not(CUDA):
+        pytest.skip(overlap.why_not(CUDA))
+    sources = [random_source(3, 14, seed=seed) for seed in range(50)]
+    found = []
+    for without in ((), ("overlap",)):
+        runner = CudaGraphRunner("cuda:0", "fp16", without=without)
+        decoder = decoders_of(kind, runner, [runner])[0]
+        assert overlap.switched_on() == (not without)
+        decoded = [decoder.decode(source, Limits(max_length=20)) for source in sources]
+        found.append([one.hypotheses for one in decoded])  # ids and scores
+    assert found[0] == found[1]

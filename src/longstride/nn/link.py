@@ -10,7 +10,7 @@ product. In drafting the slots' best candidates are compared in pairs, all at on
 the left: one look per slot, no model call. None of the papers has it; drafts are verified, so that it may be anything.
 Decoders whose words nobody verifies choose one after another, each of the whole vocabulary: a small product per slot.
 
-On a CUDA device candidates and walk can be two kernels of our own (`link_kernels`) instead of some thirty small ones;
+On a CUDA device candidates and walk can be three kernels of our own (`link_kernels`) instead of some thirty small ones;
 who may use them, `fused_trials` finds out.
 """
 

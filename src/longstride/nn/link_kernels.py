@@ -1,8 +1,8 @@
-"""Triton kernels of a link's chain: the best candidates of every slot, and the walk along them.
+"""Triton kernels of a link's chain: the best candidates of every slot, how they follow each other, and the walk.
 
-Candidates are found by many small programs, each with some classes of one slot. The walk is one program a row. What it
-reads for a slot depends on the slot's candidates alone, not on which of them is chosen: rows of both tables for every
-candidate are under way some slots ahead, and from one choice to the next there is arithmetic only.
+Candidates are found by many small programs, each with some classes of one slot. Which candidate is best after each of
+the slot before is the same for all slots at once: one small product a slot. The walk, one program a row, then is no
+more than looking up one number after another.
 
 Imports Triton, so only what has a CUDA device imports this. Knows no modules.
 """
@@ -25,10 +25,6 @@ _TURNS = 512
 """ids of each class that it sees at a time, at most"""
 _LEAST = 16
 """of what a tile is padded to"""
-_AHEAD = 64 * 1024
-"""bytes of the tables' rows that the walk has under way at most, in shared memory"""
-_STAGES = 5
-"""slots that it has under way at most, and one"""
 
 
 @triton.jit(do_not_specialize=("block",))
@@ -71,53 +67,87 @@ def _best(
 
 
 @triton.jit(do_not_specialize=("block",))
-def _walk(
+def _pairs(
     values,
     ids,
     gate,
     newest,
     before,
     after,
-    previous,
-    asked,
+    onward,
     block,
     classes,
     rank,
     CLASSES: tl.constexpr,
     RANK: tl.constexpr,
-    STAGES: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """From newest [rows] along the best candidates, values and ids [rows, block, classes].
+    """One slot: after each candidate of the slot before it, which of its own is best, onward [rows, block, classes].
 
-    gate [rows, block, rank]; before and after [vocabulary, rank]. Written: previous [rows, block], the token before
-    each slot, and asked [rows, block, rank], what it says there.
+    values and ids [rows, block, classes]; gate [rows, block, rank]; before and after [vocabulary, rank]. Before the
+    first slot there is newest [rows], as if all candidates were that.
     """
     begin(OVERLAP)
     wait(OVERLAP)
-    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(0).to(tl.int64)
+    row, slot = at // block, at % block
     c = tl.arange(0, CLASSES)
     r = tl.arange(0, RANK)
     real = c < classes
     wide = r < rank
     inside = real[:, None] & wide[None, :]
-    chosen = tl.load(newest + row)
-    said = tl.load(before + chosen * rank + r, mask=wide, other=0.0).to(tl.float32)
-    for slot in tl.range(0, block, num_stages=STAGES):
-        at = row * block + slot
-        token = tl.load(ids + at * classes + c, mask=real, other=0)
-        value = tl.load(values + at * classes + c, mask=real, other=float("-inf"))
-        weigh = tl.load(gate + at * rank + r, mask=wide, other=0.0).to(tl.float32)
-        met = tl.load(after + token[:, None] * rank + r[None, :], mask=inside, other=0.0).to(tl.float32)
-        says = tl.load(before + token[:, None] * rank + r[None, :], mask=inside, other=0.0).to(tl.float32)
-        asks = (said * (1.0 + weigh)).to(asked.dtype.element_ty)
-        tl.store(previous + at, chosen)
-        tl.store(asked + at * rank + r, asks, mask=wide)
-        score = value + tl.sum(met * asks.to(tl.float32)[None, :], 1)
-        score = tl.where(score == score, score, float("-inf"))
-        mine = c == tl.argmax(score, 0)
-        chosen = tl.sum(tl.where(mine, token, 0), 0).to(tl.int64)
-        said = tl.sum(tl.where(mine[:, None], says, 0.0), 0)
+    token = tl.load(ids + at * classes + c, mask=real, other=0)
+    earlier = tl.load(ids + (at - 1) * classes + c, mask=real & (slot > 0), other=0)
+    first = tl.load(newest + row)
+    value = tl.load(values + at * classes + c, mask=real, other=float("-inf"))
+    weigh = tl.load(gate + at * rank + r, mask=wide, other=0.0).to(tl.float32)
+    earlier = tl.where(slot > 0, earlier.to(tl.int64), first)
+    met = tl.load(after + token[:, None] * rank + r[None, :], mask=inside, other=0.0)
+    says = tl.load(before + earlier[:, None] * rank + r[None, :], mask=inside, other=0.0)
+    asks = (says.to(tl.float32) * (1.0 + weigh)[None, :]).to(gate.dtype.element_ty)
+    score = tl.dot(asks, tl.trans(met), input_precision="ieee") + value[None, :]
+    score = tl.where(score == score, score, float("-inf"))
+    tl.store(onward + at * classes + c, tl.argmax(score, 1).to(tl.int32), mask=real)
+
+
+@triton.jit(do_not_specialize=("block",))
+def _walk(
+    ids,
+    gate,
+    newest,
+    before,
+    onward,
+    previous,
+    asked,
+    block,
+    classes,
+    rank,
+    BLOCK: tl.constexpr,
+    RANK: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """From newest [rows] along the best candidates, of ids [rows, block, classes]; all else as in `_pairs`.
+
+    Written: previous [rows, block], the token before each slot, and asked [rows, block, rank], what it says there.
+    """
+    begin(OVERLAP)
+    wait(OVERLAP)
+    row = tl.program_id(0).to(tl.int64)
+    s = tl.arange(0, BLOCK)
+    r = tl.arange(0, RANK)
+    inside = (s < block)[:, None] & (r < rank)[None, :]
+    weigh = tl.load(gate + (row * block + s)[:, None] * rank + r[None, :], mask=inside, other=0.0).to(tl.float32)
+    chosen = tl.where(s == 0, tl.load(newest + row), 0)
+    which = tl.load(onward + row * block * classes)
+    for slot in range(1, block):
+        at = (row * block + slot) * classes
+        token = tl.load(ids + at - classes + which)
+        which = tl.load(onward + at + which)
+        chosen = tl.where(s == slot, token.to(tl.int64), chosen)
+    said = tl.load(before + chosen[:, None] * rank + r[None, :], mask=inside, other=0.0).to(tl.float32)
+    asks = (said * (1.0 + weigh)).to(asked.dtype.element_ty)
+    tl.store(previous + row * block + s, chosen, mask=s < block)
+    tl.store(asked + (row * block + s)[:, None] * rank + r[None, :], asks, mask=inside)
 
 
 def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -147,16 +177,22 @@ def walk(
     rows, block, classes = ids.shape
     rank = before.shape[1]
     previous = torch.empty((rows, block), dtype=torch.int64, device=ids.device)
-    asked = torch.empty_like(gate)
+    asked, onward = torch.empty_like(gate), torch.empty_like(ids)
     wide, high = (max(_LEAST, triton.next_power_of_2(size)) for size in (rank, classes))
-    both = 2 * wide * high * before.element_size()
-    _walk[(rows,)](
-        *(values, ids, gate, newest, before, after, previous, asked),
+    _pairs[(rows * block,)](
+        *(values, ids, gate, newest, before, after, onward),
         *(block, classes, rank),
         CLASSES=high,
         RANK=wide,
-        STAGES=max(2, min(_STAGES, 1 + _AHEAD // both)),
-        num_warps=8 if wide > 64 else 4,
+        num_warps=4,
+        **launching(ids),
+    )
+    _walk[(rows,)](
+        *(ids, gate, newest, before, onward, previous, asked),
+        *(block, classes, rank),
+        BLOCK=triton.next_power_of_2(block),
+        RANK=wide,
+        num_warps=4,
         **launching(ids),
     )
     return previous, asked
