@@ -5,11 +5,13 @@ Those of Triton run on a CUDA device, or in its interpreter where TRITON_INTERPR
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import nn
 
-from longstride.nn import fused, fused_trials
+from longstride.nn import fused, fused_trials, overlap
 from longstride.nn.attention import CrossAttention, SelfAttention
 from longstride.nn.decode_product import StepLinear
 from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, embed, linear_relu
@@ -27,6 +29,7 @@ SIZES = {
     "source": (64,),
     "product": (2048, 512),
     "norm-product": (512, 1536),
+    "norm-source": (512, 64),
     "embed": (512,),
     "link": (1000, 64, 64),
     "overlap": (),
@@ -34,6 +37,13 @@ SIZES = {
 OF_A_MODEL = set(KERNELS) - {"link", "overlap"}
 """All but those that heads and drafters alone have, and what is no module's."""
 CUDA = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def _overlap_as_before() -> Iterator[None]:
+    before = overlap.switched_on()
+    yield
+    overlap.switch(before)
 
 
 def served_model(**changes: object) -> Transformer:
@@ -56,7 +66,7 @@ def used(model: nn.Module) -> set[str]:
         if isinstance(part, StepLinear) and part.own:
             found.add("product")
         if isinstance(part, DecoderLayer) and part.own:
-            found.add("norm-product")
+            found |= {"norm-product"} | ({"norm-source"} if part.own_source else set())
         if isinstance(part, Transformer) and part.own:
             found.add("embed")
     return found
@@ -121,6 +131,8 @@ def test_nothing_speaks_against_them_on_a_gpu(name, dtype):
     """Whether a product's bits stay the same with a ReLU at its end is for the library to say."""
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device here")
+    if name == "overlap" and overlap.why_not(CUDA):
+        pytest.skip(overlap.why_not(CUDA))
     assert why_not(Kernel(name, SIZES[name]), CUDA, dtype) == ""
 
 
@@ -179,9 +191,9 @@ def test_a_kernel_that_cannot_be_compiled_or_is_wrong_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "missing"),
     [
-        ({"norm": "pre"}, {"norm", "norm-product"}),
-        ({"activation": "gelu"}, {"relu", "norm-product"}),
-        ({"width": 80, "feed_forward": 100}, {"relu", "step", "mask", "source", "product", "norm-product"}),
+        ({"norm": "pre"}, {"norm", "norm-product", "norm-source"}),
+        ({"activation": "gelu"}, {"relu", "norm-product", "norm-source"}),
+        ({"width": 80, "feed_forward": 100}, OF_A_MODEL - {"norm", "embed"}),
     ],
 )
 def test_modules_name_only_kernels_that_fit_them(changes, missing):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from longstride.nn import overlap, overlap_trial
-from longstride.nn.decode_attention import extend, read
+from longstride.nn.decode_attention import ask, extend, read
 from longstride.nn.decode_product import norm_product, product
 from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, embed, linear_relu, why_not_here
 from longstride.nn.link import walked
@@ -201,6 +201,27 @@ def _read(random: Random, head: int, each: bool) -> float:
     return _apart(found, attended(split, keys.nan_to_num(0.0), values.nan_to_num(0.0), visible))
 
 
+def _ask(random: Random, width: int, head: int) -> float:
+    heads, count = width // head, SLOTS - 16
+    linear, x, added = _linear(random, width, width), random(ROWS, STEP, width), random(ROWS, STEP, width)
+    norm = nn.LayerNorm(width).to(x.device, x.dtype)
+    norm.weight.copy_(random(width))
+    keys, values = (random(ROWS, heads, count, head) for _ in range(2))
+    visible = random(ROWS, 1, 1, count) > 0
+    visible[..., 70] = True
+    hidden = torch.zeros_like(visible, dtype=x.dtype).masked_fill(~visible, float("-inf"))
+    normed, found = ask(x, added, norm, linear, keys, values, hidden)
+    for one in range(STEP):
+        mine = slice(one, one + 1)
+        alone = ask(x[:, mine], added[:, mine], norm, linear, keys, values, hidden)
+        if not (torch.equal(alone[0], normed[:, mine]) and torch.equal(alone[1], found[:, mine])):
+            raise ArithmeticError("a slot's numbers depend on the step's width")
+    right = nn.functional.layer_norm((x + added).double(), (width,), norm.weight.double(), norm.bias.double(), norm.eps)
+    queries = (normed.double() @ linear.weight.double().t() + linear.bias.double()).to(x.dtype)
+    split = queries.view(ROWS, STEP, heads, head).transpose(1, 2)
+    return max(_apart(normed, right), _apart(found, attended(split, keys, values, visible)))
+
+
 def _link(random: Random, vocabulary: int, rank: int, candidates: int) -> float:
     classes = torch.arange(candidates)
     turns = (vocabulary - classes + candidates - 1) // candidates
@@ -241,6 +262,7 @@ _TRIALS: dict[str, Callable[..., float]] = {
     "source": partial(_read, each=False),
     "product": _product,
     "norm-product": _norm_product,
+    "norm-source": _ask,
     "embed": _embed,
     "link": _link,
     "overlap": overlap_trial.trial,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.nn import fused_training
+from longstride.nn import decode_attention, fused_training
 from longstride.nn.attention import CrossAttention, SelfAttention
 from longstride.nn.cache import Cache, Memory, Sight
 from longstride.nn.decode_product import FEW, MULTIPLE, WIDTHS, StepLinear, norm_product, product
@@ -133,6 +133,8 @@ class DecoderLayer(nn.Module, Fusible):
     compile_unit = True
     own = False
     """sums and norms as part of the products behind them: see :meth:`use`"""
+    own_source = False
+    """and, with them, attention over the source"""
 
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
@@ -192,8 +194,13 @@ class DecoderLayer(nn.Module, Fusible):
         if not self.serves(x):
             x = self.attention_residual.leave(x, block)
             return self._rest(x, memory_keys, memory_values, memory_mask), None
-        x, queries = norm_product(x, block, self.attention_residual.norm, self.cross.q)
-        block = self.cross.read(queries, memory_keys, memory_values, memory_mask)
+        if self.own_source:
+            norm, read = self.attention_residual.norm, (memory_keys, memory_values, memory_mask)
+            x, mixed = decode_attention.ask(x, block, norm, self.cross.q, *read)
+            block = self.cross.out(mixed)
+        else:
+            x, queries = norm_product(x, block, self.attention_residual.norm, self.cross.q)
+            block = self.cross.read(queries, memory_keys, memory_values, memory_mask)
         x, units = norm_product(x, block, self.cross_residual.norm, self.feed_forward.up, relu=True)
         block = self.feed_forward.down(units)
         if behind is None:
@@ -216,11 +223,14 @@ class DecoderLayer(nn.Module, Fusible):
         fits = width in WIDTHS and hidden % MULTIPLE == 0 and self.feed_forward.activation == "relu"
         if self.attention_residual.pre or not fits:
             return []
-        return [Kernel("norm-product", (width, outputs)) for outputs in (width, hidden, 3 * width)]
+        found = [Kernel("norm-product", (width, outputs)) for outputs in (width, hidden, 3 * width)]
+        head = width // self.cross.heads
+        return [*found, Kernel("norm-source", (width, head))] if head in decode_attention.HEADS else found
 
     def use(self, names: Collection[str]) -> None:
-        """Use it, if it is among these."""
+        """Use these; the second only with the first."""
         self.own = "norm-product" in names
+        self.own_source = self.own and "norm-source" in names
 
 
 def extend_all(
