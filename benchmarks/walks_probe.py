@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride.contract.running import DTYPES
+from longstride.nn import decode_ask_kernels as asking
 from longstride.nn import decode_attention_kernels as attention
 from longstride.nn import decode_product_kernels as products
 from longstride.nn import fused_kernels, overlap
@@ -107,6 +108,10 @@ def probe_overlap(like: Tensor, width: int) -> list[dict[str, Any]]:
     norm, past = (random(like, width), random(like, width), 1e-5), random(like, 2, 1, width // 64, 160, 64)
     packed, slots = random(like, 1, 10, 3 * width), torch.arange(30, 40, device=like.device)[None]
 
+    row, source = x[None], random(like, 2, 1, width // 64, 32, 64)
+    given = source[0], source[1], like.new_zeros(1, 1, 1, 32)
+    asked = products.Norm(row, *norm)
+
     def apart() -> Tensor:
         return products.product(fused_kernels.add_norm(x, x, *norm), square, None, False)[1]
 
@@ -118,6 +123,8 @@ def probe_overlap(like: Tensor, width: int) -> list[dict[str, Any]]:
         "norm": partial(fused_kernels.add_norm, x, x, *norm),
         "norm, prod.": apart,
         "norm-product": partial(products.product, x, square, None, False, products.Norm(x, *norm)),
+        "source": partial(attention.read, row, *given, False),
+        "norm-source": partial(asking.ask, row, asked, square, norm[0], *given),
     }
     print("Starting while the kernel before ends, 10 slots, us:\n" + " " * 18, end="")
     print(" ".join(f"{name:>12}" for name in calls))
