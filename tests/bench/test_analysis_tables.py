@@ -51,6 +51,12 @@ def test_quality_by_length() -> None:
     assert f"## {section.title}\n" in results_page(records)
 
 
+def test_long_tables_are_folded_on_the_page() -> None:
+    few, many = ([quality(f"k={k}", by_length=bins(25.0, 21.0)) for k in range(count)] for count in (24, 25))
+    assert "rows</summary>" not in results_page(few)
+    assert "<details><summary>25 rows</summary>" in results_page(many)
+
+
 def test_mutual_information_beside_the_papers() -> None:
     def found(nats: float, order: str, together: int) -> MutualInformation:
         return MutualInformation(nats, nats - 0.01, nats + 0.01, 6.0, 5.0, "base", order, together, "abc")

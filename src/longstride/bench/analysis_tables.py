@@ -73,7 +73,7 @@ def mutual_information_table(group: Sequence[Quality]) -> str | None:
 
 
 TABLES: tuple[Table, ...] = (
-    ("by-length", "quality by source length", by_length_table),
+    ("by-length", "quality by source length, every setting", by_length_table),
     ("mutual-information", "mutual information of words predicted independently", mutual_information_table),
 )
 

@@ -35,6 +35,9 @@ TRAINING = "Training"
 DISTILLATION = "Distillation"
 FURTHER = "Further analyses"
 
+LONG = 24
+"""rows of a table that stand open"""
+
 PAPERS = {
     "Blockwise parallel decoding": "blockwise blockwise-variants",
     "Draft and verify": "drafts sweep block-sizes drafters places",
@@ -149,7 +152,7 @@ def _paper_parts(some: Sequence[Section], found: dict[str, str]) -> list[_Part]:
         # Acceptance by place is of heads where nothing but heads drafts.
         kind = "blockwise" if kind == "places" and f"drafts/{place}" not in names else kind
         title = next((title for title, kinds in PAPERS.items() if kind in kinds.split()), FURTHER)
-        pieces = [*(found[f"figure/{one.name}"] for one in section.charts), section.text]
+        pieces = [*(found[f"figure/{one.name}"] for one in section.charts), _opened_if_short(section.text)]
         parts[title].chapters.append(_Chapter(section.title, section.topic, section.where, pieces))
     return list(parts.values())
 
@@ -158,8 +161,18 @@ def _settings_chapter(group: Sequence[Quality], found: dict[str, str]) -> _Chapt
     """All settings of an experiment on a test set, behind a line that opens them."""
     experiment, workload = group[0].origin.experiment, group[0].workload.name
     summary = f"{len(group)} {'setting' if len(group) == 1 else 'settings'}"
-    folded = f"<details><summary>{summary}</summary>\n\n{found[_quality_name(group)]}\n</details>\n"
+    folded = _folded(summary, found[_quality_name(group)])
     return _Chapter(f"{experiment}: quality on {workload}", experiment, workload, [folded])
+
+
+def _opened_if_short(table: str) -> str:
+    rows = sum(line.startswith("|") for line in table.splitlines()) - 2
+    return table if rows <= LONG else _folded(f"{rows} rows", table)
+
+
+def _folded(summary: str, text: str) -> str:
+    """Behind a line that opens it."""
+    return f"<details><summary>{summary}</summary>\n\n{text}\n</details>\n"
 
 
 def _quality_name(group: Sequence[Quality]) -> str:
