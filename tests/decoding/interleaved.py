@@ -175,55 +175,55 @@ def paper_beam(
     model: InterleavedModel, source: list[int], limits: Limits, width: int, penalty: LengthPenalty, n_best: int
 ) -> Found:
     """Every combination of tokens for a step, ended if there is an EOS anywhere in it; all of it is scored."""
-    live: list[tuple[float, list[int]]] = [(0.0, [])]
-    finished: list[tuple[float, list[int], int]] = []
-    longest, first = longest_output(source, limits), earliest(model, limits, True)
-    step = model.options.step
-    while live:
-        pool: list[tuple[float, list[int], int | None]] = []
-        for total, words in live:
-            scores = next_step(model, source, words)
-            size = model.model.options.vocabulary
-            choices = [allowed(len(words) + at, longest, first, limits, size) for at in range(step)]
-            for tokens in itertools.product(*choices):
-                score = total + sum(scores(list(tokens[:at]))[token] for at, token in enumerate(tokens))
-                kept = list(itertools.takewhile(lambda token: token != EOS, tokens))
-                pool.append((score, [*words, *kept], len(words) + step if EOS in tokens else None))
-        pool.sort(key=lambda item: -item[0])
-        places = width - len(finished)
-        finished += [(score, words, counted) for score, words, counted in pool[:places] if counted is not None]
-        live = [(score, words) for score, words, counted in pool if counted is None][: width - len(finished)]
-    ranked = [
-        (in_order(words, model.options), total / float(penalty(torch.tensor(counted))))
-        for total, words, counted in finished
-    ]
-    return sorted(ranked, key=lambda item: -item[1])[:n_best]
+
+    def grown(total: float, scores: Scores, choices: list[list[int]]) -> list[tuple[float, list[int]]]:
+        return [
+            (total + sum(scores(list(tokens[:at]))[token] for at, token in enumerate(tokens)), list(tokens))
+            for tokens in itertools.product(*choices)
+        ]
+
+    return _paper_search(model, source, limits, width, penalty, n_best, grown)
 
 
 def pruned_paper_beam(
     model: InterleavedModel, source: list[int], limits: Limits, width: int, penalty: LengthPenalty, n_best: int
 ) -> Found:
     """The same slot by slot: of every hypothesis, the best partial steps without an EOS are kept, and the best with."""
+
+    def grown(total: float, scores: Scores, choices: list[list[int]]) -> list[tuple[float, list[int]]]:
+        going: list[tuple[float, list[int]]] = [(total, [])]
+        ended: list[tuple[float, list[int]]] = []
+        for tokens in choices:
+            every = [(score + scores(said)[token], [*said, token]) for score, said in going + ended for token in tokens]
+            every.sort(key=lambda item: -item[0])
+            going = [one for one in every if EOS not in one[1]][:width]
+            ended = [one for one in every if EOS in one[1]][:width]
+        return going + ended
+
+    return _paper_search(model, source, limits, width, penalty, n_best, grown)
+
+
+def _paper_search(
+    model: InterleavedModel,
+    source: list[int],
+    limits: Limits,
+    width: int,
+    penalty: LengthPenalty,
+    n_best: int,
+    grown: Callable[[float, Scores, list[list[int]]], list[tuple[float, list[int]]]],
+) -> Found:
+    """Steps of a hypothesis as `grown` makes them from its total, its scores and each slot's choices."""
     live: list[tuple[float, list[int]]] = [(0.0, [])]
     finished: list[tuple[float, list[int], int]] = []
     longest, first = longest_output(source, limits), earliest(model, limits, True)
-    step = model.options.step
+    step, size = model.options.step, model.model.options.vocabulary
     while live:
         pool: list[tuple[float, list[int], int | None]] = []
         for total, words in live:
-            scores = next_step(model, source, words)
-            going: list[tuple[float, list[int]]] = [(total, [])]
-            ended: list[tuple[float, list[int]]] = []
-            for at in range(step):
-                choices = allowed(len(words) + at, longest, first, limits, model.model.options.vocabulary)
-                every = [
-                    (score + scores(said)[token], [*said, token]) for score, said in going + ended for token in choices
-                ]
-                every.sort(key=lambda item: -item[0])
-                going = [one for one in every if EOS not in one[1]][:width]
-                ended = [one for one in every if EOS in one[1]][:width]
-            pool += [(score, [*words, *said], None) for score, said in going]
-            pool += [(score, [*words, *said[: said.index(EOS)]], len(words) + step) for score, said in ended]
+            choices = [allowed(len(words) + at, longest, first, limits, size) for at in range(step)]
+            for score, tokens in grown(total, next_step(model, source, words), choices):
+                kept = list(itertools.takewhile(lambda token: token != EOS, tokens))
+                pool.append((score, [*words, *kept], len(words) + step if EOS in tokens else None))
         pool.sort(key=lambda item: -item[0])
         places = width - len(finished)
         finished += [(score, words, counted) for score, words, counted in pool[:places] if counted is not None]
