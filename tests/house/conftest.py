@@ -12,7 +12,19 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parents[2] / "recipes" / "en-de"
-MODULES = ("jobs", "room", "stillness", "notice", "mps", "schedule", "command_line", "commands", "estimates", "collect")
+MODULES = (
+    "jobs",
+    "room",
+    "stillness",
+    "locks",
+    "notice",
+    "mps",
+    "schedule",
+    "command_line",
+    "commands",
+    "estimates",
+    "collect",
+)
 FAMILIES = ("autoregressive", "drafts", "interleaved", "lattice", "measuring")
 
 

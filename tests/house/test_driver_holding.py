@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -142,6 +143,84 @@ def test_a_clock_is_read_in_the_middle_of_a_training(runs: Runs) -> None:
     assert trail.count("clock out") == 2
     assert runs.done() == {"training", "first", "clock", "another"}
     assert any("held still: training" in line for line in runs.told)
+
+
+WRITER = """
+import fcntl, os, time
+handle = os.open({work!r}, os.O_RDONLY)
+fcntl.flock(handle, fcntl.LOCK_EX)
+open({ready!r}, "w")
+time.sleep({seconds})
+os.close(handle)
+time.sleep(1)
+"""
+"""a training whose model is there, and which is about to write its record"""
+READER = """
+import fcntl, os
+fcntl.flock(os.open({work!r}, os.O_RDONLY), fcntl.LOCK_EX)
+"""
+
+
+def test_nobody_is_held_still_in_the_middle_of_writing_a_record(runs: Runs) -> None:
+    ready = runs.work / "ready"
+    runs.add("training", WRITER.format(work=str(runs.work), ready=str(ready), seconds=0.6), checkpoints=True)
+    runs.add("clock", READER.format(work=str(runs.work)), share=math.inf, needs=(ready,))
+    begun = time.monotonic()
+    assert runs.run(interrupt=True, stop_after=0.5) == 0
+    assert time.monotonic() - begun < 20, "the clock would wait for a lock that a stopped process has"
+    assert runs.done() == {"training", "clock"}
+    assert any("held still: training" in line for line in runs.told)
+
+
+def test_a_lock_that_is_never_given_back_is_not_waited_for(
+    drive: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = sys.modules["driver.locks"]
+    monkeypatch.setattr(locks, "SECONDS", 0.1)
+    with locks.nobody_writes(tmp_path) as first, locks.nobody_writes(tmp_path) as second:
+        assert (first, second) == (True, False)
+    with locks.nobody_writes(tmp_path) as again:
+        assert again
+
+
+def test_only_the_time_that_a_job_was_held_still_is_taken_off(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(sys.modules["driver.schedule"].time, "monotonic", lambda: now[0])
+    make = sys.modules["driver.schedule"].Running
+    early, late = make(None, None, None, 100.0), make(None, None, None, 400.0)
+
+    def at(seconds: float, *told: Callable[[], None]) -> None:
+        now[0] = seconds
+        for tell in told:
+            tell()
+
+    at(160.0, early.hold)
+    assert early.minutes == 1
+    at(400.0, early.hold, late.hold)
+    at(460.0)
+    assert (early.minutes, late.minutes) == (1, 0), "it began when the other was held already"
+    at(520.0, early.let_go, late.let_go, late.let_go)
+    at(580.0)
+    assert (early.minutes, late.minutes) == (2, 1)
+
+
+def test_a_stage_tells_its_jobs_own_minutes_beside_its_wall_clock(runs: Runs) -> None:
+    jobs, ready = sys.modules["driver.jobs"], runs.work / "ready"
+    first = jobs.Job("first", ("-c", "pass"), 0.1, 0.4)
+    last = jobs.Job("last", ("-c", "import time; time.sleep(0.6)"), 0.1, 0.4, needs=(ready,))
+    runs.add("other", f"import time; time.sleep(2.4); open({str(ready)!r}, 'w')", makes=(ready,))
+    runs.stages += [jobs.Stage("parts", "family", (one,), partial=True) for one in (first, last)]
+    runs.stages.append(jobs.Stage("whole", "family", (first, last)))
+    assert runs.run() == 0
+    lines = [line for line in runs.told if line.startswith("parts: ") and "own" in line]
+    assert len(lines) == 2
+    for line in lines:
+        own, wall = (float(part.split()[0]) for part in line.removeprefix("parts: ").split("own, "))
+        assert wall - own < 0.03, "a part does not count from another's beginning"
+    told = json.loads((runs.work / "done" / "whole.json").read_text())
+    assert told["jobs"] == 2
+    assert told["minutes"] >= 0.03, "with what it waited in between"
+    assert told["own"] >= 0.01
 
 
 def test_stopping_does_not_wait_for_a_clock(runs: Runs) -> None:

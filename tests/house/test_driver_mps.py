@@ -94,6 +94,22 @@ def test_what_reads_a_clock_does_not_use_it(runs: Runs, monkeypatch: pytest.Monk
         assert (runs.work / name).read_text() == "CUDA_MPS_CLIENT_PRIORITY,CUDA_MPS_PIPE_DIRECTORY"
 
 
+def test_a_clock_in_the_middle_does_not_use_what_the_driver_was_begun_with(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in sys.modules["driver.mps"].VARIABLES:
+        monkeypatch.setenv(name, "/elsewhere")
+    code = "import os; open({path!r}, 'w').write(','.join(sorted(k for k in os.environ if k.startswith('CUDA_MPS_'))))"
+    wait = f"import os, time\nwhile not os.path.exists({str(runs.work / 'clock')!r} + '.done'): time.sleep(0.05)\n"
+    runs.add("training", code.format(path=str(runs.work / "training")) + "\n" + wait, checkpoints=True)
+    told, needs = code.format(path=str(runs.work / "clock")), (runs.work / "training",)
+    runs.add("clock", f"{told}; open({str(runs.work / 'clock')!r} + '.done', 'w')", share=math.inf, needs=needs)
+    assert runs.run(interrupt=True) == 0
+    assert any("held still: training" in line for line in runs.told)
+    assert (runs.work / "clock").read_text() == ""
+    assert (runs.work / "training").read_text() == "CUDA_MPS_LOG_DIRECTORY,CUDA_MPS_PIPE_DIRECTORY"
+
+
 def test_the_driver_goes_on_without_it(
     drive: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

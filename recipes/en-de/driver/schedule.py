@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from driver.jobs import Job, Stage
+from driver.locks import nobody_writes
 from driver.mps import without
 from driver.notice import Notice
 from driver.room import Limits, admitted, passed
@@ -31,6 +32,8 @@ INTERRUPTED = 130
 POLL = 0.2
 SETTLE = 1.0
 """seconds from holding jobs still to the first clock: what they had begun on the GPU ends"""
+STOPPING = 0.1
+"""seconds until a process that is told to stop has stopped"""
 SIDE_BY_SIDE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 """for trainings: without it, ever new shapes made three of them hold 141 GB that they did not use, and wait for each
 other; with it they took 75"""
@@ -47,7 +50,35 @@ class Running:
     told: bool = False
     """to stop"""
     held: float = 0.0
-    """seconds it was held still"""
+    """seconds it was held still, up to the last time it was let go"""
+    held_since: float | None = None
+    """when it was stopped, where it is"""
+
+    def hold(self) -> None:
+        """Take note that it is stopped; once is enough."""
+        self.held_since = self.held_since or time.monotonic()
+
+    def let_go(self) -> None:
+        """Take note that it goes on."""
+        if self.held_since is not None:
+            self.held += time.monotonic() - self.held_since
+        self.held_since = None
+
+    @property
+    def minutes(self) -> float:
+        """Its own time so far: what it was held still for does not count."""
+        until = time.monotonic() if self.held_since is None else self.held_since
+        return round((until - self.begun - self.held) / 60, 2)
+
+
+@dataclass
+class Times:
+    """Of a stage in this run."""
+
+    begun: float
+    """its first job"""
+    own: float = 0.0
+    """minutes of its jobs that ended well, added up"""
 
 
 def mark(work: Path, stage: Stage, job: Job) -> Path:
@@ -80,14 +111,13 @@ class Schedule:
         self._running: list[Running] = []
         self._tries: dict[tuple[str, str], int] = {}
         self._failed: list[tuple[Stage, Job, int]] = []
-        self._begun: dict[str, float] = {}
+        self._times: dict[int, Times] = {}
         self._stopping = False
         self._signals: list[str] = []
         self._started = self._busy_at = time.monotonic()
         self._environment = dict(environment or {})
         self._still, self._notice = Stillness(), Notice(hold)
         self._ending = False
-        self._held_since = 0.0
         self._overtaken: Counter[Job] = Counter()
         self._ends = 0
         self._failed_at: dict[tuple[str, str], int] = {}
@@ -173,18 +203,23 @@ class Schedule:
         return bool(self._running) and self._failed_at.get((stage.name, job.name)) == self._ends
 
     def _hold(self) -> None:
-        """Hold still what runs."""
-        if self._running and not self._still.groups:
+        """Hold still what runs, but nothing that is in the middle of writing a record."""
+        held = self._still.groups
+        if all(one.process.pid in held for one in self._running):
+            return
+        if not held:
             self._tell(f"  held still: {', '.join(one.job.name for one in self._running)}")
-            self._held_since = time.monotonic()
-        self._still.hold(one.process.pid for one in self._running)
+        with nobody_writes(self._work):
+            self._still.hold(one.process.pid for one in self._running)
+            for one in self._running:
+                one.hold()
+            time.sleep(STOPPING)
 
     def _let_go(self) -> None:
-        groups = self._still.groups
-        if groups:
+        if self._still.groups:
             self._still.let_go()
             for one in self._running:
-                one.held += time.monotonic() - self._held_since if one.process.pid in groups else 0.0
+                one.let_go()
 
     def _terminate(self) -> None:
         """End everything; what is held still hears of it only when it goes on."""
@@ -197,8 +232,9 @@ class Schedule:
         return any(not other.last and not other.missing for _, other in self._waiting if other is not job)
 
     def _start(self, stage: Stage, job: Job) -> None:
-        if stage.name not in self._begun:
-            self._begun[stage.name] = time.monotonic()
+        # By identity: of one stage there may be several parts, each with some of its jobs.
+        if id(stage) not in self._times:
+            self._times[id(stage)] = Times(time.monotonic())
             self._tell(f"{stage.name}: estimated {stage.minutes} minutes")
         self._tell(f"  {stage.name}/{job.name}: begun, estimated {job.minutes} minutes")
         logs = self._work / "logs"
@@ -219,7 +255,7 @@ class Schedule:
     def _ended(self, one: Running) -> None:
         stage, job, code = one.stage, one.job, one.process.returncode
         self._ends += 1
-        minutes = round((time.monotonic() - one.begun - one.held) / 60, 2)
+        minutes = one.minutes
         ended = datetime.now(UTC).isoformat(timespec="seconds")
         entry = {"stage": stage.name, "job": job.name, "estimated": job.minutes, "minutes": minutes}
         entry |= {"code": code, "ended": ended}
@@ -228,6 +264,7 @@ class Schedule:
         if code == 0:
             self._tell(f"  {stage.name}/{job.name}: took {minutes} minutes, estimated {job.minutes}")
             _write(mark(self._work, stage, job), entry)
+            self._times[id(stage)].own += minutes
             self._finish(stage)
         elif one.told or code == INTERRUPTED:
             self._tell(f"  {stage.name}/{job.name}: stopped after {minutes} minutes; run again to go on")
@@ -242,15 +279,21 @@ class Schedule:
                 self._failed.append((stage, job, code))
 
     def _finish(self, stage: Stage) -> None:
-        """Mark a stage whose jobs are all done."""
+        """Mark a stage whose jobs are all done. What it says to have taken is wall-clock time, in which other stages'
+        jobs ran too, or its own waited."""
         left = [*self._waiting, *((one.stage, one.job) for one in self._running)]
         if any(other is stage for other, _ in left) or any(other is stage for other, *_ in self._failed):
             return
-        minutes = round((time.monotonic() - self._begun[stage.name]) / 60, 2)
+        times = self._times[id(stage)]
+        minutes, own = round((time.monotonic() - times.begun) / 60, 2), round(times.own, 2)
         told = {"stage": stage.name, "estimated": stage.minutes, "minutes": minutes, "jobs": len(stage.jobs)}
+        told["own"] = own
         if not stage.partial:
             _write(self._work / "done" / f"{stage.name}.json", told)
-        self._tell(f"{stage.name}: took {minutes} minutes, estimated {stage.minutes}")
+        self._tell(
+            f"{stage.name}: {own} minutes of jobs' own, {minutes} from the first one's start to the last one's end, "
+            f"estimated {stage.minutes}"
+        )
 
     def _stop(self, why: str) -> None:
         """Start nothing more; what keeps checkpoints is told to leave one, the rest may end, but not what others are
