@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -277,10 +278,12 @@ def _warm_start(parts: dict[str, Part], path: str, tokenizer: Tokenizer, tell: R
         raise OptionError(f"{path}: expected one of the parts {', '.join(parts)} to start from, found none.")
     for name in shared:
         module, state = parts[name].module, found[name].state_dict()
-        # A link begins as nothing: a model without one is where a model with one may start.
-        new = [link for link in module.state_dict() if link.startswith("link.") and link not in state]
+        additions = PARTS[parts[name].kind].additions
+        absent = [each for each in module.state_dict() if each not in state]
+        new = [each for each in absent if any(fnmatchcase(each, addition) for addition in additions)]
         report = warm_start(module, state, allow_missing=new)
-        tell.message(f"Warm start of {name!r} from {path}: {len(report.copied)} weights copied.")
+        anew = f", {', '.join(report.missing)} begun anew" if report.missing else ""
+        tell.message(f"Warm start of {name!r} from {path}: {len(report.copied)} weights copied{anew}.")
 
 
 def resolve(path: str) -> Path:

@@ -50,6 +50,8 @@ class PartKind:
 
     options: type
     build: Callable[[Any], nn.Module]
+    additions: tuple[str, ...] = ()
+    """patterns of weights that a part without them may be the start of; they begin as they are built"""
 
 
 @dataclass(frozen=True)
@@ -106,11 +108,13 @@ class ObjectiveKind:
         return tuple(name for name in self.decoders if name not in self.withheld(model))
 
 
+LINK = ("link.*",)
+
 PARTS: dict[str, PartKind] = {
     "transformer": PartKind(TransformerOptions, Transformer),
-    "heads": PartKind(HeadsOptions, Heads),
-    "drafter": PartKind(DrafterOptions, Drafter),
-    "interleaving": PartKind(InterleavingOptions, Interleaving),
+    "heads": PartKind(HeadsOptions, Heads, LINK),
+    "drafter": PartKind(DrafterOptions, Drafter, LINK),
+    "interleaving": PartKind(InterleavingOptions, Interleaving, ("starts", *LINK)),
     "tables": PartKind(TablesOptions, Tables),
     "scorer": PartKind(ScorerOptions, Scorer),
     "one-pass": PartKind(OnePassOptions, OnePass),

@@ -184,6 +184,38 @@ def test_a_warm_start_takes_an_ordinary_transformers_weights(tmp_path: Path) -> 
         longstride.load(tmp_path / "ib" / "model", device="cpu").decoder("interleaved", h=4)
 
 
+def test_validation_tells_how_far_apart_the_slots_of_the_first_step_are() -> None:
+    """A start symbol that drowns positions makes them alike; with vectors of their own they are not."""
+    batch = make_batch([5, 9], [6, 3], 1)
+
+    def apart(start: str, loudness: float) -> float:
+        model = tiny_interleaved(3, {"h": 2, "c": 2, "start": start}).eval()
+        with torch.no_grad():
+            model.model.target_embedding.weight[START] *= loudness
+        figures = objective().loss(model, objective().prepare(batch, RNG)).figures
+        return float(figures["apart"] / batch.target_lengths.sum())
+
+    assert apart("symbol", 1e6) < 1e-3 < apart("symbol", 1) < 1
+    assert apart("learned", 1e6) > 3e-3 and apart("zeros", 1e6) > 3e-3
+    model = tiny_interleaved(3, {"h": 2, "c": 2}).train()
+    assert set(objective().loss(model, objective().prepare(batch, RNG)).figures) == {"nll"}
+
+
+def test_slots_that_are_alike_may_be_given_vectors_of_their_own(tmp_path: Path) -> None:
+    """A model that starts from symbols is where one with learned starts may begin."""
+    first = run(recipe("first", {"interleaving": {"c": 2}}, "interleaved"), tmp_path / "first").model
+    assert first is not None
+    still = {"steps": 1, "schedule": {"kind": "linear", "peak": 1e-30, "warmup": 1}}  # changes no weight
+    begun = {"training": still, "data": {"tokenizer": str(first / "tokenizer.model")}, "warm_start": str(first)}
+    learned = {"interleaving": {"c": 2, "start": "learned"}}
+    then = run(recipe("then", learned, "interleaved", **begun), tmp_path / "then").model
+    assert then is not None
+    old, new = (longstride.load(folder, device="cpu") for folder in (first, then))
+    assert new.part("interleaving").state_dict()["starts"].shape[0] == 4
+    for name, weight in old.part("model").state_dict().items():
+        assert torch.equal(new.part("model").state_dict()[name], weight)
+
+
 def test_a_model_without_a_link_is_where_one_with_it_may_start(tmp_path: Path) -> None:
     """The same outputs from a folder to the next, as long as nothing is learnt; and what was learnt is kept."""
     still = {"steps": 1, "schedule": {"kind": "linear", "peak": 1e-30, "warmup": 1}}  # changes no weight

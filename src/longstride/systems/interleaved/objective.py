@@ -47,7 +47,21 @@ class InterleavedObjective(Objective):
         hidden = model.decode(shifted(words, o.step), memory, visible)
         states, weight = model.projection(hidden, words)
         total, nll = model.model.token_loss(states, weight, words, self.options.label_smoothing)
-        return Loss(total, {"nll": nll})
+        figures = {"nll": nll}
+        if not model.training and o.step > 1:
+            figures["apart"] = (_apart(hidden[:, : o.step]) * tensors["target_lengths"]).sum()
+        return Loss(total, figures)
+
+
+def _apart(states: Tensor) -> Tensor:
+    """[rows, step, width] of a first step -> [rows] how far apart its slots are, from 0: alike to 1
+
+    They read one start symbol and differ by position alone. A Transformer may have learnt to make a state of its own of
+    that symbol, whatever stands beside it: begun with such a one, all slots say the same word and never learn better.
+    """
+    states = states.float()
+    spread = (states - states.mean(1, keepdim=True)).square().sum((1, 2))
+    return (spread / states.square().sum((1, 2))).sqrt()
 
 
 def _whole_steps(target: Tensor, step: int) -> Tensor:
