@@ -42,6 +42,8 @@ def parser() -> argparse.ArgumentParser:
     told.add_argument("--precision", default="fp16", help="for decoding; fp32 on a CPU")
     told.add_argument("--runtime", default="eager", help="of what is timed")
     told.add_argument("--together", default="", help="models of bench-together, the verifier first (default: all)")
+    told.add_argument("--sentences", type=int, default=0, help="of bench-together, a fixed sample (default: all)")
+    told.add_argument("--passes", type=int, default=3, help="of bench-together")
     add_scheduling(told)
     return told
 
@@ -52,7 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = told.parse_args(arguments)
     given, settings = tuple(asked.given), tuple(asked.set)
     together = tuple(name for name in asked.together.split(",") if name)
-    task = Task(asked.work, asked.data, given, settings, asked.precision, asked.runtime, asked.store, together)
+    task = Task(
+        *(asked.work, asked.data, given, settings, asked.precision, asked.runtime, asked.store, together),
+        *(asked.sentences, asked.passes),
+    )
     planned = stages(task)
     try:
         picked = chosen(planned, [name for name in asked.only.split(",") if name])

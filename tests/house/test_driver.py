@@ -148,6 +148,21 @@ def test_what_the_page_chooses_is_there(drive: ModuleType, task: Any) -> None:
         assert drive.chosen(drive.stages(task), names), line
 
 
+def test_the_race_of_all_decoders_may_be_shortened(drive: ModuleType, tmp_path: Path) -> None:
+    def command(**more: Any) -> list[str]:
+        made = drive.Task(tmp_path, **more)
+        (stage,) = drive.chosen(drive.stages(made), ["bench-together"])
+        return list(stage.jobs[0].command)
+
+    whole, short = command(runtime="cuda-graph"), command(runtime="cuda-graph", sentences=500, passes=2)
+    assert "--sample" not in whole
+    assert whole[-2:] == ["--passes", "3"]
+    assert short[-4:] == ["--sample", "500", "--passes", "2"]
+    assert command()[-4:] == ["--sample", "200", "--passes", "1"], "what is not captured is slow"
+    decoders = read_entries(short[short.index("--decoders") + 1], models=True)
+    assert len(decoders) == sum(map(len, sys.modules["driver.measuring"].TOGETHER.values()))
+
+
 def test_what_is_given_counts_as_done(drive: ModuleType, tmp_path: Path) -> None:
     given = tmp_path / "given"
     write_folder(given / "teacher")

@@ -36,6 +36,10 @@ class Task:
     """where `collect` puts finished models"""
     together: tuple[str, ...] = ()
     """models of the one race with all decoders, where not all of them are there"""
+    sentences: int = 0
+    """of that race, 0 for all of the test set, where it is not `eager`: that is too slow for more than a few"""
+    passes: int = 3
+    """of that race, likewise"""
 
     @property
     def records(self) -> Path:
