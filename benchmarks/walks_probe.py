@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride.contract.running import DTYPES
-from longstride.nn import decode_ask_kernels as asking
 from longstride.nn import decode_attention_kernels as attention
 from longstride.nn import decode_product_kernels as products
 from longstride.nn import fused_kernels, overlap
@@ -89,42 +88,50 @@ def probe_products(like: Tensor, width: int) -> list[dict[str, Any]]:
         (random(like, rows, inputs), random(like, outputs, inputs), random(like, outputs))
         for inputs, outputs, rows in cases
     ]
-    found = [shown("the library", {}, [tried(partial(F.linear, *one)) for one in given], 12)]
-    before = products.WALK
+    found = [shown("the library", {"walk": "library"}, [tried(partial(F.linear, *one)) for one in given], 12)]
+    times = [tried(partial(products.product, *one, False)) for one in given]
+    found.append(shown("as they are", {"walk": "own"}, times, 12))
     for stripe in STRIPES:
-        products.WALK = products.Walk(*stripe)
-        times = [tried(partial(products.product, *one, False)) for one in given]
+        walk = products.Walk(*stripe)
+        times = [tried(partial(products.product, *one, False, walk)) for one in given]
         names = dict(zip(("outputs", "share", "warps", "stages"), stripe, strict=True))
         found.append(shown(", ".join(map(str, stripe)), names, times, 12))
-    products.WALK = before
     return found
 
 
 def probe_overlap(like: Tensor, width: int) -> list[dict[str, Any]]:
-    """Each kernel after itself, and a sum with its norm before a product: as ever, and overlapping in either manner."""
+    """Each kernel after itself, a sum with its norm before a product, and a layer of all: as ever, and overlapping in
+    either manner."""
     manners = {"as ever": None, "from the start": overlap.FIRST, "after the wait": overlap.WAITED}
     x, wide = random(like, 10, width), random(like, 10, 4 * width)
     square, up, down = random(like, width, width), random(like, 4 * width, width), random(like, width, 4 * width)
     norm, past = (random(like, width), random(like, width), 1e-5), random(like, 2, 1, width // 64, 160, 64)
-    packed, slots = random(like, 1, 10, 3 * width), torch.arange(30, 40, device=like.device)[None]
-
-    row, source = x[None], random(like, 2, 1, width // 64, 32, 64)
+    packing, slots = random(like, 3 * width, width), torch.arange(30, 40, device=like.device)[None]
+    packed, source = random(like, 1, 10, 3 * width), random(like, 2, 1, width // 64, 32, 64)
     given = source[0], source[1], like.new_zeros(1, 1, 1, 32)
-    asked = products.Norm(row, *norm)
 
-    def apart() -> Tensor:
-        return products.product(fused_kernels.add_norm(x, x, *norm), square, None, False)[1]
+    def product(x: Tensor, weight: Tensor, relu: bool = False) -> Tensor:
+        return products.product(x, weight, None, relu)
+
+    def norm_and_product() -> Tensor:
+        return product(fused_kernels.add_norm(x, x, *norm), square)
+
+    def layer() -> Tensor:
+        mixed = attention.extend(product(x, packing)[None], slots, past[0], past[1])[0]
+        y = fused_kernels.add_norm(x, product(mixed, square), *norm)
+        mixed = attention.read(product(y, square)[None], *given, False)[0]
+        y = fused_kernels.add_norm(y, product(mixed, square), *norm)
+        return fused_kernels.add_norm(y, product(product(y, up, True), down), *norm)
 
     calls: dict[str, Callable[[], Any]] = {
-        "product": partial(products.product, x, square, None, False),
-        "up": partial(products.product, x, up, None, True),
-        "down": partial(products.product, wide, down, None, False),
+        "product": partial(product, x, square),
+        "up": partial(product, x, up, True),
+        "down": partial(product, wide, down),
         "step": partial(attention.extend, packed, slots, past[0], past[1]),
         "norm": partial(fused_kernels.add_norm, x, x, *norm),
-        "norm, prod.": apart,
-        "norm-product": partial(products.product, x, square, None, False, products.Norm(x, *norm)),
-        "source": partial(attention.read, row, *given, False),
-        "norm-source": partial(asking.ask, row, asked, square, norm[0], *given),
+        "norm, prod.": norm_and_product,
+        "source": partial(attention.read, x[None], *given, False),
+        "layer": layer,
     }
     print("Starting while the kernel before ends, 10 slots, us:\n" + " " * 18, end="")
     print(" ".join(f"{name:>12}" for name in calls))
@@ -168,7 +175,7 @@ def microseconds(function: Callable[[], Any]) -> float:
     return round((time.perf_counter() - begun) / (REPEATS * CALLS) * 1e6, 3)
 
 
-def shown(name: str, known: dict[str, int], times: list[float | None], wide: int = 8) -> dict[str, Any]:
+def shown(name: str, known: dict[str, Any], times: list[float | None], wide: int = 8) -> dict[str, Any]:
     """One line, printed, and as it goes into the JSON."""
     cells = " ".join(f"{'-' if one is None else format(one, '.2f'):>{wide}}" for one in times)
     print(f" {name:<{12 if wide == 8 else 17}}{cells}", flush=True)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from longstride.nn.decode_product import FEW, WIDTHS, StepLinear, product
+from longstride.nn.decode_product import FEW, MULTIPLE, StepLinear, product
 from longstride.nn.fused import Kernel
 from longstride.nn.fused_trials import TOLERANCE, trial
 from longstride.systems.blockwise.model import Heads, HeadsOptions
@@ -55,38 +55,53 @@ def test_few_slots_by_a_weight(shape, bias, device, dtype):
 
 @loops
 @pytest.mark.gpu
-@pytest.mark.parametrize("sizes", [(64, 64), (256, 64)])
-def test_trials_with_a_norm_pass(sizes, device, dtype):
-    assert trial(Kernel("norm-product", sizes), device, dtype) <= TOLERANCE[dtype]
-
-
-@loops
-@pytest.mark.gpu
 def test_tiles_that_are_not_asked_for_at_once_are_read_too(device, dtype, monkeypatch):
     """Of a wide product all the weight may be too much at a time; bits are those of one that asks for all."""
     from longstride.nn import decode_product_kernels as kernels
 
     linear = nn.Linear(384, 64, device=device, dtype=dtype).requires_grad_(False)
     x = torch.randn(3, 384, device=device, dtype=dtype)
-    monkeypatch.setattr(kernels, "WALK", replace(kernels.WALK, share=16))
+    monkeypatch.setattr(kernels, "SHORT", replace(kernels.SHORT, share=16))
     at_once = product(x, linear)
     monkeypatch.setattr(kernels, "_AHEAD", 1)
     assert torch.equal(product(x, linear), at_once)
 
 
-@pytest.mark.parametrize("inputs", range(64, 4097, 64))
+@loops
+@pytest.mark.gpu
+@pytest.mark.parametrize("inputs", [512, 576, 2048])
+def test_bits_depend_on_neither_other_slots_nor_other_outputs(inputs, device, dtype):
+    """One way over the weight for each number of inputs, of which there are two."""
+    linear = nn.Linear(inputs, 64, device=device, dtype=dtype).requires_grad_(False)
+    wider = nn.Linear(inputs, 128, device=device, dtype=dtype).requires_grad_(False)
+    wider.weight[64:], wider.bias[64:] = linear.weight, linear.bias
+    x = torch.randn(18, inputs, generator=torch.Generator().manual_seed(0)).to(device, dtype)
+    found = product(x, linear)
+    torch.testing.assert_close(found, linear(x), atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+    assert torch.equal(product(x, wider)[:, 64:], found)
+    for one in (0, 15, 16, 17):
+        assert torch.equal(product(x[one : one + 1], linear)[0], found[one])
+
+
+@pytest.mark.parametrize("inputs", [*range(64, 4097, 64), 8192])
 def test_warps_share_all_inputs(inputs):
     pytest.importorskip("triton")
-    from longstride.nn.decode_product_kernels import WALK
+    from longstride.nn.decode_product_kernels import walk_of
 
-    warps, share = WALK.split(inputs)
+    walk = walk_of(inputs)
+    warps, share = walk.split(inputs)
     assert inputs % (warps * share) == 0
     assert share >= 16
     assert share & (share - 1) == 0
-    if inputs in WIDTHS:
-        warps, share = WALK.split(inputs, whole=True)
-        assert warps * share == inputs
-        assert share & (share - 1) == 0
+    assert MULTIPLE % walk.outputs == 0
+
+
+def test_tiles_are_those_that_were_timed():
+    pytest.importorskip("triton")
+    from longstride.nn.decode_product_kernels import walk_of
+
+    assert walk_of(512).split(512) == (4, 128)
+    assert walk_of(2048).split(2048) == (8, 128)
 
 
 @loops

@@ -16,7 +16,7 @@ from longstride.nn.attention import CrossAttention, SelfAttention
 from longstride.nn.decode_product import StepLinear
 from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, embed, linear_relu
 from longstride.nn.fused_trials import TOLERANCE, serves, switch, why_not
-from longstride.nn.layers import DecoderLayer, FeedForward, Residual
+from longstride.nn.layers import FeedForward, Residual
 from longstride.nn.transformer import Transformer
 from tests.models import tiny_options
 from tests.nn.running_kernels import where
@@ -28,8 +28,6 @@ SIZES = {
     "mask": (64,),
     "source": (64,),
     "product": (2048, 512),
-    "norm-product": (512, 1536),
-    "norm-source": (512, 64),
     "embed": (512,),
     "link": (1000, 64, 64),
     "overlap": (),
@@ -65,8 +63,6 @@ def used(model: nn.Module) -> set[str]:
             found.add("source")
         if isinstance(part, StepLinear) and part.own:
             found.add("product")
-        if isinstance(part, DecoderLayer) and part.own:
-            found |= {"norm-product"} | ({"norm-source"} if part.own_source else set())
         if isinstance(part, Transformer) and part.own:
             found.add("embed")
     return found
@@ -191,8 +187,8 @@ def test_a_kernel_that_cannot_be_compiled_or_is_wrong_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "missing"),
     [
-        ({"norm": "pre"}, {"norm", "norm-product", "norm-source"}),
-        ({"activation": "gelu"}, {"relu", "norm-product", "norm-source"}),
+        ({"norm": "pre"}, {"norm"}),
+        ({"activation": "gelu"}, {"relu"}),
         ({"width": 80, "feed_forward": 100}, OF_A_MODEL - {"norm", "embed"}),
     ],
 )

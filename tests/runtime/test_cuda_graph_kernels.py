@@ -10,7 +10,7 @@ import torch
 
 from longstride.contract import Decoder, Limits, OptionError, Precision, Runner, Source
 from longstride.nn import fused_trials
-from longstride.nn.fused import UNTIMED, Kernel
+from longstride.nn.fused import Kernel
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
@@ -41,7 +41,7 @@ def runner_of(tell: Any = None, **options: Any) -> CudaGraphRunner:
 @pytest.mark.usefixtures("_all_are_sound")
 def test_they_are_used_unless_somebody_says_otherwise():
     model = served_model()
-    assert used(runner_of().place(model)) == OF_A_MODEL - set(UNTIMED)
+    assert used(runner_of().place(model)) == OF_A_MODEL
     assert used(runner_of(without=["step", "relu"]).place(model)) == OF_A_MODEL - {"step", "relu"}
     assert used(runner_of(fused=False).place(model)) == set()
     assert used(runner_of(compiled=True).place(model)) == set()
@@ -67,7 +67,7 @@ def test_what_is_left_out_is_said_once(monkeypatch):
     heard: list[str] = []
     runner = runner_of(heard.append)
     for _ in range(2):
-        assert used(runner.place(served_model())) == OF_A_MODEL - {"step", "source"} - set(UNTIMED)
+        assert used(runner.place(served_model())) == OF_A_MODEL - {"step", "source"}
     assert heard == [
         "The runtime cuda-graph does without kernels of our own "
         "(causal steps: writing the cache and attention over it; attention over the source): it is broken."
@@ -102,7 +102,7 @@ def alone(line: list[int]) -> Source:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("without", [UNTIMED, ("product",)])
+@pytest.mark.parametrize("without", [(), ("overlap",), ("product",)])
 def test_graphs_decode_as_eager_steps_with_the_same_kernels_do(
     kind: str, precision: Precision, without: tuple[str, ...]
 ) -> None:

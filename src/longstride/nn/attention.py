@@ -76,10 +76,7 @@ class SelfAttention(nn.Module, Fusible):
 
     def extend(self, x: Tensor, layer: int, cache: Cache, slots: Tensor, sight: Sight) -> Tensor:
         """New slots [rows, step] of a cache's layer, x [rows, step, width]; who sees whom, `sight` says."""
-        return self.extend_packed(self.qkv(x), layer, cache, slots, sight)
-
-    def extend_packed(self, packed: Tensor, layer: int, cache: Cache, slots: Tensor, sight: Sight) -> Tensor:
-        """The same where queries, keys and values [rows, step, 3 * width] are there already."""
+        packed = self.qkv(x)
         if self.own_steps and isinstance(sight, Causal):
             return self.out(decode_attention.extend(packed, slots, cache.keys[layer], cache.values[layer]))  # type: ignore[no-any-return]
         split = packed.view(*packed.shape[:2], 3, self.heads, -1)
@@ -132,22 +129,18 @@ class CrossAttention(nn.Module, Fusible):
 
         The mask is boolean, or of x's own type and added to scores: so it is in steps.
         """
-        return self.read(self.q(x), keys, values, mask)
-
-    def read(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """The same for queries [rows, length, width] that are there already."""
-        rows, length, width = queries.shape
+        rows, length, width = x.shape
         sources, _, source, head = keys.shape
-        side_by_side = queries.reshape(sources, rows // sources * length, width)
+        side_by_side = self.q(x).reshape(sources, rows // sources * length, width)
         if self.training and short_attention.serves(side_by_side, head, side_by_side.shape[1], source, mask):
             mixed = short_attention.cross_attention(side_by_side, keys, values, mask, self.dropout)
             return self.out(mixed.view(rows, length, width))  # type: ignore[no-any-return]
-        if self.own and mask is not None and mask.dtype == queries.dtype:
+        if self.own and mask is not None and mask.dtype == x.dtype:
             mixed = decode_attention.read(side_by_side, keys, values, mask, each=False)
             return self.out(mixed.view(rows, length, width))  # type: ignore[no-any-return]
-        asked = split_heads(side_by_side, self.heads)
+        queries = split_heads(side_by_side, self.heads)
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(asked, keys, values, attn_mask=mask, dropout_p=dropout)
+        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout)
         return self.out(join_heads(mixed).view(rows, length, width))  # type: ignore[no-any-return]
 
     def kernels(self) -> list[Kernel]:

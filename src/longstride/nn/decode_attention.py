@@ -6,7 +6,7 @@ The kernels are imported at the first call, because they need Triton. The relati
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 HEADS = (16, 32, 64, 128)
 """Widths of a head that the kernels are written for."""
@@ -36,23 +36,3 @@ def read(queries: Tensor, keys: Tensor, values: Tensor, added: Tensor, each: boo
     with torch.cuda.device_of(queries):  # type: ignore[no-untyped-call]  # Triton launches on the current one
         found: Tensor = kernels.read(queries, keys, values, added, each)
     return found
-
-
-def ask(
-    x: Tensor, added: Tensor, norm: nn.LayerNorm, linear: nn.Linear, keys: Tensor, values: Tensor, hidden: Tensor
-) -> tuple[Tensor, Tensor]:
-    """norm(x + added) [rows, length, width], and the mixed values that queries by `linear` get of it, like it
-
-    Rows of one source lie side by side. keys, values [sources, heads, count, head], all of them numbers; hidden
-    [sources, 1, 1, count] is added to scores, 0 or -inf. The width is one that `norm_product` takes.
-    """
-    from longstride.nn import decode_ask_kernels as kernels
-    from longstride.nn.decode_product_kernels import Norm
-
-    shape = (keys.shape[0], -1, x.shape[-1])
-    before = Norm(added.reshape(shape).contiguous(), norm.weight, norm.bias, norm.eps)
-    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # Triton launches on the current one
-        normed, mixed = kernels.ask(
-            x.reshape(shape).contiguous(), before, linear.weight, linear.bias, keys, values, hidden
-        )
-    return normed.view_as(x), mixed.view_as(x)

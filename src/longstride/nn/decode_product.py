@@ -16,8 +16,6 @@ FEW = 64
 """So many slots, rows times step, the kernel is for: with more, arithmetic counts and the library's is better."""
 MULTIPLE = 64
 """Of inputs and outputs: stripes of the weight are whole."""
-WIDTHS = (64, 128, 256, 512, 1024)
-"""Inputs of a product that can make a residual sum and its norm first: a row is one tile."""
 
 
 def product(x: Tensor, linear: nn.Linear, relu: bool = False) -> Tensor:
@@ -25,29 +23,8 @@ def product(x: Tensor, linear: nn.Linear, relu: bool = False) -> Tensor:
     from longstride.nn.decode_product_kernels import product as kernel
 
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # Triton launches on the current one
-        flat: Tensor = kernel(_flat(x), linear.weight, linear.bias, relu)[1]
+        flat: Tensor = kernel(x.flatten(0, -2).contiguous(), linear.weight, linear.bias, relu)
     return flat.view(*x.shape[:-1], linear.out_features)
-
-
-def norm_product(
-    x: Tensor, added: Tensor, norm: nn.LayerNorm, linear: nn.Linear, relu: bool = False, also: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """norm(x + added), plus `also` if there is one, [..., inputs], and what :func:`product` makes of it [..., outputs]
-
-    inputs among WIDTHS
-    """
-    from longstride.nn.decode_product_kernels import Norm
-    from longstride.nn.decode_product_kernels import product as kernel
-
-    before = Norm(_flat(added), norm.weight, norm.bias, norm.eps, None if also is None else _flat(also))
-    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # Triton launches on the current one
-        normed, flat = kernel(_flat(x), linear.weight, linear.bias, relu, before)
-    return normed.view_as(x), flat.view(*x.shape[:-1], linear.out_features)
-
-
-def _flat(x: Tensor) -> Tensor:
-    """[..., n] -> [slots, n], side by side"""
-    return x.flatten(0, -2).contiguous()
 
 
 class StepLinear(nn.Linear, Fusible):

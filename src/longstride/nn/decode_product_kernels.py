@@ -1,4 +1,4 @@
-"""A Triton kernel for the products of a decoder step: few rows by a weight, with what goes before and after them.
+"""A Triton kernel for the products of a decoder step: few rows by a weight, with what goes after them.
 
 Libraries choose among kernels by the number of rows, and so a slot's bits depend on how many there are. Here a program
 has up to 16 rows and some outputs, and goes over all inputs in one order, whatever the number of rows.
@@ -6,8 +6,7 @@ has up to 16 rows and some outputs, and goes over all inputs in one order, whate
 So few rows take next to no arithmetic: what a product costs is waiting, for the weight, for its rows and for one
 multiplication after another on a tensor core. So a program asks for its whole stripe of the weight at once, before it
 waits for the kernel that makes its rows (`overlap`), and its warps have a share of the inputs each, whose sums are
-added at the end. A residual sum and its norm, where they go before, are made by every program for itself: reading a row
-twice costs less than a kernel of its own.
+added at the end.
 
 Imports Triton, so only what has a CUDA device imports this. Knows no modules.
 """
@@ -18,7 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -30,13 +28,14 @@ _ROWS = 16
 """The least that products on tensor cores take."""
 _LEAST = 16
 """inputs of a warp at a time: likewise"""
-_AHEAD = 64 * 1024
-"""bytes of the weight that a program asks for at once, at most; what is left follows tile by tile"""
+_AHEAD = 144 * 1024
+"""bytes of weight and rows that a program asks for at once, at most: what is left follows tile by tile. They lie in
+shared memory, of which an A100 has 163 KiB and an H200 227. Bits do not depend on it."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Walk:
-    """How a program goes over its stripe of the weight. Bits depend on it, so all calls share one."""
+    """How a program goes over its stripe of the weight: bits depend on it."""
 
     outputs: int
     """in a stripe"""
@@ -47,50 +46,50 @@ class Walk:
     stages: int
     """tiles under way of what is left"""
 
-    def split(self, inputs: int, whole: bool = False) -> tuple[int, int]:
-        """(warps, inputs of each at a time): tiles that divide all inputs, or one tile of the `whole` of them"""
+    def split(self, inputs: int) -> tuple[int, int]:
+        """(warps, inputs of each at a time): tiles that divide all inputs"""
         warps = self.warps
         while inputs % (warps * _LEAST):
             warps //= 2
-        share = inputs // warps if whole else self.share
+        share = self.share
         while inputs % (warps * share):
             share //= 2
         return warps, share
 
 
-WALK = Walk(outputs=16, share=64, warps=8, stages=3)
+SHORT, LONG = Walk(outputs=8, share=128, warps=4, stages=3), Walk(outputs=8, share=128, warps=8, stages=3)
+
+
+def walk_of(inputs: int) -> Walk:
+    """By the number of inputs alone: rows and outputs must not matter, so that a slot's bits depend on neither.
+
+    Timed with 512 and 2048 inputs (`benchmarks/walks_probe.py`). Four warps have one tile of 512; from there on every
+    further tile costs more than the other four warps do.
+    """
+    return SHORT if inputs <= SHORT.warps * SHORT.share else LONG
 
 
 @triton.jit(do_not_specialize=("rows",))
 def _product(
     x,
-    added,
-    gain,
-    shift,
-    also,
-    normed,
     weight,
     bias,
     out,
     rows,
     outputs,
-    epsilon,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
     WARPS: tl.constexpr,
     SHARE: tl.constexpr,
     AHEAD: tl.constexpr,
     OUTPUTS: tl.constexpr,
-    NORM: tl.constexpr,
-    ALSO: tl.constexpr,
     BIAS: tl.constexpr,
     RELU: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """out [rows, outputs] = x [rows, WIDTH] by weight [outputs, WIDTH], and what is asked for after it.
 
-    With NORM, norm(x + added) takes the place of x, with ALSO plus that, and goes to `normed`; all of WIDTH is then one
-    tile. AHEAD: so many tiles of WARPS * SHARE inputs are asked for at once.
+    AHEAD: so many tiles of WARPS * SHARE inputs are asked for at once.
     """
     begin(OVERLAP)
     TILE: tl.constexpr = WARPS * SHARE
@@ -99,8 +98,7 @@ def _product(
     part = tl.arange(0, WARPS)[:, None, None] * SHARE
     k = tl.arange(0, SHARE)
     weight_from = weight + n[None, None, :] * WIDTH + part + k[None, :, None]
-    column = part + k[None, None, :]
-    place = i[None, :, None] * WIDTH + column
+    place = i[None, :, None] * WIDTH + part + k[None, None, :]
     real = (i < rows)[None, :, None]
 
     stripes = (tl.load(weight_from),)
@@ -108,29 +106,12 @@ def _product(
         stripes = stripes + (tl.load(weight_from + tile * TILE),)  # noqa: RUF005  # Triton has no other way to say it
     if BIAS:
         after = tl.load(bias + n).to(tl.float32)
-    if NORM:
-        factor = tl.load(gain + column).to(tl.float32)
-        summand = tl.load(shift + column).to(tl.float32)
     wait(OVERLAP)
 
     given = (tl.load(x + place, mask=real, other=0.0),)
     for tile in tl.static_range(1, AHEAD):
         given = given + (tl.load(x + place + tile * TILE, mask=real, other=0.0),)  # noqa: RUF005
-    some = given[0]
-    if NORM:
-        both = some.to(tl.float32) + tl.load(added + place, mask=real, other=0.0).to(tl.float32)
-        if ALSO:
-            more = tl.load(also + place, mask=real, other=0.0).to(tl.float32)
-        both = both.to(some.dtype).to(tl.float32)  # rounded as it is where the sum has a kernel of its own
-        mean = tl.sum(tl.sum(both, 2), 0) / WIDTH
-        apart = both - mean[None, :, None]
-        spread = tl.sum(tl.sum(apart * apart, 2), 0) / WIDTH
-        scale = 1.0 / tl.sqrt(spread + epsilon)
-        some = (apart * scale[None, :, None] * factor + summand).to(some.dtype)
-        if ALSO:
-            some = (some.to(tl.float32) + more).to(some.dtype)
-        tl.store(normed + place, some, mask=real & (tl.program_id(0) == 0))
-    total = tl.dot(some, stripes[0], input_precision="ieee")
+    total = tl.dot(given[0], stripes[0], input_precision="ieee")
     for tile in tl.static_range(1, AHEAD):
         total = tl.dot(given[tile], stripes[tile], total, input_precision="ieee")
     if WIDTH > AHEAD * TILE:
@@ -145,50 +126,29 @@ def _product(
     tl.store(out + i[:, None] * outputs + n[None, :], found.to(x.dtype.element_ty), mask=(i < rows)[:, None])
 
 
-@dataclass(frozen=True)
-class Norm:
-    """What goes before a product: norm(x + added) + also."""
+def product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, walk: Walk | None = None) -> Tensor:
+    """x [rows, inputs], contiguous, by weight [outputs, inputs], plus bias [outputs] -> [rows, outputs]
 
-    added: Tensor
-    """[rows, inputs], contiguous"""
-    gain: Tensor
-    """[inputs] the norm's weight, and"""
-    shift: Tensor
-    """[inputs] its bias"""
-    epsilon: float
-    also: Tensor | None = None
-    """[rows, inputs], contiguous"""
-
-
-def product(
-    x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, norm: Norm | None = None
-) -> tuple[Tensor, Tensor]:
-    """x [rows, inputs], contiguous, by weight [outputs, inputs], plus bias [outputs]
-
-    -> what was multiplied, x or what the norm makes of it, and the product [rows, outputs]
+    `walk` is for probes: another than the one that such a product always has.
     """
     rows, (outputs, inputs) = x.shape[0], weight.shape
-    out, normed = x.new_empty((rows, outputs)), x if norm is None else torch.empty_like(x)
-    before = (None, None, None, None, 0.0)
-    if norm is not None:
-        before = (norm.added, norm.gain, norm.shift, norm.also, norm.epsilon)
-    warps, share = WALK.split(inputs, whole=norm is not None)
+    out = x.new_empty((rows, outputs))
+    walk = walk or walk_of(inputs)
+    warps, share = walk.split(inputs)
     tile = warps * share
-    ahead = max(1, min(inputs // tile, _AHEAD // (tile * WALK.outputs * x.element_size())))
-    _product[(outputs // WALK.outputs, triton.cdiv(rows, _ROWS))](
-        *(x, *before[:4], normed, weight, bias, out, rows, outputs, before[4]),
+    ahead = max(1, min(inputs // tile, _AHEAD // (tile * (walk.outputs + _ROWS) * x.element_size())))
+    _product[(outputs // walk.outputs, triton.cdiv(rows, _ROWS))](
+        *(x, weight, bias, out, rows, outputs),
         ROWS=_ROWS,
         WIDTH=inputs,
         WARPS=warps,
         SHARE=share,
         AHEAD=ahead,
-        OUTPUTS=WALK.outputs,
-        NORM=norm is not None,
-        ALSO=before[3] is not None,
+        OUTPUTS=walk.outputs,
         BIAS=bias is not None,
         RELU=relu,
         num_warps=warps,
-        num_stages=WALK.stages if x.element_size() < 4 else 1,  # tiles of float32 would not find room
+        num_stages=walk.stages if x.element_size() < 4 else 1,  # tiles of float32 would not find room
         **launching(x),
     )
-    return normed, out
+    return out

@@ -21,17 +21,11 @@ KERNELS = {
     "mask": "attention over the cache with any other mask",
     "source": "attention over the source",
     "product": "products of few slots",
-    "norm-product": "residual sums with their norms and the product behind them",
-    "norm-source": "residual sums with their norms, and attention over the source behind them",
     "embed": "what the first layer of a step reads",
     "link": "chains of linked drafts",
     "overlap": "starting all these while the kernel before them ends",
 }
 """By name: what they are for."""
-UNTIMED: tuple[str, ...] = ("norm-product", "norm-source", "overlap")
-"""Those that may be slower than what they stand for, as long as nobody has timed them: left out unless asked for."""
-
-
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 """The numbers that kernels for inference are written for."""
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from longstride.nn import overlap, overlap_trial
-from longstride.nn.decode_attention import ask, extend, read
-from longstride.nn.decode_product import norm_product, product
+from longstride.nn.decode_attention import extend, read
+from longstride.nn.decode_product import product
 from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, embed, linear_relu, why_not_here
 from longstride.nn.link import walked
 
@@ -59,7 +59,7 @@ def switch(
         against = why_not(Kernel("overlap", ()), device, dtype) if "overlap" in names else "nobody asked for it"
         if against and "overlap" in names:
             left_out.setdefault(against, []).append("overlap")
-        if torch.cuda.is_available():
+        if device.type == "cuda" and torch.cuda.is_available():
             torch.cuda.synchronize(device)  # weights are read without waiting for whoever wrote them
         overlap.switch(not against)
     return left_out
@@ -115,29 +115,6 @@ def _product(random: Random, inputs: int, outputs: int) -> float:
                 raise ArithmeticError("a slot's numbers depend on the step's width")
         exact = x.double() @ linear.weight.double().t() + linear.bias.double()
         worst = max(worst, _apart(found, exact.relu() if relu else exact))
-    return worst
-
-
-def _norm_product(random: Random, inputs: int, outputs: int) -> float:
-    linear, x, added, more = _linear(random, inputs, outputs), *(random(1, STEP, inputs) for _ in range(3))
-    norm = nn.LayerNorm(inputs).to(x.device, x.dtype)
-    norm.weight.copy_(random(inputs))
-    norm.bias.copy_(random(inputs))
-    exact = nn.functional.layer_norm(
-        (x + added).double(), (inputs,), norm.weight.double(), norm.bias.double(), norm.eps
-    )
-    worst = 0.0
-    for relu, also in ((False, more), (True, None)):
-        normed, found = norm_product(x, added, norm, linear, relu, also)
-        for one in range(STEP):
-            mine = slice(one, one + 1)
-            of_it = None if also is None else also[:, mine]
-            alone = norm_product(x[:, mine], added[:, mine], norm, linear, relu, of_it)
-            if not (torch.equal(alone[0][:, 0], normed[:, one]) and torch.equal(alone[1][:, 0], found[:, one])):
-                raise ArithmeticError("a slot's numbers depend on the step's width")
-        right = normed.double() @ linear.weight.double().t() + linear.bias.double()
-        worst = max(worst, _apart(found, right.relu() if relu else right))
-        worst = max(worst, _apart(normed, exact if also is None else exact + also.double()))
     return worst
 
 
@@ -201,27 +178,6 @@ def _read(random: Random, head: int, each: bool) -> float:
     return _apart(found, attended(split, keys.nan_to_num(0.0), values.nan_to_num(0.0), visible))
 
 
-def _ask(random: Random, width: int, head: int) -> float:
-    heads, count = width // head, SLOTS - 16
-    linear, x, added = _linear(random, width, width), random(ROWS, STEP, width), random(ROWS, STEP, width)
-    norm = nn.LayerNorm(width).to(x.device, x.dtype)
-    norm.weight.copy_(random(width))
-    keys, values = (random(ROWS, heads, count, head) for _ in range(2))
-    visible = random(ROWS, 1, 1, count) > 0
-    visible[..., 70] = True
-    hidden = torch.zeros_like(visible, dtype=x.dtype).masked_fill(~visible, float("-inf"))
-    normed, found = ask(x, added, norm, linear, keys, values, hidden)
-    for one in range(STEP):
-        mine = slice(one, one + 1)
-        alone = ask(x[:, mine], added[:, mine], norm, linear, keys, values, hidden)
-        if not (torch.equal(alone[0], normed[:, mine]) and torch.equal(alone[1], found[:, mine])):
-            raise ArithmeticError("a slot's numbers depend on the step's width")
-    right = nn.functional.layer_norm((x + added).double(), (width,), norm.weight.double(), norm.bias.double(), norm.eps)
-    queries = (normed.double() @ linear.weight.double().t() + linear.bias.double()).to(x.dtype)
-    split = queries.view(ROWS, STEP, heads, head).transpose(1, 2)
-    return max(_apart(normed, right), _apart(found, attended(split, keys, values, visible)))
-
-
 def _link(random: Random, vocabulary: int, rank: int, candidates: int) -> float:
     classes = torch.arange(candidates)
     turns = (vocabulary - classes + candidates - 1) // candidates
@@ -261,8 +217,6 @@ _TRIALS: dict[str, Callable[..., float]] = {
     "mask": partial(_read, each=True),
     "source": partial(_read, each=False),
     "product": _product,
-    "norm-product": _norm_product,
-    "norm-source": _ask,
     "embed": _embed,
     "link": _link,
     "overlap": overlap_trial.trial,

@@ -1,8 +1,4 @@
-"""Encoder and decoder layers, pre- or post-norm. `compile_unit` marks what a trainer may compile once and reuse.
-
-In a step of few slots, kernels of our own make each residual sum and its norm where the next product reads it
-(`decode_product`), the next layer's first one included.
-"""
+"""Encoder and decoder layers, pre- or post-norm. `compile_unit` marks what a trainer may compile once and reuse."""
 
 from __future__ import annotations
 
@@ -12,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.nn import decode_attention, fused_training
+from longstride.nn import fused_training
 from longstride.nn.attention import CrossAttention, SelfAttention
 from longstride.nn.cache import Cache, Memory, Sight
-from longstride.nn.decode_product import FEW, MULTIPLE, WIDTHS, StepLinear, norm_product, product
+from longstride.nn.decode_product import StepLinear, product
 from longstride.nn.fused import Fusible, Kernel, add_norm, linear_relu
 from longstride.nn.options import TransformerOptions
 
@@ -127,14 +123,10 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_residual.leave(x, block)
 
 
-class DecoderLayer(nn.Module, Fusible):
+class DecoderLayer(nn.Module):
     """Self-attention, cross-attention and feed-forward."""
 
     compile_unit = True
-    own = False
-    """sums and norms as part of the products behind them: see :meth:`use`"""
-    own_source = False
-    """and, with them, attention over the source"""
 
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
@@ -168,69 +160,15 @@ class DecoderLayer(nn.Module, Fusible):
         memory_mask: Tensor,
     ) -> Tensor:
         """New slots only, x [rows, width of the step, width], the past from the cache."""
-        packed = self.attention.qkv(self.attention_residual.enter(x))
-        return self.extend_packed(x, packed, layer, cache, slots, sight, memory_keys, memory_values, memory_mask)[0]
-
-    def extend_packed(
-        self,
-        x: Tensor,
-        packed: Tensor,
-        layer: int,
-        cache: Cache,
-        slots: Tensor,
-        sight: Sight,
-        memory_keys: Tensor,
-        memory_values: Tensor,
-        memory_mask: Tensor,
-        behind: StepLinear | None = None,
-        also: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """The same where queries, keys and values [rows, step, 3 * width] are there already.
-
-        `behind` reads what comes out, plus `also` if there is one; where one kernel can do all of it, the first is that
-        sum, and the second what `behind` makes of it.
-        """
-        block = self.attention.extend_packed(packed, layer, cache, slots, sight)
-        if not self.serves(x):
-            x = self.attention_residual.leave(x, block)
-            return self._rest(x, memory_keys, memory_values, memory_mask), None
-        if self.own_source:
-            norm, read = self.attention_residual.norm, (memory_keys, memory_values, memory_mask)
-            x, mixed = decode_attention.ask(x, block, norm, self.cross.q, *read)
-            block = self.cross.out(mixed)
-        else:
-            x, queries = norm_product(x, block, self.attention_residual.norm, self.cross.q)
-            block = self.cross.read(queries, memory_keys, memory_values, memory_mask)
-        x, units = norm_product(x, block, self.cross_residual.norm, self.feed_forward.up, relu=True)
-        block = self.feed_forward.down(units)
-        if behind is None:
-            return self.feed_forward_residual.leave(x, block), None
-        return norm_product(x, block, self.feed_forward_residual.norm, behind, also=also)
-
-    def serves(self, x: Tensor) -> bool:
-        """Whether it uses the kernel for this input [..., width]."""
-        return self.own and x.numel() <= FEW * x.shape[-1]
+        block = self.attention.extend(self.attention_residual.enter(x), layer, cache, slots, sight)
+        x = self.attention_residual.leave(x, block)
+        return self._rest(x, memory_keys, memory_values, memory_mask)
 
     def _rest(self, x: Tensor, memory_keys: Tensor, memory_values: Tensor, memory_mask: Tensor | None) -> Tensor:
         block = self.cross(self.cross_residual.enter(x), memory_keys, memory_values, memory_mask)
         x = self.cross_residual.leave(x, block)
         block = self.feed_forward(self.feed_forward_residual.enter(x))
         return self.feed_forward_residual.leave(x, block)
-
-    def kernels(self) -> list[Kernel]:
-        """Of the products behind its norms, in this layer and the next, where norms come last and ReLU follows."""
-        width, hidden = self.feed_forward.up.in_features, self.feed_forward.up.out_features
-        fits = width in WIDTHS and hidden % MULTIPLE == 0 and self.feed_forward.activation == "relu"
-        if self.attention_residual.pre or not fits:
-            return []
-        found = [Kernel("norm-product", (width, outputs)) for outputs in (width, hidden, 3 * width)]
-        head = width // self.cross.heads
-        return [*found, Kernel("norm-source", (width, head))] if head in decode_attention.HEADS else found
-
-    def use(self, names: Collection[str]) -> None:
-        """Use these; the second only with the first."""
-        self.own = "norm-product" in names
-        self.own_source = self.own and "norm-source" in names
 
 
 def extend_all(
@@ -247,12 +185,8 @@ def extend_all(
     `also`, like x, is added to what every layer but the first reads.
     """
     memory_mask = memory.mask
-    packed: Tensor | None = None
     for number, layer in enumerate(layers):
-        if packed is None:
-            x = x if also is None or number == 0 else x + also
-            packed = layer.attention.qkv(layer.attention_residual.enter(x))
-        behind = layers[number + 1].attention.qkv if number + 1 < len(layers) else None
-        read = memory.keys[number], memory.values[number], memory_mask
-        x, packed = layer.extend_packed(x, packed, number, cache, slots, sight, *read, behind, also)
+        if also is not None and number > 0:
+            x = x + also
+        x = layer.extend(x, number, cache, slots, sight, memory.keys[number], memory.values[number], memory_mask)
     return x

@@ -6,9 +6,22 @@ what no kernel writes, weights above all, and only then waits for the kernel bef
 
 What makes it safe is one rule, which every kernel that is launched so keeps: all its programs wait before they read or
 write anything that any kernel reads or writes in turn, what comes out of the memory pool included; before that they
-read weights and tables alone. A kernel is then not complete before the one before it is, and so, link by link, all
-earlier ones are when a wait is over. Kernels of libraries lie in between as ever: they start when all before them is
-complete, and what follows them waits for them.
+read weights alone. Why this is enough, whatever comes before such a kernel:
+
+- One of these. It is complete only when all its programs have waited, so not before the one before it is: link by link,
+  when a wait is over all earlier kernels are complete and what they wrote is visible. That no earlier one still reads
+  what is written then follows likewise.
+- A kernel of a library's, which says nothing of what may start when: then the next starts when all its blocks have
+  ended, and the wait is for the rest, its writes. Launched as ever, it has not begun before all before it was complete.
+  One that a library itself starts early, or that lets others do so, has to wait before it ends for its own sake.
+- A copy, a memset, an event of another stream, a whole graph: only from kernel to kernel can one start early, so that
+  stream order holds as ever, in a graph as a full edge. The first kernel of a graph has no edge, and a graph begins
+  when all before it in its stream is complete; a wait with nothing to wait for is over at once.
+
+Whatever is launched as ever behind one of these starts when that one is complete, and with it all before.
+
+Weights must not be written while kernels run that read them so: `fused_trials.switch` waits for whoever wrote them, and
+nobody writes to a module that a runner has placed.
 
 The switch is one for the process, because what lies between model calls belongs to no module. Results do not depend on
 it. Imports no Triton; the instructions are in `overlap_kernels`.
@@ -25,19 +38,21 @@ from torch import Tensor
 CAPABILITY = (9, 0)
 """of a device that can do it"""
 FIRST, WAITED = 1, 2
-"""When a kernel lets the next one start: as its first act, or when its own wait is over."""
+"""When a kernel lets the next one start: as its first act, or when its own wait is over. With the first, several wait
+at a time and take room from those at work: products of 512 by 2048 took 3.7 us so, and 2.9 with the second, a norm and
+a product in turns 3.7 and 3.6; attention and norms by themselves did not care (`benchmarks/walks_probe.py`)."""
 
 
 @dataclass
 class _Overlap:
     on: bool = False
-    manner: int = FIRST
+    manner: int = WAITED
 
 
 _OVERLAP = _Overlap()
 
 
-def switch(on: bool, manner: int = FIRST) -> None:
+def switch(on: bool, manner: int = WAITED) -> None:
     """From now on, kernels are launched so, or as ever."""
     _OVERLAP.on, _OVERLAP.manner = on, manner
 

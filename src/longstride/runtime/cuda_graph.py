@@ -22,7 +22,7 @@ from longstride.contract import OptionError, Precision, Program, Runner
 from longstride.contract.running import K, Kept, M, R
 from longstride.nn import fused_trials
 from longstride.nn.backends import avoid_planned_attention
-from longstride.nn.fused import KERNELS, UNTIMED
+from longstride.nn.fused import KERNELS
 from longstride.runtime.cuda_graph_recorder import CudaRecorder, Recorded, Recorder
 from longstride.runtime.cuda_graph_tables import Tables
 
@@ -89,7 +89,7 @@ class CudaGraphRunner(Runner):
         precision: Precision = "fp16",
         compiled: bool = False,
         fused: bool = True,
-        without: Collection[str] = UNTIMED,
+        without: Collection[str] = (),
         least_step: int = 1,
         ahead: bool = False,
         tell: Tell | None = None,
