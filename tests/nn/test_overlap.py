@@ -77,6 +77,18 @@ def test_whoever_names_kernels_decides(monkeypatch):
     assert not overlap.switched_on()
 
 
+def test_other_kernels_are_tried_without_it(monkeypatch):
+    """Trials write weights right before they read them, which nobody may who overlaps."""
+    seen: dict[str, bool] = {}
+    monkeypatch.setattr(fused_trials, "serves", lambda *_: True)
+    monkeypatch.setattr(fused_trials, "why_not", lambda kernel, *_: seen.update({kernel.name: overlap.switched_on()}))
+    overlap.switch(True)
+    switch(tiny_model(3), CUDA, torch.float16)
+    assert "norm" in seen
+    assert not any(seen.values())
+    assert overlap.switched_on()
+
+
 def test_it_is_on_by_default_and_where_it_cannot_be_the_reason_is_told(monkeypatch):
     monkeypatch.setattr(fused_trials, "serves", lambda *_: True)
     monkeypatch.setattr(fused_trials, "why_not", lambda *_: "")

@@ -42,6 +42,9 @@ def switch(
     Whether kernels overlap, all modules share: whoever names any kernel decides it anew.
     """
     left_out: dict[str, list[str]] = {}
+    decides = bool(names) and serves(device, dtype)
+    if decides:
+        overlap.switch(False)  # a trial writes the weights that its kernels read
     for part in module.modules():
         if not isinstance(part, Fusible):
             continue
@@ -55,7 +58,7 @@ def switch(
             elif kernel.name not in left_out.setdefault(against, []):
                 left_out[against].append(kernel.name)
         part.use(used)
-    if names and serves(device, dtype):
+    if decides:
         against = why_not(Kernel("overlap", ()), device, dtype) if "overlap" in names else "nobody asked for it"
         if against and "overlap" in names:
             left_out.setdefault(against, []).append("overlap")
