@@ -23,8 +23,8 @@ KEPT = ("recipe.yaml", "metrics.jsonl")
 """of a run's folder, beside the model itself"""
 UNFINISHED = "speed-"
 """runs that were trained for their speed alone"""
-RECORDS = "benchmarks/results/en-de.jsonl"
-"""where the records of a run go in the repository"""
+RECORDS = {"interleaved": "en-de-interleaved", "lattice": "en-de-lattice", "nat": "en-de-lattice"}
+"""how a model's name begins, and the file of benchmarks/results that its records go to; en-de where nothing fits"""
 
 
 def collect(work: Path, store: Path) -> list[str]:
@@ -85,7 +85,7 @@ def describe(name: str, folder: ModelFolder, records: list[Record]) -> dict[str,
         "model_sha256": folder.sha256,
         "files": {path.name: {"sha256": file_sha256(path), "bytes": path.stat().st_size} for path in files},
         "scores": scores,
-        "records": RECORDS,
+        "records": f"benchmarks/results/{RECORDS.get(name.split('-')[0], 'en-de')}.jsonl",
     }
 
 

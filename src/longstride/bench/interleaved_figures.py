@@ -16,6 +16,8 @@ from longstride.bench.records import Latency, Quality, Record
 from longstride.bench.sections import Place, Section
 
 BEAM = 4
+SIZES = ("base", "small")
+"""The first of them is drawn where one size must do."""
 
 
 def batches_sections(records: Sequence[Record]) -> list[Section]:
@@ -82,14 +84,11 @@ def lengths_section(group: Sequence[Quality]) -> Section | None:
     """Figure 3: BLEU by source length, of the largest models on distilled data."""
     found = [one for one in factorised(group) if one.plain and one.width == BEAM and one.record.by_length]
     found = [one for one in found if one.layers == full_depth(found, one.size)]
-    sizes = {one.size for one in found if one.interleaving}
-    wanted = [one for one in found if one.size == min(sizes, key=_place_of_size)] if sizes else []
-    kept = [one for one in wanted if one.distilled] or wanted
-    kept = [one for one in kept if one.h <= 2 and one.c <= 2 and (one.h == 2 or one.c == 1)]
-    kept.sort(key=lambda one: (one.h, one.c))
-    bins = kept[0].record.by_length if kept else ()
-    if len(kept) < 2 or any(len(one.record.by_length) != len(bins) for one in kept):
+    sizes = sorted({one.size for one in found}, key=lambda size: ((*SIZES, size).index(size), size))
+    kept = next((some for some in (_by_length(found, size) for size in sizes) if some), [])
+    if not kept:
         return None
+    bins = kept[0].record.by_length
     columns = [
         Column("source tokens", [f"{one.shortest} to {one.longest}" for one in bins]),
         Column("sentences", [f"{one.sentences:,}" for one in bins]),
@@ -123,12 +122,18 @@ def lengths_section(group: Sequence[Quality]) -> Section | None:
     return place.section("lengths", "quality by source length", with_notes(columns, notes), chart)
 
 
+def _by_length(found: Sequence[Factorised], size: str) -> list[Factorised]:
+    """The models of a size to draw, distilled ones if there are any; none unless a baseline has the same bins."""
+    ours = [one for one in found if one.size == size]
+    ours = [one for one in ours if one.distilled] or ours
+    ours = [one for one in ours if one.h <= 2 and one.c <= 2 and (one.h == 2 or one.c == 1)]
+    alike = len({len(one.record.by_length) for one in ours}) == 1
+    drawn = alike and any(one.interleaving for one in ours) and any(not one.interleaving for one in ours)
+    return sorted(ours, key=lambda one: (one.h, one.c)) if drawn else []
+
+
 def _middle(low: int, high: int) -> float:
     return (low + high) / 2
-
-
-def _place_of_size(size: str) -> int:
-    return {"base": 0, "small": 1}.get(size, 2)
 
 
 def words_section(group: Sequence[Quality]) -> Section | None:
