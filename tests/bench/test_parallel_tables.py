@@ -276,6 +276,22 @@ def test_lattice_tables_2_and_9() -> None:
     assert column(found, "paper: BLEU − beam") == ["−3.56", "−2.63", "−2.44", "−4.46", "−3.31", "−3.13"]
 
 
+def test_lattices_are_compared_with_the_model_of_their_size_and_data() -> None:
+    other = {"experiment": "en-de lattice"}
+    records = [
+        lattice("kd", 64, 3, 20.0),
+        lattice("original", 64, 3, 18.0, data="original"),
+        transformer("small-distilled", 5, 26.0, 30.0, "distilled", **other),
+        transformer("small", 5, 25.0, 30.0, "original", **other),
+        *(lattice(f"l{depth}", 64, 3, 20.0 + depth, layers=depth) for depth in (2, 6)),
+    ]
+    found = section(records, "lattice-candidates", "en-de-lattice-en-de-test")
+    assert column(found, "BLEU − beam") == ["−6.00", "−7.00"]
+    assert "(small distilled: 26.00; small original: 25.00)" in found.text
+    beam = section(records, "lattice-depths", "en-de-lattice-en-de-test").charts[0].panels[0].lines[-1]
+    assert (beam.name, beam.points[0]) == ("beam", (1.0, 26.0))
+
+
 def test_lattice_depths_beside_the_one_pass_model() -> None:
     records = [
         *(lattice(f"l{depth}", 64, 3, 20.0 + depth, layers=depth) for depth in (1, 2, 6)),

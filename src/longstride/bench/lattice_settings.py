@@ -74,12 +74,22 @@ def latticed(group: Sequence[Quality]) -> list[Latticed]:
     return [one for one in found if one.usual]
 
 
-def beams(group: Sequence[Quality]) -> dict[str, float]:
-    """Size -> BLEU of autoregressive beam search in the same group: what lattices are compared with."""
-    found = {}
-    for record in group:
-        setting = Setting.of(record)
-        size = size_name(setting.part("model"))
-        if setting.decoder == "beam" and size and setting.bleu is not None:
-            found[size] = setting.bleu
-    return found
+class Beams:
+    """BLEU of autoregressive beam search in the same group, which lattices are compared with."""
+
+    def __init__(self, group: Sequence[Quality]) -> None:
+        self._found: dict[tuple[str, str], float] = {}
+        for record in group:
+            setting = Setting.of(record)
+            size = size_name(setting.part("model"))
+            if setting.decoder == "beam" and size and setting.bleu is not None:
+                self._found[size, str(record.notes.get("data", ""))] = setting.bleu
+
+    def of(self, size: str, data: str) -> float | None:
+        """Of the model of this size that learnt from the same data; where there is none, of any of this size."""
+        some = [value for (other, _), value in sorted(self._found.items()) if other == size]
+        return self._found.get((size, data), some[0] if some else None)
+
+    def __str__(self) -> str:
+        """Each with its size and data."""
+        return "; ".join(f"{' '.join(filter(None, key))}: {value:.2f}" for key, value in sorted(self._found.items()))

@@ -8,7 +8,7 @@ from longstride.bench import paper_parallel as paper
 from longstride.bench.cells import NOTHING, Column
 from longstride.bench.charts import Chart, Line, Panel
 from longstride.bench.draft_settings import Setting, minus, noted, number, read_signature, times
-from longstride.bench.lattice_settings import ONE_PASS, Latticed, beams, latticed
+from longstride.bench.lattice_settings import ONE_PASS, Beams, Latticed, latticed
 from longstride.bench.races import races, speed_up
 from longstride.bench.records import Quality, Record
 from longstride.bench.sections import Place, Section
@@ -39,7 +39,7 @@ def windows_table(group: Sequence[Quality]) -> str | None:
 
 
 def candidates_table(group: Sequence[Quality]) -> str | None:
-    """Table 9: K with and without distillation, beside beam search of the model that lent the encoder."""
+    """Table 9: K with and without distillation, beside beam search of the autoregressive model."""
     found = [one for one in _shallow(latticed(group)) if one.window > 0 and one.candidates > 1]
     window = max((one.window for one in found), default=0)
     found = [one for one in found if one.window == window]
@@ -47,22 +47,22 @@ def candidates_table(group: Sequence[Quality]) -> str | None:
     if len(rows) < 2:
         return None
     by_key = {(one.size, one.data, one.candidates): one for one in found}
-    beam = beams(group)
+    beam = Beams(group)
     papers = [paper.LATTICE.get((data, k)) for _, data, k in rows]
     columns = [
         Column("size", [size for size, *_ in rows], numeric=False),
         Column("data", [data for _, data, _ in rows], numeric=False),
         Column("K", [str(k) for *_, k in rows]),
         Column("BLEU", [_bleu(by_key[row]) for row in rows]),
-        Column("BLEU − beam", [minus(by_key[row].bleu, beam.get(row[0])) for row in rows]),
+        Column("BLEU − beam", [minus(by_key[row].bleu, beam.of(*row[:2])) for row in rows]),
         Column("paper: BLEU", [number(one[0] if one else None) for one in papers]),
         Column("paper: BLEU − beam", [minus(one[0] if one else None, paper.LATTICE_BEAM) for one in papers]),
         Column("paper: speed-up", [f"{one[1]:.2f}×" if one else NOTHING for one in papers]),
     ]
-    told = "; ".join(f"{size}: {value:.2f}" for size, value in sorted(beam.items()))
+    told = str(beam)
     notes = [
-        f"One layer, window {window}. Beam: autoregressive beam search by the model of the same size in the same group"
-        + (f" ({told})." if told else "."),
+        f"One layer, window {window}. Beam: autoregressive beam search by the model of the same size, and of the same "
+        f"data where there is one{f' ({told})' if told else ''}.",
         f"Paper: Table 9 of {PAPER}; beam 5 has {paper.LATTICE_BEAM}.",
     ]
     return noted(columns, notes, [Setting.of(one.record) for one in found])
@@ -89,8 +89,8 @@ def depths_section(group: Sequence[Quality], records: Sequence[Record]) -> Secti
         Column("paper: × beam 5", [times(paper.LATTICE_DEPTHS.get(depth)) for depth in depths]),
     ]
     notes = [
-        f"{size.capitalize()} size, distilled data, encoder of the autoregressive model; windows as the decoders have "
-        "them. Speed-up over the first beam search of the same run, one sentence at a time.",
+        f"{size.capitalize()} size, distilled data; windows as the decoders have them. "
+        "Speed-up over the first beam search of the same run, one sentence at a time.",
         f"Paper: Table 3 of {PAPER}, whose BLEU column repeats Table 9 and is left out; Figure 3 there has no figures.",
     ]
     text = noted(columns, notes, [Setting.of(one.record) for one in found])
@@ -99,7 +99,7 @@ def depths_section(group: Sequence[Quality], records: Sequence[Record]) -> Secti
         for name, some in ((f"lattice, K={K}", lattice), ("one pass", plain))
         if some
     ]
-    beam = beams(group).get(size)
+    beam = Beams(group).of(size, "distilled")
     if beam is not None and depths:
         lines.append(Line("beam", tuple((float(depth), beam) for depth in depths), baseline=True))
     told = f"{found[0].record.workload.name}  ·  {size} size, distilled data"
