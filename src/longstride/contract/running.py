@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 import torch
@@ -141,6 +142,13 @@ class Runner(ABC):
     @abstractmethod
     def call(self, program: Program, *arguments: Any) -> Any:
         """Run a program without tracking gradients."""
+
+    def bound(self, program: Program, *arguments: Any) -> Callable[[], Any]:
+        """The same call again and again, its tensors where they are now: what these hold is read anew each time.
+
+        What a call gives, the next one may write over. For those who call often enough to mind what a call costs.
+        """
+        return partial(self.call, program, *arguments)
 
     # --- for sessions whose work can be recorded ---------------------------------------------------------------------
 

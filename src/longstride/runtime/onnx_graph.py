@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,16 +39,49 @@ def session(model: bytes | str | Path, threads: int) -> onnxruntime.InferenceSes
 
 
 class OnnxGraph:
-    """A drawing's graph, ready to be called. Bindings are kept from call to call and renewed where memory moved."""
+    """A drawing's graph, ready to be called."""
 
     def __init__(self, drawing: Drawing, model: bytes | str | Path, threads: int) -> None:
         self._drawing = drawing
         self._session = session(model, threads)
-        self._whole = self._session.io_binding()
+        self._desk = Desk(drawing, self._session)
+
+    def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
+        """Outputs by name, in memory of their own; the states have been written."""
+        moved = self._desk.lay(feeds)
+        outputs = self._desk.lay_outputs(feeds)
+        self._desk.run()
+        for there, here in moved:
+            there.copy_(here)
+        return outputs
+
+    def bound(self, feeds: Feeds) -> tuple[Callable[[], None], dict[str, Tensor]] | None:
+        """What runs the graph on these tensors again and again, and the outputs by name, which it writes each time.
+
+        None where some tensor cannot be used where it lies.
+        """
+        given = [(feeds.inputs[name], dtype) for name, (dtype, _) in self._drawing.inputs.items()]
+        given += [(feeds.state[name], dtype) for name, (dtype, _) in self._drawing.state.items()]
+        if not all(tensor.dtype == dtype and tensor.is_contiguous() for tensor, dtype in given):
+            return None
+        desk = Desk(self._drawing, self._session)
+        desk.lay(feeds)
+        outputs = desk.lay_outputs(feeds)
+        return desk.run, outputs
+
+
+class Desk:
+    """Where a graph finds tensors. Bindings are kept from call to call and renewed where memory moved."""
+
+    def __init__(self, drawing: Drawing, session: onnxruntime.InferenceSession) -> None:
+        self._drawing = drawing
+        self._session = session
+        self._whole = session.io_binding()
         # The binding beneath, which takes devices as they are: making one for every call costs as much as binding.
         self._binding = self._whole._iobinding
         self._device = onnxruntime.OrtDevice.make("cpu", 0)._get_c_device()
         self._held: dict[str, Tensor] = {}  # what is bound: as long as it is held, its memory is nobody else's
+        self._given: dict[str, Tensor] = {}  # the outputs of the last call, likewise
         self._sizes: dict[str, dict[str, int]] = {}  # the dimensions that each of them has, by name
         self._dimensions: dict[str, int] | None = None  # and all of these together; None where they have to be found
         self._inputs, self._states, self._outputs = (
@@ -55,9 +89,13 @@ class OnnxGraph:
             for values in (drawing.inputs, drawing.state, drawing.outputs)
         )
 
-    def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
-        """Outputs by name, in memory of their own; the states have been written."""
-        moved: list[tuple[Tensor, Tensor]] = []  # states whose memory a graph cannot write: (there, here)
+    def run(self) -> None:
+        """Carry the graph out on what lies here."""
+        self._session.run_with_iobinding(self._whole)
+
+    def lay(self, feeds: Feeds) -> list[tuple[Tensor, Tensor]]:
+        """Bind inputs and states; gives states whose memory a graph cannot write: (there, here)."""
+        moved: list[tuple[Tensor, Tensor]] = []
         held = self._held
         for name, dtype, shape in self._inputs:
             tensor = feeds.inputs[name]
@@ -70,6 +108,10 @@ class OnnxGraph:
                 tensor = moved[-1][1]
             if held.get(name) is not tensor:
                 self._bind(name, tensor, shape, written=True)
+        return moved
+
+    def lay_outputs(self, feeds: Feeds) -> dict[str, Tensor]:
+        """Bind outputs to memory of their own, after all that goes in."""
         if self._dimensions is None:  # otherwise all that is bound has the sizes it had
             self._dimensions = {size: length for sizes in self._sizes.values() for size, length in sizes.items()}
         dimensions = {**self._dimensions, **feeds.sizes} if feeds.sizes else self._dimensions
@@ -78,9 +120,7 @@ class OnnxGraph:
             sizes = [dimensions[size] if isinstance(size, str) else size for size in shape]
             outputs[name] = output = torch.empty(sizes, dtype=dtype)
             self._binding.bind_output(name, self._device, NUMPY[dtype], sizes, output.data_ptr())
-        self._session.run_with_iobinding(self._whole)
-        for there, here in moved:
-            there.copy_(here)
+        self._given = outputs
         return outputs
 
     def _bind(self, name: str, tensor: Tensor, shape: Shape, written: bool) -> None:

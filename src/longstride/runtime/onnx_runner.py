@@ -16,9 +16,10 @@ import onnxruntime
 import torch
 
 from longstride.contract import Drawing, Feeds, OptionError, Precision, Program, Runner
-from longstride.contract.running import M
+from longstride.contract.running import K, Kept, M
 from longstride.runtime.onnx_graph import OnnxGraph
 from longstride.runtime.onnx_pen import OnnxPen
+from longstride.runtime.onnx_tables import KeptTables
 from longstride.runtime.onnx_trial import rows_are_independent
 from longstride.runtime.processor import Processor, this_processor
 
@@ -48,6 +49,7 @@ class OnnxRunner(Runner):
         self._tell = tell or _warn
         self.graphs: dict[Hashable, OnnxGraph | None] = {}
         """built so far, by program, modules, settings and whether for steps of width one; None: it cannot be built"""
+        self._tables = KeptTables()
         self._told: set[str] = set()
 
     def describe(self) -> str:
@@ -78,9 +80,54 @@ class OnnxRunner(Runner):
             graph = self.graphs[key] if key in self.graphs else self._build(key, program.name, drawing, lone)
             found = None if graph is None else graph(feeds)
         except Exception as error:  # whatever ONNX Runtime or protobuf refuses: the eager way is always there
-            self.graphs[key] = found = None
-            self._say_once(program.name, str(error).splitlines()[0])
+            self._refused(key, program.name, error)
+            found = None
         return program.function(*arguments) if found is None else drawing.result(found, feeds)
+
+    def bound(self, program: Program, *arguments: Any) -> Callable[[], Any]:
+        """By a binding of its own to the tensors' memory: a call is then little more than the graph's own work."""
+        again, drawing = super().bound(program, *arguments), program.drawing
+        if drawing is None:
+            return again
+        with torch.inference_mode():
+            feeds = drawing.feeds(*arguments)
+            if not stays(feeds, drawing.feeds(*arguments)):
+                return again
+            key = (program.name, drawing.modules, drawing.settings, lone := is_lone(feeds))
+            try:
+                graph = self.graphs[key] if key in self.graphs else self._build(key, program.name, drawing, lone)
+                laid = None if graph is None else graph.bound(feeds)
+            except Exception as error:
+                self._refused(key, program.name, error)
+                laid = None
+            if laid is None:
+                return again
+            run, outputs = laid
+            result = drawing.result(outputs, feeds)
+
+        def call() -> Any:
+            if self.graphs[key] is None:
+                return again()
+            try:
+                run()
+            except Exception as error:
+                self._refused(key, program.name, error)
+                return again()
+            return result
+
+        return call
+
+    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+        """A table that an earlier session has left, with all that was bound in it."""
+        return self._tables.borrow(family, shape, make)
+
+    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
+        """Keep a table for the next session of the same kind and shape."""
+        self._tables.give_back(family, shape, table)
+
+    def _refused(self, key: Hashable, name: str, error: Exception) -> None:
+        self.graphs[key] = None
+        self._say_once(name, str(error).splitlines()[0])
 
     def _build(self, key: Hashable, name: str, drawing: Drawing, lone: bool) -> OnnxGraph:
         few_nodes = self.precision == "int8" and self.processor.arm and rows_are_independent()
@@ -99,6 +146,12 @@ def is_lone(feeds: Feeds) -> bool:
     """Whether this is a step (it reads ids [rows, step] and keeps a state) of width one."""
     ids = feeds.inputs.get("ids")
     return bool(feeds.state) and ids is not None and ids.shape[1] == 1
+
+
+def stays(feeds: Feeds, later: Feeds) -> bool:
+    """Whether a graph is fed its arguments' own memory: what is worked out of them lies elsewhere each time."""
+    before, after = ({**of.inputs, **of.state} for of in (feeds, later))
+    return all(before[name].data_ptr() == after[name].data_ptr() for name in before)
 
 
 def available_cores() -> int:

@@ -91,6 +91,14 @@ class Drafter(ABC):
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """Up to `block` tokens for every row, as a proposal of exactly `block` columns."""
 
+    def asked(self, state: Any, view: View, window: Tensor, block: int) -> tuple[Program, tuple[Any, ...]] | None:
+        """The program that :meth:`propose` calls, and with what, where its ids [rows, block] are the whole proposal.
+
+        They may then be asked for again and again without the drafter. Tensors of the view stay where they are, and
+        `window` [1] holds what the view's would say. None: ask for proposals.
+        """
+        return None
+
     @abstractmethod
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
         """How many of the proposed tokens stood ([rows]) and the outputs they led to.

@@ -90,7 +90,8 @@ class VerificationSession(LeasedSession[Table]):
         self._kind = kind
         self._longest_source = longest_source
         self._most = drafter.block
-        self._behind = drafter.block + 1  # tokens that rows may have got since the last draft
+        # Tokens that rows may have got since the last draft; before the first they have none.
+        self._behind = drafter.block + 1 if self.table.recorded or runner.device.type != "cpu" else 1
         self._recent: Iteration | None = None
         self._step: Step | None = None  # what was made of it
         self._launched: Iteration | None = None  # that nobody has asked for yet
@@ -155,7 +156,7 @@ class VerificationSession(LeasedSession[Table]):
             self._behind = block + 1
         else:
             # Where looking at a number costs nothing, a drafter need not run more tokens again than were committed.
-            self._behind = int(found.accepted.max()) + 1
+            self._behind = max(found.accepted.tolist()) + 1
         if not self.policy.adaptive:
             self._again = table.again(block, window)
         return found

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -115,6 +115,10 @@ class Table:
         self._again: dict[tuple[int, int], Callable[[], Iteration]] = {}  # those of them that are recordings
         self._lone_rows: dict[int, LoneRow] = {}
 
+    steady = True
+    """whoever wants a table like this one may have it: it keeps its shape, and what it holds of earlier sentences is
+    hidden"""
+
     @cached_property
     def buffers(self) -> list[Tensor] | None:
         """All that an iteration or an entrance writes; None where the drafter works on the host."""
@@ -159,7 +163,9 @@ class Table:
         ids, lengths = self._arrivals.ids, self._arrivals.lengths
         memory = self.runner.call(self._remember, ids, lengths).first(count)
         rows, ids, lengths = self._arrivals.rows[:count], ids[:count], lengths[:count]
-        self.memory.put(rows, memory)
+        # A slice where that is all: copying to rows that have to be looked up takes several times as long.
+        places: Any = slice(None) if self.ticket.shape[0] == 1 and not self.recorded else rows
+        self.memory.put(places, memory)
         self.drafter.admit(self.state, rows, Source(ids, lengths), memory)
         self.outputs.open(rows)
         self.longest.index_copy_(0, rows, self._longest_of[lengths])
@@ -188,7 +194,8 @@ class Table:
         if key not in self._iterating:
             if self._judged is not None and self.ticket.shape[0] == 1:
                 if block not in self._lone_rows:
-                    self._lone_rows[block] = LoneRow(self.outputs, block, self._judge_at_once)
+                    bind_draft = partial(self._bind_draft, block)
+                    self._lone_rows[block] = LoneRow(self.outputs, block, self._bind_judge, bind_draft)
                 lone = self._lone_rows[block]
                 self._iterating[key] = partial(lone.iterate, self.drafter, self.state, window, self._nothing)
             else:
@@ -256,6 +263,15 @@ class Table:
         limits, model = (self.longest, self.forbidden), (self.cache, self.memory)
         found: Judged = self.runner.call(self._judged, ids, count, start, *limits, *model)
         return found
+
+    def _bind_judge(self, ids: Tensor, count: Tensor, start: Tensor) -> Callable[[], Judged]:
+        assert self._judged is not None
+        limits, model = (self.longest, self.forbidden), (self.cache, self.memory)
+        return self.runner.bound(self._judged, ids, count, start, *limits, *model)
+
+    def _bind_draft(self, block: int, view: View, window: Tensor) -> Callable[[], Tensor] | None:
+        asked = self.drafter.asked(self.state, view, window, block)
+        return None if asked is None else self.runner.bound(asked[0], *asked[1])
 
     def _verified(
         self, ids: Tensor, proposal: Proposal, start: Tensor, positions: Tensor

@@ -104,9 +104,11 @@ class ModelDrafter(Drafter):
         found, mask_slots = self._runner.call(
             self._remember[states is not None], source.ids, source.lengths, states, columns
         )
-        state.memory.put(rows, found)
-        state.mask_slots[rows] = mask_slots
-        state.longest[rows] = self._limits.longest_outputs(source.lengths)
+        # A slice where that is all: copying to rows that have to be looked up takes several times as long.
+        places: Any = slice(None) if len(state.longest) == 1 and not self._runner.records else rows
+        state.memory.put(places, found)
+        state.mask_slots[places] = mask_slots
+        state.longest[places] = self._limits.longest_outputs(source.lengths)
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """The most likely token of every slot of the block."""
@@ -120,6 +122,13 @@ class ModelDrafter(Drafter):
         else:
             top = self._runner.call(self._choose, state.longest, self._forbidden, *self._arguments(state, view, block))
         return Proposal(top, torch.full_like(view.length, block))
+
+    def asked(self, state: Any, view: View, window: Tensor, block: int) -> tuple[Program, tuple[Any, ...]] | None:
+        """What chooses the most likely token of every slot, with everything where it stays."""
+        if self._fused or self._limits.min_length:
+            return None
+        lasting = (state.mask_slots, state.cache, state.memory)
+        return self._choose, (state.longest, self._forbidden, view.tokens, view.length, window, block, *lasting)
 
     def read(self, state: DraftState, view: View, block: int, likelihood: bool = True) -> Reading:
         """The drafter's choices [rows, block] under the same limits as the verifier's, and how likely they are."""
@@ -148,11 +157,21 @@ def remember(drafter: DrafterModel, verifier: Transformer, from_states: bool) ->
 
 
 def draft_causal(drafter: DrafterModel, fused: bool = False) -> Program:
-    """(tokens, length [rows], window, block, mask slots, cache, memory) -> logits [rows, block, vocabulary]"""
+    """(tokens, length [rows], window, block, mask slots, cache, memory) -> logits [rows, block, vocabulary]
+
+    The window is a number, or a tensor [1] that holds one.
+    """
 
     def function(
-        tokens: Tensor, length: Tensor, window: int, block: int, mask_slots: Tensor, cache: Cache, memory: Memory
+        tokens: Tensor,
+        length: Tensor,
+        window: int | Tensor,
+        block: int,
+        mask_slots: Tensor,
+        cache: Cache,
+        memory: Memory,
     ) -> Tensor:
+        window = int(window)
         lay = lay_out_fused if fused and not torch.compiler.is_compiling() else lay_out
         found = lay(drafter, tokens, length, window, mask_slots, cache.longest)
         hidden = drafter.run_placed(found.x, found.place, found.slots, found.mask, cache, memory)

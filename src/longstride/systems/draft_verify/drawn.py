@@ -151,9 +151,16 @@ def draft_causal(drafter: Drafter) -> Drawing:
         return {"logits": _drafted(pen, drafter, asked, newest_id), **kept}
 
     def feeds(
-        tokens: Tensor, length: Tensor, window: int, block: int, mask_slots: Tensor, cache: Cache, memory: Memory
+        tokens: Tensor,
+        length: Tensor,
+        window: int | Tensor,
+        block: int,
+        mask_slots: Tensor,
+        cache: Cache,
+        memory: Memory,
     ) -> Feeds:
-        inputs = {"tokens": tokens, "length": length, "window": _number(window), "block": _number(block)}
+        wide = _number(window) if isinstance(window, int) else window
+        inputs = {"tokens": tokens, "length": length, "window": wide, "block": _number(block)}
         return _feeds(inputs, block, mask_slots, cache, memory)
 
     inputs = {"tokens": (I64, ("rows", "room")), "window": (I64, (1,))}

@@ -1,0 +1,159 @@
+"""A call that is bound gives what a call gives, and a table that was kept what a new one gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from longstride.contract import EOS, Decoder, Limits, Program, Source
+from longstride.nn import programs
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Beam, Greedy
+from longstride.systems.blockwise.decoder import Blockwise
+from longstride.systems.draft_verify.copy_decoder import CopyVerify
+from longstride.systems.draft_verify.decoder import DraftVerify
+from tests.decoding.drafters import tiny_drafter
+from tests.models import random_source, tiny_model
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+
+from longstride.runtime.onnx_graph import Desk
+from longstride.runtime.onnx_runner import OnnxRunner
+from longstride.runtime.onnx_tables import KeptTables
+from tests.runtime.test_onnx_exact import refuse, tiny_heads
+
+
+def steps(runner: Any, precision: Any, bound: bool) -> list[torch.Tensor]:
+    """Logits and states of three steps of four tokens, then the cache."""
+    model = tiny_model(4, torch.float32, sharpness=1.0)
+    source = random_source(2, 7, seed=4)
+    memory = runner.call(programs.remember(model), source.ids, source.lengths)
+    cache, verify = model.new_cache(2, 16), programs.verify(model)
+    ids, start = torch.zeros(2, 4, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)
+    again = runner.bound(verify, ids, start, cache, memory)
+    found = []
+    for step in range(3):
+        ids.copy_(torch.randint(5, 11, (2, 4), generator=torch.Generator().manual_seed(step)))
+        start.fill_(4 * step)
+        logits, hidden = again() if bound else runner.call(verify, ids, start, cache, memory)
+        found += [logits.clone(), hidden.clone()]
+    return [*found, cache.keys, cache.values]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_bound_call_reads_its_tensors_anew_and_gives_the_same_bits(precision: Any) -> None:
+    runner = OnnxRunner(precision, 1, tell=refuse)
+    assert all(map(torch.equal, steps(runner, precision, bound=True), steps(runner, precision, bound=False)))
+
+
+def test_runners_without_graphs_bind_by_calling() -> None:
+    assert all(map(torch.equal, steps(EagerRunner(), "fp32", bound=True), steps(EagerRunner(), "fp32", bound=False)))
+
+
+def test_what_cannot_be_used_where_it_lies_is_called() -> None:
+    model = tiny_model(4, torch.float32)
+    runner = OnnxRunner("fp32", 1, tell=refuse)
+    wide = random_source(2, 14, seed=4).ids
+    lengths = torch.tensor([7, 7])
+    again = runner.bound(programs.remember(model), wide[:, ::2], lengths)
+    before = again().keys.clone()
+    wide.add_(1).remainder_(7)
+    after = again().keys
+    assert torch.equal(after, runner.call(programs.remember(model), wide[:, ::2].contiguous(), lengths).keys)
+    assert not torch.equal(after, before)
+    doubled = Program("double", lambda x: x * 2, weightless=True)
+    assert torch.equal(runner.bound(doubled, lengths)(), lengths * 2)
+
+
+def test_what_is_worked_out_of_arguments_is_worked_out_anew() -> None:
+    """A drafter that reads a whole canvas pads it first."""
+    drafter = tiny_drafter(1, torch.float32, prefix="full")
+    model = tiny_model(1, torch.float32, sharpness=2.0)
+    source = random_source(2, 8, seed=1)
+    limits = Limits(max_length=20)
+    onnx, eager = (DraftVerify(model, drafter, runner) for runner in (OnnxRunner("fp32", 1), EagerRunner()))
+    mine, theirs = (decoder.decode(source, limits, capacity=1) for decoder in (onnx, eager))
+    assert mine.tokens == theirs.tokens
+    assert mine.iterations == theirs.iterations
+
+
+def test_a_graph_that_fails_later_is_left_for_the_eager_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    model = tiny_model(4, torch.float32)
+    runner = OnnxRunner("fp32", 1, tell=told.append)
+    source = random_source(2, 7, seed=4)
+    again = runner.bound(programs.remember(model), source.ids, source.lengths)
+    first = again().keys.clone()
+
+    def fail(desk: Desk) -> None:
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr(Desk, "run", fail)
+    other = runner.bound(programs.remember(model), source.ids, source.lengths)
+    assert torch.allclose(other().keys, first, atol=1e-5)
+    assert torch.allclose(other().keys, first, atol=1e-5)
+    assert len(told) == 1
+    assert "no more" in told[0]
+
+
+def decoders(runner: Any, seed: int) -> list[Decoder]:
+    model = tiny_model(seed, torch.float32, sharpness=2.0)
+    return [
+        Greedy(model, runner),
+        Beam([model], runner),
+        Blockwise(model, tiny_heads(seed), runner),
+        DraftVerify(model, tiny_drafter(seed, torch.float32, prefix="causal"), runner),
+        DraftVerify(model, tiny_drafter(seed, torch.float32, prefix="full"), runner),
+        CopyVerify(model, runner),
+    ]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_sentences_one_after_the_other_give_what_each_gives_first(precision: Any) -> None:
+    """All of one length, so that each finds the table of the one before."""
+    generator = torch.Generator().manual_seed(1)
+    sources = [Source.of([[*torch.randint(5, 11, (4,), generator=generator).tolist(), EOS]]) for _ in range(6)]
+    limits = Limits(max_length=20)
+    kept = decoders(OnnxRunner(precision, 1, tell=refuse), 2)
+    for one in range(len(kept)):
+        for source in sources:
+            fresh = decoders(OnnxRunner(precision, 1, tell=refuse), 2)[one].decode(source, limits, trace=True)
+            found = kept[one].decode(source, limits, trace=True)
+            assert found.tokens == fresh.tokens
+            assert found.scores == fresh.scores
+            assert found.traces == fresh.traces
+
+
+@dataclass
+class Small:
+    """A table for the keeping."""
+
+    nbytes: int
+    steady: bool = True
+    recordings: int = 0
+
+
+def test_the_longest_unused_tables_go_first_and_large_ones_at_once() -> None:
+    tables = KeptTables(most=3, most_bytes=100)
+    first, second, third, fourth = (Small(20) for _ in range(4))
+    for number, table in enumerate((first, second, third)):
+        tables.give_back("kind", number, table)
+    assert tables.borrow("kind", 0, lambda: Small(0)) is first
+    tables.give_back("kind", 0, first)
+    tables.give_back("kind", 3, fourth)
+    assert (len(tables), tables.nbytes) == (3, 60)
+    new = Small(0)
+    assert tables.borrow("kind", 1, lambda: new) is new
+    assert tables.borrow("other", 0, lambda: new) is new
+    tables.give_back("kind", 5, Small(70))
+    assert (len(tables), tables.nbytes) == (2, 90)
+    assert tables.borrow("kind", 3, lambda: new) is fourth
+    tables.give_back("kind", 6, Small(101))
+    tables.give_back("kind", 7, Small(1, steady=False))
+    assert (len(tables), tables.nbytes) == (1, 70)
+    tables.give_back("kind", 5, Small(10))
+    assert (len(tables), tables.nbytes) == (1, 10)
