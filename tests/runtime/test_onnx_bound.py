@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from longstride.contract import EOS, Decoder, Limits, Program, Source
 from longstride.nn import programs
@@ -14,8 +16,8 @@ from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, Greedy
 from longstride.systems.blockwise.decoder import Blockwise
 from longstride.systems.draft_verify.copy_decoder import CopyVerify
-from longstride.systems.draft_verify.decoder import DraftVerify
-from tests.decoding.drafters import tiny_drafter
+from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
+from tests.decoding.drafters import KINDS, tiny_drafter
 from tests.models import random_source, tiny_model
 
 pytest.importorskip("onnxruntime")
@@ -79,6 +81,24 @@ def test_what_is_worked_out_of_arguments_is_worked_out_anew() -> None:
     mine, theirs = (decoder.decode(source, limits, capacity=1) for decoder in (onnx, eager))
     assert mine.tokens == theirs.tokens
     assert mine.iterations == theirs.iterations
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 999), k=st.integers(1, 5), precision=st.sampled_from(["fp32", "int8"]), kind=KINDS)
+def test_an_iteration_in_one_call_is_the_two_calls(seed: int, k: int, precision: Any, kind: dict[str, Any]) -> None:
+    """To the bit: outputs, scores, and all that was drafted and accepted."""
+    model = tiny_model(seed, torch.float32, sharpness=2.0, encoder_layers=2)
+    drafter = tiny_drafter(seed, torch.float32, **kind)
+    source, limits = random_source(3, 8, seed=seed), Limits(max_length=20)
+    found = []
+    for binds in (True, False):
+        runner = OnnxRunner(precision, 1, tell=refuse)
+        runner.binds = binds
+        decoder = DraftVerify(model, drafter, runner, DraftVerifyOptions(k=min(k, drafter.options.block)))
+        found.append(decoder.decode(source, limits, capacity=1, trace=True))
+        assert ("draft-and-judge" in {key[0] for key in runner.graphs}) == binds  # type: ignore[index]
+    mine, theirs = found
+    assert (mine.tokens, mine.scores, mine.traces) == (theirs.tokens, theirs.scores, theirs.traces)
 
 
 def test_a_graph_that_fails_later_is_left_for_the_eager_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,8 @@ class Runner(ABC):
     """Whether sessions launch an iteration before they have looked at the last one's results, where they expect the
     text to go on: the device then does not wait for the host, and may work once in vain at the end of a text. For those
     that record, and may be set by anybody"""
+    binds = False
+    """Whether :meth:`bound` saves anything, so that whole iterations should be one program"""
     least_step = 1
     """Slots that a step of one row should have at least: some kernels are slower for one than for two"""
 

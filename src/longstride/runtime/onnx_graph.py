@@ -75,10 +75,11 @@ class Desk:
 
     def __init__(self, drawing: Drawing, session: onnxruntime.InferenceSession) -> None:
         self._drawing = drawing
-        self._session = session
+        # What lies beneath a binding and a session, which takes devices as they are and asks nothing before it runs:
+        # making a device for every call costs as much as binding.
         self._whole = session.io_binding()
-        # The binding beneath, which takes devices as they are: making one for every call costs as much as binding.
         self._binding = self._whole._iobinding
+        self._run = session._sess.run_with_iobinding
         self._device = onnxruntime.OrtDevice.make("cpu", 0)._get_c_device()
         self._held: dict[str, Tensor] = {}  # what is bound: as long as it is held, its memory is nobody else's
         self._given: dict[str, Tensor] = {}  # the outputs of the last call, likewise
@@ -91,7 +92,7 @@ class Desk:
 
     def run(self) -> None:
         """Carry the graph out on what lies here."""
-        self._session.run_with_iobinding(self._whole)
+        self._run(self._binding, None)
 
     def lay(self, feeds: Feeds) -> list[tuple[Tensor, Tensor]]:
         """Bind inputs and states; gives states whose memory a graph cannot write: (there, here)."""

@@ -30,6 +30,7 @@ class OnnxRunner(Runner):
     """Carries programs out by ONNX Runtime on the processor."""
 
     name = "onnx"
+    binds = True
 
     def __init__(
         self,

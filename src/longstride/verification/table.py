@@ -24,12 +24,13 @@ from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import EXACT, Reading, Rule, Verdict, judge
 from longstride.verification.arrivals import Arrivals
+from longstride.verification.at_once import at_once
 from longstride.verification.block_size import Pace
 from longstride.verification.drafting import Drafter, NoDraft, Proposal, View
 from longstride.verification.judged import Judged, judged
 from longstride.verification.kernels import Bounds, permitted_ids, read_fused, usable
 from longstride.verification.kernels import settle as settle_fused
-from longstride.verification.lone_row import LoneRow
+from longstride.verification.lone_row import Attempts, Desk, LoneRow
 from longstride.verification.outlook import Outlook
 from longstride.verification.outputs import Outputs
 from longstride.verification.reading import forbidden_ids, normalise, read
@@ -112,7 +113,7 @@ class Table:
         self._entering: Callable[[], None] | None = None
         self._entering_again: Callable[[], None] | None = None  # the same, if it is a recording
         self._iterating: dict[tuple[int, int], Callable[[], Iteration]] = {}
-        self._again: dict[tuple[int, int], Callable[[], Iteration]] = {}  # those of them that are recordings
+        self._again: dict[tuple[int, int], Callable[[], Iteration]] = {}  # those that may be called as they are
         self._lone_rows: dict[int, LoneRow] = {}
 
     steady = True
@@ -178,14 +179,14 @@ class Table:
         return (block, window) in self._iterating
 
     def again(self, block: int, window: int) -> Callable[[], Iteration] | None:
-        """Such an iteration as a recording, if there is one: it may be called as it is."""
+        """Such an iteration as a recording, or all in one call, if there is one: it may be called as it is."""
         return self._again.get((block, window))
 
     def iterate(self, block: int, window: int) -> Iteration:
         """One iteration for all live rows, with `block` drafted tokens; at most `window` came since the last draft."""
         again = self._again.get((block, window))
         if again is not None:
-            return again()  # a recording: nothing of PyTorch's runs here
+            return again()  # nothing of PyTorch's runs here
         with torch.inference_mode():
             return self._iterate_anew(block, window)
 
@@ -194,10 +195,12 @@ class Table:
         if key not in self._iterating:
             if self._judged is not None and self.ticket.shape[0] == 1:
                 if block not in self._lone_rows:
-                    bind_draft = partial(self._bind_draft, block)
-                    self._lone_rows[block] = LoneRow(self.outputs, block, self._bind_judge, bind_draft)
+                    self._lone_rows[block] = LoneRow(self.outputs, block, partial(self._bind, block))
                 lone = self._lone_rows[block]
                 self._iterating[key] = partial(lone.iterate, self.drafter, self.state, window, self._nothing)
+                if lone.alone and not self.policy.adaptive:
+                    # Whatever the window is said to be, the row itself knows better.
+                    self._again[key] = self._again[block, block + 1] = lone.again
             else:
                 iterate = partial(self._iterate, block, window)
                 self._iterating[key] = found = self._record(f"iterate {block}", iterate, alone=True)
@@ -264,14 +267,18 @@ class Table:
         found: Judged = self.runner.call(self._judged, ids, count, start, *limits, *model)
         return found
 
-    def _bind_judge(self, ids: Tensor, count: Tensor, start: Tensor) -> Callable[[], Judged]:
+    def _bind(self, block: int, desk: Desk) -> Attempts:
+        """A whole iteration, in one call where that is had; for a drafter that has to be asked, what comes after it."""
         assert self._judged is not None
-        limits, model = (self.longest, self.forbidden), (self.cache, self.memory)
-        return self.runner.bound(self._judged, ids, count, start, *limits, *model)
-
-    def _bind_draft(self, block: int, view: View, window: Tensor) -> Callable[[], Tensor] | None:
-        asked = self.drafter.asked(self.state, view, window, block)
-        return None if asked is None else self.runner.bound(asked[0], *asked[1])
+        runner = self.runner
+        for_judge = (desk.count, desk.start, self.longest, self.forbidden, self.cache, self.memory)
+        view = View(self.outputs.tokens, desk.start, self.outputs.done)
+        asked = self.drafter.asked(self.state, view, desk.window, block) if block else None
+        if asked is not None and runner.binds:
+            draft, for_draft = asked
+            return Attempts(whole=runner.bound(at_once(draft, self._judged), desk.newest, for_draft, for_judge))
+        judge = runner.bound(self._judged, desk.ids, *for_judge)
+        return Attempts(judge=judge)
 
     def _verified(
         self, ids: Tensor, proposal: Proposal, start: Tensor, positions: Tensor
