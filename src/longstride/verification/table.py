@@ -21,6 +21,7 @@ from torch import Tensor
 
 from longstride.contract import START, Limits, Program, Runner, Source
 from longstride.nn import programs
+from longstride.nn.cache import Memory
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import EXACT, Reading, Rule, Verdict, judge
 from longstride.verification.arrivals import Arrivals
@@ -110,6 +111,7 @@ class Table:
         self._arrivals = Arrivals(self.portion, longest_source, runner)
         self.pace = Pace(drafter.block)
         self.outlook = Outlook(capacity)
+        self._remembering: Callable[[], Memory] | None = None
         self._entering: Callable[[], None] | None = None
         self._entering_again: Callable[[], None] | None = None  # the same, if it is a recording
         self._iterating: dict[tuple[int, int], Callable[[], Iteration]] = {}
@@ -161,16 +163,25 @@ class Table:
 
     def _enter(self, count: int) -> None:
         """Encode the whole portion, and open rows for the first `count` of it."""
-        ids, lengths = self._arrivals.ids, self._arrivals.lengths
-        memory = self.runner.call(self._remember, ids, lengths).first(count)
-        rows, ids, lengths = self._arrivals.rows[:count], ids[:count], lengths[:count]
-        # A slice where that is all: copying to rows that have to be looked up takes several times as long.
-        places: Any = slice(None) if self.ticket.shape[0] == 1 and not self.recorded else rows
-        self.memory.put(places, memory)
+        arrivals = self._arrivals
+        rows, ids, lengths = arrivals.rows[:count], arrivals.ids[:count], arrivals.lengths[:count]
+        memory = self._remembered(count)
         self.drafter.admit(self.state, rows, Source(ids, lengths), memory)
         self.outputs.open(rows)
         self.longest.index_copy_(0, rows, self._longest_of[lengths])
         self.ticket.index_copy_(0, rows, self._arrivals.tickets[:count])
+
+    def _remembered(self, count: int) -> Memory:
+        """The portion's first sentences, encoded, as far as a call goes; the table has them."""
+        arrivals, whole = self._arrivals, self.ticket.shape[0] == 1 and not self.recorded
+        if whole and self._remembering is None:
+            self._remembering = self.runner.bound(self._remember, arrivals.ids, arrivals.lengths)
+        remember = self._remembering or partial(self.runner.call, self._remember, arrivals.ids, arrivals.lengths)
+        memory = remember().first(count)
+        # A slice where that is all: copying to rows that have to be looked up takes several times as long.
+        places: Any = slice(None) if whole else arrivals.rows[:count]
+        self.memory.put(places, memory)
+        return memory
 
     # --- draft, verify, commit ---------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ first halves of whole blocks in all). Only what is asked for is projected.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,8 @@ class DraftState:
     cache: Cache
     sizes: Tensor
     """[block + 1] 0, 1, 2, ...: how many tokens a proposal may hold"""
+    bound: tuple[list[int], Callable[[], tuple[Memory, Tensor]]] | None = None
+    """where a lone sentence lies, and what encodes it"""
 
 
 class ModelDrafter(Drafter):
@@ -101,14 +103,23 @@ class ModelDrafter(Drafter):
         """Encode the new sentences, from the verifier's states where the drafter reads these and they are at hand."""
         states = memory.states if memory is not None and self._takes_states else None
         columns = state.mask_slots.shape[1]
-        found, mask_slots = self._runner.call(
-            self._remember[states is not None], source.ids, source.lengths, states, columns
-        )
+        lone = len(state.longest) == 1 and not self._runner.records
+        given, program = (source.ids, source.lengths, states, columns), self._remember[states is not None]
+        found, mask_slots = self._bound(state, program, given)() if lone else self._runner.call(program, *given)
         # A slice where that is all: copying to rows that have to be looked up takes several times as long.
-        places: Any = slice(None) if len(state.longest) == 1 and not self._runner.records else rows
+        places: Any = slice(None) if lone else rows
         state.memory.put(places, found)
         state.mask_slots[places] = mask_slots
         state.longest[places] = self._limits.longest_outputs(source.lengths)
+
+    def _bound(
+        self, state: DraftState, program: Program, given: tuple[Any, ...]
+    ) -> Callable[[], tuple[Memory, Tensor]]:
+        """What encodes the sentence that lies there: a session's lie where its first lay."""
+        places = [tensor.data_ptr() for tensor in given if isinstance(tensor, Tensor)]
+        if state.bound is None or state.bound[0] != places:  # what is bound is held: nothing else lies there
+            state.bound = (places, self._runner.bound(program, *given))
+        return state.bound[1]
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """The most likely token of every slot of the block."""

@@ -49,7 +49,7 @@ def remember(drafter: Drafter, verifier: Transformer, from_states: bool) -> Draw
         return {"keys": keys, "values": values, "visible": visible, "mask_slots": mask_slots}
 
     def feeds(ids: Tensor, lengths: Tensor, states: Tensor | None, columns: int) -> Feeds:
-        inputs = {"ids": ids, "lengths": lengths, "columns": torch.tensor([columns])}
+        inputs = {"ids": ids, "lengths": lengths, "columns": _number(columns)}
         if reads_states and states is not None:
             inputs["states"] = states
         return Feeds(inputs, sizes={"columns": columns})
