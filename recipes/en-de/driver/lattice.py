@@ -23,6 +23,17 @@ def settings() -> list[str]:
     return [f"lattice:candidates={k};length_window={window}" for window in WINDOWS for k in SIZES]
 
 
+def options() -> list[str]:
+    """What else can be chosen: over what scores are normalised, trigrams, one shared vocabulary, a prior of lengths."""
+    usual = "lattice:candidates=64;length_window=3"
+    further = ("normalise=candidates", "order=3", "construction=shared", "length_prior=1.0")
+    return [
+        usual,
+        *(f"{usual};{one}" for one in further),
+        "lattice:candidates=128;length_window=3;normalise=candidates",
+    ]
+
+
 def stages(task: Task) -> list[Stage]:
     """Tables, the base scorer, small scorers and one-pass models of one to six layers, and their scores."""
     return [
@@ -102,6 +113,10 @@ def _evaluations(task: Task) -> list[Job]:
             task.evaluate(model, split, "en-de lattice", settings(), decoding(greedy=4))
             for model in ("lattice", "lattice-small-1", ORIGINAL)
             for split in ("valid", "test")
+        ),
+        replace(
+            task.evaluate("lattice", "test", "en-de lattice options", options(), decoding(greedy=3)),
+            name="lattice-options.test",
         ),
         *(
             task.evaluate(f"lattice-small-{depth}", split, "en-de lattice", usual, decoding(greedy=1))
