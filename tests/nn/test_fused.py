@@ -32,7 +32,9 @@ SIZES = {
     "link": (1000, 64, 64),
     "overlap": (),
 }
-OF_A_MODEL = set(KERNELS) - {"link", "overlap"}
+OF_LATTICES = {"candidates", "edges", "paths"}
+"""Which are tried where they are, in tests/lattice."""
+OF_A_MODEL = set(KERNELS) - {"link", "overlap", *OF_LATTICES}
 """All but those that heads and drafters alone have, and what is no module's."""
 CUDA = torch.device("cuda", 0)
 
@@ -122,7 +124,7 @@ def test_a_product_with_its_relu(shape):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("name", [name for name in KERNELS if name != "relu"])
+@pytest.mark.parametrize("name", [name for name in SIZES if name != "relu"])
 def test_nothing_speaks_against_them_on_a_gpu(name, dtype):
     """Whether a product's bits stay the same with a ReLU at its end is for the library to say."""
     if not torch.cuda.is_available():
@@ -132,7 +134,7 @@ def test_nothing_speaks_against_them_on_a_gpu(name, dtype):
     assert why_not(Kernel(name, SIZES[name]), CUDA, dtype) == ""
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", SIZES)
 def test_elsewhere_it_says_why_not(name):
     kernel = Kernel(name, SIZES[name])
     assert "expects a CUDA device" in why_not(kernel, torch.device("cpu"), torch.float16)

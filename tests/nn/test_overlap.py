@@ -34,6 +34,9 @@ FILES = (
     "nn/fused_kernels.py",
     "nn/link_kernels.py",
     "systems/draft_verify/canvas_kernels.py",
+    "systems/lattice/candidates_kernels.py",
+    "systems/lattice/edges_kernels.py",
+    "systems/lattice/paths_kernels.py",
     "verification/triton_kernels.py",
 )
 WEIGHTS = {"weight", "bias", "weight_from"}
@@ -143,6 +146,8 @@ def test_all_kernels_of_a_step_can_be_launched_so():
     assert set(names) == {
         *("_add_norm", "_best", "_canvas", "_embed", "_extend"),
         *("_pairs", "_product", "_read", "_settle", "_walk"),
+        *("_look_up", "_add_up", "_choose"),
+        *("_begin", "_two", "_shares", "_forward", "_backward"),
     }
 
 

@@ -23,6 +23,9 @@ KERNELS = {
     "product": "products of few slots",
     "embed": "what the first layer of a step reads",
     "link": "chains of linked drafts",
+    "candidates": "words that tables propose for a lattice",
+    "edges": "scores of a lattice's edges",
+    "paths": "the search through a lattice",
     "overlap": "starting all these while the kernel before them ends",
 }
 """By name: what they are for."""
@@ -50,6 +53,8 @@ class Kernel:
 
     name: str
     sizes: tuple[int, ...]
+    trial: Callable[..., float] | None = None
+    """(random numbers of a shape, *sizes) -> how far it is from what it should give; None: `fused_trials` has it"""
 
 
 class Fusible(ABC):

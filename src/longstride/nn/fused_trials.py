@@ -88,7 +88,7 @@ def trial(kernel: Kernel, device: torch.device, dtype: torch.dtype) -> float:
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator).to(device, dtype)
 
-    return _TRIALS[kernel.name](random, *kernel.sizes)
+    return (kernel.trial or _TRIALS[kernel.name])(random, *kernel.sizes)
 
 
 def _norm(random: Random, width: int) -> float:
@@ -96,7 +96,7 @@ def _norm(random: Random, width: int) -> float:
     norm = nn.LayerNorm(width).to(x.device, x.dtype)
     norm.weight.copy_(random(width))
     norm.bias.copy_(random(width))
-    return _apart(add_norm(x, added, norm), norm.double()((x + added).double()))
+    return apart(add_norm(x, added, norm), norm.double()((x + added).double()))
 
 
 def _relu(random: Random, inputs: int, outputs: int) -> float:
@@ -104,7 +104,7 @@ def _relu(random: Random, inputs: int, outputs: int) -> float:
     worst = 0.0
     for slots in (1, 2, 5, 8, 10, STEP, 32):
         x = random(1, slots, inputs)
-        worst = max(worst, _apart(linear_relu(x, linear), linear(x).relu()))
+        worst = max(worst, apart(linear_relu(x, linear), linear(x).relu()))
     return worst
 
 
@@ -117,7 +117,7 @@ def _product(random: Random, inputs: int, outputs: int) -> float:
             if not torch.equal(product(x[:, one : one + 1], linear, relu), found[:, one : one + 1]):
                 raise ArithmeticError("a slot's numbers depend on the step's width")
         exact = x.double() @ linear.weight.double().t() + linear.bias.double()
-        worst = max(worst, _apart(found, exact.relu() if relu else exact))
+        worst = max(worst, apart(found, exact.relu() if relu else exact))
     return worst
 
 
@@ -130,7 +130,7 @@ def _embed(random: Random, width: int) -> float:
     expected = start[:, None] + torch.arange(STEP, device=start.device)
     if not torch.equal(slots, expected):
         raise ArithmeticError("it counts slots otherwise")
-    return _apart(x, places[3 + expected.clamp(max=last)].double() + scale * tokens[ids].double())
+    return apart(x, places[3 + expected.clamp(max=last)].double() + scale * tokens[ids].double())
 
 
 def _linear(random: Random, inputs: int, outputs: int) -> nn.Linear:
@@ -160,7 +160,7 @@ def _step(random: Random, head: int) -> float:
         if not torch.equal(written.nan_to_num(0.0), right):
             raise ArithmeticError("it leaves other keys or values in the cache than it was given")
     visible = torch.arange(SLOTS, device=slots.device) <= slots[:, None, :, None]
-    return _apart(found, attended(queries, expected[0], expected[1], visible))
+    return apart(found, attended(queries, expected[0], expected[1], visible))
 
 
 def _read(random: Random, head: int, each: bool) -> float:
@@ -178,7 +178,7 @@ def _read(random: Random, head: int, each: bool) -> float:
     if not torch.equal(read(queries, keys[:, :, :80], values[:, :, :80], added[..., :80], each), found):
         raise ArithmeticError("a slot's numbers depend on what it does not see")
     split = queries.view(ROWS, STEP, heads, head).transpose(1, 2)
-    return _apart(found, attended(split, keys.nan_to_num(0.0), values.nan_to_num(0.0), visible))
+    return apart(found, attended(split, keys.nan_to_num(0.0), values.nan_to_num(0.0), visible))
 
 
 def _link(random: Random, vocabulary: int, rank: int, candidates: int) -> float:
@@ -196,7 +196,7 @@ def _link(random: Random, vocabulary: int, rank: int, candidates: int) -> float:
         raise ArithmeticError("it chooses what is no candidate")
     scores = (best.double() + (after[ids].double() @ asked.double()[..., None])[..., 0])[:, :-1]
     expected = before[previous].double() * (1 + gate.double())
-    return max(_apart(asked, expected), _apart(scores[chosen], scores.amax(dim=2).flatten()))
+    return max(apart(asked, expected), apart(scores[chosen], scores.amax(dim=2).flatten()))
 
 
 def attended(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
@@ -207,7 +207,7 @@ def attended(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> 
     return mixed.transpose(1, 2).flatten(2)
 
 
-def _apart(found: Tensor, expected: Tensor) -> float:
+def apart(found: Tensor, expected: Tensor) -> float:
     """The largest difference; NaN counts as the largest there is."""
     apart = (found.double() - expected.double()).abs() / expected.double().abs().clamp(min=1)
     return float(apart.nan_to_num(float("inf")).max())

@@ -17,11 +17,12 @@ from torch import Tensor
 from longstride.contract import EOS, PAD, UNK, Limits, OptionError, Program, Runner, Source, option
 from longstride.contract.options import at_least
 from longstride.search.lengths import LengthRegression, Window
-from longstride.systems.lattice import programs
+from longstride.systems.lattice import kernels, programs
 from longstride.systems.lattice.candidates import Candidates, CandidateSource, from_logits
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.scan import scan
-from longstride.systems.lattice.scoring import Encoded, Normalise
+from longstride.systems.lattice.scoring import Encoded, Normalise, Scores
+from longstride.systems.lattice.tables import Tables
 from longstride.systems.lattice.viterbi import Paths, viterbi, viterbi_triples
 from longstride.systems.lattice.window import Lattice, usable, with_ends
 
@@ -116,6 +117,7 @@ class Pipeline:
         self._unigrams = programs.unigrams(model) if source is None else None
         self._propose = Program("candidates", self._proposer(source), weightless=True)
         self._score = programs.score(model, options.order, options.normalise)
+        self._edges = programs.edges(model, options.normalise)
         self._search = Program("search", partial(_searched, options), weightless=True)
 
     def window(self, lengths: Tensor) -> Window:
@@ -159,16 +161,48 @@ class Pipeline:
     def score(self, sentences: Sentences, encoded: Encoded, candidates: Candidates) -> Lattice:
         """Stage 3: the edges."""
         lattice: Lattice = self._runner.call(self._score, encoded, candidates, sentences.window)
-        if not self._options.length_prior:
-            return lattice
-        tried = torch.arange(1, sentences.columns + 1, device=sentences.lengths.device)
-        odds = self._regression.log_odds(sentences.lengths, tried.expand(sentences.rows, -1))
-        return with_ends(lattice, odds * self._options.length_prior)
+        ends = self._ends(sentences)
+        return lattice if ends is None else with_ends(lattice, ends)
 
     def search(self, lattice: Lattice) -> Paths:
         """Stage 4: the best paths."""
         paths: Paths = self._runner.call(self._search, lattice)
         return paths
+
+    # --- stages 3 and 4 without a lattice between them ---------------------------------------------------------------
+
+    @property
+    def at_once(self) -> bool:
+        """Whether kernels of our own search, which read edges as they are: for one output that two words decide."""
+        o = self._options
+        fits = o.order == 2 and o.n_best == 1 and o.search == "serial" and o.candidates <= kernels.MOST_SEARCHED
+        return fits and self._model.own_paths
+
+    def edges(self, encoded: Encoded, candidates: Candidates) -> Scores:
+        """Stage 3, as those kernels read it."""
+        scores: Scores = self._runner.call(self._edges, encoded, candidates.ids)
+        return scores
+
+    def found(self, sentences: Sentences, candidates: Candidates, scores: Scores) -> Tensor:
+        """Stage 4 by them: what :func:`packed` says of the best paths."""
+        ends = self._ends(sentences)
+        return kernels.best_paths(scores.first, scores.edges, candidates.ids, sentences.window, ends)
+
+    def outputs(self, sentences: Sentences, encoded: Encoded) -> Tensor:
+        """Stages 2 to 4, and what :func:`packed` says of what they give."""
+        candidates = self.candidates(sentences, encoded)
+        if self.at_once:
+            return self.found(sentences, candidates, self.edges(encoded, candidates))
+        lattice = self.score(sentences, encoded, candidates)
+        return packed(lattice, self.search(lattice))
+
+    def _ends(self, sentences: Sentences) -> Tensor | None:
+        """[rows, columns] float64 what ending in a column adds to a path's score; None where nothing does"""
+        if not self._options.length_prior:
+            return None
+        tried = torch.arange(1, sentences.columns + 1, device=sentences.lengths.device)
+        odds = self._regression.log_odds(sentences.lengths, tried.expand(sentences.rows, -1))
+        return odds * self._options.length_prior
 
     def _proposer(self, source: CandidateSource | None) -> Callable[[Sentences, Tensor | None], Candidates]:
         k = self._options.candidates
@@ -176,12 +210,18 @@ class Pipeline:
         def propose(sentences: Sentences, logits: Tensor | None) -> Candidates:
             if logits is not None:
                 found = from_logits(logits, k)
+            elif isinstance(source, Tables) and self._banned is None and _serves(source, sentences):
+                return source.proposed(sentences.ids, sentences.lengths, sentences.columns, k, self._fallback)
             else:
                 assert source is not None
                 found = source.candidates(sentences.ids, sentences.lengths, sentences.columns, k)
             return usable(found, self._banned, self._fallback)
 
         return propose
+
+
+def _serves(tables: Tables, sentences: Sentences) -> bool:
+    return tables.serves(sentences.ids.shape[1], sentences.columns)
 
 
 def emitted(lattice: Lattice, paths: Paths) -> tuple[Tensor, Tensor]:

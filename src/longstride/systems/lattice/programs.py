@@ -31,3 +31,8 @@ def score(model: Scorer, order: int, normalise: Normalise) -> Program:
         return assemble(candidates, edges(model, encoded, candidates.ids, normalise), window)
 
     return Program("score", function, drawn.score(model, order, normalise))
+
+
+def edges(model: Scorer, normalise: Normalise) -> Program:
+    """(encoded, words [rows, columns, K]) -> Scores, where no lattice is made of them"""
+    return Program("edges", partial(scoring.score_edges, model, normalise=normalise))

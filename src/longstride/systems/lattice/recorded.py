@@ -14,7 +14,7 @@ from torch import Tensor
 
 from longstride.contract import EOS, PAD, Runner, Source
 from longstride.search.lengths import Window
-from longstride.systems.lattice.pipeline import Pipeline, Sentences, packed
+from longstride.systems.lattice.pipeline import Pipeline, Sentences
 
 MOST_ROWS = 8
 """More sentences than these keep a device busy without a recording."""
@@ -50,7 +50,7 @@ class RecordedPass:
         return self._arrivals.nbytes
 
     def decode(self, source: Source, window: Window) -> Tensor:
-        """What :func:`packed` says of these sentences, all on the host; good until the next call."""
+        """What `pipeline.packed` says of these sentences, all on the host; good until the next call."""
         count, width = source.rows, self._arrivals.shape[1] - 3
         widest = min(source.longest, width)
         arrivals = torch.full(self._arrivals.shape, PAD, dtype=torch.int64)
@@ -64,12 +64,10 @@ class RecordedPass:
         return self._pass()[:count]
 
     def _run(self) -> Tensor:
-        pipeline, width = self._pipeline, self._arrivals.shape[1] - 3
+        width = self._arrivals.shape[1] - 3
         ids, (length, shortest, longest) = self._arrivals[:, :width], self._arrivals[:, width:].unbind(dim=1)
         sentences = Sentences(ids, length, True, Window(shortest, longest), self._columns)
-        encoded = pipeline.encode(sentences)
-        lattice = pipeline.score(sentences, encoded, pipeline.candidates(sentences, encoded))
-        return packed(lattice, pipeline.search(lattice))
+        return self._pipeline.outputs(sentences, self._pipeline.encode(sentences))
 
 
 def records(pipeline: Pipeline, runner: Runner, source: Source) -> bool:

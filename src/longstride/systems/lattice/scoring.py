@@ -20,7 +20,7 @@ Pure functions of tensors and weights; knows nothing of lengths, forbidden edges
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,7 +30,9 @@ from torch.nn import functional as F
 
 from longstride.contract import EOS, PAD, START
 from longstride.nn import masks
+from longstride.nn.cache import additive
 from longstride.nn.layers import DecoderLayer
+from longstride.systems.lattice import kernels
 from longstride.systems.lattice.model import Scorer
 
 Normalise = Literal["vocabulary", "candidates"]
@@ -90,6 +92,8 @@ def unigrams(model: Scorer, encoded: Encoded, columns: int) -> Tensor:
 
 def score_edges(model: Scorer, encoded: Encoded, words: Tensor, normalise: Normalise = "vocabulary") -> Scores:
     """Scores of all edges between the candidates `words` [rows, columns, K]; PAD where there are fewer."""
+    if model.own_edges and normalise == "vocabulary" and words[0].numel() * model.options.vocabulary <= AT_MOST:
+        return _score_edges_by_kernels(model, encoded, words)
     start, edges = _scored(model, encoded, words, 2, normalise)
     return Scores(start[:, 0], edges)
 
@@ -138,10 +142,17 @@ class _Streams:
 
 def _hidden(model: Scorer, encoded: Encoded, streams: _Streams) -> Tensor:
     """All slots through the head: [rows, slots of all streams, width]"""
-    mask = None if encoded.visible is None else encoded.visible[:, None, None, :]
     x = model.embed_target(streams.ids, streams.slots)
+    return _through(model, encoded, x, lambda layer, x: _attended(layer, x, streams))
+
+
+def _through(model: Scorer, encoded: Encoded, x: Tensor, attended: Callable[[DecoderLayer, Tensor], Tensor]) -> Tensor:
+    """All slots [rows, slots, width] through the head's layers; what they see of each other, `attended` says."""
+    mask = None if encoded.visible is None else encoded.visible[:, None, None, :]
+    if mask is not None and any(layer.cross.own for layer in model.decoder_layers()):
+        mask = additive(mask, encoded.keys)
     for number, layer in enumerate(model.decoder_layers()):
-        x = layer.attention_residual.leave(x, layer.attention.out(_attended(layer, x, streams)))
+        x = layer.attention_residual.leave(x, layer.attention.out(attended(layer, x)))
         block = layer.cross(layer.cross_residual.enter(x), encoded.keys[number], encoded.values[number], mask)
         x = layer.cross_residual.leave(x, block)
         x = layer.feed_forward_residual.leave(x, layer.feed_forward(layer.feed_forward_residual.enter(x)))
@@ -198,6 +209,25 @@ def _scored(model: Scorer, encoded: Encoded, words: Tensor, order: int, normalis
     weights = model.output_weight[following]  # [rows, columns, K + 1, width]
     parts = zip(streams.split(hidden), streams.shapes, strict=True)
     return [_among(part, weights[:, number:], following[:, number:] == PAD) for number, (part, _) in enumerate(parts)]
+
+
+def _score_edges_by_kernels(model: Scorer, encoded: Encoded, words: Tensor) -> Scores:
+    """What :func:`score_edges` gives of shares of the vocabulary, by kernels of our own between the products."""
+
+    def attended(layer: DecoderLayer, x: Tensor) -> Tensor:
+        packed = layer.attention.qkv(layer.attention_residual.enter(x))
+        return kernels.attended_to_two(packed, words, layer.attention.heads)
+
+    x = kernels.begun(words, model.target_embedding.weight, model.scale, model.target_positions.rows)
+    hidden = _through(model, encoded, x, attended)
+    portion = max(1, AT_MOST // (hidden.shape[1] * model.options.vocabulary))
+    found = [
+        kernels.shares(model.logits(hidden[first : first + portion]), words[first : first + portion])
+        for first in range(0, len(words), portion)
+    ]
+    if len(found) == 1:
+        return Scores(*found[0])
+    return Scores(torch.cat([first for first, _ in found]), torch.cat([edges for _, edges in found]))
 
 
 def _log_probabilities(model: Scorer, hidden: Tensor, ids: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from longstride.contract import Finished, Limits, Runner, Session, Source, Step
 from longstride.contract.slots import Slots
 from longstride.search.ranking import hypotheses
-from longstride.systems.lattice.pipeline import Pipeline, Sentences, packed
+from longstride.systems.lattice.pipeline import Pipeline, Sentences
 from longstride.systems.lattice.recorded import decode_recorded, records
 from longstride.systems.lattice.scoring import Encoded
 
@@ -97,9 +97,7 @@ class LatticeSession(Session):
         return Step(self._ticket, self._active, columns, ids, written, self._none, self._none, calls=calls)
 
     def _decode(self, slots: list[int], sentences: Sentences, encoded: Encoded) -> None:
-        candidates = self._pipeline.candidates(sentences, encoded)
-        lattice = self._pipeline.score(sentences, encoded, candidates)
-        self._keep(slots, packed(lattice, self._pipeline.search(lattice)))
+        self._keep(slots, self._pipeline.outputs(sentences, encoded))
 
     def _keep(self, slots: list[int], found: Tensor) -> None:
         """Outputs [rows, n, 3 + columns] into the table, whose width may differ; what lies past a length is void."""

@@ -11,13 +11,16 @@ point: candidates do not depend on the batch or on the order in which a device a
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from longstride.contract import PAD, OptionError, option
+from longstride.nn.fused import Fusible, Kernel
 from longstride.search.lengths import LengthRegression
+from longstride.systems.lattice import kernels
 from longstride.systems.lattice.candidates import Candidates, filled
 from longstride.systems.lattice.counts import NO_SOURCE, CountOptions
 
@@ -47,8 +50,11 @@ class TablesOptions:
             raise OptionError(f"vocabulary expects at most {_LARGEST_ID} ids, found {self.vocabulary}.")
 
 
-class Tables(nn.Module):
+class Tables(nn.Module, Fusible):
     """Counts to look candidates up in; proposes words for any number of them and any K."""
+
+    own = False
+    """by kernels of our own: see :meth:`use`"""
 
     first: Tensor
     """[source ids · slots] where a key's words begin"""
@@ -82,6 +88,8 @@ class Tables(nn.Module):
 
     def candidates(self, source: Tensor, lengths: Tensor, columns: int, k: int) -> Candidates:
         """The k likeliest words at each of the first `columns` places; see CandidateSource."""
+        if self.serves(source.shape[1], columns):
+            return self.proposed(source, lengths, columns, k, None)
         slots, reach = self.options.counted.slots, self.options.counted.reach
         device = source.device
         a = torch.arange(source.shape[1], device=device)
@@ -91,6 +99,17 @@ class Tables(nn.Module):
         # "None" is PAD in slot 0, the first key of all: [rows, columns, source words + 1]
         key = nn.functional.pad(key, (1, 0), value=PAD)
         return self.best(key, self.place_probabilities(lengths - 1, source.shape[1], columns), k)
+
+    def serves(self, width: int, columns: int) -> bool:
+        """Whether kernels of our own do it for sources and outputs of such lengths: all that were counted by length."""
+        return self.own and width <= self.options.longest_source and columns <= self.options.longest_target
+
+    def proposed(self, source: Tensor, lengths: Tensor, columns: int, k: int, fallback: int | None) -> Candidates:
+        """The same by kernels of our own, with a word for columns that have none."""
+        counted = self.options.counted
+        tables = (self.first, self.size, self.total, self.words, self.counts, self.places)
+        shape, fixed = (counted.slots, counted.reach, counted.keep), (ONE, ID_BITS)
+        return kernels.proposed(source, lengths, tables, columns, k, shape, fixed, fallback)
 
     def place_probabilities(self, words: Tensor, width: int, columns: int) -> Tensor:
         """P(a | S, t): [rows, columns, 1 + width] float64, "none" first; S is words [rows], all below width."""
@@ -126,6 +145,16 @@ class Tables(nn.Module):
         amounts = (self.counts[entry] * scale[..., None]).ceil().long()
         amounts = amounts.masked_fill(ranks >= kept[..., None], 0)
         return best_sums(self.words[entry].flatten(2), amounts.flatten(2), k)
+
+    def kernels(self) -> list[Kernel]:
+        """Those that propose words."""
+        from longstride.systems.lattice.kernel_trials import candidates  # which makes tables
+
+        return [Kernel("candidates", (self.options.counted.keep,), candidates)]
+
+    def use(self, names: Collection[str]) -> None:
+        """Use them, if they are among these."""
+        self.own = "candidates" in names
 
 
 def best_sums(words: Tensor, amounts: Tensor, k: int) -> Candidates:

@@ -56,9 +56,14 @@ def stage_times(
     read()
     candidates = pipeline.candidates(sentences, encoded)
     read()
-    lattice = pipeline.score(sentences, encoded, candidates)
-    read()
-    lengths = emitted(lattice, pipeline.search(lattice))[1].tolist()
+    if pipeline.at_once:
+        scores = pipeline.edges(encoded, candidates)
+        read()
+        lengths = pipeline.found(sentences, candidates, scores)[..., 0].tolist()
+    else:
+        lattice = pipeline.score(sentences, encoded, candidates)
+        read()
+        lengths = emitted(lattice, pipeline.search(lattice))[1].tolist()
     read()
     spent = [(later - earlier) / 1000 for earlier, later in pairwise(readings)]
     longest = max(row[0] for row in lengths)

@@ -1,0 +1,228 @@
+"""Triton kernels that propose words from tables: look up, add up equal words, choose the best.
+
+Tensor code does this with a sort, two running sums and a selection, some seventy kernels in all. Here every entry that
+was looked up is compared with every other of its column, twice: once to add up equal words, once to count how many
+sums are larger, which is the place that a word has among the best. All of it is in integers, so that results are those
+of the slow twin (`tables.Tables.best`), to the bit. Each step is a kernel of its own, because it reads what many
+programs of the last one wrote.
+
+Imports Triton, so only what has a CUDA device imports this. Knows no modules.
+"""
+# mypy: ignore-errors
+# ruff: noqa: N803
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from longstride.contract import PAD
+from longstride.nn.overlap import launching
+from longstride.nn.overlap_kernels import begin, wait
+
+_MINE, _OTHERS = 32, 128
+"""entries that a program places, and compares them with at a time"""
+
+
+@triton.jit(do_not_specialize=("columns", "source_row", "length_row"))
+def _look_up(
+    source,
+    length,
+    first,
+    size,
+    total,
+    table_words,
+    table_counts,
+    places,
+    words,
+    amounts,
+    columns,
+    width,
+    source_row,
+    length_row,
+    slots,
+    reach,
+    longest,
+    target,
+    keep,
+    WIDTH: tl.constexpr,
+    KEEP: tl.constexpr,
+    ONE: tl.constexpr,
+    PAD: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """One source word, or none, and one column: words [rows, columns, 1 + width, keep] and how much they are worth
+    there, -1 and 0 where nothing is."""
+    begin(OVERLAP)
+    wait(OVERLAP)
+    row = tl.program_id(2).to(tl.int64)
+    column = tl.program_id(1)
+    a = tl.program_id(0)  # 0 is "none"
+    every = tl.arange(0, WIDTH)
+    among = tl.load(length + row * length_row) - 1
+    seen = places + (among * target + column) * (longest + 1)
+    together = tl.sum(tl.load(seen + every, mask=every <= width, other=0).to(tl.int64), 0)
+    mine = tl.load(seen + a).to(tl.float64)
+    weight = mine / tl.maximum(together, 1).to(tl.float64)
+
+    token = tl.load(source + row * source_row + a - 1, mask=a > 0, other=PAD)
+    apart = tl.minimum(tl.maximum(a - 1 - column, -reach), reach) + reach + 1
+    key = tl.where(a > 0, token * slots + apart, PAD)
+    scale = weight * ONE / tl.maximum(tl.load(total + key), 1).to(tl.float64)
+    kept = tl.where(weight > 0.0, tl.load(size + key).to(tl.int32), 0)
+    rank = tl.arange(0, KEEP)
+    entry = tl.load(first + key).to(tl.int64) + rank
+    held = rank < kept
+    count = tl.load(table_counts + entry, mask=held, other=0).to(tl.float64)
+    amount = tl.ceil(count * scale).to(tl.int64)  # rounded up, so that no word whose probability is not 0 is lost
+    word = tl.load(table_words + entry, mask=held, other=-1).to(tl.int32)
+    at = ((row * columns + column) * (1 + width) + a) * keep + rank
+    tl.store(amounts + at, amount, mask=rank < keep)
+    tl.store(words + at, tl.where(amount > 0, word, -1), mask=rank < keep)
+
+
+@triton.jit(do_not_specialize=("entries", "fallback"))
+def _add_up(
+    words,
+    amounts,
+    sums,
+    ids,
+    scores,
+    entries,
+    k,
+    fallback,
+    fallback_score,
+    MINE: tl.constexpr,
+    OTHERS: tl.constexpr,
+    K: tl.constexpr,
+    ID_BITS: tl.constexpr,
+    PAD: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """Some entries of a column: the sum of all that are the same word, with the word itself, in the first of them.
+
+    words and amounts [columns, entries] -> sums like them, 0 elsewhere. Of ids and scores [columns, k] the first
+    program of a column makes what they are where there are fewer words than k, and in the first place where there is
+    none.
+    """
+    begin(OVERLAP)
+    wait(OVERLAP)
+    column = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * MINE + tl.arange(0, MINE)
+    j = tl.arange(0, OTHERS)
+    words += column * entries
+    amounts += column * entries
+    mine = tl.load(words + i, mask=i < entries, other=-1)
+    total = tl.zeros((MINE, OTHERS), tl.int64)
+    earlier = tl.zeros((MINE, OTHERS), tl.int32)
+    end = tl.where(tl.max(mine, 0) >= 0, entries, 0)  # often enough there is nothing at all
+    for begun in range(0, end, OTHERS):
+        other = begun + j
+        theirs = tl.load(words + other, mask=other < entries, other=-2)
+        worth = tl.load(amounts + other, mask=other < entries, other=0)
+        same = mine[:, None] == theirs[None, :]
+        total += tl.where(same, worth[None, :], 0)
+        earlier |= (same & (other[None, :] < i[:, None])).to(tl.int32)
+    largest: tl.constexpr = (1 << ID_BITS) - 1
+    ranked = (tl.sum(total, 1) << ID_BITS) + (largest - mine).to(tl.int64)
+    counts = (mine >= 0) & (tl.max(earlier, 1) == 0)
+    tl.store(sums + column * entries + i, tl.where(counts, ranked, 0), mask=i < entries)
+
+    place = tl.arange(0, K)
+    begins = (place < k) & (tl.program_id(0) == 0)
+    tl.store(ids + column * k + place, tl.where(place == 0, fallback, PAD).to(tl.int64), mask=begins)
+    nothing = tl.where(place == 0, fallback_score, float("-inf")).to(tl.float32)
+    tl.store(scores + column * k + place, nothing, mask=begins)
+
+
+@triton.jit(do_not_specialize=("entries",))
+def _choose(
+    sums,
+    ids,
+    scores,
+    entries,
+    k,
+    MINE: tl.constexpr,
+    OTHERS: tl.constexpr,
+    ID_BITS: tl.constexpr,
+    ONE: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """Some entries of a column, each into the place that as many larger sums leave for it: ids and scores [columns, k]
+
+    No two sums are equal, because the words are in them.
+    """
+    begin(OVERLAP)
+    wait(OVERLAP)
+    column = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * MINE + tl.arange(0, MINE)
+    j = tl.arange(0, OTHERS)
+    sums += column * entries
+    mine = tl.load(sums + i, mask=i < entries, other=0)
+    larger = tl.zeros((MINE, OTHERS), tl.int32)
+    end = tl.where(tl.max(mine, 0) > 0, entries, 0)
+    for begun in range(0, end, OTHERS):
+        theirs = tl.load(sums + begun + j, mask=begun + j < entries, other=0)
+        larger += (theirs[None, :] > mine[:, None]).to(tl.int32)
+    place = tl.sum(larger, 1)
+    stands = (mine > 0) & (place < k)
+    largest: tl.constexpr = (1 << ID_BITS) - 1
+    share = (mine >> ID_BITS).to(tl.float64) / ONE
+    tl.store(ids + column * k + place, largest - (mine & largest), mask=stands)
+    tl.store(scores + column * k + place, tl.log(tl.where(stands, share, 1.0)).to(tl.float32), mask=stands)
+
+
+def proposed(
+    source: Tensor,
+    length: Tensor,
+    tables: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor],
+    columns: int,
+    k: int,
+    shape: tuple[int, int, int],
+    fixed: tuple[int, int],
+    fallback: int | None,
+) -> tuple[Tensor, Tensor]:
+    """source [rows, width] and length [rows]; tables: first, size, total, words, counts, places, each contiguous.
+
+    shape: slots of a source word, how far they reach, and how many words a key keeps; fixed: what 1 is, and the bits of
+    a word. A column without a candidate gets `fallback`, if there is one, with a score of 0.
+    -> ids [rows, columns, k] int64, log_scores [rows, columns, k] float32
+    """
+    (rows, width), device = source.shape, source.device
+    slots, reach, keep = shape
+    one, id_bits = fixed
+    *entries_of, places = tables
+    entries = (1 + width) * keep
+    words = torch.empty((rows, columns, entries), dtype=torch.int32, device=device)
+    amounts = torch.empty((rows, columns, entries), dtype=torch.int64, device=device)
+    sums = torch.empty_like(amounts)
+    ids = torch.empty((rows, columns, k), dtype=torch.int64, device=device)
+    scores = torch.empty((rows, columns, k), dtype=torch.float32, device=device)
+    _look_up[(1 + width, columns, rows)](
+        *(source, length, *entries_of, places, words, amounts),
+        *(columns, width, source.stride(0), length.stride(0), slots, reach),
+        *(places.shape[2] - 1, places.shape[1], keep),
+        WIDTH=triton.next_power_of_2(1 + width),
+        KEEP=triton.next_power_of_2(keep),
+        ONE=one,
+        PAD=PAD,
+        num_warps=1,
+        **launching(source),
+    )
+    grid = (triton.cdiv(entries, _MINE), rows * columns)
+    _add_up[grid](
+        *(words, amounts, sums, ids, scores, entries, k),
+        *(PAD if fallback is None else fallback, float("-inf") if fallback is None else 0.0),
+        MINE=_MINE,
+        OTHERS=_OTHERS,
+        K=triton.next_power_of_2(k),
+        ID_BITS=id_bits,
+        PAD=PAD,
+        **launching(source),
+    )
+    _choose[grid](
+        *(sums, ids, scores, entries, k), MINE=_MINE, OTHERS=_OTHERS, ID_BITS=id_bits, ONE=one, **launching(source)
+    )
+    return ids, scores

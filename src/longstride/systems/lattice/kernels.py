@@ -1,0 +1,88 @@
+"""A lattice's stages by kernels of our own; who may call them, their trials find out (`kernel_trials`).
+
+The kernels are imported at the first call, because they need Triton. Their slow twins are the stages' tensor code:
+`tables`, `scoring`, and `window` with `viterbi`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from longstride.search.lengths import Window
+from longstride.systems.lattice.candidates import Candidates
+
+MOST_SEARCHED = 128
+"""Candidates a column: their edges lie in one program's registers"""
+
+
+def proposed(
+    source: Tensor,
+    lengths: Tensor,
+    tables: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor],
+    columns: int,
+    k: int,
+    shape: tuple[int, int, int],
+    fixed: tuple[int, int],
+    fallback: int | None,
+) -> Candidates:
+    """What tables propose for sources [rows, width] of lengths [rows], and `fallback` where that is nothing.
+
+    tables: first, size, total, words, counts and places; shape: slots, reach and words kept a key; fixed: what 1 is,
+    and the bits of a word. Twin: :meth:`longstride.systems.lattice.tables.Tables.candidates`, then
+    :func:`longstride.systems.lattice.window.usable`.
+    """
+    from longstride.systems.lattice import candidates_kernels
+
+    with torch.cuda.device_of(source):  # type: ignore[no-untyped-call]  # Triton launches on the current one
+        source = source if source.stride(1) == 1 else source.contiguous()
+        ids, scores = candidates_kernels.proposed(source, lengths, tables, columns, k, shape, fixed, fallback)
+    return Candidates(ids, scores)
+
+
+def begun(words: Tensor, tokens: Tensor, scale: float, places: tuple[Tensor, int]) -> Tensor:
+    """What the head's first layer reads, [rows, columns + (columns - 1) * K, width]: START in every slot, then words
+    [rows, columns, K] in the slots after theirs. places: a table of positions, and which row is position 0's."""
+    from longstride.systems.lattice import edges_kernels
+
+    with torch.cuda.device_of(words):  # type: ignore[no-untyped-call]
+        found: Tensor = edges_kernels.begun(words.contiguous(), tokens, scale, *places)
+    return found
+
+
+def attended_to_two(packed: Tensor, words: Tensor, heads: int) -> Tensor:
+    """Mixed values [rows, slots, width] of these slots' queries, keys and values, packed [rows, slots, 3 * width]."""
+    from longstride.systems.lattice import edges_kernels
+
+    with torch.cuda.device_of(packed):  # type: ignore[no-untyped-call]
+        found: Tensor = edges_kernels.attended_to_two(packed.contiguous(), words.shape[1], words.shape[2], heads)
+    return found
+
+
+def shares(logits: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of words [rows, columns, K] and EOS by the slots' logits [rows, slots, vocabulary].
+
+    -> of column 0 [rows, K + 1], and of edges [rows, columns - 1, K, K + 1]
+    """
+    from longstride.systems.lattice import edges_kernels
+
+    rows, columns, k = words.shape
+    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
+        found = edges_kernels.shares(logits, words.contiguous())
+    return found[:, 0], found[:, 1:].view(rows, columns - 1, k, k + 1)
+
+
+def best_paths(first: Tensor, edges: Tensor, words: Tensor, window: Window, ends: Tensor | None) -> Tensor:
+    """[rows, 1, 3 + columns] what :func:`longstride.systems.lattice.pipeline.packed` says of the best paths.
+
+    first [rows, K + 1] and edges [rows, columns - 1, K, K + 1] in float32; words [rows, columns, K]; `ends`, as a
+    lattice has them.
+    """
+    from longstride.systems.lattice import paths_kernels
+
+    shortest, longest = window.shortest, window.longest
+    if shortest.stride() != longest.stride():
+        shortest, longest = shortest.contiguous(), longest.contiguous()
+    with torch.cuda.device_of(words):  # type: ignore[no-untyped-call]
+        found: Tensor = paths_kernels.best_paths(first, edges, words.contiguous(), shortest, longest, ends)
+    return found[:, None]

@@ -1,0 +1,253 @@
+"""A lattice's kernels of our own give what its tensor code gives, and are used where they fit.
+
+Those of Triton run on a CUDA device, or in its interpreter where TRITON_INTERPRET is 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from longstride.contract import EOS, Limits, Source
+from longstride.nn import fused_trials
+from longstride.nn.fused import Kernel
+from longstride.nn.fused_trials import TOLERANCE, switch, why_not
+from longstride.runtime.cuda_graph import CudaGraphRunner
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.lattice import kernel_trials, kernels, scoring
+from longstride.systems.lattice.counts import CountOptions
+from longstride.systems.lattice.decoder import LatticeDecoder, with_tables
+from longstride.systems.lattice.pipeline import LatticeOptions
+from longstride.systems.lattice.timing import stage_times
+from longstride.systems.lattice.window import usable
+from tests.lattice.models import tiny_scorer
+from tests.lattice.test_candidates import made
+from tests.lattice.test_counts import EXAMPLE, VOCABULARY
+from tests.models import random_source
+from tests.nn.running_kernels import where
+
+CUDA = torch.device("cuda", 0)
+TRIALS = [
+    Kernel("candidates", (40,), kernel_trials.candidates),
+    Kernel("edges", (16000, 512, 8), kernel_trials.edges),
+    Kernel("paths", (), kernel_trials.paths),
+]
+loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+
+
+def decoder(device: torch.device, own: bool, longest: int = 64, **options: Any) -> LatticeDecoder:
+    """Of random weights, always the same."""
+    model = tiny_scorer(3, torch.float32, vocabulary=VOCABULARY, longest=longest).to(device)
+    tables = made(EXAMPLE, CountOptions(reach=2)).to(device)
+    if own:
+        model.use(["edges", "paths"])
+        tables.use(["candidates"])
+    return with_tables(
+        model, tables, EagerRunner(device, "fp32"), LatticeOptions(**{"candidates": 3, "length_window": 1, **options})
+    )
+
+
+# --- each against its twin -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("kernel", TRIALS, ids=lambda kernel: kernel.name)
+def test_nothing_speaks_against_them_on_a_gpu(kernel, dtype):
+    if not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device here")
+    assert why_not(kernel, CUDA, dtype) == ""
+
+
+@loops
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Kernel("candidates", (3,), kernel_trials.candidates),
+        Kernel("edges", (300, 48, 3), kernel_trials.edges),
+        Kernel("paths", (), kernel_trials.paths),
+    ],
+    ids=lambda kernel: kernel.name,
+)
+def test_trials_find_nothing(kernel):
+    assert fused_trials.trial(kernel, where(loops=True), torch.float32) <= TOLERANCE[torch.float32]
+
+
+@loops
+@pytest.mark.gpu
+@pytest.mark.parametrize("columns", [1, 2, 3, 9])
+@pytest.mark.parametrize("k", [1, 4, 20])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_the_best_path_is_the_twins_also_among_equals(columns, k, rounded):
+    device = where(loops=True)
+    first, edges, words, window, ends = kernel_trials.random_lattice(4, max(2, columns), k, columns, rounded)
+    if columns == 1:  # no sentence is so short, but nothing shall break
+        window = type(window)(torch.ones(4, dtype=torch.int64), torch.ones(4, dtype=torch.int64))
+        edges, words, ends = edges[:, :0], words[:, :1], None if ends is None else ends[:, :1]
+    there = None if ends is None else ends.to(device)
+    found = kernels.best_paths(first.to(device), edges.to(device), words.to(device), window.to(device), there)
+    assert torch.equal(found.cpu(), kernel_trials.searched(first, edges, words, window, ends))
+
+
+@loops
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+@pytest.mark.gpu
+def test_a_path_is_inside_the_lattice_whatever_the_scores_are():
+    device = where(loops=True)
+    first, edges, words, window, _ = kernel_trials.random_lattice(2, 5, 6, 0, False)
+    window = window.to(device)
+    for nothing in (float("nan"), float("-inf"), float("inf")):
+        found = kernels.best_paths(
+            torch.full_like(first, nothing).to(device),
+            torch.full_like(edges, nothing).to(device),
+            words.to(device),
+            window,
+            None,
+        )
+        assert ((found[..., 0] >= 1) & (found[..., 0] <= 5)).all()
+        assert ((found[..., 3:] >= 0) & (found[..., 3:] < kernel_trials.WORDS)).all()
+
+
+@loops
+@pytest.mark.gpu
+def test_words_do_not_depend_on_the_other_rows():
+    device = where(loops=True)
+    tables = kernel_trials.random_tables(6, torch.Generator().manual_seed(1))
+    tables = tables.to(device)
+    source = torch.randint(5, 20, (3, 5), generator=torch.Generator().manual_seed(2)).to(device)
+    lengths = torch.tensor([5, 2, 4], device=device)
+    whole = tables.proposed(source, lengths, 6, 8, 1)
+    for row in range(3):
+        alone = tables.proposed(source[row : row + 1], lengths[row : row + 1], 6, 8, 1)
+        assert torch.equal(alone.ids[0], whole.ids[row])
+        assert torch.equal(alone.log_scores[0], whole.log_scores[row])
+    expected = usable(tables.candidates(source, lengths, 6, 8), None, 1)
+    assert torch.equal(whole.ids, expected.ids)
+    torch.testing.assert_close(whole.log_scores, expected.log_scores)
+
+
+@loops
+@pytest.mark.gpu
+@pytest.mark.parametrize("most", [1 << 27, 30 * VOCABULARY])
+def test_edges_are_the_twins(monkeypatch, most):
+    """Also where logits of all sentences would be too many at once."""
+    device = where(loops=True)
+    model = tiny_scorer(1, torch.float32, vocabulary=VOCABULARY).to(device)
+    source = random_source(3, 6, seed=4)
+    words = torch.randint(5, VOCABULARY, (3, 4, 3), generator=torch.Generator().manual_seed(0)).to(device)
+    with torch.inference_mode():
+        encoded = scoring.encode(model, source.ids.to(device), source.lengths.to(device), True)
+        expected = scoring.score_edges(model, encoded, words)
+        model.use(["edges"])
+        monkeypatch.setattr(scoring, "AT_MOST", most)
+        monkeypatch.setattr(scoring, "_scored", None)  # nobody asks the twin
+        found = scoring.score_edges(model, encoded, words)
+    torch.testing.assert_close(found.first, expected.first, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found.edges, expected.edges, atol=1e-4, rtol=1e-4)
+
+
+# --- together --------------------------------------------------------------------------------------------------------
+
+
+@loops
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("options", "limits"),
+    [
+        ({}, Limits()),
+        ({"candidates": 20, "length_window": 3, "length_prior": 0.5}, Limits(min_length=2)),
+        ({"normalise": "candidates"}, Limits(banned=(1, 7, 8))),
+        ({"n_best": 2}, Limits()),
+        ({"order": 3}, Limits()),
+        ({"search": "scan"}, Limits()),
+        ({"construction": "model"}, Limits()),
+        ({"construction": "shared"}, Limits()),
+    ],
+)
+def test_decoders_with_them_give_what_others_give(options, limits):
+    device = where(loops=True)
+    source = random_source(3, 7, seed=5)
+    found = decoder(device, True, **options).decode(source, limits)
+    expected = decoder(device, False, **options).decode(source, limits)
+    assert found.tokens == expected.tokens
+    assert found.scores == pytest.approx(expected.scores, abs=1e-3)
+    assert [[one.log_probability for one in row] for row in found.hypotheses] == [
+        pytest.approx([one.log_probability for one in row], abs=1e-3) for row in expected.hypotheses
+    ]
+
+
+@loops
+@pytest.mark.gpu
+def test_stages_are_timed_as_they_are_carried_out():
+    device = where(loops=True)
+    ticks = iter(range(0, 100_000, 1000))
+    times = stage_times(decoder(device, True), Source.of([[5, 6, 7, EOS]]), clock=lambda: next(ticks))
+    assert times.score == times.search == 1.0
+    expected = stage_times(decoder(device, False), Source.of([[5, 6, 7, EOS]]))
+    assert times.output_length == expected.output_length
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("options", [{}, {"length_prior": 0.5}, {"candidates": 70}])
+def test_graphs_with_them_on_a_gpu(options):
+    source = random_source(5, 9, seed=1)
+    runner = CudaGraphRunner("cuda:0", "fp32")
+    model = runner.place(tiny_scorer(3, torch.float32, vocabulary=VOCABULARY))
+    tables = runner.place(made(EXAMPLE, CountOptions(reach=2)))
+    assert (model.own_edges, model.own_paths, tables.own) == (True, True, True)
+    ours = with_tables(model, tables, runner, LatticeOptions(**{"candidates": 3, "length_window": 1, **options}))
+    theirs = decoder(torch.device("cpu"), False, **options)
+    for row in range(5):
+        one = source.slice(row, row + 1)
+        for _ in range(2):
+            assert ours.decode(one).scores == pytest.approx(theirs.decode(one).scores, rel=1e-3)
+    assert runner.statistics.recorded
+
+
+# --- which are used --------------------------------------------------------------------------------------------------
+
+
+def test_modules_name_them_and_nothing_is_used_before_it_is_switched_on(monkeypatch):
+    model, tables = tiny_scorer(3), made(EXAMPLE, CountOptions(reach=2))
+    assert {kernel.name for kernel in model.kernels()} == {"embed", "edges", "paths"}
+    assert [kernel.name for kernel in tables.kernels()] == ["candidates"]
+    assert (model.own_edges, model.own_paths, tables.own) == (False, False, False)
+    monkeypatch.setattr(fused_trials, "serves", lambda *_: True)
+    monkeypatch.setattr(fused_trials, "why_not", lambda kernel, *_: "" if kernel.name != "edges" else "it is broken")
+    assert switch(model, CUDA, torch.float16)["it is broken"] == ["edges"]
+    assert switch(tables, CUDA, torch.float16) == {}
+    assert (model.own_edges, model.own_paths, tables.own) == (False, True, True)
+    switch(model, CUDA, torch.float16, [])
+    switch(tables, CUDA, torch.float16, [])
+    assert (model.own_edges, model.own_paths, tables.own) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, True),
+        ({"length_prior": 1.0, "normalise": "candidates"}, True),
+        ({"candidates": kernels.MOST_SEARCHED + 1}, False),
+        ({"n_best": 2}, False),
+        ({"order": 3}, False),
+        ({"search": "scan"}, False),
+    ],
+)
+def test_they_search_where_one_output_is_asked_for_and_two_words_decide(options, expected):
+    device = torch.device("cpu")
+    assert decoder(device, True, **options).pipeline(Limits()).at_once is expected
+    assert not decoder(device, False, **options).pipeline(Limits()).at_once
+
+
+def test_tables_serve_lengths_that_were_counted():
+    tables = made(EXAMPLE, CountOptions(reach=2))
+    o = tables.options
+    assert not tables.serves(1, 1)
+    tables.use(["candidates"])
+    assert tables.serves(o.longest_source, o.longest_target)
+    assert not tables.serves(o.longest_source + 1, o.longest_target)
+    assert not tables.serves(o.longest_source, o.longest_target + 1)
