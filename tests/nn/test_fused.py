@@ -27,6 +27,7 @@ SIZES = {
     "step": (64,),
     "mask": (64,),
     "source": (64,),
+    "source-self": (64,),
     "product": (2048, 512),
     "embed": (512,),
     "link": (1000, 64, 64),
@@ -60,7 +61,8 @@ def used(model: nn.Module) -> set[str]:
         if isinstance(part, FeedForward) and part.own:
             found.add("relu")
         if isinstance(part, SelfAttention):
-            found |= {name for name, on in (("step", part.own_steps), ("mask", part.own_masks)) if on}
+            own = {"step": part.own_steps, "mask": part.own_masks, "source-self": part.own_sources}
+            found |= {name for name, on in own.items() if on}
         if isinstance(part, CrossAttention) and part.own:
             found.add("source")
         if isinstance(part, StepLinear) and part.own:
@@ -112,6 +114,19 @@ def test_what_the_first_layer_reads(positions, step):
         if device.type == "cuda":
             assert torch.equal(found[0], x)
         torch.testing.assert_close(found[0], x)  # the interpreter rounds product and sum by themselves
+
+
+@pytest.mark.gpu
+def test_what_an_encoders_first_layer_reads():
+    device = where()
+    model = served_model(longest=12).to(device)
+    ids = torch.randint(5, 11, (3, 9), generator=torch.Generator().manual_seed(0)).to(device)
+    with torch.inference_mode():
+        expected = model.embed_source(ids)
+        model.use(["embed"])
+        torch.testing.assert_close(model.embed_source(ids), expected)
+        with pytest.raises((IndexError, RuntimeError)):  # what is longer than there are positions is refused as before
+            model.to("cpu").embed_source(torch.full((1, 30), 5))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (2, 0)])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.nn import decode_attention, short_attention
+from longstride.nn import decode_attention, short_attention, source_attention
 from longstride.nn.cache import Cache, Causal, Sight
 from longstride.nn.decode_product import StepLinear
 from longstride.nn.fused import Fusible, Kernel
@@ -43,6 +43,8 @@ class SelfAttention(nn.Module, Fusible):
     """causal steps by a kernel of our own, which writes the cache too: see :meth:`use`"""
     own_masks = False
     """other steps likewise"""
+    own_sources = False
+    """what sees all but padding, outside of steps, likewise"""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -67,6 +69,8 @@ class SelfAttention(nn.Module, Fusible):
         length, head = x.shape[1], x.shape[2] // self.heads
         if self.training and short_attention.serves(packed, head, length, length, mask):
             return self.out(short_attention.self_attention(packed, self.heads, mask, causal, self.dropout))  # type: ignore[no-any-return]
+        if self.own_sources and not causal and source_attention.serves(packed, mask):
+            return self.out(source_attention.attended(packed, self.heads, mask))  # type: ignore[no-any-return]
         queries, keys, values = self._split(packed)
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(
@@ -90,13 +94,14 @@ class SelfAttention(nn.Module, Fusible):
         return self.out(join_heads(mixed))  # type: ignore[no-any-return]
 
     def kernels(self) -> list[Kernel]:
-        """Of steps: causal ones, and those with another mask."""
+        """Of steps, causal ones and those with another mask, and of sources."""
         head = self.out.in_features // self.heads
-        return [Kernel(name, (head,)) for name in ("step", "mask") if head in decode_attention.HEADS]
+        return [Kernel(name, (head,)) for name in ("step", "mask", "source-self") if head in decode_attention.HEADS]
 
     def use(self, names: Collection[str]) -> None:
         """Use these."""
         self.own_steps, self.own_masks = "step" in names, "mask" in names
+        self.own_sources = "source-self" in names
 
 
 class CrossAttention(nn.Module, Fusible):

@@ -1,4 +1,5 @@
-"""A Triton kernel for what the first layer of a decoder step reads: slots, tokens and positions, one program a slot.
+"""A Triton kernel for what the first layer of an encoder or of a decoder step reads: slots, tokens and positions, one
+program a slot.
 
 Imports Triton, so only what has a CUDA device imports this. Knows no modules.
 """
@@ -33,16 +34,20 @@ def _embed(
     scale,
     width,
     WIDTH: tl.constexpr,
+    STARTED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """x = places[offset + slot] + scale * tokens[id], with no position beyond the last; slots count from `start` on."""
+    """x = places[offset + slot] + scale * tokens[id], with no position beyond the last; slots count from `start` on,
+    or from 0."""
     begin(OVERLAP)
     wait(OVERLAP)
     here = tl.program_id(0)
     row = (here // step).to(tl.int64)
     slot = here % step
     token = tl.load(ids + row * ids_row + slot * ids_step)
-    at = tl.load(start + row * start_row) + slot
+    at = slot.to(tl.int64)
+    if STARTED:
+        at += tl.load(start + row * start_row)
     unit = tl.arange(0, WIDTH)
     inside = unit < width
     of_token = tl.load(tokens + token * width + unit, mask=inside, other=0.0)
@@ -54,19 +59,21 @@ def _embed(
 
 
 def embed(
-    ids: Tensor, start: Tensor, tokens: Tensor, scale: float, places: Tensor, offset: int, last: int
+    ids: Tensor, start: Tensor | None, tokens: Tensor, scale: float, places: Tensor, offset: int, last: int
 ) -> tuple[Tensor, Tensor]:
-    """ids [rows, step] from start [rows] on; tokens [vocabulary, width] and places [positions, width], contiguous,
-    where position 0 is in row `offset`, and `last` is the last there is.
+    """ids [rows, step] from start [rows] on, or from 0; tokens [vocabulary, width] and places [positions, width],
+    contiguous, where position 0 is in row `offset`, and `last` is the last there is.
     -> x [rows, step, width], slots [rows, step]"""
     (rows, step), width = ids.shape, tokens.shape[1]
     x = tokens.new_empty((rows, step, width))
     slots = torch.empty((rows, step), dtype=torch.int64, device=ids.device)
+    begun = ids if start is None else start
     tile = triton.next_power_of_2(width)
     _embed[(rows * step,)](
-        *(ids, start, tokens, places, x, slots),
-        *(step, *ids.stride(), start.stride(0), last, offset, scale, width),
+        *(ids, begun, tokens, places, x, slots),
+        *(step, *ids.stride(), begun.stride(0), last, offset, scale, width),
         WIDTH=tile,
+        STARTED=start is not None,
         num_warps=max(1, min(4, tile // 256)),
         **launching(ids),
     )

@@ -20,8 +20,9 @@ KERNELS = {
     "step": "causal steps: writing the cache and attention over it",
     "mask": "attention over the cache with any other mask",
     "source": "attention over the source",
+    "source-self": "attention of a source to itself",
     "product": "products of few slots",
-    "embed": "what the first layer of a step reads",
+    "embed": "what the first layer of an encoder or a step reads",
     "link": "chains of linked drafts",
     "candidates": "words that tables propose for a lattice",
     "edges": "scores of a lattice's edges",
@@ -79,9 +80,10 @@ def add_norm(x: Tensor, added: Tensor, norm: nn.LayerNorm) -> Tensor:
 
 
 def embed(
-    ids: Tensor, start: Tensor, tokens: Tensor, scale: float, places: tuple[Tensor, int], last: int
+    ids: Tensor, start: Tensor | None, tokens: Tensor, scale: float, places: tuple[Tensor, int], last: int
 ) -> tuple[Tensor, Tensor]:
-    """What the first layer reads of ids [rows, step], [rows, step, width], and their slots from start [rows] on
+    """What the first layer reads of ids [rows, step], [rows, step, width], and their slots from start [rows] on, or
+    from 0
 
     places: a table of positions, and which row is position 0's; what lies beyond the `last` position has that one.
     """

@@ -17,6 +17,7 @@ from longstride.nn.decode_attention import extend, read
 from longstride.nn.decode_product import product
 from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, embed, linear_relu, why_not_here
 from longstride.nn.link import walked
+from longstride.nn.source_attention import attended as attended_to_itself
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
 """How far results may be from what they should be, as a share of it or, below one, in all: a few last bits"""
@@ -130,6 +131,9 @@ def _embed(random: Random, width: int) -> float:
     expected = start[:, None] + torch.arange(STEP, device=start.device)
     if not torch.equal(slots, expected):
         raise ArithmeticError("it counts slots otherwise")
+    from_first, _ = embed(ids, None, tokens, scale, (places, 3), last)
+    if not torch.equal(from_first[0], x[0]):
+        raise ArithmeticError("slots from 0 on are not those from the first on")
     return apart(x, places[3 + expected.clamp(max=last)].double() + scale * tokens[ids].double())
 
 
@@ -181,6 +185,22 @@ def _read(random: Random, head: int, each: bool) -> float:
     return apart(found, attended(split, keys.nan_to_num(0.0), values.nan_to_num(0.0), visible))
 
 
+def _source_self(random: Random, head: int) -> float:
+    heads, length = 2, 80
+    packed = random(ROWS, length, 3 * heads * head)
+    lengths = torch.tensor([length, 17, 66])
+    visible = (torch.arange(length) < lengths[:, None]).to(packed.device)
+    packed[..., heads * head :].masked_fill_(~visible[..., None], float("nan"))  # keys and values that nobody sees
+    found = attended_to_itself(packed, heads, visible[:, None, None])
+    for row, kept in enumerate(lengths.tolist()):
+        alone = attended_to_itself(packed[row : row + 1, :kept], heads, None)
+        if not torch.equal(alone[0], found[row, :kept]):
+            raise ArithmeticError("a row's numbers depend on other rows or on padding")
+    queries, keys, values = packed.nan_to_num(0.0).view(ROWS, length, 3, heads, head).permute(2, 0, 3, 1, 4)
+    right = attended(queries, keys, values, visible[:, None, None])
+    return apart(found[visible], right[visible])
+
+
 def _link(random: Random, vocabulary: int, rank: int, candidates: int) -> float:
     classes = torch.arange(candidates)
     turns = (vocabulary - classes + candidates - 1) // candidates
@@ -219,6 +239,7 @@ _TRIALS: dict[str, Callable[..., float]] = {
     "step": _step,
     "mask": partial(_read, each=True),
     "source": partial(_read, each=False),
+    "source-self": _source_self,
     "product": _product,
     "embed": _embed,
     "link": _link,

@@ -35,7 +35,7 @@ class Transformer(nn.Module, Fusible):
     """
 
     own = False
-    """what a step's first layer reads by one kernel of our own: see :meth:`use`"""
+    """what the first layer of the encoder or of a step reads by one kernel of our own: see :meth:`use`"""
 
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
@@ -57,8 +57,10 @@ class Transformer(nn.Module, Fusible):
 
     def embed_source(self, ids: Tensor) -> Tensor:
         """[rows, source] -> [rows, source, width]"""
-        positions = torch.arange(ids.shape[1], device=ids.device)
         table = self.target_embedding if self.source_embedding is None else self.source_embedding
+        if self.own and ids.shape[1] <= self.options.longest:
+            return embed(ids, None, table.weight, self.scale, self.source_positions.rows, self.options.longest - 1)[0]
+        positions = torch.arange(ids.shape[1], device=ids.device)
         return self.dropout(_lowered(table(ids) * self.scale + self.source_positions(positions)))  # type: ignore[no-any-return]
 
     def embed_target(self, ids: Tensor, positions: Tensor) -> Tensor:
@@ -172,7 +174,7 @@ class Transformer(nn.Module, Fusible):
     # --- kernels of our own ------------------------------------------------------------------------------------------
 
     def kernels(self) -> list[Kernel]:
-        """Of a step's beginning."""
+        """Of the beginning of encoder and steps."""
         return [Kernel("embed", (self.options.width,))]
 
     def use(self, names: Collection[str]) -> None:

@@ -81,6 +81,8 @@ def encode(model: Scorer, ids: Tensor, lengths: Tensor, padded: bool) -> Encoded
     visible = masks.real(lengths, ids.shape[1]) if padded else None
     memory = model.encode(ids, visible)
     projected = [layer.cross.project_memory(memory) for layer in model.decoder_layers()]
+    if len(projected) == 1:  # as they lie: a stack of one would be a copy
+        return Encoded(projected[0][0][None], projected[0][1][None], visible)
     return Encoded(torch.stack([keys for keys, _ in projected]), torch.stack([v for _, v in projected]), visible)
 
 
