@@ -121,3 +121,18 @@ def test_graphs_on_a_gpu(options):
     there = [ours.decode(source.slice(row, row + 1)).scores[0] for row in (0, 1, 2, 3, 4)]
     assert there == pytest.approx(_decoder(EagerRunner(precision="fp64"), **options).decode(source).scores, rel=1e-3)
     assert runner.statistics.recorded
+
+
+def test_groups_that_share_a_recording_keep_their_own_outputs():
+    runner, recorder = _taped()
+    lines = [[5, 6, EOS], [7, 5, 6, EOS], [6, EOS]]
+    session = _decoder(runner).start(3, Limits(), 4)
+    tickets = [session.admit(Source.of([line]))[0] for line in lines]
+    step = session.advance()
+    assert step.active.tolist() == [True, True, True]
+    found = {finished.ticket: finished.hypotheses[0] for finished in session.take_finished()}
+    expected = [_decoder(EagerRunner(precision="fp64")).decode(Source.of([line])) for line in lines]
+    assert [found[ticket].tokens for ticket in tickets] == [one.tokens[0] for one in expected]
+    assert [found[ticket].score for ticket in tickets] == pytest.approx([one.scores[0] for one in expected])
+    assert (recorder.recorded, recorder.replayed) == (1, 3)
+    assert session.free == 3

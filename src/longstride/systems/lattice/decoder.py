@@ -38,16 +38,19 @@ class LatticeDecoder(Signed[LatticeOptions]):
         self._model = model
         self._source = source
         self._regression = regression
+        self._pipelines: dict[Limits, Pipeline] = {}
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
-        return LatticeSession(
-            self.pipeline(limits), self._runner, self.options.n_best, capacity, limits, longest_source
-        )
+        return LatticeSession(self.pipeline(limits), self._runner, capacity)
 
     def pipeline(self, limits: Limits) -> Pipeline:
-        """The stages one by one, for whoever wants to look between them."""
-        return Pipeline(self._model, self._source, self._regression, self._runner, self.options, limits)
+        """The stages one by one, for whoever wants to look between them; the same each time for the same limits."""
+        if limits not in self._pipelines:
+            self._pipelines.clear()  # nobody takes turns
+            made = Pipeline(self._model, self._source, self._regression, self._runner, self.options, limits)
+            self._pipelines[limits] = made
+        return self._pipelines[limits]
 
     def lattices(self, source: Source, limits: Limits | None = None) -> tuple[Lattice, Paths]:
         """The sentences' lattices with all their scores, and the best paths through them: to be looked at."""

@@ -113,6 +113,8 @@ class Pipeline:
         self._banned = torch.tensor(banned, dtype=torch.int64, device=runner.device) if banned else None
         words = (UNK, *range(EOS + 2, model.options.vocabulary))
         self._fallback = next((word for word in words if word not in banned), UNK)
+        self._bounds = torch.empty(0, 3, dtype=torch.int64)
+        self._columns: dict[int, int] = {}
         self._encode = programs.encode(model)
         self._unigrams = programs.unigrams(model) if source is None else None
         self._propose = Program("candidates", self._proposer(source), weightless=True)
@@ -120,21 +122,34 @@ class Pipeline:
         self._edges = programs.edges(model, options.normalise)
         self._search = Program("search", partial(_searched, options), weightless=True)
 
-    def window(self, lengths: Tensor) -> Window:
-        """The lengths that outputs of sources [rows] may have; on the host, as they are."""
+    def bounds(self, source: Source) -> Tensor:
+        """[rows, 3] of sentences on the host: their length, and the lengths that outputs may have, at least and at
+        most."""
+        if source.longest >= len(self._bounds):  # working it out takes thirty operations, looking it up one
+            self._bounds = self._worked_out(torch.arange(2 * source.longest + 1))
+        return self._bounds[source.lengths]
+
+    def _worked_out(self, lengths: Tensor) -> Tensor:
         predicted = self._regression.predict(lengths)
-        return Window.around(predicted, self._options.length_window, self._limits, lengths, self.longest)
+        window = Window.around(predicted, self._options.length_window, self._limits, lengths, self.longest)
+        return torch.stack([lengths, window.shortest, window.longest], dim=1)
+
+    def columns(self, width: int) -> int:
+        """Of a lattice that holds the window of a source of `width` tokens."""
+        if width not in self._columns:
+            self._columns[width] = int(self._worked_out(torch.tensor([width]))[0, 2])
+        return self._columns[width]
 
     def read(self, source: Source) -> Sentences:
         """Bring sentences to the device; their lengths and windows are settled before they leave the host."""
-        window = self.window(source.lengths)
-        widest, columns = int(source.lengths.max()), int(window.longest.max())
-        packed = torch.stack([source.lengths, window.shortest, window.longest]).to(self._runner.device)
+        bounds = self.bounds(source)
+        widest, columns = int(source.lengths.max()), int(bounds[:, 2].max())
+        lengths, shortest, longest = bounds.to(self._runner.device).unbind(dim=1)
         return Sentences(
             source.ids[:, :widest].to(self._runner.device),
-            packed[0],
+            lengths,
             bool((source.lengths != widest).any()),
-            Window(packed[1], packed[2]),
+            Window(shortest, longest),
             columns,
         )
 

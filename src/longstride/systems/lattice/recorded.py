@@ -2,12 +2,13 @@
 
 A pass over one sentence is several hundred kernels of a few microseconds each, so launching them is what it costs. The
 lengths that sentences are padded to are rungs of a ladder, close together where sentences are many; how many columns a
-lattice has follows from the rung. Knows no session: whoever has the outputs copies them before the next pass.
+lattice has follows from the rung. Knows no session.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -37,6 +38,10 @@ class RecordedPass:
         self._columns = columns
         # Ids, then length and window, so that one copy brings all of it.
         self._arrivals = torch.zeros(rows, width + 3, dtype=torch.int64, device=runner.device)
+        self._waiting = torch.zeros(rows, width + 3, dtype=torch.int64)
+        """the same on the host; whoever decodes waits for the outputs, and so for its copy"""
+        if runner.device.type == "cuda":
+            self._waiting = self._waiting.pin_memory()
         self._pass: Callable[[], Tensor] | None = None
 
     @property
@@ -49,19 +54,24 @@ class RecordedPass:
         """What its tensors take."""
         return self._arrivals.nbytes
 
-    def decode(self, source: Source, window: Window) -> Tensor:
-        """What `pipeline.packed` says of these sentences, all on the host; good until the next call."""
-        count, width = source.rows, self._arrivals.shape[1] - 3
+    def decode(self, source: Source, bounds: Tensor) -> Tensor:
+        """What `pipeline.packed` says of these sentences, on the host; bounds [rows, 3] as `Pipeline.bounds` has them.
+
+        Sentences are all on the host.
+        """
+        count, (rows, room) = source.rows, self._arrivals.shape
+        width, arrivals = room - 3, self._waiting
         widest = min(source.longest, width)
-        arrivals = torch.full(self._arrivals.shape, PAD, dtype=torch.int64)
-        arrivals[count:, 0] = EOS  # nobody's rows hold the shortest sentence there is
-        arrivals[count:, width:] = torch.tensor([1, 2, 2])
+        arrivals.fill_(PAD)
         arrivals[:count, :widest] = source.ids[:, :widest]
-        arrivals[:count, width:] = torch.stack([source.lengths, window.shortest, window.longest], dim=1)
+        arrivals[:count, width:] = bounds
+        if count < rows:  # nobody's rows hold the shortest sentence there is
+            arrivals[count:, 0] = EOS
+            arrivals[count:, width:] = torch.tensor([1, 2, 2])
         self._runner.send(arrivals, self._arrivals)
         if self._pass is None:
             self._pass = self._runner.record("lattice", self._run, [])
-        return self._pass()[:count]
+        return self._runner.fetch(self._pass())[0][:count]
 
     def _run(self) -> Tensor:
         width = self._arrivals.shape[1] - 3
@@ -70,26 +80,39 @@ class RecordedPass:
         return self._pipeline.outputs(sentences, self._pipeline.encode(sentences))
 
 
-def records(pipeline: Pipeline, runner: Runner, source: Source) -> bool:
-    """Whether these sentences are few enough, and their lattices small enough, for one recording."""
-    rows, width, columns, _ = _shape(pipeline, runner, source)
-    return rows <= min(MOST_ROWS, pipeline.rows_at_once(width, columns))
+@dataclass(frozen=True)
+class Shape:
+    """Of the recording for some sentences, and how long their outputs may be."""
+
+    rows: int
+    width: int
+    columns: int
+    bounds: Tensor
+    """[sentences, 3] as `Pipeline.bounds` has them"""
 
 
-def decode_recorded(pipeline: Pipeline, runner: Runner, source: Source) -> Tensor:
-    """A pass over sentences on the host, by a recording made for their shape now or before."""
-    rows, width, columns, window = _shape(pipeline, runner, source)
+def shape_of(pipeline: Pipeline, runner: Runner, source: Source) -> Shape:
+    """Which recording these sentences want."""
+    bounds = pipeline.bounds(source)
+    longest, _, columns = bounds.amax(dim=0).tolist()
+    width = rung(longest, pipeline.longest)
+    return Shape(runner.room(source.rows), width, max(pipeline.columns(width), columns), bounds)
+
+
+def records(pipeline: Pipeline, shape: Shape) -> bool:
+    """Whether sentences are few enough, and their lattices small enough, for one recording."""
+    return shape.rows <= min(MOST_ROWS, pipeline.rows_at_once(shape.width, shape.columns))
+
+
+def decode_recorded(pipeline: Pipeline, runner: Runner, source: Source, shape: Shape) -> Tensor:
+    """A pass over sentences on the host, by a recording made for their shape now or before; outputs on the host.
+
+    The next call may write over them.
+    """
+    rows, width, columns = shape.rows, shape.width, shape.columns
     # How many rows is told by the family, so that each number of them may hold all lengths.
-    family, shape = ("lattice", rows, *pipeline.identity), (width, columns)
-    taken = runner.borrow(family, shape, lambda: RecordedPass(pipeline, runner, rows, width, columns))
-    found = taken.decode(source, window)
-    runner.give_back(family, shape, taken)
+    family = ("lattice", rows, *pipeline.identity)
+    taken = runner.borrow(family, (width, columns), lambda: RecordedPass(pipeline, runner, rows, width, columns))
+    found = taken.decode(source, shape.bounds)
+    runner.give_back(family, (width, columns), taken)
     return found
-
-
-def _shape(pipeline: Pipeline, runner: Runner, source: Source) -> tuple[int, int, int, Window]:
-    """Rows, width and columns of the recording for these sentences, and their windows."""
-    window = pipeline.window(source.lengths)
-    width = rung(int(source.lengths.max()), pipeline.longest)
-    ordinary = pipeline.window(torch.tensor([width])).longest
-    return runner.room(source.rows), width, max(int(ordinary), int(window.longest.max())), window

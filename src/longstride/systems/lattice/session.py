@@ -1,6 +1,8 @@
 """The table of lattice decoding: sentences are encoded when they are admitted and done when the table next advances.
 
-Where a runner records, small groups are encoded and done in one recording when the table advances.
+Where a runner records, small groups are encoded and done in one recording when the table advances. A sentence is done
+in one iteration, so an iteration waits for its outputs: the table itself lies on the host, and nothing but sentences
+and outputs travels.
 """
 
 from __future__ import annotations
@@ -10,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longstride.contract import Finished, Limits, Runner, Session, Source, Step
+from longstride.contract import Finished, Hypothesis, Runner, Session, Source, Step
 from longstride.contract.slots import Slots
-from longstride.search.ranking import hypotheses
+from longstride.search.beam import DEAD
 from longstride.systems.lattice.pipeline import Pipeline, Sentences
-from longstride.systems.lattice.recorded import decode_recorded, records
+from longstride.systems.lattice.recorded import Shape, decode_recorded, records, shape_of
 from longstride.systems.lattice.scoring import Encoded
 
 
@@ -30,26 +32,16 @@ class _Waiting:
 class LatticeSession(Session):
     """`capacity` sentences; one iteration makes all of an output."""
 
-    @torch.inference_mode()
-    def __init__(
-        self, pipeline: Pipeline, runner: Runner, n_best: int, capacity: int, limits: Limits, longest_source: int
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, runner: Runner, capacity: int) -> None:
         self.capacity = capacity
         self.calls = 0
         self._pipeline = pipeline
         self._runner = runner
-        device = runner.device
-        columns = int(limits.longest_outputs(torch.tensor(longest_source))) + 1
-        # Length, scores and ids of each slot's outputs, as `packed` has them: one tensor to write and to read back.
-        self._found = torch.zeros(capacity, n_best, 3 + columns, dtype=torch.int64, device=device)
-        self._ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
-        self._active = torch.zeros(capacity, dtype=torch.bool, device=device)
-        self._none = torch.zeros(capacity, dtype=torch.int64, device=device)
-        self._columns = torch.arange(columns, device=device)
         self._slots = Slots(capacity)
         self._waiting: list[_Waiting] = []
-        self._few: list[tuple[list[int], Source]] = []
-        self._done = [False] * capacity
+        self._few: list[tuple[list[int], Source, Shape]] = []
+        self._done: dict[int, list[Hypothesis]] = {}
+        """by slot: what was found and not taken yet"""
 
     @property
     def free(self) -> int:
@@ -60,69 +52,74 @@ class LatticeSession(Session):
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences together, or leave that to the recording."""
         slots, tickets = self._slots.take(source.rows)
-        if self._runner.records and records(self._pipeline, self._runner, source):
-            self._few.append((slots, source))
+        shape = shape_of(self._pipeline, self._runner, source) if self._runner.records else None
+        if shape is not None and records(self._pipeline, shape):
+            self._few.append((slots, source, shape))
         else:
             sentences = self._pipeline.read(source)
             self._waiting.append(_Waiting(slots, sentences, self._pipeline.encode(sentences)))
         self.calls += 1
-        self._write(self._ticket, slots, torch.tensor(tickets))
         return tickets
 
     @torch.inference_mode()
     def advance(self) -> Step:
         """Build, score and search the lattices of all sentences that wait."""
-        calls = 0
-        active = torch.zeros(self.capacity, dtype=torch.bool)
-        for slots, source in self._few:
-            active[slots] = True
-            self._keep(slots, decode_recorded(self._pipeline, self._runner, source))
-            calls += 1
+        outputs = []
+        for slots, source, shape in self._few:
+            found = decode_recorded(self._pipeline, self._runner, source, shape)
+            outputs.append((slots, found.clone() if len(self._few) > 1 else found))
+        outputs += self._searched()
+        self._few, self._waiting = [], []
+        self.calls += len(outputs)
+        return self._step(outputs)
+
+    def _searched(self) -> list[tuple[list[int], Tensor]]:
+        """The outputs of sentences that were encoded before, in portions; the host waits once for all of them."""
+        places, found = [], []
         for group in self._waiting:
-            active[group.slots] = True
             portion = self._pipeline.rows_at_once(group.sentences.ids.shape[1], group.sentences.columns)
             for first in range(0, group.sentences.rows, portion):
                 last = first + portion
-                self._decode(
-                    group.slots[first:last], group.sentences.slice(first, last), group.encoded.slice(first, last)
-                )
-                calls += 1
-        self._waiting, self._few = [], []
-        self._done = [one or other for one, other in zip(self._done, active.tolist(), strict=True)]
-        self.calls += calls
-        self._runner.send(active, self._active)
-        written = (self._columns < self._found[:, 0, :1]) & self._active[:, None]
-        ids = self._found[:, 0, 3:]
-        columns = self._columns.expand_as(ids)
-        return Step(self._ticket, self._active, columns, ids, written, self._none, self._none, calls=calls)
+                places.append(group.slots[first:last])
+                some, encoded = group.sentences.slice(first, last), group.encoded.slice(first, last)
+                found.append(self._pipeline.outputs(some, encoded))
+        return list(zip(places, self._runner.fetch(*found), strict=True)) if found else []
 
-    def _decode(self, slots: list[int], sentences: Sentences, encoded: Encoded) -> None:
-        self._keep(slots, self._pipeline.outputs(sentences, encoded))
+    def _step(self, outputs: list[tuple[list[int], Tensor]]) -> Step:
+        """What happened in which slot; outputs [rows, n, 3 + columns] on the host, as `pipeline.packed` has them."""
+        for slots, found in outputs:
+            for slot, numbers, figures in zip(slots, found.tolist(), figures_of(found), strict=True):
+                self._done[slot] = [
+                    Hypothesis(one[3 : 2 + one[0]], score, total)
+                    for one, (score, total) in zip(numbers, figures, strict=True)
+                    if score > DEAD
+                ]
+        best = _in_slots([(slots, found[:, 0]) for slots, found in outputs], self.capacity)
+        length, ids = best[:, 0], best[:, 3:]
+        columns = torch.arange(ids.shape[1])
+        ticket = torch.tensor([-1 if held is None else held for held in self._slots.held])
+        none = torch.zeros(self.capacity, dtype=torch.int64)
+        written = columns < length[:, None]
+        return Step(ticket, length > 0, columns.expand_as(ids), ids, written, none, none, calls=len(outputs))
 
-    def _keep(self, slots: list[int], found: Tensor) -> None:
-        """Outputs [rows, n, 3 + columns] into the table, whose width may differ; what lies past a length is void."""
-        width = min(found.shape[2], self._found.shape[2])
-        self._write(self._found[..., :width], slots, found[..., :width])
-
-    def _write(self, table: Tensor, slots: list[int], values: Tensor) -> None:
-        """Into these rows of a table; neighbours, which they nearly always are, without an index to send."""
-        first, last = slots[0], slots[-1] + 1
-        if slots == list(range(first, last)):
-            place = table[first:last]
-            place.copy_(values) if values.device == table.device else self._runner.send(values, place)
-        else:
-            table[torch.tensor(slots, device=table.device)] = values.to(table.device)
-
-    @torch.inference_mode()
     def take_finished(self) -> list[Finished]:
-        """Read back the outputs of the slots that were searched; which these are the host knows."""
-        ready = self._slots.ready(self._done)
-        if not ready:
-            return []
-        found = self._runner.fetch(self._found)[0][ready]
-        words = found[..., 0] - 1
-        scores, totals = found[..., 1:3].contiguous().view(torch.float64).unbind(dim=-1)
-        every = hypotheses(found[..., 3 : 3 + int(words.max())], words, scores, totals)
-        for slot in ready:
-            self._done[slot] = False
-        return [Finished(self._slots.release(slot), told) for slot, told in zip(ready, every, strict=True)]
+        """The outputs of the slots that were searched."""
+        found = [Finished(self._slots.release(slot), self._done[slot]) for slot in sorted(self._done)]
+        self._done = {}
+        return found
+
+
+def figures_of(found: Tensor) -> list[list[list[float]]]:
+    """Score and log-probability of every output [rows, n, 3 + columns]."""
+    figures: list[list[list[float]]] = found.view(torch.float64)[..., 1:3].tolist()
+    return figures
+
+
+def _in_slots(outputs: list[tuple[list[int], Tensor]], capacity: int) -> Tensor:
+    """Best outputs [rows, 3 + columns] of some slots each -> [capacity, 3 + columns of the longest], 0 elsewhere."""
+    if len(outputs) == 1 and len(outputs[0][0]) == capacity:  # all of them, and in order
+        return outputs[0][1]
+    every = torch.zeros(capacity, max((found.shape[1] for _, found in outputs), default=3), dtype=torch.int64)
+    for slots, found in outputs:
+        every[slots, : found.shape[1]] = found
+    return every
