@@ -22,8 +22,10 @@ from longstride.contract import PAD
 from longstride.nn.overlap import launching
 from longstride.nn.overlap_kernels import begin, wait
 
-_MINE, _OTHERS = 32, 128
+_MINE, _OTHERS = 32, 64
 """entries that a program places, and compares them with at a time"""
+_LEAST_K = 64
+"""Smaller ones share what is compiled."""
 
 
 @triton.jit(do_not_specialize=("columns", "source_row", "length_row"))
@@ -109,8 +111,8 @@ def _add_up(
     """
     begin(OVERLAP)
     wait(OVERLAP)
-    column = tl.program_id(1).to(tl.int64)
-    i = tl.program_id(0) * MINE + tl.arange(0, MINE)
+    column = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1) * MINE + tl.arange(0, MINE)
     j = tl.arange(0, OTHERS)
     words += column * entries
     amounts += column * entries
@@ -131,7 +133,7 @@ def _add_up(
     tl.store(sums + column * entries + i, tl.where(counts, ranked, 0), mask=i < entries)
 
     place = tl.arange(0, K)
-    begins = (place < k) & (tl.program_id(0) == 0)
+    begins = (place < k) & (tl.program_id(1) == 0)
     tl.store(ids + column * k + place, tl.where(place == 0, fallback, PAD).to(tl.int64), mask=begins)
     nothing = tl.where(place == 0, fallback_score, float("-inf")).to(tl.float32)
     tl.store(scores + column * k + place, nothing, mask=begins)
@@ -156,8 +158,8 @@ def _choose(
     """
     begin(OVERLAP)
     wait(OVERLAP)
-    column = tl.program_id(1).to(tl.int64)
-    i = tl.program_id(0) * MINE + tl.arange(0, MINE)
+    column = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1) * MINE + tl.arange(0, MINE)
     j = tl.arange(0, OTHERS)
     sums += column * entries
     mine = tl.load(sums + i, mask=i < entries, other=0)
@@ -211,13 +213,13 @@ def proposed(
         num_warps=1,
         **launching(source),
     )
-    grid = (triton.cdiv(entries, _MINE), rows * columns)
+    grid = (rows * columns, triton.cdiv(entries, _MINE))
     _add_up[grid](
         *(words, amounts, sums, ids, scores, entries, k),
         *(PAD if fallback is None else fallback, float("-inf") if fallback is None else 0.0),
         MINE=_MINE,
         OTHERS=_OTHERS,
-        K=triton.next_power_of_2(k),
+        K=max(_LEAST_K, triton.next_power_of_2(k)),
         ID_BITS=id_bits,
         PAD=PAD,
         **launching(source),

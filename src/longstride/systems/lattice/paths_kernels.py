@@ -22,8 +22,8 @@ from longstride.contract import EOS, PAD
 from longstride.nn.overlap import launching
 from longstride.nn.overlap_kernels import begin, wait
 
-_PER_WARP = 1024
-"""edges of a column: two columns of 32 numbers a thread are under way"""
+_PER_WARP = 512
+"""edges of a column: those of two columns, 16 a thread each, are under way"""
 
 
 @triton.jit(do_not_specialize=("columns", "ends_row"))
