@@ -56,6 +56,8 @@ LINKED = tuple(
 )
 """neighbouring words of a step tied to each other, which no paper has"""
 LINKED_BASE = "interleaved-base-sa-linked"
+GOING_ON = ("training.steps=2000", "training.schedule.peak=4e-4", "training.schedule.warmup=100")
+"""of a model that has learnt the order already"""
 BASE: dict[str, tuple[str, ...]] = {"interleaved-base": (), "interleaved-base-sa": _with(c=2)}
 
 BEGUN = {ORIGINAL: "small", DISTILLED: "small-distilled"}
@@ -134,12 +136,13 @@ def stages(task: Task) -> list[Stage]:
                 task.train(
                     "interleaved-base",
                     DISTILLED,
-                    base_training(5000),
+                    base_training(2000),
                     TRAINING,
                     *BASE["interleaved-base-sa"],
+                    *GOING_ON,
                     LINK,
                     name=LINKED_BASE,
-                    warm_start="verifier",
+                    warm_start="interleaved-base-sa",
                 ),
             ),
         ),
