@@ -7,14 +7,12 @@ binarized corpus) it makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -25,16 +23,14 @@ from longstride.contract.running import DTYPES
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.backends import allow_own_attention, allow_own_norms, avoid_planned_attention
 from longstride.nn.initialisation import scale_by_depth
+from longstride.recipe_data import DataOptions, corpus_of, generated, lengths_of, readable, required, tokenizer_of
 from longstride.registry import DECODERS, OBJECTIVES, PARTS, Plan, find
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
-from longstride.tasks.toys import Task, generate
 from longstride.tasks.translation import score_translations
-from longstride.text.batches import BatchOptions, TokenBatches
-from longstride.text.binarized import BinarizedCorpus, binarize
-from longstride.text.corpus import read_lines, read_parallel
-from longstride.text.filtering import LengthFilter
-from longstride.text.tokenizer import Tokenizer, build_words, load_tokenizer, train_sentencepiece
+from longstride.text.batches import TokenBatches
+from longstride.text.corpus import read_parallel
+from longstride.text.tokenizer import Tokenizer
 from longstride.training.distributed import join
 from longstride.training.loop import Result, Trainer
 from longstride.training.metrics import Reporter, Silent
@@ -45,27 +41,6 @@ from longstride.training.validation import Validator
 MODEL = "model"
 """The model folder inside a run's folder."""
 _SPLITS: tuple[Literal["train", "valid"], ...] = ("train", "valid")
-
-
-@dataclass(frozen=True)
-class DataOptions:
-    """What is learnt from."""
-
-    task: Literal["files", "copy", "reverse", "numbers"] = option(
-        "files", "Text files, or a task the project generates."
-    )
-    pairs: int = option(20_000, "Training pairs to generate (not for files).")
-    valid_pairs: int = option(500, "Validation pairs to generate (not for files).")
-    train_source: str = option("", "Source text, one sentence per line (.gz and .xz too).")
-    train_target: str = option("", "Target text.")
-    valid_source: str = option("", "Source text to validate on.")
-    valid_target: str = option("", "Target text to validate on.")
-    tokenizer: str = option("", "Tokenizer file; made from the training text where it is missing.")
-    vocabulary: int = option(16_000, "Size of a tokenizer to be made, the reserved ids included.")
-    tokenizer_kind: Literal["bpe", "unigram", "words"] = option("bpe", "Kind of a tokenizer to be made.")
-    cache: str = option("", "Folder for the binarized corpus (default: the run's own).")
-    filter: LengthFilter = option(factory=LengthFilter, help="Which pairs are left out of training.")
-    batches: BatchOptions = option(factory=BatchOptions, help="How pairs are put together.")
 
 
 @dataclass(frozen=True)
@@ -136,20 +111,20 @@ def run(
     team = join(torch.device(device))
     tell = (reporter or Silent()) if team.leads else Silent()
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = _tokenizer(recipe.data, folder, tell) if team.leads else None
+    tokenizer = tokenizer_of(recipe.data, folder, tell) if team.leads else None
     if team.world > 1:  # the leader makes what is missing, the others read it
         torch.distributed.barrier()
-        tokenizer = tokenizer or _tokenizer(recipe.data, folder, Silent())
+        tokenizer = tokenizer or tokenizer_of(recipe.data, folder, Silent())
     assert tokenizer is not None
     kind, objective = _objective(recipe)
-    corpora = {split: _corpus(recipe.data, split, tokenizer, folder, tell, team.leads) for split in _SPLITS}
+    corpora = {split: corpus_of(recipe.data, split, tokenizer, folder, tell, team.leads) for split in _SPLITS}
     torch.manual_seed(recipe.training.seed)
     base = _loaded(recipe.base, tokenizer) if recipe.base else {}
-    model = kind.model(_plan(recipe, tokenizer.size, base, _lengths(corpora["train"])))
+    model = kind.model(_plan(recipe, tokenizer.size, base, lengths_of(corpora["train"])))
     if recipe.init == "depth-scaled":
         scale_by_depth(part.module for name, part in kind.parts(model).items() if name not in base)
     longest = _longest(kind.parts(model))
-    train, valid = (_readable(corpora[split], split, longest, tell) for split in _SPLITS)
+    train, valid = (readable(corpora[split], split, longest, tell) for split in _SPLITS)
     if recipe.warm_start:
         _warm_start(kind.parts(model), recipe.warm_start, tokenizer, tell)
         kind.begun(model)
@@ -209,7 +184,7 @@ def check(recipe: Recipe) -> None:
         kind.model(_plan(recipe, len(RESERVED) + 1, _built(recipe.base) if recipe.base else {}))
     if recipe.data.task == "files":
         for split in _SPLITS:
-            for file in _required(recipe.data, split):
+            for file in required(recipe.data, split):
                 if not Path(file).is_file():
                     raise InputError(f"{file}: expected a text file, found none.")
     if recipe.warm_start:
@@ -220,27 +195,9 @@ def _plan(recipe: Recipe, vocabulary: int, base: dict[str, nn.Module], lengths: 
     return Plan(recipe.model, vocabulary, base, f"{recipe.name}, model", lengths or LengthRegression())
 
 
-def _lengths(corpus: BinarizedCorpus) -> LengthRegression:
-    """Target words by source words; EOS is none."""
-    if len(corpus) == 0:
-        return LengthRegression()
-    return LengthRegression.fit(corpus.source.lengths - 1, corpus.target.lengths - 1)
-
-
 def _longest(parts: dict[str, Part]) -> int:
     """Positions that every part has."""
     return min(getattr(part.options, "longest", 1 << 30) for part in parts.values())
-
-
-def _readable(corpus: BinarizedCorpus, split: str, longest: int, tell: Reporter) -> BinarizedCorpus:
-    """The pairs that the model has positions for."""
-    fits = np.maximum(corpus.source.lengths, corpus.target.lengths) <= longest
-    if fits.all():
-        return corpus
-    tell.message(f"{int((~fits).sum()):,} {split} pairs are longer than the model's {longest} positions: left out.")
-    kept = corpus.take(np.flatnonzero(fits).astype(np.int64))
-    kept.manifest = corpus.manifest
-    return kept
 
 
 def _objective(recipe: Recipe) -> tuple[Any, Any]:
@@ -292,85 +249,14 @@ def resolve(path: str) -> Path:
     return inside if not (Path(path) / model_folder.CONFIG).exists() and inside.is_dir() else Path(path)
 
 
-def _tokenizer(data: DataOptions, folder: Path, tell: Reporter) -> Tokenizer:
-    path = Path(data.tokenizer) if data.tokenizer else folder / model_folder.TOKENIZER
-    if path.exists():
-        return load_tokenizer(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if data.task == "files":
-        _required(data, "train")
-        lines: Any = (line for file in (data.train_source, data.train_target) for line in read_lines(file))
-    else:
-        lines = [line for pair in _generated(data, "train") for line in pair]
-    tell.message(f"Making a tokenizer of {data.vocabulary:,} pieces: {path}")
-    if data.tokenizer_kind == "words":
-        return build_words(lines, path, data.vocabulary)
-    return train_sentencepiece(lines, data.vocabulary, path, data.tokenizer_kind, lines=True)
-
-
-def _generated(data: DataOptions, split: Literal["train", "valid"]) -> Sequence[tuple[str, str]]:
-    assert data.task != "files"
-    return _generate(data.task, data.pairs if split == "train" else data.valid_pairs, split)
-
-
-@lru_cache(maxsize=4)
-def _generate(task: Task, count: int, split: Literal["train", "valid"]) -> Sequence[tuple[str, str]]:
-    """Kept, because tokenizer, corpus and validation each ask for the same pairs."""
-    return tuple(generate(task, count, seed=1, split=split))
-
-
-def _required(data: DataOptions, split: str) -> tuple[str, str]:
-    source, target = getattr(data, f"{split}_source"), getattr(data, f"{split}_target")
-    if not source or not target:
-        raise OptionError(
-            f"data.{split}_source and data.{split}_target expect text files, found {source or 'nothing'!r}."
-        )
-    return source, target
-
-
-def _corpus(
-    data: DataOptions, split: Literal["train", "valid"], tokenizer: Tokenizer, folder: Path, tell: Reporter, leads: bool
-) -> BinarizedCorpus:
-    if data.task != "files":
-        pairs = _generated(data, split)
-        sources = tokenizer.encode_many([source for source, _ in pairs])
-        targets = tokenizer.encode_many([target for _, target in pairs])
-        return BinarizedCorpus.from_pairs(zip(sources, targets, strict=True))
-    source, target = _required(data, split)
-    cache = Path(data.cache or folder) / f"{split}.ids"
-    filter = data.filter if split == "train" else LengthFilter(max_tokens=0)
-    if leads and _cached(cache, tokenizer, source, target, filter) is None:
-        tell.message(f"Binarizing {source} and {target} into {cache}")
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        corpus = binarize(source, target, tokenizer, cache, filter)
-        tell.message(corpus.report.sentence)
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.barrier()
-    return BinarizedCorpus.load(cache, tokenizer.sha256)
-
-
-def _cached(
-    cache: Path, tokenizer: Tokenizer, source: str, target: str, filter: LengthFilter
-) -> BinarizedCorpus | None:
-    """The binarized corpus, if there is one and it was made from just these files with this tokenizer and filter."""
-    if not cache.exists():
-        return None
-    try:
-        corpus = BinarizedCorpus.load(cache, tokenizer.sha256)
-        corpus.check_files(source, target)
-    except InputError:
-        return None
-    return corpus if corpus.manifest is not None and corpus.manifest.filter == filter else None
-
-
 def _validators(recipe: Recipe, tokenizer: Tokenizer, longest: int, device: torch.device) -> list[Validator]:
     options = recipe.validation
     if options.metric == "none":
         return []
     if recipe.data.task == "files":
-        pairs = list(read_parallel(*_required(recipe.data, "valid")))
+        pairs = list(read_parallel(*required(recipe.data, "valid")))
     else:
-        pairs = list(_generated(recipe.data, "valid"))
+        pairs = list(generated(recipe.data, "valid"))
     pairs = pairs[: options.sentences]
     ids = [row[: longest - 1] for row in tokenizer.encode_many([source for source, _ in pairs])]
     order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
