@@ -170,12 +170,13 @@ class Task:
         """The translations of one setting, once they are evaluated."""
         return self.outputs / f"{model}.{split}" / f"{_file_name(decoder)}.txt"
 
-    def exactness(self, model: str, decoder: str, precision: str) -> Job:
+    def exactness(self, model: str, decoder: str, precision: str, batch: int = 256, runtime: str = "eager") -> Job:
         """Count the outputs of a verifying decoder that are not greedy's; fails, once recorded, where there is one."""
-        job = self.evaluate(model, "test", "en-de exactness", [decoder], 0.6)
+        experiment = "en-de exactness" if runtime == "eager" else f"en-de exactness, {runtime}"
+        job = self.evaluate(model, "test", experiment, [decoder], 0.6)
         without = _without(job.command, "-o", "--precision", "--batch")
-        how = ("--exactness", "--precision", precision, "--batch", "256")
-        return replace(job, name=f"{model}.{precision}", command=(*without, *how), makes=())
+        how = ("--exactness", "--precision", precision, "--batch", str(batch), "--runtime", runtime)
+        return replace(job, name=f"{model}.{precision}.{batch}", command=(*without, *how), makes=())
 
     def bench(self, name: str, models: Sequence[str], decoders: Sequence[str], minutes: float, *more: str) -> Job:
         """Time decoders of several models side by side; with several models a decoder is named FOLDER/DECODER."""

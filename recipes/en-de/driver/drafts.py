@@ -30,6 +30,12 @@ LINKED_HEADS = {
     "blockwise-frozen-linked": "blockwise-frozen-distilled",
     "blockwise-fine-tuned-linked": "blockwise-fine-tuned",
 }
+EXACT = {
+    "drafter-linked-2": "draft-verify",
+    "blockwise-frozen-linked": "blockwise:k=4",
+    "blockwise-fine-tuned-linked": "blockwise",
+}
+"""what is raced and promises greedy's words"""
 WIDE = tuple(f"model.block={k}" for k in BLOCKS if k > 10)
 MAKING = 2000
 
@@ -150,6 +156,16 @@ def stages(task: Task) -> list[Stage]:
                         ("blockwise-fine-tuned-linked", heads_settings(TUNED_SIZES, False, False)),
                     )
                 ),
+            ),
+        ),
+        # As they are raced, by the runtime of what is timed: one sentence at a time too.
+        Stage(
+            "exactness-links",
+            "evaluate",
+            tuple(
+                task.exactness(model, decoder, precision, batch, task.runtime)
+                for precision, batch in (("fp16", 64), ("bf16", 64), ("fp32", 64), ("fp16", 1))
+                for model, decoder in EXACT.items()
             ),
         ),
         # Two layers by encoder and by block size: shorter trainings, all alike.

@@ -31,6 +31,15 @@ TOGETHER = {
 """model -> decoders, for the one table with all of them"""
 BASELINES = ("en-de-verifier greedy", "en-de-verifier beam")
 
+BATCHED = {
+    "verifier": ("greedy", "beam"),
+    # With large batches every slot costs: adaptive blocks must never be slower than greedy.
+    "drafter-linked-2": ("draft-verify", "draft-verify:adaptive=true"),
+    "blockwise-fine-tuned-linked": ("blockwise", "blockwise:adaptive=true"),
+    "lattice": ("lattice",),
+}
+"""model -> decoders, for throughput by batch size; interleaved ones have a race of their own"""
+
 WIDTHS = (1, 4, 8)
 """of Figure 2 of the interleaved paper"""
 
@@ -48,11 +57,12 @@ def stages(task: Task) -> list[Stage]:
             "bench",
             (
                 task.bench(
-                    "bench",
-                    ["verifier"],
-                    ["greedy", "beam"],
-                    timing(2, SAMPLE, 1.5 * slow),
-                    *("--batch-sizes", "1,8,32,64,128", *few),
+                    "batches",
+                    list(BATCHED),
+                    [f"{model}/{decoder}" for model, decoders in BATCHED.items() for decoder in decoders],
+                    timing(sum(map(len, BATCHED.values())), SAMPLE, 1.2 * slow),
+                    *(part for name in BASELINES for part in ("--baseline", name)),
+                    *("--same-as", BASELINES[0], "--batch-sizes", "1,8,32,64,128", *few),
                 ),
             ),
         ),
