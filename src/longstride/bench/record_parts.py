@@ -23,6 +23,7 @@ __all__ = [
     "Origin",
     "PlaceProbe",
     "Preparation",
+    "Stage",
     "WorkloadTag",
 ]
 
@@ -185,3 +186,16 @@ class Curve:
 
     name: str
     values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a profile: a program, or the recording of several, by its own name."""
+
+    name: str
+    calls: int
+    """in the whole pass"""
+    microseconds: int
+    """of all calls together"""
+    weights: int | None = None
+    """bytes of weights that a call has to read; none where nobody knows"""

@@ -7,6 +7,7 @@
     exactness      one verifying decoder on one test set: is its output greedy's, and if not, where and how nearly
     contrastive    one model on one set of contrastive pairs: how often the right translation is the more probable one
     curves         what a figure shows that is no score: recall by K, ranks before a search, times by length
+    profile        one decoder on one test set: where its time goes, stage by stage, and what it takes of memory
 
 Each kind is a dataclass; a line is its fields plus `schema` and `kind`. Tables and plots are made from records alone.
 """
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from longstride.bench.profile_record import Profile
 from longstride.bench.record_parts import (
     Against,
     Agreement,
@@ -33,6 +35,7 @@ from longstride.bench.record_parts import (
     Origin,
     PlaceProbe,
     Preparation,
+    Stage,
     WorkloadTag,
 )
 from longstride.contract import InputError, Limits, OptionError
@@ -62,9 +65,11 @@ __all__ = [
     "Origin",
     "PlaceProbe",
     "Preparation",
+    "Profile",
     "Quality",
     "Record",
     "Role",
+    "Stage",
     "Training",
     "WorkloadTag",
     "append_records",
@@ -304,10 +309,10 @@ class Curves:
                 raise OptionError(f"'curves' expects {len(self.places)} values of {one.name}, found {len(one.values)}.")
 
 
-Record = Latency | Quality | Training | Distillation | Exactness | Contrastive | Curves
+Record = Latency | Quality | Training | Distillation | Exactness | Contrastive | Curves | Profile
 
 KINDS: dict[str, type[Record]] = {
-    kind.kind: kind for kind in (Latency, Quality, Training, Distillation, Exactness, Contrastive, Curves)
+    kind.kind: kind for kind in (Latency, Quality, Training, Distillation, Exactness, Contrastive, Curves, Profile)
 }
 
 

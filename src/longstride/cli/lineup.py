@@ -102,12 +102,12 @@ def line_up(
     """
     several = len(translators) > 1
     found: list[Candidate] = []
-    called = [name for translator in translators for name in _called(translator)]
+    called = [name for translator in translators for name in model_names(translator)]
     for entry in entries:
         if entry.model and entry.model not in called:
             raise OptionError(f"--decoders expects one of the models {', '.join(called)}, found {entry.model!r}.")
     for number, translator in enumerate(translators):
-        wanted = [entry for entry in entries if entry.model in ("", *_called(translator))]
+        wanted = [entry for entry in entries if entry.model in ("", *model_names(translator))]
         wanted = wanted if entries else [Entry(name, {}) for name in translator.decoders]
         if number == 0 and baselines:
             present = {entry.decoder for entry in wanted}
@@ -130,14 +130,14 @@ def member_name(text: str, translators: Sequence[Translator]) -> str:
     several = len(translators) > 1
     told, _, _ = text.partition(":")
     model, name = _split(told.strip(), several)
-    owner = next((one for one in translators if several and model in _called(one)), None)
+    owner = next((one for one in translators if several and model in model_names(one)), None)
     if name not in DECODERS or (several and owner is None):
         return text
     (entry,) = read_entries(text, several)
     return f"{model_tag(owner).name} {entry.name}" if owner is not None else entry.name
 
 
-def _called(translator: Translator) -> list[str]:
+def model_names(translator: Translator) -> list[str]:
     """A model by its name and by its folder's, or that of the run that it lies in."""
     path = translator.folder.path.resolve()
     return list(dict.fromkeys([model_tag(translator).name, path.parent.name if path.name == MODEL else path.name]))

@@ -19,7 +19,7 @@ from longstride.cli.console import err
 from longstride.contract import LongstrideError
 from longstride.version import __version__
 
-COMMANDS = ("translate", "decoders", "train", "distill", "evaluate", "bench", "report", "export", "demo")
+COMMANDS = ("translate", "decoders", "train", "distill", "evaluate", "bench", "profile", "report", "export", "demo")
 
 GROUPS = ("lattice",)
 """Commands that have commands of their own."""

@@ -1,0 +1,135 @@
+"""Where a decoder's time goes: the same sentences unwatched, for the time they take, and watched, stage by stage.
+
+Every sentence is decoded three times: to prepare what is captured or compiled for its shape, then in one go, then with
+a stopwatch around each stage. Memory is that of the second pass. Sees decoders through the contract alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from longstride.bench.assessment import Progress, batches_of, no_progress
+from longstride.bench.candidate import Candidate
+from longstride.bench.memory import MemoryProbe, host_probe
+from longstride.bench.profile_record import Profile
+from longstride.bench.profile_watch import Clock, Stopwatch, synchronizer
+from longstride.bench.record_parts import MemoryUse, Origin, Stage, WorkloadTag
+from longstride.bench.workload import Workload
+from longstride.contract import Source
+
+COPIED = {"cuda": 2**30, "cpu": 2**28}
+"""bytes of the copy that bandwidth is measured with: far more than any cache holds"""
+COPIES = 10
+
+
+@dataclass(frozen=True)
+class Device:
+    """What profiles have to know of a device."""
+
+    bandwidth: float | None = None
+    """bytes per second"""
+    reserved: Callable[[], int] | None = None
+    """bytes that PyTorch has taken of it at the highest"""
+    host: MemoryProbe = field(default_factory=host_probe)
+
+
+def device_facts(device: torch.device) -> Device:
+    """Measured now, before anything else is there."""
+    if device.type != "cuda":
+        return Device(copy_bandwidth(device))
+    return Device(copy_bandwidth(device), lambda: int(torch.cuda.max_memory_reserved(device)))
+
+
+def copy_bandwidth(device: torch.device, size: int | None = None, clock: Clock = time.perf_counter_ns) -> float:
+    """Bytes per second that a large copy reads and writes, at its best."""
+    synchronize = synchronizer(device)
+    count = size or COPIED[device.type]
+    source, target = (torch.ones(count, dtype=torch.uint8, device=device) for _ in range(2))
+    best = None
+    for _ in range(COPIES):
+        synchronize()
+        begun = clock()
+        target.copy_(source)
+        synchronize()
+        took = clock() - begun
+        best = took if best is None else min(best, took)
+    del source, target
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    assert best is not None
+    return 2e9 * count / max(1, best)
+
+
+def profile(
+    candidate: Candidate,
+    watch: Stopwatch,
+    workload: Workload,
+    batch_size: int,
+    origin: Origin,
+    device: Device,
+    order: int = 0,
+    progress: Progress = no_progress,
+    clock: Clock = time.perf_counter_ns,
+) -> Profile:
+    """A record of one candidate whose runner is under this stopwatch, but for the weights that its stages read."""
+    sentences = range(workload.size) if candidate.sample is None else workload.sample(candidate.sample)
+    sources = [
+        Source.of([workload.sources[sentence] for sentence in batch])
+        for batch in batches_of(workload, list(sentences), batch_size)
+    ]
+
+    def decode(what: str) -> tuple[list[int], list[list[list[int]]]]:
+        """Nanoseconds and outputs of every batch."""
+        taken, outputs = [], []
+        for done, source in enumerate(sources):
+            progress(f"{what} {candidate.name}", done, len(sources))
+            candidate.synchronize()
+            begun = clock()
+            found = candidate.decoder.decode(source, candidate.limits).tokens
+            candidate.synchronize()
+            taken.append(clock() - begun)
+            outputs.append(found)
+        progress(f"{what} {candidate.name}", len(sources), len(sources))
+        return taken, outputs
+
+    decode("preparing")
+    probe, host = candidate.memory, device.host
+    host.reset()
+    if probe is not None:
+        probe.reset()
+    held = (probe.held() if probe else None, host.held())
+    plain, expected = decode("decoding")
+    memory = MemoryUse(held[0], probe.peak() if probe else None, held[1], host.peak())
+    reserved = device.reserved() if device.reserved else None
+    watch.spent.clear()
+    watch.on = True
+    try:
+        watched, found = decode("profiling")
+    finally:
+        watch.on = False
+    return Profile(
+        origin=origin,
+        candidate=candidate.name,
+        decoder=candidate.decoder.signature,
+        model=candidate.model,
+        workload=WorkloadTag(workload.name, workload.data_hash, workload.size),
+        batch_size=batch_size,
+        sentences=len(sentences),
+        plain_us=tuple(max(1, round(taken / 1000)) for taken in plain),
+        watched_us=-(-sum(watched) // 1000),  # up, and stages down: these are never more than the whole
+        stages=tuple(Stage(name, one.calls, one.nanoseconds // 1000) for name, one in watch.spent.items()),
+        bandwidth=device.bandwidth,
+        device=candidate.device,
+        precision=candidate.precision,
+        runtime=candidate.runtime,
+        order=order,
+        limits=candidate.limits,
+        memory=memory,
+        reserved=reserved,
+        options=dict(candidate.options),
+        notes={**candidate.notes, "differing": sum(one != other for one, other in zip(found, expected, strict=True))},
+    )

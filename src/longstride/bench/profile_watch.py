@@ -1,0 +1,149 @@
+"""A runner that says where the time goes: it hands everything to another and reads a clock around each stage.
+
+A stage is a program, or a recording where the runner records: what is done within one is counted with it and not once
+more. The device is synchronised before and after each, so that a stage's time is its own; a decode that is watched
+therefore takes longer than one that is not, and what is learnt are shares. Knows no system.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longstride.contract import Program, Runner
+from longstride.contract.running import K, Kept, M, R
+
+Clock = Callable[[], int]
+"""Nanoseconds that only ever grow."""
+
+
+@dataclass
+class Spent:
+    """What one stage has taken so far."""
+
+    calls: int = 0
+    nanoseconds: int = 0
+
+
+def synchronizer(device: torch.device) -> Callable[[], None]:
+    """What waits until a device is done with all it was given."""
+    if device.type != "cuda":
+        return lambda: None
+    return lambda: torch.cuda.synchronize(device)
+
+
+class Stopwatch:
+    """Adds up what stages take, while it is `on`."""
+
+    def __init__(self, synchronize: Callable[[], None], clock: Clock = time.perf_counter_ns) -> None:
+        self.on = False
+        self.spent: dict[str, Spent] = {}
+        """by stage, in the order of first calls"""
+        self._synchronize = synchronize
+        self._clock = clock
+        self._within = False
+
+    def timed(self, name: str, function: Callable[[], R]) -> R:
+        """What the function gives; its time is the stage's, unless it runs within another stage."""
+        if not self.on or self._within:
+            return function()
+        self._within = True
+        try:
+            self._synchronize()
+            begun = self._clock()
+            found = function()
+            self._synchronize()
+            took = self._clock() - begun
+        finally:
+            self._within = False
+        spent = self.spent.setdefault(name, Spent())
+        spent.calls += 1
+        spent.nanoseconds += took
+        return found
+
+
+class Delegate(Runner):
+    """Another runner under its own name, to be watched: every answer is that runner's."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self.name, self.device, self.precision = runner.name, runner.device, runner.precision
+        self.records, self.ahead = runner.records, runner.ahead
+        self.binds, self.least_step = runner.binds, runner.least_step
+
+    def describe(self) -> str:
+        """As the other does."""
+        return self.runner.describe()
+
+    def report(self) -> str:
+        """As the other does."""
+        return self.runner.report()
+
+    def place(self, module: M) -> M:
+        """As the other does."""
+        return self.runner.place(module)
+
+    def call(self, program: Program, *arguments: Any) -> Any:
+        """As the other does."""
+        return self.runner.call(program, *arguments)
+
+    def room(self, size: int, least: int = 1) -> int:
+        """As the other does."""
+        return self.runner.room(size, least)
+
+    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+        """As the other does."""
+        return self.runner.borrow(family, shape, make)
+
+    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
+        """As the other does."""
+        self.runner.give_back(family, shape, table)
+
+    def send(self, host: Tensor, device: Tensor) -> None:
+        """As the other does."""
+        self.runner.send(host, device)
+
+    def fetch(self, *tensors: Tensor) -> list[Tensor]:
+        """As the other does."""
+        return self.runner.fetch(*tensors)
+
+
+class Watched(Delegate):
+    """A runner under a stopwatch.
+
+    Where the runner repeats a recording, that is one stage, under the recording's name; where it leaves a function as
+    it is, the programs that this calls are stages of their own.
+    """
+
+    def __init__(self, runner: Runner, watch: Stopwatch) -> None:
+        super().__init__(runner)
+        self.watch = watch
+        self._recording = False
+
+    def call(self, program: Program, *arguments: Any) -> Any:
+        """One stage; while something is recorded, nothing that waits for the device may run."""
+        if self._recording:
+            return self.runner.call(program, *arguments)
+        return self.watch.timed(program.name, partial(self.runner.call, program, *arguments))
+
+    def bound(self, program: Program, *arguments: Any) -> Callable[[], Any]:
+        """One stage each time it is called."""
+        return partial(self.watch.timed, program.name, self.runner.bound(program, *arguments))
+
+    def record(
+        self, name: str, function: Callable[[], R], state: Sequence[Tensor], alone: bool = False
+    ) -> Callable[[], R]:
+        """One stage each time the recording is repeated."""
+        self._recording = True
+        try:
+            found = self.runner.record(name, function, state, alone)
+        finally:
+            self._recording = False
+        # Sessions know by this very function that it was not recorded.
+        return function if found is function else partial(self.watch.timed, name, found)

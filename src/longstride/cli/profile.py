@@ -1,0 +1,213 @@
+"""longstride profile: where the time of each decoder goes on this device, and how far that is from the floor."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from longstride.bench.candidate import Candidate
+from longstride.bench.profile import Device as Facts
+from longstride.bench.profile import device_facts
+from longstride.bench.profile import profile as profile_candidate
+from longstride.bench.profile_record import with_weights
+from longstride.bench.profile_tables import profile_tables
+from longstride.bench.profile_watch import Stopwatch, Watched, synchronizer
+from longstride.bench.profile_weights import ReadingRunner
+from longstride.bench.records import Origin, Profile, append_records, read_records
+from longstride.bench.workload import Workload as TestSet
+from longstride.cli.console import Stages, out, say, stages, warn
+from longstride.cli.lineup import Entry, line_up, model_names, read_entries
+from longstride.cli.options import (
+    Device,
+    DrafterFolder,
+    Experiment,
+    Precision,
+    Runtime,
+    Set,
+    Source,
+    Threads,
+    Workload,
+    open_model,
+    settings,
+)
+from longstride.cli.provenance import data_name, model_tag, origin_of
+from longstride.contract import InputError, OptionError, Runner
+from longstride.contract import Source as Ids
+from longstride.registry import DECODERS, find
+from longstride.text.corpus import read_lines
+from longstride.translator import BUNDLED, Translator, split_options
+
+SEEN = 3
+"""sentences whose decoding is looked into for the weights that stages read"""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One decoder of one model."""
+
+    model: str
+    """as the command line names it"""
+    entry: Entry
+    name: str
+
+
+def profile(
+    source: Source,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--model", help=f"Model folder; may be given several times (default: {BUNDLED})."),
+    ] = None,
+    decoders: Annotated[
+        str | None,
+        typer.Option(
+            help="Which decoders, as for bench: greedy,draft-verify:accept=top:3,gap:1.0 (default: all that each model "
+            "has). Of several models, all that have a decoder take part in it, unless FOLDER/greedy names one."
+        ),
+    ] = None,
+    set: Set = None,
+    drafter: DrafterFolder = None,
+    sentences: Annotated[int, typer.Option(min=1, help="Decode a fixed sample of so many sentences.")] = 50,
+    batch: Annotated[int, typer.Option(min=1, help="Sentences decoded together.")] = 1,
+    runtime: Runtime = "eager",
+    precision: Precision = "fp32",
+    device: Device = "auto",
+    threads: Threads = None,
+    record: Annotated[Path | None, typer.Option(help="Append a record of each to this file (JSON lines).")] = None,
+    experiment: Experiment = None,
+    workload: Workload = None,
+) -> None:
+    """Say where the time of each decoder goes: every stage's share, calls, time and distance to its floor.
+
+    One decoder after the other, each alone on the device. Stages are timed with the device synchronised around them,
+    which makes the whole longer than it is: the time without that is told beside it. To compare decoders, use bench.
+    """
+    models = model or [BUNDLED]
+    if drafter is not None and len(models) > 1:
+        raise OptionError(f"--drafter expects one --model that it drafts for, found {len(models)}.")
+    entries = read_entries(decoders, models=True) if decoders is not None else []
+    lines = [line for line in read_lines(source) if line.strip()]
+    if not lines:
+        raise InputError(f"{source}: expected at least one sentence to translate, found none.")
+    read_records([record] if record is not None and record.exists() else [])  # refuse what is none of ours
+
+    def opened(folder: str, runtime: str = runtime, precision: str = precision) -> Translator:
+        return open_model(folder, runtime, precision, device, drafter, threads)
+
+    shared = settings(set)
+    translators = [opened(one) for one in models]
+    members = _members(models, translators, entries, shared)
+    origin = origin_of(experiment or model_tag(translators[0]).name, translators[0])
+    where = translators[0].runner.device
+    del translators  # what they loaded must not count among the memory of others
+    _forget()
+    work = _Work(opened, lines, str(source), workload or data_name(source), sentences, batch, shared, drafter, origin)
+    found: list[Profile] = []
+    with stages() as shown:
+        facts = device_facts(where)
+        for order, member in enumerate(members):
+            one = work.profile(member, facts, order, shown)
+            found.append(one)
+            if record is not None:
+                append_records(record, [one])
+            _forget()
+    for table in profile_tables(found):
+        out.print(table, markup=False)
+    if record is not None:
+        say(f"{len(found)} records appended to {record}.")
+
+
+def _members(
+    models: Sequence[str], translators: Sequence[Translator], entries: Sequence[Entry], shared: dict[str, Any]
+) -> list[Member]:
+    """Who is profiled; a model or decoder that is not there, or an option that a decoder lacks, is refused."""
+    known = [name for translator in translators for name in model_names(translator)]
+    for entry in entries:
+        if entry.model and entry.model not in known:
+            raise OptionError(f"--decoders expects one of the models {', '.join(known)}, found {entry.model!r}.")
+    found: list[Member] = []
+    taken: list[Entry] = []
+    for model, translator in zip(models, translators, strict=True):
+        offered = [*translator.decoders, *translator.possible]
+        mine = [one for one in entries if one.model in ("", *model_names(translator)) and one.decoder in offered]
+        taken += mine
+        for entry in mine if entries else [Entry(name, {}) for name in translator.decoders]:
+            kind = find(DECODERS, entry.decoder, "decoder")
+            split_options(kind.options, {**shared, **entry.options}, entry.decoder)
+            name = f"{model_tag(translator).name} {entry.name}" if len(models) > 1 else entry.name
+            found.append(Member(model, entry, name))
+    for entry in entries:
+        if entry not in taken:
+            names = dict.fromkeys(name for one in translators for name in (*one.decoders, *one.possible))
+            raise OptionError(f"--decoders expects decoders that a model has ({', '.join(names)}), found {entry.name}.")
+    return found
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What all members have in common."""
+
+    opened: Callable[..., Translator]
+    """(model, runtime, precision) -> a model of one's own"""
+    lines: Sequence[str]
+    file: str
+    workload: str
+    sentences: int
+    batch: int
+    shared: dict[str, Any]
+    drafter: str | None
+    origin: Origin
+
+    def profile(self, member: Member, facts: Facts, order: int, shown: Stages) -> Profile:
+        """One member, alone."""
+        translator = self.opened(member.model)
+        runner = translator.runner
+        watch = Stopwatch(synchronizer(runner.device))
+        translator.runner = Watched(runner, watch)
+        candidate = self._candidate(translator, member)
+        test_set = self._test_set(translator)
+        found = profile_candidate(candidate, watch, test_set, self.batch, self.origin, facts, order, shown.to)
+        if said := runner.report():
+            say(said)
+        try:
+            return with_weights(found, self._read(member, runner, test_set))
+        except Exception as error:  # what was measured stands, with a floor or without
+            warn(f"{member.name}: the weights that stages read are not known, and no floor is told: {error}")
+            return found
+
+    def _read(self, member: Member, like: Runner, test_set: TestSet) -> dict[str, int]:
+        """Bytes of weights by stage, from a few sentences decoded by plain PyTorch, the longest among them."""
+        translator = self.opened(member.model, "eager", "fp32" if like.precision == "int8" else like.precision)
+        reading = ReadingRunner(translator.runner, like)
+        translator.runner = reading
+        candidate = self._candidate(translator, member)
+        reading.know(translator.parts_of(member.entry.decoder).values())
+        measured = test_set.sample(self.sentences)
+        by_length = sorted((test_set.sources[place] for place in measured), key=len)
+        places = {round(step * (len(by_length) - 1) / (SEEN - 1)) for step in range(SEEN)}
+        for place in sorted(places):
+            candidate.decoder.decode(Ids.of([by_length[place]] * self.batch), candidate.limits)
+        return reading.read
+
+    def _candidate(self, translator: Translator, member: Member) -> Candidate:
+        entry = replace(member.entry, model="")
+        samples = {"": self.sentences}
+        (found,) = line_up([translator], [entry], self.shared, samples, baselines=False, drafter=self.drafter)
+        return replace(found, name=member.name)
+
+    def _test_set(self, translator: Translator) -> TestSet:
+        sources = translator.encode(self.lines, warn=lambda said: warn(f"{self.file}, {said}"))
+        nothing = [""] * len(sources)  # no output is scored
+        return TestSet.of(self.workload, sources, nothing, lambda ids: translator.text([ids])[0])
+
+
+def _forget() -> None:
+    """Give back what nobody holds, so that the next decoder is alone."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

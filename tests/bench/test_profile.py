@@ -1,0 +1,373 @@
+"""Profiles: a watched decoder decodes as before, every stage counts once, and what stages read is what they need."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from longstride.bench.candidate import Candidate
+from longstride.bench.memory import MemoryProbe
+from longstride.bench.profile import Device, copy_bandwidth, device_facts, profile
+from longstride.bench.profile_record import Profile, with_weights
+from longstride.bench.profile_tables import REST, in_words, profile_sections, profile_tables, totals_table
+from longstride.bench.profile_watch import Delegate, Stopwatch, Watched, synchronizer
+from longstride.bench.profile_weights import ReadingRunner, merged_length
+from longstride.bench.records import MemoryUse, ModelTag, Stage, from_line, to_line
+from longstride.contract import Decoder, InputError, Limits, OptionError, Program, Runner, Source
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Greedy
+from tests.bench.conftest import TEST, FakeClock, make_origin, make_workload, table_rows
+from tests.decoding import test_interleaved_recorded as interleaved
+from tests.lattice import test_recorded as lattice
+from tests.models import random_source, tiny_model
+from tests.runtime.test_cuda_graph import decoder_of, taped
+
+KINDS = ("greedy", "beam", "blockwise", "draft-verify", "interleaved", "lattice")
+LIMITS = Limits(max_length=9)
+
+
+def make(kind: str, runner: Runner) -> Decoder:
+    if kind == "interleaved":
+        return interleaved.decoder(runner, 1, {"h": 2, "c": 1}, width=1)
+    if kind == "lattice":
+        return lattice._decoder(runner)
+    return decoder_of(kind, runner, 1)
+
+
+def runner_of(how: str) -> Runner:
+    return taped()[0] if how == "recorded" else EagerRunner(precision="fp64")
+
+
+def watched(how: str, clock: Any = None) -> Watched:
+    watch = Stopwatch(lambda: None, clock or FakeClock())
+    return Watched(runner_of(how), watch)
+
+
+@pytest.mark.parametrize("how", ["eager", "recorded"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_watched_decoder_decodes_as_before(kind: str, how: str, rows: int) -> None:
+    source, runner = random_source(rows, 6, seed=2), watched(how)
+    ours, theirs = make(kind, runner), make(kind, runner_of(how))
+    expected = theirs.decode(source, LIMITS)
+    for on in (False, True):
+        runner.watch.on = on
+        found = ours.decode(source, LIMITS)
+        assert found.tokens == expected.tokens
+        assert bool(runner.watch.spent) == on
+    assert ours.signature == theirs.signature
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "expected"),
+    [
+        ("greedy", "eager", {"remember", "judge"}),
+        ("draft-verify", "eager", {"remember", "remember-draft", "choose", "judge"}),
+        ("beam", "eager", {"remember", "extend"}),
+        ("lattice", "eager", {"encode", "candidates", "score", "search"}),
+        ("lattice", "recorded", {"lattice"}),
+    ],
+)
+def test_stages_are_programs_or_recordings(kind: str, how: str, expected: set[str]) -> None:
+    runner = watched(how)
+    decoder, source = make(kind, runner), random_source(1, 6, seed=2)
+    decoder.decode(source, LIMITS)
+    runner.watch.on = True
+    decoder.decode(source, LIMITS)
+    assert set(runner.watch.spent) == expected
+    read = reading(kind, how, source)
+    assert set(read.read) == expected
+    assert {name for name in expected if read.read[name] == 0} == expected & {"candidates", "search"}
+
+
+def test_a_recorded_draft_and_its_verification_are_one_stage() -> None:
+    runner = watched("recorded")
+    decoder, source = make("draft-verify", runner), random_source(1, 6, seed=2)
+    decoder.decode(source, LIMITS)
+    runner.watch.on = True
+    found = decoder.decode(source, LIMITS, trace=True)
+    entered, *iterated = runner.watch.spent
+    assert entered == "enter"
+    assert all(name.startswith("iterate ") for name in iterated)
+    assert runner.watch.spent["enter"].calls == 1
+    assert found.traces is not None
+    assert sum(runner.watch.spent[name].calls for name in iterated) == found.traces[0].iterations
+    assert set(reading("draft-verify", "recorded", source).read) == {"enter", *iterated}
+
+
+def reading(kind: str, how: str, source: Source) -> ReadingRunner:
+    runner = ReadingRunner(EagerRunner(precision="fp64"), runner_of(how))
+    modules: list[torch.nn.Module] = []
+    placing = runner.runner.place
+    runner.place = lambda module: modules.append(placing(module)) or module  # type: ignore[assignment]
+    decoder = make(kind, runner)
+    if kind == "lattice":
+        modules.append(decoder._model)  # type: ignore[attr-defined]
+    runner.know(modules)
+    decoder.decode(source, LIMITS)
+    return runner
+
+
+def test_every_stage_counts_once_and_only_while_watched() -> None:
+    clock = FakeClock(1)
+    runner = Watched(EagerRunner(precision="fp64"), Stopwatch(lambda: None, clock))
+    inner = Program("inner", lambda: 1)
+    outer = Program("outer", lambda: runner.call(inner) + runner.call(inner))
+    bound = runner.bound(inner)
+    assert (runner.call(outer), bound()) == (2, 1)
+    assert clock.now == 0
+    runner.watch.on = True
+    assert (runner.call(outer), bound(), bound()) == (2, 1, 1)
+    assert {name: (one.calls, one.nanoseconds) for name, one in runner.watch.spent.items()} == {
+        "outer": (1, 1),
+        "inner": (2, 2),
+    }
+
+
+def test_a_stage_that_fails_leaves_the_watch_as_it_was() -> None:
+    watch = Stopwatch(lambda: None, FakeClock())
+    watch.on = True
+    with pytest.raises(ZeroDivisionError):
+        watch.timed("broken", lambda: 1 // 0)
+    assert watch.timed("whole", lambda: 3) == 3
+    assert list(watch.spent) == ["whole"]
+
+
+def test_nothing_waits_for_the_device_while_it_is_recorded() -> None:
+    """A graph cannot be captured with a synchronisation inside."""
+    runner, _ = taped()
+    waited: list[int] = []
+    outside = Watched(runner, Stopwatch(lambda: waited.append(1), FakeClock()))
+    outside.watch.on = True
+    state = torch.zeros(2, dtype=torch.float64)
+    program = Program("add", lambda: state.add_(1))
+    again = outside.record("twice", lambda: outside.call(program) + outside.call(program), [state])
+    assert not waited
+    again()
+    assert len(waited) == 2
+    assert {name: one.calls for name, one in outside.watch.spent.items()} == {"twice": 1}
+
+
+def test_what_is_not_recorded_is_left_as_it_is() -> None:
+    runner = watched("eager")
+
+    def function() -> int:
+        return 1
+
+    assert runner.record("name", function, []) is function
+    assert ReadingRunner(runner.runner, runner.runner).record("name", function, []) is function
+
+
+def test_every_answer_of_a_delegate_is_the_runners_own() -> None:
+    runner, _ = taped()
+    mine = Delegate(runner)
+    asked = {name for name in vars(Runner) if not name.startswith("_") and callable(getattr(Runner, name))}
+    assert asked - set(vars(Delegate)) == {"bound", "record"}  # wrapped by both kinds of delegates
+    assert (mine.records, mine.binds, mine.least_step, mine.name) == (True, False, 1, "cuda-graph")
+    assert (mine.describe(), mine.report(), mine.room(5)) == (runner.describe(), "", 8)
+    assert mine.dtype == torch.float64
+
+
+# --- weights ---------------------------------------------------------------------------------------------------------
+
+
+def test_stages_read_the_weights_that_they_compute_with() -> None:
+    """Encoder: its layers and the projections of memory; a step: all else, and the output projection, but no row."""
+    model = tiny_model(0)
+    runner = ReadingRunner(EagerRunner(precision="fp64"), EagerRunner(precision="fp64"))
+    runner.know([model])
+    Greedy(model, runner).decode(random_source(1, 5, seed=1), LIMITS)
+    projections = [layer.cross for layer in model.decoder_layers()]
+    total = sum(parameter.nbytes for parameter in model.parameters())
+    encoder = sum(parameter.nbytes for parameter in model.encoder.parameters())
+    assert set(runner.read) == {"remember", "judge"}
+    assert runner.read["remember"] > encoder
+    # Input rows are looked up in the very table that is the output projection: nothing is read by neither.
+    assert sum(runner.read.values()) == total
+    assert projections
+
+
+def test_weights_in_integers_are_as_wide_as_they_are_kept() -> None:
+    whole, narrow = (
+        ReadingRunner(EagerRunner(precision="fp32"), EagerRunner(precision=precision))  # type: ignore[arg-type]
+        for precision in ("fp32", "int8")
+    )
+    product = torch.nn.Linear(8, 4)
+    program = Program("product", product)
+    for runner in (whole, narrow):
+        runner.know([product])
+        runner.call(program, torch.zeros(1, 8))
+    assert whole.read == {"product": 4 * (32 + 4)}
+    assert narrow.read == {"product": 32 + 4 * 4}
+
+
+def test_bytes_count_once() -> None:
+    assert merged_length([]) == 0
+    assert merged_length([(4, 8), (0, 2), (6, 10), (0, 1)]) == 8
+
+
+# --- the protocol ----------------------------------------------------------------------------------------------------
+
+
+def profiled(kind: str = "greedy", batch_size: int = 1, sample: int | None = None, **more: Any) -> Profile:
+    clock = FakeClock(1_000)
+    runner = watched("eager", clock)
+    workload = make_workload([3, 1, 5, 2])
+    workload = replace(workload, sources=tuple(tuple(min(one, 10) for one in row) for row in workload.sources))
+    candidate = Candidate(kind, make(kind, runner), LIMITS, sample=sample, model=ModelTag("tiny"), **more)
+    facts = Device(1e9, host=MemoryProbe(lambda: 1, lambda: None, lambda: 2))
+    return profile(candidate, runner.watch, workload, batch_size, make_origin(), facts, clock=clock)
+
+
+def test_shares_add_up_to_the_whole() -> None:
+    found = profiled()
+    taken = {stage.name: stage.microseconds for stage in found.stages}
+    assert set(taken) == {"remember", "judge"}
+    assert found.stages[0].calls == found.sentences == 4
+    # Every reading of the clock is a microsecond after the last: one for each stage, two more around them.
+    calls = sum(stage.calls for stage in found.stages)
+    assert sum(taken.values()) == calls
+    assert found.watched_us == 2 * calls + 4
+    assert found.rest_us == calls + 4
+    assert found.plain_us == (1, 1, 1, 1)
+    assert found.notes["differing"] == 0
+    assert found.memory == MemoryUse(host_held=1, host_peak=2)
+
+
+def test_batches_and_samples() -> None:
+    assert len(profiled(batch_size=3).plain_us) == 2
+    found = profiled(sample=2)
+    assert (found.sentences, found.workload.size, len(found.plain_us)) == (2, 4, 2)
+
+
+def test_device_memory_is_that_of_the_plain_pass() -> None:
+    asked: list[str] = []
+
+    def said(name: str, number: int) -> int:
+        asked.append(name)
+        return number
+
+    probe = MemoryProbe(lambda: said("held", 3), lambda: asked.append("reset"), lambda: said("peak", 5))
+    found = profiled(memory=probe)
+    assert (found.memory.device_held, found.memory.device_peak) == (3, 5)
+    assert asked == ["reset", "held", "peak"]
+
+
+def test_bandwidth_is_bytes_read_and_written_over_the_best_time() -> None:
+    assert copy_bandwidth(torch.device("cpu"), 1000, FakeClock(500)) == pytest.approx(2 * 1000 / 500e-9)
+    synchronizer(torch.device("cpu"))()
+
+
+def test_facts_of_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longstride.bench.profile.COPIED", {"cpu": 4096})
+    facts = device_facts(torch.device("cpu"))
+    assert facts.bandwidth is not None
+    assert facts.bandwidth > 0
+    assert facts.reserved is None
+
+
+# --- records and tables ----------------------------------------------------------------------------------------------
+
+
+def made(candidate: str = "draft-verify", peak: int | None = 3 * 2**20, **changes: Any) -> Profile:
+    stages = (
+        Stage("remember", 2, 400, 4_000_000),
+        Stage("remember-draft", 2, 400, 4_000_000),
+        Stage("choose", 8, 2_000, 1_000_000),
+        Stage("verify", 8, 1_000, 2_000_000),
+        Stage("search", 2, 100, 0),
+    )
+    settings: dict[str, Any] = {
+        "origin": make_origin(),
+        "candidate": candidate,
+        "decoder": f"{candidate}|k:25",
+        "model": ModelTag("base", "ab"),
+        "workload": TEST,
+        "batch_size": 1,
+        "sentences": 2,
+        "plain_us": (1_500, 2_500),
+        "watched_us": 5_000,
+        "stages": stages,
+        "bandwidth": 1e11,
+        "precision": "fp16",
+        "runtime": "eager",
+        "memory": MemoryUse(device_peak=peak),
+        "reserved": None if peak is None else 2 * peak,
+    }
+    return Profile(**{**settings, **changes})
+
+
+def test_a_record_comes_back_as_it_was() -> None:
+    for record in (made(), made(bandwidth=None, peak=None, notes={"parts": {}})):
+        assert from_line(to_line(record)) == record
+    assert json.loads(to_line(made()))["kind"] == "profile"
+
+
+def test_more_in_stages_than_in_the_whole_is_refused() -> None:
+    with pytest.raises(OptionError, match="no more microseconds than the whole pass took, 3000, found 3900"):
+        made(watched_us=3_000)
+    with pytest.raises(OptionError, match="'sentences' expects 1 or more"):
+        made(sentences=0)
+    with pytest.raises(InputError, match="'watched_us' expects int"):
+        from_line(to_line(made()).replace('"watched_us":5000', '"watched_us":"long"'))
+
+
+def test_weights_are_told_by_stage() -> None:
+    found = with_weights(made(), {"verify": 7})
+    assert [stage.weights for stage in found.stages] == [None, None, None, 7, None]
+
+
+def test_the_table_of_stages_adds_up() -> None:
+    heading, *rows = table_rows(profile_tables([made()])[1])
+    cells = [dict(zip(heading, row, strict=True)) for row in rows]
+    assert [row["stage"] for row in cells] == [
+        *("encoder", "drafter's encoder", "drafter", "verifier", "search", REST),
+    ]
+    assert sum(float(row["share, %"]) for row in cells) == pytest.approx(100)
+    assert cells[2]["calls per sentence"] == "4.00"
+    assert cells[2]["ms per sentence"] == "1.000"
+    assert cells[2]["ms per call"] == "0.250"
+    assert cells[3]["floor, ms per call"] == "0.020"
+    assert cells[3]["times the floor"] == "6.2"
+    assert [row["times the floor"] for row in cells[4:]] == ["·", "·"]
+
+
+def test_the_table_of_totals_has_floor_and_memory() -> None:
+    text = totals_table([made(), made("greedy", peak=None, bandwidth=None)])
+    heading, first, second = table_rows(text)
+    row = dict(zip(heading, first, strict=True))
+    # (2 x 4 MB + 2 x 4 MB + 8 x 1 MB + 8 x 2 MB) / 2 sentences, at 100 GB/s
+    assert (row["floor, ms"], row["ms per sentence"], row["times the floor"]) == ("0.200", "2.000", "10.0")
+    assert (row["peak, MiB"], row["taken, MiB"], row["all else, %"]) == ("3", "6", "22.0")
+    assert dict(zip(heading, second, strict=True))["floor, ms"] == "·"
+    assert "100 GB/s" in text
+    assert "GAD++ 1613 MiB" in text
+
+
+def test_the_papers_figures_stand_where_a_draft_is_verified() -> None:
+    assert "42.81 %" in profile_tables([made()])[1]
+    assert "42.81 %" not in profile_tables([made("greedy")])[1]
+    assert profile_tables([]) == []
+
+
+def test_names_in_words() -> None:
+    assert in_words("iterate 25") == "iteration, recorded (25)"
+    assert in_words("something new") == "something new"
+
+
+def test_sections_are_by_batch_size_and_keep_the_latest() -> None:
+    later = make_origin(date="2024-06-01T10:00:00Z")
+    records = [
+        made(origin=later, plain_us=(9_000_000,)),
+        made(),
+        made(batch_size=8),
+        made("greedy", order=1),
+    ]
+    found = profile_sections(records)
+    assert [one.name.partition("/")[0] for one in found] == ["profile", "profile-stages"] * 2
+    assert "4500.000" in found[0].text
+    assert [row[0] for row in table_rows(found[0].text)[1:]] == ["draft-verify", "greedy"]
