@@ -11,6 +11,7 @@ import torch
 
 from longstride.bench.candidate import Candidate
 from longstride.bench.memory import MemoryProbe
+from longstride.bench.page import results_page, sections
 from longstride.bench.profile import Device, copy_bandwidth, device_facts, profile
 from longstride.bench.profile_record import Profile, with_weights
 from longstride.bench.profile_tables import REST, in_words, profile_sections, profile_tables, totals_table
@@ -368,6 +369,19 @@ def test_sections_are_by_batch_size_and_keep_the_latest() -> None:
         made("greedy", order=1),
     ]
     found = profile_sections(records)
-    assert [one.name.partition("/")[0] for one in found] == ["profile", "profile-stages"] * 2
+    assert [one.name.partition("/")[0] for one in found] == ["profile", "profile-stages", "profile-stages"]
+    heading, *rows = table_rows(found[0].text)
+    assert [(row[0], row[heading.index("batch size")]) for row in rows] == [
+        *(("draft-verify", "1"), ("greedy", "1"), ("draft-verify", "8")),
+    ]
     assert "4500.000" in found[0].text
-    assert [row[0] for row in table_rows(found[0].text)[1:]] == ["draft-verify", "greedy"]
+    assert {row[0] for row in table_rows(found[2].text)[1:]} == {"draft-verify"}
+    page = results_page(records)
+    assert "## Profiles\n" in page
+    assert [text for text in sections(records).values() if text not in page] == []
+
+
+def test_what_profiles_share_is_told_once() -> None:
+    heading, *_ = table_rows(totals_table([made(), made("greedy", runtime="cuda-graph")]))
+    assert heading[:3] == ["decoder", "runtime", "sentences"]
+    assert "All: model base, precision fp16, batch size 1." in totals_table([made(), made("greedy", runtime="x")])

@@ -1,7 +1,8 @@
 """The results page: every table and figure that records have something to show in, in the order of a reader's asking.
 
-How fast and how good (races), how that compares with each paper, whether the output is greedy's, then every setting
-that was scored, and where models and data came from. Knows no file; :mod:`longstride.bench.report` writes.
+How fast and how good (races), how that compares with each paper, where the time goes, whether the output is greedy's,
+then every setting that was scored, and where models and data came from. Knows no file;
+:mod:`longstride.bench.report` writes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from longstride.bench.draft_tables import draft_sections
 from longstride.bench.exactness_tables import exactness_table
 from longstride.bench.parallel_tables import parallel_sections
 from longstride.bench.plots import Plot, plots
+from longstride.bench.profile_tables import profile_sections
 from longstride.bench.races import Race, quality_groups, races, slug
 from longstride.bench.records import Distillation, Quality, Record, Training
 from longstride.bench.sections import Section
@@ -29,6 +31,7 @@ what it was measured on and how. What a paper reports, on its own data and machi
 """
 
 RACES = "Races"
+PROFILES = "Profiles"
 EXACTNESS = "Exactness"
 SETTINGS = "Every setting that was scored"
 TRAINING = "Training"
@@ -54,6 +57,7 @@ _BEGINNINGS = {
     "Draft and verify": "Xia et al.: a one-pass drafter proposes a block, an autoregressive model verifies it.",
     "Interleaved decoding": "Zhang et al.: words from both ends, or several of each direction, in one step.",
     "Lattice decoding": "Deng and Rush: candidates of every place in one pass, then a search among them.",
+    PROFILES: "Where the time of a decoder goes, and what it takes of memory, each decoder alone on the device.",
     SETTINGS: "No clock ran here; each list opens when it is clicked.",
 }
 """A sentence for a part's beginning."""
@@ -95,6 +99,7 @@ def sections(records: Sequence[Record], prefix: str = "") -> dict[str, str]:
     for section in further_sections(records):
         found[section.name] = section.text
         found.update({f"figure/{chart.name}": _image(chart, prefix) for chart in section.charts})
+    found.update({section.name: section.text for section in profile_sections(records)})
     exactness = exactness_table(records)
     if exactness:
         found["exactness"] = exactness
@@ -124,6 +129,7 @@ def results_page(records: Sequence[Record]) -> str:
     parts = [
         _Part(RACES, chapters=[_race_chapter(race, found) for race in races(records)]),
         *_paper_parts(further_sections(records), found),
+        _Part(PROFILES, chapters=[_table_chapter(section) for section in profile_sections(records)]),
         _Part(EXACTNESS, [found["exactness"]] if "exactness" in found else []),
         _Part(SETTINGS, chapters=[_settings_chapter(group, found) for group in quality_groups(records)]),
         _Part(TRAINING, [found["training"]] if "training" in found else []),
@@ -155,6 +161,10 @@ def _paper_parts(some: Sequence[Section], found: dict[str, str]) -> list[_Part]:
         pieces = [*(found[f"figure/{one.name}"] for one in section.charts), _opened_if_short(section.text)]
         parts[title].chapters.append(_Chapter(section.title, section.topic, section.where, pieces))
     return list(parts.values())
+
+
+def _table_chapter(section: Section) -> _Chapter:
+    return _Chapter(section.title, section.topic, section.where, [_opened_if_short(section.text)])
 
 
 def _settings_chapter(group: Sequence[Quality], found: dict[str, str]) -> _Chapter:

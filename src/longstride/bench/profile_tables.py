@@ -5,7 +5,7 @@ Records have the programs' own names; tables tell them in words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from longstride.bench.cells import NOTHING, Column, origin_note, with_notes
 from longstride.bench.races import slug
@@ -39,6 +39,14 @@ IN_WORDS = {
     "lattice": "whole pass, recorded",
 }
 """Stages as a person would say it; what follows a name's first word is a size."""
+
+SETTINGS: dict[str, Callable[[Profile], str]] = {
+    "model": lambda one: one.model.name,
+    "runtime": lambda one: one.runtime,
+    "precision": lambda one: one.precision,
+    "batch size": lambda one: str(one.batch_size),
+}
+"""What a profile is of beside a decoder: a column where profiles differ in it."""
 
 GAD_TIME = (
     "Xia et al., Table 7, GAD++ base (k 25, top-5, τ 3.0), WMT14 English-German: AT encoder 5.65 ms (7.70 %), "
@@ -85,6 +93,7 @@ def totals_table(records: Sequence[Profile]) -> str:
     ]
     speeds = sorted({round(one.bandwidth / 1e9) for one in records if one.bandwidth})
     notes = [
+        _shared_note(records),
         "ms per sentence: in one go, nobody watching; watched: with the device synchronised around every stage.",
         _floor_note(speeds) if any(floor is not None for floor in floors) else "",
         "Peak: device memory of tensors at the highest while decoding, this decoder alone loaded; taken: all that "
@@ -125,6 +134,7 @@ def stages_table(records: Sequence[Profile]) -> str:
     ]
     recorded = any(stage is not None and "recorded" in in_words(stage.name) for _, stage in told)
     notes = [
+        _shared_note(records),
         f"Of the watched pass; {REST}: the host's work, and the device's between stages.",
         "Recorded: captured and repeated as one, all model calls in it and what lies between them." if recorded else "",
         GAD_TIME if any(_drafted(one) for one in records) else "",
@@ -133,34 +143,49 @@ def stages_table(records: Sequence[Profile]) -> str:
 
 
 def profile_sections(records: Sequence[Record]) -> list[Section]:
-    """By experiment, test set and batch size; of each decoder, model, precision and runtime the latest."""
-    groups: dict[tuple[str, str, int, str], dict[tuple[str, ...], Profile]] = {}
+    """By experiment, test set and device, stages by batch size too; of each decoder, model and runtime the latest."""
+    kept: dict[tuple[object, ...], Profile] = {}
     for one in sorted((one for one in records if isinstance(one, Profile)), key=lambda one: one.origin.date):
-        place = (one.origin.experiment, one.workload.name, one.batch_size, one.origin.machine.device)
-        key = (one.candidate, one.model.name, one.precision, one.runtime)
-        groups.setdefault(place, {})[key] = one
+        kept[*_place(one), one.batch_size, one.candidate, one.model.name, one.precision, one.runtime] = one
+    groups: dict[tuple[str, str, str], list[Profile]] = {}
+    for one in sorted(kept.values(), key=lambda one: (one.batch_size, one.runtime, one.precision, one.order)):
+        groups.setdefault(_place(one), []).append(one)
     found = []
-    for (experiment, workload, batch_size, device), kept in sorted(groups.items()):
-        rows = sorted(kept.values(), key=lambda one: (one.runtime, one.precision, one.order, one.candidate))
-        where = f"{workload}, batch size {batch_size}, {device}"
-        for name, title, text in (
-            ("profile", "time and memory", totals_table(rows)),
-            ("profile-stages", "where the time goes", stages_table(rows)),
-        ):
-            found.append(Section(f"{name}/{slug(f'{experiment} {where}')}", f"{experiment}: {title}", where, text))
+    for (experiment, workload, device), group in sorted(groups.items()):
+        where = f"{workload}, {device}"
+        found.append(_section("profile", experiment, "time and memory", where, totals_table(group)))
+        for size in sorted({one.batch_size for one in group}):
+            rows = [one for one in group if one.batch_size == size]
+            where = f"{workload}, batch size {size}, {device}"
+            found.append(_section("profile-stages", experiment, "where the time goes", where, stages_table(rows)))
     return found
 
 
+def _place(one: Profile) -> tuple[str, str, str]:
+    return one.origin.experiment, one.workload.name, one.origin.machine.device
+
+
+def _section(kind: str, experiment: str, title: str, where: str, text: str) -> Section:
+    return Section(f"{kind}/{slug(f'{experiment} {where}')}", f"{experiment}: {title}", where, text)
+
+
 def _head(records: Sequence[Profile], places: Sequence[int]) -> list[Column]:
-    """Who it is; what all share stands in the table once, with its first row."""
+    """Which profile a row is of, as far as they differ."""
     rows = [records[place] for place in places]
-    return [
-        Column("decoder", [one.candidate for one in rows], numeric=False),
-        Column("model", [one.model.name for one in rows], numeric=False),
-        Column("runtime", [one.runtime for one in rows], numeric=False),
-        Column("precision", [one.precision for one in rows], numeric=False),
-        Column("batch", [str(one.batch_size) for one in rows]),
+    columns = [Column("decoder", [one.candidate for one in rows], numeric=False)]
+    columns += [
+        Column(name, [say(one) for one in rows], numeric=False)
+        for name, say in SETTINGS.items()
+        if len({say(one) for one in records}) > 1
     ]
+    return columns
+
+
+def _shared_note(records: Sequence[Profile]) -> str:
+    """What all profiles of a table share."""
+    told = [(name, {say(one) for one in records}) for name, say in SETTINGS.items()]
+    shared = [f"{name} {values.pop()}" for name, values in told if len(values) == 1]
+    return f"All: {', '.join(shared)}." if shared else ""
 
 
 def _plain_ms(one: Profile) -> float:
