@@ -80,9 +80,12 @@ def test_stages_are_programs_or_recordings(kind: str, how: str, expected: set[st
     runner.watch.on = True
     decoder.decode(source, LIMITS)
     assert set(runner.watch.spent) == expected
-    read = reading(kind, how, source)
-    assert set(read.read) == expected
-    assert {name for name in expected if read.read[name] == 0} == expected & {"candidates", "search"}
+    read = reading(kind, how, source).read
+    assert {name for name in read if " / " not in name} == expected
+    assert {name for name in expected if read[name] == 0} == expected & {"candidates", "search"}
+    for whole in expected:
+        parts = [number for name, number in read.items() if name.startswith(f"{whole} / ")]
+        assert read[whole] <= sum(parts) or not parts
 
 
 def test_a_recorded_draft_and_its_verification_are_one_stage() -> None:
@@ -97,7 +100,52 @@ def test_a_recorded_draft_and_its_verification_are_one_stage() -> None:
     assert runner.watch.spent["enter"].calls == 1
     assert found.traces is not None
     assert sum(runner.watch.spent[name].calls for name in iterated) == found.traces[0].iterations
-    assert set(reading("draft-verify", "recorded", source).read) == {"enter", *iterated}
+    read = reading("draft-verify", "recorded", source).read
+    assert {name for name in read if " / " not in name} == {"enter", *iterated}
+
+
+class FakeMarks:
+    """Every program took three microseconds."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def capturing(self) -> bool:
+        return torch.utils._python_dispatch._get_current_dispatch_mode() is not None
+
+    def mark(self) -> int:
+        self.made += 1
+        return self.made
+
+    def nanoseconds(self, first: int, last: int) -> int:
+        assert last == first + 1
+        return 3_000
+
+
+def test_a_recording_can_be_taken_apart() -> None:
+    """By marks in recordings of its own: those that nobody watches have none."""
+    runner, _ = taped()
+    marks = FakeMarks()
+    outside = Watched(runner, Stopwatch(lambda: None, FakeClock()), marks)
+    decoder, source = make("draft-verify", outside), random_source(1, 6, seed=2)
+    expected = decoder.decode(source, LIMITS).tokens
+    graphs = runner.statistics.graphs
+    assert marks.made == 0
+    outside.watch.on = True
+    assert decoder.decode(source, LIMITS).tokens == expected
+    assert runner.statistics.graphs == 2 * graphs
+    assert marks.made == 2 * 4  # two encoders, a draft and a verification
+    spent = outside.watch.spent
+    wholes = {name: one for name, one in spent.items() if not one.within}
+    parts = {name: one for name, one in spent.items() if one.within}
+    assert set(parts) == {name for name in reading("draft-verify", "recorded", source).read if " / " in name}
+    for one in parts.values():
+        assert one.calls == wholes[one.within].calls
+        assert one.nanoseconds == 3_000 * one.calls
+    made = marks.made
+    outside.watch.on = False
+    assert decoder.decode(source, LIMITS).tokens == expected
+    assert (marks.made, runner.statistics.graphs) == (made, 2 * graphs)
 
 
 def reading(kind: str, how: str, source: Source) -> ReadingRunner:
@@ -335,6 +383,27 @@ def test_the_table_of_stages_adds_up() -> None:
     assert cells[3]["floor, ms per call"] == "0.020"
     assert cells[3]["times the floor"] == "6.2"
     assert [row["times the floor"] for row in cells[4:]] == ["·", "·"]
+
+
+def test_parts_stand_below_their_stage_and_add_nothing() -> None:
+    stages = (
+        Stage("enter", 2, 900, 8_000_000),
+        Stage("enter / remember", 2, 500, 4_000_000, "enter"),
+        Stage("iterate 25", 8, 3_000, 3_000_000),
+        Stage("enter / remember-draft", 2, 300, 4_000_000, "enter"),
+        Stage("iterate 25 / verify", 8, 2_000, 2_000_000, "iterate 25"),
+    )
+    record = made(stages=stages)
+    assert record.rest_us == 1_100
+    assert from_line(to_line(record)) == record
+    totals, text = profile_tables([record])
+    heading, *rows = table_rows(text)
+    assert [row[heading.index("stage")] for row in rows] == [
+        *("encoders and entrance, recorded", "- encoder", "- drafter's encoder"),
+        *("iteration, recorded (25)", "- verifier", REST),
+    ]
+    assert "With a dash" in text
+    assert table_rows(totals)[1][table_rows(totals)[0].index("floor, ms")] == "0.200"
 
 
 def test_the_table_of_totals_has_floor_and_memory() -> None:

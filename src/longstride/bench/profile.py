@@ -72,10 +72,14 @@ def profile(
     origin: Origin,
     device: Device,
     order: int = 0,
+    again: bool = False,
     progress: Progress = no_progress,
     clock: Clock = time.perf_counter_ns,
 ) -> Profile:
-    """A record of one candidate whose runner is under this stopwatch, but for the weights that its stages read."""
+    """A record of one candidate whose runner is under this stopwatch, but for the weights that its stages read.
+
+    `again` says that a watched pass has recordings of its own, which have to be made before it.
+    """
     sentences = range(workload.size) if candidate.sample is None else workload.sample(candidate.sample)
     sources = [
         Source.of([workload.sources[sentence] for sentence in batch])
@@ -105,9 +109,11 @@ def profile(
     plain, expected = decode("decoding")
     memory = MemoryUse(held[0], probe.peak() if probe else None, held[1], host.peak())
     reserved = device.reserved() if device.reserved else None
-    watch.spent.clear()
     watch.on = True
     try:
+        if again:
+            decode("preparing once more")
+        watch.spent.clear()
         watched, found = decode("profiling")
     finally:
         watch.on = False
@@ -121,7 +127,9 @@ def profile(
         sentences=len(sentences),
         plain_us=tuple(max(1, round(taken / 1000)) for taken in plain),
         watched_us=-(-sum(watched) // 1000),  # up, and stages down: these are never more than the whole
-        stages=tuple(Stage(name, one.calls, one.nanoseconds // 1000) for name, one in watch.spent.items()),
+        stages=tuple(
+            Stage(name, one.calls, one.nanoseconds // 1000, within=one.within) for name, one in watch.spent.items()
+        ),
         bandwidth=device.bandwidth,
         device=candidate.device,
         precision=candidate.precision,

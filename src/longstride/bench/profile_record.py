@@ -61,7 +61,7 @@ class Profile:
     @property
     def rest_us(self) -> int:
         """What of the watched pass belongs to no stage: the host's work, and the device's between stages."""
-        return self.watched_us - sum(stage.microseconds for stage in self.stages)
+        return self.watched_us - sum(stage.microseconds for stage in self.stages if not stage.within)
 
     def floor_us(self, stage: Stage) -> float | None:
         """The least microseconds that a call takes whose weights come from memory once; none where unknown."""

@@ -60,7 +60,11 @@ GAD_MEMORY = (
 
 
 def in_words(name: str) -> str:
-    """``iterate 25`` -> ``iteration, recorded (25)``"""
+    """``iterate 25`` -> ``iteration, recorded (25)``; of a part, ``- verifier``"""
+    whole, _, part = name.partition(" / ")
+    if part:
+        return f"- {in_words(part)}"
+    name = whole
     first, _, size = name.partition(" ")
     told = IN_WORDS.get(first)
     if told is None:
@@ -107,8 +111,8 @@ def totals_table(records: Sequence[Profile]) -> str:
 
 
 def stages_table(records: Sequence[Profile]) -> str:
-    """A row per stage of each profile, and one for what belongs to none; shares add up to the whole."""
-    rows = [(place, stage) for place, one in enumerate(records) for stage in (*one.stages, None)]
+    """A row per stage of each profile, and one for what belongs to none; shares add up to the whole, parts left out."""
+    rows = [(place, stage) for place, one in enumerate(records) for stage in (*_in_order(one), None)]
     told = [(records[place], stage) for place, stage in rows]
     floors = [None if stage is None else one.floor_us(stage) for one, stage in told]
     each = [None if stage is None else stage.microseconds / max(1, stage.calls) for _, stage in told]
@@ -133,10 +137,12 @@ def stages_table(records: Sequence[Profile]) -> str:
         ),
     ]
     recorded = any(stage is not None and "recorded" in in_words(stage.name) for _, stage in told)
+    parts = any(stage is not None and stage.within for _, stage in told)
     notes = [
         _shared_note(records),
         f"Of the watched pass; {REST}: the host's work, and the device's between stages.",
         "Recorded: captured and repeated as one, all model calls in it and what lies between them." if recorded else "",
+        "With a dash: part of the stage above it, by the device's own clock." if parts else "",
         GAD_TIME if any(_drafted(one) for one in records) else "",
     ]
     return with_notes(columns, notes)
@@ -188,6 +194,12 @@ def _shared_note(records: Sequence[Profile]) -> str:
     return f"All: {', '.join(shared)}." if shared else ""
 
 
+def _in_order(one: Profile) -> list[Stage]:
+    """Every stage with its parts behind it."""
+    whole = [stage for stage in one.stages if not stage.within]
+    return [told for stage in whole for told in (stage, *(part for part in one.stages if part.within == stage.name))]
+
+
 def _plain_ms(one: Profile) -> float:
     return sum(one.plain_us) / one.sentences / 1000
 
@@ -198,9 +210,10 @@ def _taken_us(one: Profile, stage: Stage | None) -> int:
 
 def _floor_ms(one: Profile) -> float | None:
     """Of a sentence: every stage's floor, as often as it is called; none where that of a stage is unknown."""
-    if not one.bandwidth or any(stage.weights is None for stage in one.stages):
+    whole = [stage for stage in one.stages if not stage.within]
+    if not one.bandwidth or any(stage.weights is None for stage in whole):
         return None
-    total = sum(stage.calls * (stage.weights or 0) for stage in one.stages)
+    total = sum(stage.calls * (stage.weights or 0) for stage in whole)
     return 1e3 * total / one.bandwidth / one.sentences if total else None
 
 

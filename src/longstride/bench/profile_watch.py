@@ -2,7 +2,8 @@
 
 A stage is a program, or a recording where the runner records: what is done within one is counted with it and not once
 more. The device is synchronised before and after each, so that a stage's time is its own; a decode that is watched
-therefore takes longer than one that is not, and what is learnt are shares. Knows no system.
+therefore takes longer than one that is not, and what is learnt are shares. With marks
+(:mod:`longstride.bench.profile_marks`), the programs within a recording are told too, as parts of it. Knows no system.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from longstride.bench.profile_marks import Marks
 from longstride.contract import Program, Runner
 from longstride.contract.running import K, Kept, M, R
 
@@ -29,6 +31,13 @@ class Spent:
 
     calls: int = 0
     nanoseconds: int = 0
+    within: str = ""
+    """the stage that it is part of"""
+
+
+def part_name(whole: str, part: str) -> str:
+    """``iterate 25 / verify``: a program within a recording."""
+    return f"{whole} / {part}"
 
 
 def synchronizer(device: torch.device) -> Callable[[], None]:
@@ -62,10 +71,17 @@ class Stopwatch:
             took = self._clock() - begun
         finally:
             self._within = False
-        spent = self.spent.setdefault(name, Spent())
-        spent.calls += 1
-        spent.nanoseconds += took
+        self._add(name, took)
         return found
+
+    def part(self, whole: str, name: str, nanoseconds: int) -> None:
+        """So much of what a stage has just taken was one of its parts."""
+        self._add(part_name(whole, name), nanoseconds, whole)
+
+    def _add(self, name: str, nanoseconds: int, within: str = "") -> None:
+        spent = self.spent.setdefault(name, Spent(within=within))
+        spent.calls += 1
+        spent.nanoseconds += nanoseconds
 
 
 class Delegate(Runner):
@@ -118,18 +134,21 @@ class Watched(Delegate):
     """A runner under a stopwatch.
 
     Where the runner repeats a recording, that is one stage, under the recording's name; where it leaves a function as
-    it is, the programs that this calls are stages of their own.
+    it is, the programs that this calls are stages of their own. With `marks`, recordings that are made while the watch
+    is on have marks in them; tables are then kept apart, so that those of a pass that nobody watches have none.
     """
 
-    def __init__(self, runner: Runner, watch: Stopwatch) -> None:
+    def __init__(self, runner: Runner, watch: Stopwatch, marks: Marks | None = None) -> None:
         super().__init__(runner)
         self.watch = watch
+        self.marks = marks
         self._recording = False
+        self._marked: list[tuple[str, Any, Any]] = []
 
     def call(self, program: Program, *arguments: Any) -> Any:
         """One stage; while something is recorded, nothing that waits for the device may run."""
         if self._recording:
-            return self.runner.call(program, *arguments)
+            return self._recorded(program, *arguments)
         return self.watch.timed(program.name, partial(self.runner.call, program, *arguments))
 
     def bound(self, program: Program, *arguments: Any) -> Callable[[], Any]:
@@ -145,5 +164,37 @@ class Watched(Delegate):
             found = self.runner.record(name, function, state, alone)
         finally:
             self._recording = False
-        # Sessions know by this very function that it was not recorded.
-        return function if found is function else partial(self.watch.timed, name, found)
+            marked, self._marked = self._marked, []
+        if found is function:  # by this very function sessions know that it was not recorded
+            return function
+        again = partial(self.watch.timed, name, found)
+        return partial(self._taken_apart, name, again, marked) if marked else again
+
+    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+        """As the other does; one with marks for who is watched, without for who is not."""
+        return self.runner.borrow(self._family(family), shape, make)
+
+    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
+        """As the other does."""
+        self.runner.give_back(self._family(family), shape, table)
+
+    def _family(self, family: Hashable) -> Hashable:
+        return family if self.marks is None else (family, self.watch.on)
+
+    def _recorded(self, program: Program, *arguments: Any) -> Any:
+        """Part of a recording, between two marks."""
+        marks = self.marks
+        if marks is None or not self.watch.on or not marks.capturing():
+            return self.runner.call(program, *arguments)
+        first = marks.mark()
+        found = self.runner.call(program, *arguments)
+        self._marked.append((program.name, first, marks.mark()))
+        return found
+
+    def _taken_apart(self, name: str, again: Callable[[], R], marked: Sequence[tuple[str, Any, Any]]) -> R:
+        found = again()
+        if self.watch.on:
+            assert self.marks is not None
+            for program, first, last in marked:
+                self.watch.part(name, program, self.marks.nanoseconds(first, last))
+        return found

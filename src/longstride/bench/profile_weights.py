@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from longstride.bench.profile_watch import Delegate
+from longstride.bench.profile_watch import Delegate, part_name
 from longstride.contract import Precision, Program, Runner
 from longstride.contract.running import R
 
@@ -41,7 +41,7 @@ class ReadingRunner(Delegate):
         self.read: dict[str, int] = {}
         """bytes by stage, of the call that read most"""
         self._like = like
-        self._within = False
+        self._within: list[str] = []
         self._known: dict[int, Tensor] = {}
 
     def know(self, modules: Iterable[nn.Module]) -> None:
@@ -69,15 +69,15 @@ class ReadingRunner(Delegate):
         return partial(self._seen, name, function) if self.records else function
 
     def _seen(self, name: str, function: Callable[[], R]) -> R:
-        if self._within:
-            return function()
-        self._within = True
+        """Of what runs within a recording, both are told."""
+        name = part_name(self._within[0], name) if self._within else name
+        self._within.append(name)
         reads = _Reads(self._known)
         try:
             with torch.inference_mode(), reads:  # recordings are repeated in any mode
                 found = function()
         finally:
-            self._within = False
+            self._within.pop()
         self.read[name] = max(self.read.get(name, 0), reads.bytes(self._like.precision))
         return found
 

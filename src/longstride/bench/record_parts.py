@@ -199,3 +199,5 @@ class Stage:
     """of all calls together"""
     weights: int | None = None
     """bytes of weights that a call has to read; none where nobody knows"""
+    within: str = ""
+    """the recording that it is part of, which counts its time too"""

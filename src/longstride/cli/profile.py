@@ -15,6 +15,7 @@ from longstride.bench.candidate import Candidate
 from longstride.bench.profile import Device as Facts
 from longstride.bench.profile import device_facts
 from longstride.bench.profile import profile as profile_candidate
+from longstride.bench.profile_marks import CudaMarks
 from longstride.bench.profile_record import with_weights
 from longstride.bench.profile_tables import profile_tables
 from longstride.bench.profile_watch import Stopwatch, Watched, synchronizer
@@ -74,6 +75,10 @@ def profile(
     drafter: DrafterFolder = None,
     sentences: Annotated[int, typer.Option(min=1, help="Decode a fixed sample of so many sentences.")] = 50,
     batch: Annotated[int, typer.Option(min=1, help="Sentences decoded together.")] = 1,
+    inside: Annotated[
+        bool,
+        typer.Option(help="Time the programs within captured steps too (CUDA graphs; takes them a little longer)."),
+    ] = False,
     runtime: Runtime = "eager",
     precision: Precision = "fp32",
     device: Device = "auto",
@@ -106,7 +111,9 @@ def profile(
     where = translators[0].runner.device
     del translators  # what they loaded must not count among the memory of others
     _forget()
-    work = _Work(opened, lines, str(source), workload or data_name(source), sentences, batch, shared, drafter, origin)
+    work = _Work(
+        opened, lines, str(source), workload or data_name(source), sentences, batch, inside, shared, drafter, origin
+    )
     found: list[Profile] = []
     with stages() as shown:
         facts = device_facts(where)
@@ -159,6 +166,7 @@ class _Work:
     workload: str
     sentences: int
     batch: int
+    inside: bool
     shared: dict[str, Any]
     drafter: str | None
     origin: Origin
@@ -168,10 +176,12 @@ class _Work:
         translator = self.opened(member.model)
         runner = translator.runner
         watch = Stopwatch(synchronizer(runner.device))
-        translator.runner = Watched(runner, watch)
+        marks = CudaMarks() if self.inside and runner.name == "cuda-graph" else None
+        translator.runner = Watched(runner, watch, marks)
         candidate = self._candidate(translator, member)
         test_set = self._test_set(translator)
-        found = profile_candidate(candidate, watch, test_set, self.batch, self.origin, facts, order, shown.to)
+        again = marks is not None
+        found = profile_candidate(candidate, watch, test_set, self.batch, self.origin, facts, order, again, shown.to)
         if said := runner.report():
             say(said)
         try:
