@@ -13,7 +13,7 @@ from longstride.bench.cells import listed, origin_note
 from longstride.bench.page import PAPERS, _anchor, results_page, sections
 from longstride.bench.plots import plots
 from longstride.bench.races import Race
-from longstride.bench.records import Agreement, Contrastive, Origin
+from longstride.bench.records import Agreement, Contrastive, Origin, Profile, Stage
 from longstride.tasks.contrastive import Cell
 
 from .conftest import TEST, make_latency, make_origin
@@ -31,6 +31,7 @@ def everything() -> list[Record]:
         Exactness(
             make_origin(), "blockwise", "blockwise|k:8", TAG, TEST, 8, Agreement("g", 9, 0), Agreement("g", 9, 0)
         ),
+        Profile(make_origin(), "greedy", "greedy", TAG, TEST, 1, 1, (9,), 9, (Stage("verify", 3, 5),)),
         Contrastive(make_origin(), "greedy", TAG, TEST, "pairs", (Cell("all", 1, 9, 8),)),
         *(lattice("en-de-lattice", k, 3, 24.0 + k / 100) for k in (1, 16, 64)),
         transformer("en-de-kd", 4, 25.0, 30.5, "distilled"),
@@ -45,7 +46,7 @@ def everything() -> list[Record]:
 def test_parts_stand_in_a_readers_order() -> None:
     page = results_page(everything())
     assert re.findall(r"^## (.*)$", page, re.MULTILINE) == [
-        *("Races", *PAPERS, "Further analyses", "Exactness", "Every setting that was scored"),
+        *("Races", *PAPERS, "Further analyses", "Profiles", "Exactness", "Every setting that was scored"),
         *("Training", "Distillation"),
     ]
     heads = page.index("### heads: blockwise parallel decoding")

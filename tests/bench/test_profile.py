@@ -10,15 +10,17 @@ import pytest
 import torch
 
 from longstride.bench.candidate import Candidate
-from longstride.bench.memory import MemoryProbe
+from longstride.bench.memory import MemoryProbe, cuda_probe
 from longstride.bench.page import results_page, sections
 from longstride.bench.profile import Device, copy_bandwidth, device_facts, profile
+from longstride.bench.profile_marks import CudaMarks
 from longstride.bench.profile_record import Profile, with_weights
 from longstride.bench.profile_tables import REST, in_words, profile_sections, profile_tables, totals_table
 from longstride.bench.profile_watch import Delegate, Stopwatch, Watched, synchronizer
 from longstride.bench.profile_weights import ReadingRunner, merged_length
 from longstride.bench.records import MemoryUse, ModelTag, Stage, from_line, to_line
 from longstride.contract import Decoder, InputError, Limits, OptionError, Program, Runner, Source
+from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from tests.bench.conftest import TEST, FakeClock, make_origin, make_workload, table_rows
@@ -454,3 +456,35 @@ def test_what_profiles_share_is_told_once() -> None:
     heading, *_ = table_rows(totals_table([made(), made("greedy", runtime="cuda-graph")]))
     assert heading[:3] == ["decoder", "runtime", "sentences"]
     assert "All: model base, precision fp16, batch size 1." in totals_table([made(), made("greedy", runtime="x")])
+
+
+# --- on a device -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("how", ["eager", "captured", "taken apart"])
+def test_on_a_gpu(how: str) -> None:
+    device = torch.device("cuda:0")
+    inner: Runner = EagerRunner(device, "fp32") if how == "eager" else CudaGraphRunner(device, "fp32")
+    watch = Stopwatch(synchronizer(device))
+    runner = Watched(inner, watch, CudaMarks() if how == "taken apart" else None)
+    workload = make_workload([3, 1, 5, 2])
+    workload = replace(workload, sources=tuple(tuple(min(one, 10) for one in row) for row in workload.sources))
+    candidate = Candidate(
+        *("draft-verify", make("draft-verify", runner), LIMITS),
+        synchronize=synchronizer(device),
+        memory=cuda_probe(device),
+    )
+    facts = device_facts(device)
+    found = profile(candidate, watch, workload, 1, make_origin(), facts, again=how == "taken apart")
+    assert found.notes["differing"] == 0
+    assert found.rest_us >= 0
+    assert found.memory.device_peak
+    assert found.reserved
+    assert found.bandwidth
+    parts = {stage.name for stage in found.stages if stage.within}
+    assert bool(parts) == (how == "taken apart")
+    for stage in found.stages:
+        assert stage.calls
+        assert sum(one.microseconds for one in found.stages if one.within == stage.name) <= stage.microseconds
