@@ -66,6 +66,7 @@ def test_of_several_models_those_that_have_a_decoder_take_part(run: Run, source:
     ]
     assert {one.batch_size for one in found} == {2}
     assert [one.order for one in found] == [0, 1, 2, 3]
+    assert all(stage.weights for one in found for stage in one.stages)  # of the last batch, a single sentence, too
 
 
 def test_recordings_are_stages(run: Run, source: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

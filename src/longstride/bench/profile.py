@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from longstride.bench.assessment import Progress, batches_of, no_progress
+from longstride.bench.assessment import Progress, batches_of, measured_sentences, no_progress
 from longstride.bench.candidate import Candidate
 from longstride.bench.memory import MemoryProbe, host_probe
 from longstride.bench.profile_record import Profile
@@ -64,6 +64,13 @@ def copy_bandwidth(device: torch.device, size: int | None = None, clock: Clock =
     return 2e9 * count / max(1, best)
 
 
+def profiled_batches(candidate: Candidate, workload: Workload, batch_size: int) -> list[Source]:
+    """What is decoded, in order."""
+    sentences = measured_sentences(candidate, workload, seed=0)
+    batches = batches_of(workload, sentences, batch_size)
+    return [Source.of([workload.sources[sentence] for sentence in batch]) for batch in batches]
+
+
 def profile(
     candidate: Candidate,
     watch: Stopwatch,
@@ -80,11 +87,7 @@ def profile(
 
     `again` says that a watched pass has recordings of its own, which have to be made before it.
     """
-    sentences = range(workload.size) if candidate.sample is None else workload.sample(candidate.sample)
-    sources = [
-        Source.of([workload.sources[sentence] for sentence in batch])
-        for batch in batches_of(workload, list(sentences), batch_size)
-    ]
+    sources = profiled_batches(candidate, workload, batch_size)
 
     def decode(what: str) -> tuple[list[int], list[list[list[int]]]]:
         """Nanoseconds and outputs of every batch."""
@@ -124,7 +127,7 @@ def profile(
         model=candidate.model,
         workload=WorkloadTag(workload.name, workload.data_hash, workload.size),
         batch_size=batch_size,
-        sentences=len(sentences),
+        sentences=sum(source.rows for source in sources),
         plain_us=tuple(max(1, round(taken / 1000)) for taken in plain),
         watched_us=-(-sum(watched) // 1000),  # up, and stages down: these are never more than the whole
         stages=tuple(

@@ -13,7 +13,7 @@ import typer
 
 from longstride.bench.candidate import Candidate
 from longstride.bench.profile import Device as Facts
-from longstride.bench.profile import device_facts
+from longstride.bench.profile import device_facts, profiled_batches
 from longstride.bench.profile import profile as profile_candidate
 from longstride.bench.profile_marks import CudaMarks
 from longstride.bench.profile_record import with_weights
@@ -39,13 +39,12 @@ from longstride.cli.options import (
 )
 from longstride.cli.provenance import data_name, model_tag, origin_of
 from longstride.contract import InputError, OptionError, Runner
-from longstride.contract import Source as Ids
 from longstride.registry import DECODERS, find
 from longstride.text.corpus import read_lines
 from longstride.translator import BUNDLED, Translator, split_options
 
 SEEN = 3
-"""sentences whose decoding is looked into for the weights that stages read"""
+"""batches whose decoding is looked into for the weights that stages read"""
 
 
 @dataclass(frozen=True)
@@ -184,6 +183,8 @@ class _Work:
         found = profile_candidate(candidate, watch, test_set, self.batch, self.origin, facts, order, again, shown.to)
         if said := runner.report():
             say(said)
+        if differing := found.notes["differing"]:
+            warn(f"{member.name}: {differing} batches came out otherwise while they were watched.")
         try:
             return with_weights(found, self._read(member, runner, test_set))
         except Exception as error:  # what was measured stands, with a floor or without
@@ -191,17 +192,15 @@ class _Work:
             return found
 
     def _read(self, member: Member, like: Runner, test_set: TestSet) -> dict[str, int]:
-        """Bytes of weights by stage, from a few sentences decoded by plain PyTorch, the longest among them."""
+        """Bytes of weights by stage, from a few batches decoded by plain PyTorch, a last and smaller one among them."""
         translator = self.opened(member.model, "eager", "fp32" if like.precision == "int8" else like.precision)
         reading = ReadingRunner(translator.runner, like)
         translator.runner = reading
         candidate = self._candidate(translator, member)
         reading.know(translator.parts_of(member.entry.decoder).values())
-        measured = test_set.sample(self.sentences)
-        by_length = sorted((test_set.sources[place] for place in measured), key=len)
-        places = {round(step * (len(by_length) - 1) / (SEEN - 1)) for step in range(SEEN)}
-        for place in sorted(places):
-            candidate.decoder.decode(Ids.of([by_length[place]] * self.batch), candidate.limits)
+        batches = sorted(profiled_batches(candidate, test_set, self.batch), key=lambda source: source.longest)
+        for place in sorted({round(step * (len(batches) - 1) / (SEEN - 1)) for step in range(SEEN)}):
+            candidate.decoder.decode(batches[place], candidate.limits)
         return reading.read
 
     def _candidate(self, translator: Translator, member: Member) -> Candidate:
