@@ -122,6 +122,7 @@ def test_what_was_measured_stands_without_a_floor(
         (["--batch", "0"], "--batch"),
         (["--precision", "fp8"], "--precision expects"),
         (["--runtime", "magic"], "There is no runtime 'magic'"),
+        (["--inside"], "--inside expects the runtime cuda-graph, found eager"),
         (["--drafter", "x", "-m", "y"], "--drafter expects one --model that it drafts for, found 2"),
     ],
 )

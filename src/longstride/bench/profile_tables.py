@@ -101,7 +101,7 @@ def totals_table(records: Sequence[Profile]) -> str:
         "ms per sentence: in one go, nobody watching; watched: with the device synchronised around every stage.",
         _floor_note(speeds) if any(floor is not None for floor in floors) else "",
         "Peak: device memory of tensors at the highest while decoding, this decoder alone loaded; taken: all that "
-        "PyTorch held of the device, captured graphs and its own reserve included."
+        "PyTorch held of the device, captured graphs and its own reserve included, CUDA's own context not."
         if any(one.memory.device_peak for one in records)
         else "",
         GAD_MEMORY if any(one.memory.device_peak and _drafted(one) for one in records) else "",
@@ -144,6 +144,7 @@ def stages_table(records: Sequence[Profile]) -> str:
         "Recorded: captured and repeated as one, all model calls in it and what lies between them." if recorded else "",
         "With a dash: part of the stage above it, by the device's own clock." if parts else "",
         GAD_TIME if any(_drafted(one) for one in records) else "",
+        origin_note([one.origin for one in records]),
     ]
     return with_notes(columns, notes)
 

@@ -94,6 +94,8 @@ def profile(
     models = model or [BUNDLED]
     if drafter is not None and len(models) > 1:
         raise OptionError(f"--drafter expects one --model that it drafts for, found {len(models)}.")
+    if inside and runtime != "cuda-graph":
+        raise OptionError(f"--inside expects the runtime cuda-graph, found {runtime}.")
     entries = read_entries(decoders, models=True) if decoders is not None else []
     lines = [line for line in read_lines(source) if line.strip()]
     if not lines:
