@@ -122,8 +122,16 @@ def test_a_loop_that_accepts_too_much_is_caught(monkeypatch: pytest.MonkeyPatch)
         assert one.margin > 0
 
 
-def test_a_margin_is_that_of_the_slow_twin() -> None:
-    runner = EagerRunner(precision="fp64")
+class Roomy(EagerRunner):
+    """Makes tables for the next power of two, as runners do that record."""
+
+    def room(self, size: int, least: int = 1) -> int:
+        return max(least, 1 << max(0, size - 1).bit_length())
+
+
+@pytest.mark.parametrize("kind", [EagerRunner, Roomy])
+def test_a_margin_is_that_of_the_slow_twin(kind: type[EagerRunner]) -> None:
+    runner = kind(precision="fp64")
     decoder, greedy = decoder_of("draft-verify", runner, seed=4)
     source = random_source(5, 6, seed=4)
     limits = Limits(max_length=9, min_length=2, banned=(7,))

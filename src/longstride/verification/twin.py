@@ -112,9 +112,11 @@ def _margins(decoder: Decoder, source: Source, prefixes: list[list[int]], limits
     table = session.table
     device = table.runner.device
     width = max(len(prefix) for prefix in prefixes) + 1
-    padded = [[START, *prefix, *[PAD] * (width - 1 - len(prefix))] for prefix in prefixes]
+    # A table may have more rows than were asked for; the last ones then read nothing.
+    idle: list[list[int]] = [[]] * (len(table.longest) - len(prefixes))
+    padded = [[START, *prefix, *[PAD] * (width - 1 - len(prefix))] for prefix in (*prefixes, *idle)]
     at = torch.tensor([len(prefix) for prefix in prefixes], device=device)
-    start = torch.zeros(source.rows, dtype=torch.int64, device=device)
+    start = torch.zeros(len(padded), dtype=torch.int64, device=device)
     logits, _ = table.runner.call(table.verify, torch.tensor(padded, device=device), start, table.cache, table.memory)
     last = logits[torch.arange(source.rows, device=device), at].double()
     allowed = last.index_fill(-1, table.forbidden, FORBIDDEN)
@@ -122,5 +124,5 @@ def _margins(decoder: Decoder, source: Source, prefixes: list[list[int]], limits
         early = (at < limits.min_length)[:, None] & (torch.arange(last.shape[1], device=device) == EOS)
         allowed = allowed.masked_fill(early, FORBIDDEN)
     best = allowed.topk(2, dim=-1).values
-    margin = torch.where(at >= table.longest, float("inf"), best[:, 0] - best[:, 1])
+    margin = torch.where(at >= table.longest[: source.rows], float("inf"), best[:, 0] - best[:, 1])
     return [float(value) for value in margin.tolist()]
