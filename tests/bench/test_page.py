@@ -40,6 +40,7 @@ def everything() -> list[Record]:
         *(dataclasses.replace(one, origin=make_origin("heads")) for one in (blockwise("a", 4, 25.0, 2.0),)),
         *(dataclasses.replace(blockwise(m, 8, 25.0, 2.0), origin=make_origin("heads")) for m in ("a", "b")),
         *race().records,
+        *race(8).records,
     ]
 
 
@@ -63,10 +64,10 @@ def test_the_contents_lead_to_every_heading_and_nowhere_else() -> None:
     assert len(set(led)) == len(led)
     assert [line for line in contents.splitlines() if line.startswith("- [")][:2] == [
         "- [Races](#races)",
-        "- [Blockwise parallel decoding](#blockwise-parallel-decoding)",
+        "- [Throughput](#throughput)",
     ]
     where = "en-de test, batch size 1, Fast Device"
-    assert f"  - decoders: [{where}](#decoders-en-de-test-batch-size-1-fast-device)\n" in contents
+    assert f"  - decoders: [{where}](#decoders-en-de-test-batch-size-1-fast-device) · [" in contents
 
 
 def test_lists_of_settings_are_folded_and_whole() -> None:

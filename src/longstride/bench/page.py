@@ -21,6 +21,7 @@ from longstride.bench.profile_tables import profile_sections
 from longstride.bench.races import Race, quality_groups, races, slug
 from longstride.bench.records import Distillation, Quality, Record, Training
 from longstride.bench.sections import Section
+from longstride.bench.throughput import throughput_sections
 
 FIGURES = "figures"
 
@@ -31,6 +32,7 @@ what it was measured on and how. What a paper reports, on its own data and machi
 """
 
 RACES = "Races"
+THROUGHPUT = "Throughput"
 PROFILES = "Profiles"
 EXACTNESS = "Exactness"
 SETTINGS = "Every setting that was scored"
@@ -42,6 +44,7 @@ LONG = 24
 """rows of a table that stand open"""
 
 PAPERS = {
+    THROUGHPUT: "throughput",
     "Blockwise parallel decoding": "blockwise blockwise-variants",
     "Draft and verify": "drafts sweep block-sizes drafters places",
     "Interleaved decoding": (
@@ -49,10 +52,11 @@ PAPERS = {
     ),
     "Lattice decoding": "lattice-windows lattice-candidates lattice-depths recall ranks stages",
 }
-"""A part of the page per paper, and the kinds of sections in it; what is in none is a further analysis."""
+"""Parts of the page, most of them a paper's, and the kinds of sections in each; the rest are further analyses."""
 
 _BEGINNINGS = {
     RACES: "Decoders side by side in one process, taking turns sentence by sentence; ratios are within a race alone.",
+    THROUGHPUT: "The same races by batch size: the more sentences at a time, the more a step costs by its words.",
     "Blockwise parallel decoding": "Stern et al.: several heads predict a block, the first of them verifies it.",
     "Draft and verify": "Xia et al.: a one-pass drafter proposes a block, an autoregressive model verifies it.",
     "Interleaved decoding": "Zhang et al.: words from both ends, or several of each direction, in one step.",
@@ -114,7 +118,8 @@ def sections(records: Sequence[Record], prefix: str = "") -> dict[str, str]:
 
 def further_sections(records: Sequence[Record]) -> list[Section]:
     """The papers' own tables and charts, and further analyses."""
-    return [*draft_sections(records), *parallel_sections(records), *analysis_sections(records)]
+    found = [*draft_sections(records), *parallel_sections(records), *analysis_sections(records)]
+    return [*throughput_sections(records), *found]
 
 
 def drawings(records: Sequence[Record]) -> list[Plot | Chart]:
