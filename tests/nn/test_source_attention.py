@@ -64,6 +64,35 @@ def test_a_row_depends_neither_on_others_nor_on_padding():
 
 @loops
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("length", [1, 64, 65])
+def test_further_tiles_of_padding_change_no_bit(length, dtype):
+    """Tiles have 64 keys; also where a mask hides nothing, bits are those without one."""
+    device = where(loops=True)
+    packed = torch.randn(1, LONGEST, 48, generator=torch.Generator().manual_seed(length)).to(device, dtype)
+    alone = attended(packed[:, :length], 1, None)
+    for padded in (length, 64, 80, LONGEST):
+        if padded >= length:
+            visible = (torch.arange(padded) < length)[None].to(device)
+            some = packed[:, :padded].clone()
+            some[:, length:, 16:] = float("nan")
+            assert torch.equal(attended(some, 1, visible[:, None, None])[:, :length], alone)
+
+
+@loops
+@pytest.mark.gpu
+def test_who_sees_nothing_gets_zeros():
+    device = where(loops=True)
+    packed = torch.randn(2, 70, 48, generator=torch.Generator().manual_seed(0)).to(device)
+    visible = torch.zeros(2, 70, dtype=torch.bool, device=device)
+    visible[1, 66] = True  # in the second tile alone
+    found = attended(packed, 1, visible[:, None, None])
+    assert (found[0] == 0).all()
+    torch.testing.assert_close(found[1], packed[1, 66, 32:].expand(70, 16))
+
+
+@loops
+@pytest.mark.gpu
 def test_an_encoder_with_it_gives_what_it_gave():
     device = where(loops=True)
     model = tiny_model(4, width=32, heads=2).float().to(device)

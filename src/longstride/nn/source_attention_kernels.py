@@ -1,9 +1,16 @@
 """A Triton kernel for a source's attention to itself where it is encoded: all slots see all that are no padding.
 
 A program has up to 16 queries of one head of one row, and reads queries, keys and values where one product left them;
-libraries take several kernels for the same, since they want masks in a form of their own. It walks over keys as steps
-do (`decode_attention_kernels`), so many at a time from the first on, and what is padding adds exact zeros: a row's
-numbers depend neither on the other rows nor on how far it is padded.
+libraries take several kernels for the same, since they want masks in a form of their own. A row's numbers depend
+neither on the other rows nor on how far it is padded, because it goes through the same instructions on the same numbers
+whatever surrounds it:
+
+- It walks over keys as steps do (`decode_attention_kernels`), so many at a time from the first on.
+- What is hidden within a tile has the score -inf and the value 0, as what lies beyond the row's end has.
+- A tile in which the row sees nothing is left out, as one beyond its end is: nobody has to trust that folding in zeros
+  changes no bit.
+- One kernel is compiled for sources with padding and without. There were two, and since one of them read a mask of
+  bytes, the compiler laid the operands of its products out otherwise, so that sums went in another order.
 
 Imports Triton, so only what has a CUDA device imports this. Knows no modules.
 """
@@ -29,36 +36,45 @@ _QUERIES, _KEYS, _WARPS = 16, 64, 4
 
 
 @triton.jit
-def _seen(first, given, visible, length, width, KEYS: tl.constexpr, HEAD: tl.constexpr, PADDED: tl.constexpr):
-    """Keys, on their side, values, and what is added to scores, of KEYS slots from `first` on; 0 of hidden ones."""
+def _shown(first, visible, length, padded, KEYS: tl.constexpr):
+    """[KEYS] which slots from `first` on anybody sees."""
+    j = first + tl.arange(0, KEYS)
+    inside = j < length
+    return inside & (tl.load(visible + j, mask=inside & (padded != 0), other=1) != 0)
+
+
+@triton.jit
+def _walk(first, shown, length, given, width, q, top, total, mixed, scale, KEYS: tl.constexpr, HEAD: tl.constexpr):
+    """What is known of the queries after KEYS slots from `first` on, of which some are shown."""
     j = first + tl.arange(0, KEYS)
     d = tl.arange(0, HEAD)
-    real = j < length
-    if PADDED:
-        real = real & (tl.load(visible + j, mask=real, other=0) != 0)
     place = j * (3 * width)
-    k = tl.load(given + width + place[None, :] + d[:, None], mask=real[None, :], other=0.0)
-    v = tl.load(given + 2 * width + place[:, None] + d[None, :], mask=real[:, None], other=0.0)
-    return k, v, tl.where(real, 0.0, float("-inf"))[None, :]
+    # Hidden keys may be anything; values may not, since nothing times zero is zero for all.
+    k = tl.load(given + width + place[None, :] + d[:, None], mask=(j < length)[None, :], other=0.0)
+    v = tl.load(given + 2 * width + place[:, None] + d[None, :], mask=shown[:, None], other=0.0)
+    hidden = tl.where(shown, 0.0, float("-inf"))[None, :]
+    return _fold(q, k, v, hidden, top, total, mixed, scale)
 
 
-@triton.jit(do_not_specialize=("length", "visible_row"))
+@triton.jit(
+    do_not_specialize=("visible", "length", "visible_row", "padded"), do_not_specialize_on_alignment=("visible",)
+)
 def _source(
     packed,
     visible,
     out,
     length,
     visible_row,
+    padded,
     heads,
     scale,
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
     HEAD: tl.constexpr,
-    PADDED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """packed [rows, length, 3, heads, HEAD] -> out [rows, length, heads, HEAD]; with `PADDED`, visible [rows, length]
-    is 0 on what nobody sees, which may hold anything."""
+    """packed [rows, length, 3, heads, HEAD] -> out [rows, length, heads, HEAD]; where `padded` is not 0, visible
+    [rows, length] is 0 on what nobody sees, which may hold anything."""
     begin(OVERLAP)
     wait(OVERLAP)  # there is no weight to read
     row = tl.program_id(0).to(tl.int64)
@@ -69,15 +85,16 @@ def _source(
     asked = (i < length)[:, None]
     given = packed + row * length * (3 * width) + head * HEAD
     visible += row * visible_row
-    k, v, hidden = _seen(0, given, visible, length, width, KEYS, HEAD, PADDED)
     q = tl.load(given + i[:, None] * (3 * width) + d[None, :], mask=asked, other=0.0)
     top = tl.full((QUERIES,), float("-inf"), tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
     mixed = tl.zeros((QUERIES, HEAD), tl.float32)
-    top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
+    shown = _shown(0, visible, length, padded, KEYS)
+    top, total, mixed = _walk(0, shown, length, given, width, q, top, total, mixed, scale, KEYS, HEAD)
     for first in range(KEYS, length, KEYS):
-        k, v, hidden = _seen(first, given, visible, length, width, KEYS, HEAD, PADDED)
-        top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
+        further = _shown(first, visible, length, padded, KEYS)
+        if tl.max(further.to(tl.int32), 0) > 0:
+            top, total, mixed = _walk(first, further, length, given, width, q, top, total, mixed, scale, KEYS, HEAD)
     mixed = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
     tl.store(out + row * length * width + i[:, None] * width + head * HEAD + d[None, :], mixed.to(q.dtype), mask=asked)
 
@@ -88,13 +105,13 @@ def attended(packed: Tensor, heads: int, visible: Tensor | None) -> Tensor:
     rows, length, width = packed.shape[0], packed.shape[1], packed.shape[2] // 3
     head = width // heads
     out = packed.new_empty((rows, length, width))
-    shown = packed if visible is None else visible.view(torch.uint8)
+    shown = (packed if visible is None else visible).view(torch.uint8)  # without a mask they are not read
+    of_mask = (0, 0) if visible is None else (visible.stride(0), 1)
     _source[(rows, heads, triton.cdiv(length, _QUERIES))](
-        *(packed, shown, out, length, shown.stride(0), heads, head**-0.5 * _LOG2_E),
+        *(packed, shown, out, length, *of_mask, heads, head**-0.5 * _LOG2_E),
         QUERIES=_QUERIES,
         KEYS=_KEYS,
         HEAD=head,
-        PADDED=visible is not None,
         num_warps=_WARPS,
         num_stages=1,
         **launching(packed),
