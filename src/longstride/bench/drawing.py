@@ -6,10 +6,12 @@ Knows matplotlib and nothing of records. Matplotlib is an extra and is imported 
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from longstride.bench import crowds
 from longstride.contract import UsageError
 
 INK = "#24292f"
@@ -173,6 +175,85 @@ def label_points(
             arrowprops=arrow,
             bbox=_BEHIND_LABELS,
         )
+
+
+DOT = 4.0
+"""half the width in points of what a short label keeps clear of around its point"""
+
+
+def number_points(
+    axes: Any,
+    points: Sequence[tuple[float, float, str, str]],
+    bars: Sequence[tuple[float, float, float]] = (),
+    levels: Sequence[float] = (),
+) -> None:
+    """Write short labels (x, y, text, colour) near many points, covering no point, no other label and no bar (x, x, y).
+
+    Lines across the plot at `levels` are covered only where there is no room elsewhere.
+    """
+    figure = axes.figure
+    figure.draw_without_rendering()
+    renderer = figure.canvas.get_renderer()
+    unit = figure.dpi / 72
+
+    def in_points(x: float, y: float) -> tuple[float, float]:
+        px, py = axes.transData.transform((x, y))
+        return px / unit, py / unit
+
+    sizes = []
+    for x, y, text, colour in points:
+        shown = axes.annotate(text, (x, y), fontsize=9, fontweight="bold", color=colour)
+        extent = shown.get_window_extent(renderer)
+        shown.remove()
+        sizes.append((extent.width / unit + 2, extent.height / unit))
+    window = axes.get_window_extent(renderer)
+    frame = (window.x0 / unit + 2, window.y0 / unit + 2, window.x1 / unit, window.y1 / unit)
+    places = [in_points(x, y) for x, y, *_ in points]
+    taken = []
+    for left, right, y in bars:
+        (x0, height), (x1, _) = in_points(left, y), in_points(right, y)
+        taken.append((x0, height - 1, x1, height + 1))
+    lines = []
+    for y in levels:
+        height = in_points(points[0][0], y)[1]
+        lines.append((frame[0], height - 1, frame[2], height + 1))
+    boxes = crowds.labels_beside(places, sizes, DOT, frame, taken, lines)
+    for (x, y, text, colour), place, box in zip(points, places, boxes, strict=True):
+        if crowds.gap_between(place, box) > crowds.THREAD:
+            end = crowds.nearest(place, box)
+            axes.annotate(
+                "", (x, y), (end[0] - place[0], end[1] - place[1]), textcoords="offset points", zorder=2,
+                arrowprops={
+                    "arrowstyle": "-", "color": colour, "linewidth": 0.8, "alpha": 0.7, "shrinkA": 0, "shrinkB": 2
+                },
+            )  # fmt: skip
+        middle = ((box[0] + box[2]) / 2 - place[0], (box[1] + box[3]) / 2 - place[1])
+        axes.annotate(
+            text, (x, y), middle, textcoords="offset points", fontsize=9, fontweight="bold", color=colour,
+            ha="center", va="center", bbox={**_BEHIND_LABELS, "pad": 0}, zorder=5,
+        )  # fmt: skip
+
+
+def name_list(axes: Any, entries: Sequence[tuple[str, str, str, bool]], columns: int) -> None:
+    """Say what short labels stand for, column by column: (label, text, colour, whether the point is hollow)."""
+    from matplotlib.transforms import offset_copy
+
+    axes.set_axis_off()
+    rows = math.ceil(len(entries) / columns)
+    axes.set(xlim=(0, columns), ylim=(rows - 0.5, -0.5))
+    beside = offset_copy(axes.transData, axes.figure, x=21, units="points")
+    style: Any = {"textcoords": "offset points", "fontsize": 9, "va": "center", "in_layout": False}
+    for place, (label, text, colour, hollow) in enumerate(entries):
+        x, y = divmod(place, rows)
+        axes.annotate(label, (x, y), (13, 0), fontweight="bold", color=colour, ha="right", **style)
+        axes.annotate(text, (x, y), (29, 0), color=colour, **style)
+        dot(axes, x, y, colour, hollow, size=6, transform=beside, clip_on=False)
+
+
+def dot(axes: Any, x: float, y: float, colour: str, hollow: bool, size: float, **more: Any) -> None:
+    """A point: round, or an empty square."""
+    style: Any = {"markersize": size, "markerfacecolor": "white" if hollow else colour, "markeredgewidth": 1.6}
+    axes.plot(x, y, "s" if hollow else "o", color=colour, **{"zorder": 3, **style, **more})
 
 
 def _places(width: float, height: float) -> list[tuple[float, float]]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from longstride.bench import drawing
+from longstride.bench import crowds, drawing
 from longstride.bench.names import shortened
 from longstride.bench.races import Race, paired_times, speed_up
 from longstride.bench.records import Latency
@@ -23,12 +24,22 @@ from longstride.bench.statistics import per_item
 STYLE = 1
 """raised when figures should be drawn anew though their data are the same"""
 
+QUALITY_STYLE = 2
+"""the same for quality against speed-up alone"""
+
 MARKER = "<!-- longstride data sha256:"
 
 WIDTH = 8.6
 LENGTH_BINS = 10
 MOST_BANDS = 5
 """Where more are drawn over one another nothing can be read from them."""
+
+MOST_NAMES = 9
+"""Where there are more points their names would cover them: they have numbers, and a list below says whose."""
+
+LIST_LETTERS = 112
+"""how many letters a line of the list has room for"""
+LIST_LINE = 0.19
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,7 @@ class Plot:
     race: Race
     height: float
     draw: Callable[[Any, Race], None]
+    style: int = STYLE
 
     @property
     def digest(self) -> str:
@@ -52,7 +64,7 @@ class Plot:
             )
             for one in self.race.records
         ]
-        told = [STYLE, self.name, self.title, self.race.title, shown]
+        told = [self.style, self.name, self.title, self.race.title, shown]
         return hashlib.sha256(json.dumps(told, ensure_ascii=True).encode()).hexdigest()
 
     def svg(self) -> bytes:
@@ -85,7 +97,8 @@ def plots(race: Race) -> list[Plot]:
     ]
     if len(_scored_alike(race)) > 1:
         title = f"{_metric(race)} against speed-up over {baseline.candidate}"
-        chosen.insert(0, Plot(f"{race.name}-quality", title, race, 5.0, quality_against_speed_up))
+        height = 5.0 + _list_height(_names(race))
+        chosen.insert(0, Plot(f"{race.name}-quality", title, race, height, quality_against_speed_up, QUALITY_STYLE))
     if others:
         title = f"Speed-up over {baseline.candidate}, sentence by sentence"
         height = 1.7 + 0.42 * len(others)
@@ -95,35 +108,45 @@ def plots(race: Race) -> list[Plot]:
 
 def quality_against_speed_up(figure: Any, race: Race) -> None:
     """One point per decoder; up is better, right is faster."""
-    axes = figure.subplots()
-    baseline, colours = race.baselines[0], _colours(race)
-    points, bars = [], []
-    for record in _scored_alike(race):
-        ratio = speed_up(record, baseline)
-        if ratio is None:
-            continue
-        colour, quality = colours[record.candidate], record.scores[0].value
-        axes.plot([ratio.low, ratio.high], [quality] * 2, color=colour, linewidth=1.2, alpha=0.6, zorder=2)
-        hollow = record.role == "baseline"
-        axes.plot(
-            ratio.value, quality, "s" if hollow else "o", markersize=7.5, color=colour,
-            markerfacecolor="white" if hollow else colour, markeredgewidth=1.6, zorder=3,
-        )  # fmt: skip
-        points.append((ratio.value, quality, record.candidate, colour))
-        bars.append((ratio.low, ratio.high, quality))
-    level = next((y for _, y, name, _ in points if name == baseline.candidate), None)
-    if level is not None:
-        axes.axhline(level, color=drawing.MIDDLE, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+    baseline, colours, names = race.baselines[0], _colours(race), _names(race)
+    listed = _list_height(names)
+    axes, below = figure.subplots(2, height_ratios=[4.0, listed]) if listed else (figure.subplots(), None)
+    found = [(record, speed) for record in _by_family(race) if (speed := speed_up(record, baseline)) is not None]
+    level = next((place for place, (record, _) in enumerate(found) if record.candidate == baseline.candidate), None)
+    low, high = crowds.bulk([record.scores[0].value for record, _ in found], () if level is None else (level,))
+    margin = 0.12 * (high - low) or 1.0
+    low, high = low - margin, high + margin
+    points, bars, entries = [], [], []
+    for place, (record, speed) in enumerate(found, start=1):
+        name, colour, hollow = names[record.candidate], colours[record.candidate], record.role == "baseline"
+        quality, label = record.scores[0].value, str(place) if listed else name
+        entries.append((label, name, colour, hollow))
+        if quality < low:
+            label = f"{label} ↓ {quality:.2f}"
+            quality = low + 0.04 * (high - low)
+            axes.plot(speed.value, quality, "v", markersize=8.5, color=colour, zorder=3)
+        else:
+            # A rim keeps many apart where they touch.
+            rim = {"markersize": 7, "markeredgecolor": "white", "markeredgewidth": 0.7} if listed and not hollow else {}
+            drawing.dot(axes, speed.value, quality, colour, hollow, 5.5 if listed else 7.5, **rim)
+        axes.plot([speed.low, speed.high], [quality] * 2, color=colour, linewidth=1.2, alpha=0.6, zorder=2)
+        points.append((speed.value, quality, label, colour))
+        bars.append((speed.low, speed.high, quality))
+    levels = [] if level is None else [points[level][1]]
+    for height in levels:
+        axes.axhline(height, color=drawing.MIDDLE, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     _speed_axis(axes, [x for x, *_ in points])
-    qualities = [y for _, y, *_ in points]
-    margin = 0.12 * (max(qualities) - min(qualities)) or 1.0
-    axes.set_ylim(min(qualities) - margin, max(qualities) + margin)
+    axes.set_ylim(low, high)
     axes.set_ylabel(_metric(race))
     axes.set_xlabel(f"speed-up over {baseline.candidate} (ratio of mean latencies)")
     axes.set_title(f"{_metric(race)} against speed-up")
     sample = baseline.sentences
     drawing.subtitle(axes, _told(race) + (f"  ·  a sample of {len(sample):,} sentences" if sample is not None else ""))
-    drawing.label_points(axes, points, bars)
+    if below is None:
+        drawing.label_points(axes, points, bars)
+    else:
+        drawing.name_list(below, entries, _list_columns(names))
+        drawing.number_points(axes, points, bars, levels)
 
 
 def latency_against_length(figure: Any, race: Race) -> None:
@@ -203,6 +226,34 @@ def _scored_alike(race: Race) -> list[Latency]:
     return [record for record in race.records if record.places == race.baselines[0].places]
 
 
+def _by_family(race: Race) -> list[Latency]:
+    """What has a point in quality against speed-up, many kind by kind of decoder; else in the order of the table."""
+    records = _scored_alike(race)
+    if len(records) > MOST_NAMES:
+        families = list(dict.fromkeys(_family(record) for record in race.records))
+        records.sort(key=lambda record: families.index(_family(record)))
+    return records
+
+
+def _names(race: Race) -> dict[str, str]:
+    """What these are called there: a model that has its decoder's name is named once, lattice for lattice lattice."""
+    whole = [record.candidate for record in _scored_alike(race)]
+    once = []
+    for name in whole:
+        first, _, rest = name.partition(" ")
+        once.append(rest if rest.partition(" ")[0] == first else name)
+    return dict(zip(whole, once if len(set(once)) == len(whole) else whole, strict=True))
+
+
+def _list_columns(names: Mapping[str, str]) -> int:
+    return max(1, min(3, LIST_LETTERS // (6 + max(map(len, names.values())))))
+
+
+def _list_height(names: Mapping[str, str]) -> float:
+    """Inches for the list of names below; none where each has room beside its point."""
+    return LIST_LINE * math.ceil(len(names) / _list_columns(names)) if len(names) > MOST_NAMES else 0.0
+
+
 def _metric(race: Race) -> str:
     return race.records[0].scores[0].name
 
@@ -221,10 +272,15 @@ def _colours(race: Race) -> dict[str, str]:
         if record.role == "baseline":
             result[record.candidate] = drawing.INK if not result else drawing.MIDDLE
             continue
-        family = record.decoder.partition("|")[0]
+        family = _family(record)
         families.setdefault(family, drawing.COLOURS[len(families) % len(drawing.COLOURS)])
         result[record.candidate] = families[family]
     return result
+
+
+def _family(record: Latency) -> str:
+    """The kind of decoder; baselines are one of their own."""
+    return "" if record.role == "baseline" else record.decoder.partition("|")[0]
 
 
 def _binned(record: Latency) -> tuple[list[float], list[float], list[float], list[float]]:
