@@ -178,7 +178,7 @@ def test_one_folder_has_every_decoder_and_one_encoder(made: Any) -> None:
         assert all(bool((together[key] == value).all()) for key, value in alone.items())
     stored = [file.stat().st_size for file in made.bundle.glob("*.safetensors")]
     parts = [file.stat().st_size for run in ("verifier", "interleaved") for file in made.work.glob(f"{run}/model/*.s*")]
-    assert sum(stored) < sum(parts) + (made.bundle / "tables.safetensors").stat().st_size + 200_000
+    assert sum(stored) < sum(parts) + (made.bundle / "tables.safetensors").stat().st_size + 300_000
 
 
 def test_the_folder_says_where_it_comes_from(made: Any) -> None:
