@@ -5,77 +5,135 @@ bad or steps dear, none at all is best, which is greedy search. So what is chose
 second are most, among few sizes, the empty one included.
 
 Costs are measured as the loop runs. This changes the shape of steps with the clock, so that in low precision a near-tie
-may flip against a fixed block: exact only where kernels do not depend on shapes.
+may flip against a fixed block: exact only where kernels do not depend on shapes. Knows no table and reads no clock: who
+is asked to try what is :mod:`longstride.verification.pacing`'s.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-FORGETTING = 0.9
-"""What an iteration leaves of what was known of drafts."""
-AGEING = 1.02
-"""A cost is the least that was seen, made so much more doubtful with every time that took longer."""
-FIRST_PAUSE = 4
-"""Iterations without a draft before one is tried again; twice as many after each that does not pay."""
-LONGEST_PAUSE = 64
+from longstride.verification.fates import Fates
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How a pace goes about it."""
+
+    few: bool
+    """three sizes instead of all powers of two"""
+    at_once: bool
+    """change the block as soon as another promises more, not only when a pause is over"""
+    memory: float
+    """what an iteration leaves of what was known of drafts"""
+    trials: int
+    """times that a size is measured before it is judged, and the last measurements that count, of which the least"""
+    margin: float
+    """part by which another block must be better; so much more with every change of mind"""
+    first_pause: int
+    """iterations before the next best size is measured again, once; twice as many each time, up to"""
+    longest_pause: int
+
+
+FREE = Habits(few=False, at_once=True, memory=0.97, trials=2, margin=0.0, first_pause=4, longest_pause=64)
+"""Where any size may be had at any time."""
+RECORDED = Habits(few=True, at_once=False, memory=0.995, trials=3, margin=0.05, first_pause=16, longest_pause=1024)
+"""Where every size has to be recorded, in every table."""
 
 
 def sizes(most: int) -> list[int]:
-    """0, the powers of two, and `most`: where each is compiled or captured by itself, there had better be few."""
+    """0, the powers of two, and `most`."""
     powers = [1 << place for place in range(most.bit_length()) if 1 << place < most]
     return sorted({0, *powers, most})
 
 
+def few_sizes(most: int) -> list[int]:
+    """0, `most`, and a power of two about half of it."""
+    return sorted({0, 1 << max(0, ((most + 1) // 2).bit_length() - 1), most} if most > 1 else {0, most})
+
+
 class Pace:
-    """The block of one table's next iteration. It begins with the longest."""
+    """What block pays, for tables of one shape. It begins with the longest.
 
-    def __init__(self, most: int) -> None:
-        self.block = most
-        """tokens to draft"""
-        self._sizes = sizes(most)
-        self._cost: dict[int, float] = {}
-        self._stood, self._fell = 1.0, 0.0
-        self._idle = 0
-        self._pause = FIRST_PAUSE
+    The iterations of some tables are trials: they draft what :meth:`next` says, and are timed. Others only follow, by
+    `block`, and tell what became of it.
+    """
 
-    def observe(self, accepted: Sequence[int], drafted: Sequence[int], seconds: float | None) -> None:
-        """What became of an iteration: per row, of how many tokens how many stood; and how long it took, if known."""
-        block = self.block
+    def __init__(self, most: int, fates: Fates, habits: Habits = FREE, block: int | None = None) -> None:
+        """`block`: what to begin with for those who follow, where something is known of it."""
+        self.block = most if block is None else block
+        """tokens to draft, as far as is known"""
+        self.explored = False
+        """whether every size that promised anything was tried"""
+        self._habits, self._fates = habits, fates
+        self._times = {size: deque[float](maxlen=habits.trials) for size in (few_sizes if habits.few else sizes)(most)}
+        self._trial: int | None = most
+        self._missing = habits.trials  # measurements of it
+        self._since = 0
+        self._pause = habits.first_pause
+        self._margin = habits.margin
+
+    def next(self) -> int:
+        """Tokens to draft in a trial."""
+        return self.block if self._trial is None else self._trial
+
+    def observe(self, block: int, stood: Sequence[int], seconds: float | None) -> None:
+        """What became of an iteration: how many tokens stood in each row that took part; how long it took, if known."""
+        if block:
+            self._fates.add(block, stood)
         if seconds is not None:
-            self._cost[block] = min(self._cost.get(block, seconds) * AGEING, seconds)
-        rows = [(stood, meant) for stood, meant in zip(accepted, drafted, strict=True) if meant]
-        if rows:
-            share = 1 / len(rows)
-            self._stood = FORGETTING * self._stood + share * sum(stood for stood, _ in rows)
-            self._fell = FORGETTING * self._fell + share * sum(stood < meant for stood, meant in rows)
-        self.block = self._next(block)
+            self._times[block].append(seconds)
+            self._missing -= block == self._trial
+        self._since += 1
+        if self._trial is not None and self._missing <= 0:
+            self._trial = None
+            self._choose()
+        elif self.explored and self._since > self._pause:
+            self._since, self._pause = 0, min(2 * self._pause, self._habits.longest_pause)
+            self._choose()
+            if self._trial is None:
+                self._measure_again()
+        elif self._trial is None and self._habits.at_once:
+            self._choose()
 
-    def _next(self, block: int) -> int:
-        if block not in self._cost:
-            return block
-        best = max(self._sizes, key=self.tokens_per_second)
-        if best > 0:
-            self._idle, self._pause = 0, FIRST_PAUSE
-            return best
-        self._idle += 1
-        if self._idle <= self._pause:
-            return 0
-        self._idle, self._pause = 0, min(2 * self._pause, LONGEST_PAUSE)
-        return self._sizes[1] if len(self._sizes) > 1 else 0
+    def _choose(self) -> None:
+        best = max(self._times, key=self.tokens_per_second)
+        if not self._times[best]:
+            self._try(best, self._habits.trials)
+            if not self.explored:
+                return
+            best = max(self._measured, key=self.tokens_per_second)
+        if not self.explored:
+            self.block, self.explored = best, True
+            self._since = 0
+        elif self.tokens_per_second(best) > (1 + self._margin) * self.tokens_per_second(self.block):
+            self.block = best
+            self._margin += self._habits.margin
+
+    def _measure_again(self) -> None:
+        """The next best: its cost may have been bad luck, and drafts may have become better or worse since."""
+        others = [size for size in self._measured if size != self.block]
+        if others:
+            self._try(max(others, key=self.tokens_per_second), 1)
+
+    def _try(self, block: int, times: int) -> None:
+        self._trial, self._missing = block, times
+
+    @property
+    def _measured(self) -> list[int]:
+        return [size for size, times in self._times.items() if times]
 
     def tokens_per_second(self, block: int) -> float:
-        """Expected, with a draft of so many tokens of which each stands as likely as any has of late."""
-        chance = self._stood / (self._stood + self._fell)
-        tokens = block + 1 if chance == 1 else (1 - chance ** (block + 1)) / (1 - chance)
-        return tokens / self._expected(block)
+        """Expected, with a draft of so many tokens."""
+        return self._fates.tokens(block) / self._expected(block)
 
     def _expected(self, block: int) -> float:
         """Seconds of an iteration; of one that was never tried, the least that it could be."""
-        if block in self._cost:
-            return self._cost[block]
-        wider = [size for size in self._cost if size > block]
-        if wider:
-            nearest = min(wider)
-            return self._cost[nearest] * (1 + block) / (1 + nearest)
-        return max(self._cost.values())
+        if self._times[block]:
+            return min(self._times[block])
+        least = {size: min(self._times[size]) for size in self._measured}
+        bounds = [seconds for size, seconds in least.items() if size < block]
+        bounds += [seconds * (1 + block) / (1 + size) for size, seconds in least.items() if size > block]
+        return max(bounds, default=1.0)

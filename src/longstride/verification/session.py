@@ -11,7 +11,6 @@ idle in it, and their outputs stay as they were. A step is then good until finis
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import torch
@@ -21,6 +20,7 @@ from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.drafting import Drafter
 from longstride.verification.lease import Lease, LeasedSession
+from longstride.verification.pacing import SPARE, Paces, Pacing
 from longstride.verification.settling import Iteration
 from longstride.verification.table import STRICT, Policy, Table
 
@@ -43,6 +43,8 @@ class Kind:
         self.model, self.runner, self.drafter = model, runner, drafter
         self.limits, self.policy = limits, policy
         self.verify = verify or programs.verify(model)
+        self.paces = Paces(drafter.block)
+        """what sessions have found out, where blocks follow the clock"""
         self.family = ("verification", model, self.verify.identity, drafter.key, policy, limits)
 
     def start(self, capacity: int, longest_source: int) -> VerificationSession:
@@ -90,16 +92,28 @@ class VerificationSession(LeasedSession[Table]):
         self._kind = kind
         self._longest_source = longest_source
         self._most = drafter.block
+        # How many tokens a drafter is told to run again, where it always drafts or few such numbers are better.
+        self._usual = drafter.block + 1
+        self._looks = not self.table.recorded and runner.device.type == "cpu"  # at what it likes, at no cost
         # Tokens that rows may have got since the last draft; before the first they have none.
-        self._behind = drafter.block + 1 if self.table.recorded or runner.device.type != "cpu" else 1
+        self._behind = 1 if self._looks else self._usual
         self._recent: Iteration | None = None
         self._step: Step | None = None  # what was made of it
         self._launched: Iteration | None = None  # that nobody has asked for yet
         self._ahead = runner.ahead and self.table.recorded and self.table.outputs.apart and not policy.adaptive
         # An iteration that is the same each time and was recorded: nothing has to be asked before it is launched.
         self._again = None if policy.adaptive else self.table.again(drafter.block, drafter.block + 1)
+        self._pacing = self._paced() if policy.adaptive else None
         self._observed = True  # what became of the last draft
-        self._begun: float | None = None  # when the last iteration was, where it tells what iterations cost
+
+    def _paced(self) -> Pacing:
+        """For blocks that follow the clock."""
+        table = self.table
+        narrow = table.recorded and table.drafter.calls > 0
+        if narrow:
+            self._usual = min(self._usual + SPARE, table.columns)
+        window = self._usual if narrow else None
+        return self._kind.paces.join(table, self.capacity, self._longest_source, not self._looks, window)
 
     def drafted_by(self, drafter: Drafter) -> VerificationSession:
         """An empty session of the same kind and shape with another drafter of the same block."""
@@ -107,6 +121,10 @@ class VerificationSession(LeasedSession[Table]):
 
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
+        if self._pacing is not None:
+            self._pacing.encode()
+            if self._slots.free == self.capacity:
+                self._behind = 1
         rows, tickets = self._slots.take(source.rows)
         portion = self.table.portion
         for first in range(0, len(rows), portion):
@@ -119,8 +137,8 @@ class VerificationSession(LeasedSession[Table]):
 
     def advance(self) -> Step:
         """Draft, verify, commit."""
-        table, policy = self.table, self.policy
-        block = table.pace.block if policy.adaptive else self._most
+        table = self.table
+        block = self._most if self._pacing is None else self._pacing.choose(self._behind)
         found = self._launched or self._iterate(block)
         self._launched = None
         calls = 1 + (table.drafter.calls if block else 0)
@@ -147,17 +165,17 @@ class VerificationSession(LeasedSession[Table]):
             return self._again()
         table = self.table
         window = self._window(block)
-        begun = time.perf_counter() if table.knows(block, window) else None
+        if self._pacing is not None:
+            self._pacing.begin(block, window)
         found = table.iterate(block, window)
-        self._begun = begun
         if not block:
             self._behind += 1
-        elif table.recorded or self._runner.device.type != "cpu":
-            self._behind = block + 1
-        else:
+        elif self._looks:
             # Where looking at a number costs nothing, a drafter need not run more tokens again than were committed.
             self._behind = max(found.accepted.tolist()) + 1
-        if not self.policy.adaptive:
+        else:
+            self._behind = block + 1
+        if self._pacing is None:
             self._again = table.again(block, window)
         return found
 
@@ -170,9 +188,11 @@ class VerificationSession(LeasedSession[Table]):
         outputs.wait()
         if self._ahead:
             outlook.look(outputs.lengths)
-        if self.policy.adaptive and not self._observed:
-            seconds = None if self._begun is None else time.perf_counter() - self._begun
-            self.table.pace.observe(*outputs.fates, seconds)
+        if self._pacing is not None and not self._observed:
+            accepted, _ = outputs.fates
+            self._pacing.end(
+                [stood for stood, held in zip(accepted, self._slots.held, strict=True) if held is not None]
+            )
             self._observed = True
         finished = outputs.finished(self._slots)
         if finished and self._ahead:
@@ -189,9 +209,8 @@ class VerificationSession(LeasedSession[Table]):
 
     def _window(self, block: int) -> int:
         """How many tokens a drafter has to run again at most: one number for all, unless it has not drafted lately."""
-        usual = self._most + 1
-        if not block or (self.table.recorded and self._behind <= usual):
-            return usual
+        if not block or not self.table.drafter.calls or (self.table.recorded and self._behind <= self._usual):
+            return self._usual
         return min(self._runner.room(self._behind), self.table.columns)
 
 

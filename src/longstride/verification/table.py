@@ -26,7 +26,6 @@ from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import EXACT, Reading, Rule, Verdict, judge
 from longstride.verification.arrivals import Arrivals
 from longstride.verification.at_once import at_once
-from longstride.verification.block_size import Pace
 from longstride.verification.drafting import Drafter, NoDraft, Proposal, View
 from longstride.verification.judged import Judged, judged
 from longstride.verification.kernels import Bounds, permitted_ids, read_fused, usable
@@ -109,7 +108,6 @@ class Table:
         """whether what is done here may come from a recording: then few shapes are better than fitting ones"""
         self._nothing = NoDraft().begin(capacity, longest_source, self.columns, device)
         self._arrivals = Arrivals(self.portion, longest_source, runner)
-        self.pace = Pace(drafter.block)
         self.outlook = Outlook(capacity)
         self._remembering: Callable[[], Memory] | None = None
         self._entering: Callable[[], None] | None = None
@@ -188,6 +186,17 @@ class Table:
     def knows(self, block: int, window: int) -> bool:
         """Whether there was such an iteration: the first of its kind takes longer than others will."""
         return (block, window) in self._iterating
+
+    @property
+    def blocks(self) -> set[int]:
+        """The sizes of drafts that there were iterations with."""
+        return {block for block, _ in self._iterating}
+
+    def forget(self, block: int) -> None:
+        """Iterations with drafts of this size: what was recorded of them is let go."""
+        for key in [key for key in self._iterating if key[0] == block]:
+            del self._iterating[key]
+            self._again.pop(key, None)
 
     def again(self, block: int, window: int) -> Callable[[], Iteration] | None:
         """Such an iteration as a recording, or all in one call, if there is one: it may be called as it is."""

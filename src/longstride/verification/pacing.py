@@ -1,0 +1,161 @@
+"""Whose blocks follow the clock: what the sessions of one decoder share of it, and what one session asks and tells.
+
+What is known of drafts holds for all tables of a decoder; what iterations cost, for those of one number of rows. Both
+outlive sessions, so that a sentence begins with what earlier ones found out.
+
+Where iterations are recorded, a recording is dear, and few are kept. Then one table of each number of rows tries the
+sizes there are, and all others follow: they hold a single one. An iteration that had to be recorded first tells nothing
+of what iterations cost, nor does one that waited for new sentences to be encoded. Knows no slots and no outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter as clock
+from typing import Protocol
+from weakref import WeakSet, ref
+
+from longstride.verification.block_size import FREE, RECORDED, Pace
+from longstride.verification.fates import Fates
+
+MOST_RECORDINGS = 12
+"""Of all tables of one decoder together."""
+FOLLOWING = 2
+"""Sessions that only follow where other numbers of rows are known: a test set's last batch needs no sizes tried."""
+MOST_SHAPES = 64
+SPARE = 2
+"""Iterations without a draft that a drafter can make up for, beyond what a draft of its own brought."""
+
+
+class Paced(Protocol):
+    """What has to be known of a table."""
+
+    recorded: bool
+
+    @property
+    def recordings(self) -> int:
+        """How many it holds."""
+
+    @property
+    def blocks(self) -> set[int]:
+        """The sizes of drafts that it has had iterations with, and has not forgotten."""
+
+    def knows(self, block: int, window: int) -> bool:
+        """Whether there was such an iteration."""
+
+    def forget(self, block: int) -> None:
+        """All iterations with such drafts."""
+
+
+@dataclass
+class _Known:
+    """What is known of tables of one number of rows (and, where nothing is recorded, of about one length)."""
+
+    pace: Pace
+    rows: int
+    follow: int
+    """sessions that are not to try anything yet"""
+    laboratory: ref[Paced] | None = None
+    """the table that tries sizes, where not all do"""
+
+    def tries(self, table: Paced) -> bool:
+        """Whether this is that table."""
+        return self.laboratory is not None and self.laboratory() is table
+
+
+class Paces:
+    """What the sessions of one decoder have found out, for drafts of up to `most` tokens."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._fates: Fates | None = None
+        self._known: dict[tuple[int, int], _Known] = {}
+        self._tables: WeakSet[Paced] = WeakSet()
+
+    def join(self, table: Paced, rows: int, longest_source: int, waits: bool, window: int | None) -> Pacing:
+        """A new session with a table of this shape; `waits` and `window` are :class:`Pacing`'s."""
+        # Tables that are made to measure are alike where sources are about as long.
+        known = self._find(rows, 0 if table.recorded else longest_source.bit_length(), table.recorded)
+        if table.recorded:
+            self._tables.add(table)
+            lost = known.laboratory is None or known.laboratory() is None
+            if known.follow:
+                known.follow -= 1
+            elif lost and not known.pace.explored:
+                known.laboratory = ref(table)
+        return Pacing(self, known, table, waits, window)
+
+    def _find(self, rows: int, length: int, recorded: bool) -> _Known:
+        found = self._known.get((rows, length))
+        if found is None:
+            habits = RECORDED if recorded else FREE
+            fates = self._fates = self._fates or Fates(self._most, habits.memory)
+            if len(self._known) >= MOST_SHAPES:
+                self._known.clear()
+            near = min(self._known.values(), key=lambda known: abs(known.rows - rows), default=None)
+            pace = Pace(self._most, fates, habits, None if near is None else near.pace.block)
+            found = self._known[rows, length] = _Known(pace, rows, 0 if near is None else FOLLOWING)
+        return found
+
+    def make_room(self, table: Paced, block: int) -> None:
+        """Before this table records iterations of this size: others may have to go."""
+        keepers = [known for known in self._known.values() if known.laboratory is not None]
+        if not any(known.tries(table) for known in keepers):
+            for other in table.blocks - {block}:
+                table.forget(other)
+        for known in keepers:
+            if sum(one.recordings for one in self._tables) < MOST_RECORDINGS:
+                return
+            laboratory = known.laboratory() if known.laboratory is not None else None
+            if laboratory is not table and laboratory is not None and known.pace.explored:
+                known.laboratory = None
+                for other in laboratory.blocks - {known.pace.block}:
+                    laboratory.forget(other)
+
+
+class Pacing:
+    """The blocks of one session.
+
+    With `waits`, new sentences are encoded while an iteration is already under way, as the clock sees it. `window`: how
+    many tokens a drafter may have missed at most, where drafting after more of them would be one more recording.
+    """
+
+    def __init__(self, paces: Paces, known: _Known, table: Paced, waits: bool, window: int | None) -> None:
+        self._paces, self._known, self._pace, self._table = paces, known, known.pace, table
+        self._waits, self._window = waits, window
+        self._quiet = True
+        self._block = 0
+        self._begun: float | None = None
+
+    def choose(self, missed: int) -> int:
+        """Tokens to draft next, where the drafter has not seen so many of a row's newest ones."""
+        usual = self._pace.block
+        block = self._pace.next() if self._tries else usual
+        if self._window is None:
+            return block
+        if block and missed > self._window:
+            return 0  # until all rows are new ones
+        return usual if not block and missed >= self._window else block
+
+    @property
+    def _tries(self) -> bool:
+        return not self._table.recorded or self._known.tries(self._table)
+
+    def encode(self) -> None:
+        """New sentences come in before the next iteration."""
+        self._quiet = not self._waits
+
+    def begin(self, block: int, window: int) -> None:
+        """An iteration, now."""
+        self._block = block
+        seen_before = self._table.knows(block, window)
+        if self._table.recorded and not seen_before:
+            self._paces.make_room(self._table, block)
+        self._begun = clock() if seen_before and self._quiet and self._tries else None
+        self._quiet = True
+
+    def end(self, stood: Sequence[int]) -> None:
+        """It is done, and the host has seen so: how many drafted tokens stood in each row that took part."""
+        seconds = None if self._begun is None else clock() - self._begun
+        self._pace.observe(self._block, stood, seconds)
