@@ -6,7 +6,8 @@ Geometry alone, in any one unit of length; knows neither matplotlib nor records.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 Place = tuple[float, float]
 
@@ -66,11 +67,12 @@ def labels_beside(
         before = dict(boxes)
         for mine in order:
             others = [box for place, box in boxes.items() if place != mine]
-            strangers = [dot for place, dot in enumerate(dots) if place != mine]
-            boxes[mine] = min(
-                _places(points[mine], sizes[mine], radius),
-                key=lambda box: _cost(box, points[mine], dots, strangers, [*others, *taken], lines, frame),
-            )
+            strangers = [place for place in range(len(points)) if place != mine]
+            scene = _Scene(
+                points[mine], [points[place] for place in strangers], dots, [dots[place] for place in strangers],
+                [*others, *taken], lines, frame,
+            )  # fmt: skip
+            boxes[mine] = _cheapest(_places(points[mine], sizes[mine], radius), scene)
         if boxes == before:
             break
     return [boxes[place] for place in range(len(points))]
@@ -97,45 +99,69 @@ def _around(place: Place, radius: float) -> Box:
     return place[0] - radius, place[1] - radius, place[0] + radius, place[1] + radius
 
 
-def _places(point: Place, size: Place, radius: float) -> list[Box]:
-    """Where a label may go: ever wider around its point, above it first."""
+def _places(point: Place, size: Place, radius: float) -> Iterator[tuple[float, Box]]:
+    """Where a label may go, and how far from its point: ever wider around it, above it first."""
     width, height = size
-    result = []
     for gap in _GAPS:
         for step in range(_DIRECTIONS):
             angle = math.pi / 2 - 2 * math.pi * step / _DIRECTIONS
             x = point[0] + math.cos(angle) * (radius + gap + width / 2)
             y = point[1] + math.sin(angle) * (radius + gap + height / 2)
-            result.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
-    return result
+            yield gap, (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
 
 
-def _cost(
-    box: Box, point: Place, dots: Sequence[Box], strangers: Sequence[Box], taken: Sequence[Box],
-    lines: Sequence[Box], frame: Box,
-) -> float:  # fmt: skip
-    covered = sum(overlap(box, other) for other in (*dots, *taken))
-    outside = max(0.0, frame[0] - box[0]) + max(0.0, box[2] - frame[2])
-    outside += max(0.0, frame[1] - box[1]) + max(0.0, box[3] - frame[3])
-    far = gap_between(point, box)
-    cost = far + _COVERING * (covered + outside + (covered + outside > 0))
-    cost += _UNDER_LINE * sum(overlap(box, line) > 0 for line in lines)
+@dataclass(frozen=True)
+class _Scene:
+    """All that one label has to mind."""
+
+    point: Place
+    strangers: Sequence[Place]
+    """the other points"""
+    dots: Sequence[Box]
+    """all points, its own too"""
+    strange_dots: Sequence[Box]
+    taken: Sequence[Box]
+    lines: Sequence[Box]
+    frame: Box
+
+
+def _cheapest(places: Iterator[tuple[float, Box]], scene: _Scene) -> Box:
+    """The first of the places that cost least; farther ones cost more than their distance and need no look."""
+    lowest, best = math.inf, scene.frame
+    for gap, box in places:
+        if gap >= lowest:
+            break
+        # Rounded so that the last digits of a font's metrics, which differ from machine to machine, decide nothing.
+        cost = round(gap + _cost(box, scene), 3)
+        if cost < lowest:
+            lowest, best = cost, box
+    return best
+
+
+def _cost(box: Box, scene: _Scene) -> float:
+    frame = scene.frame
+    spoilt = sum(overlap(box, other) for other in (*scene.dots, *scene.taken))
+    spoilt += max(0.0, frame[0] - box[0]) + max(0.0, box[2] - frame[2])
+    spoilt += max(0.0, frame[1] - box[1]) + max(0.0, box[3] - frame[3])
+    if spoilt:
+        return _COVERING * (1 + spoilt)
+    cost = _UNDER_LINE * sum(overlap(box, line) > 0 for line in scene.lines)
+    far = gap_between(scene.point, box)
     if far > THREAD:
-        end = nearest(point, box)
-        cost += _CROSSING * sum(_crosses(point, end, other) for other in (*strangers, *taken))
-    else:
-        middles = [((dot[0] + dot[2]) / 2, (dot[1] + dot[3]) / 2) for dot in strangers]
-        cost += _LOOKS_LIKE_ANOTHERS * sum(gap_between(middle, box) < far + 1 for middle in middles)
-    # Rounded so that the last digits of a font's metrics, which differ from machine to machine, decide nothing.
-    return round(cost, 3)
+        end = nearest(scene.point, box)
+        return cost + _CROSSING * sum(crosses(scene.point, end, other) for other in (*scene.strange_dots, *scene.taken))
+    return cost + _LOOKS_LIKE_ANOTHERS * sum(gap_between(other, box) < far + 1 for other in scene.strangers)
 
 
-def _crosses(start: Place, end: Place, box: Box) -> bool:
-    """Whether a straight line between two places goes through a box, as far as a few places on it tell."""
-    steps = 24
-    for step in range(1, steps):
-        x = start[0] + (end[0] - start[0]) * step / steps
-        y = start[1] + (end[1] - start[1]) * step / steps
-        if box[0] < x < box[2] and box[1] < y < box[3]:
-            return True
-    return False
+def crosses(start: Place, end: Place, box: Box) -> bool:
+    """Whether the straight line between two places goes through the inside of a box."""
+    first, last = 0.0, 1.0  # the part of the line that is inside, as far as is known
+    for axis in (0, 1):
+        step, low, high = end[axis] - start[axis], box[axis] - start[axis], box[axis + 2] - start[axis]
+        if step == 0:
+            if not low < 0 < high:
+                return False
+            continue
+        enter, leave = sorted((low / step, high / step))
+        first, last = max(first, enter), min(last, leave)
+    return first < last
