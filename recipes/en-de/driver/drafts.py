@@ -30,6 +30,12 @@ LINKED_HEADS = {
     "blockwise-frozen-linked": "blockwise-frozen-distilled",
     "blockwise-fine-tuned-linked": "blockwise-fine-tuned",
 }
+LONGER: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "blockwise-fine-tuned-linked": ("blockwise-fine-tuned", "distilled", ("training.steps=5000",)),
+    "drafter-linked-2": ("drafter-shared-2", "distilled-valid", ("training.steps=5000",)),
+}
+"""what is trained on from where it ended, since its loss was still falling: recipe, data, settings"""
+ONWARD = ("training.schedule.peak=3e-4", "training.schedule.warmup=100")
 EXACT = {
     "drafter-linked-2": "draft-verify",
     "blockwise-frozen-linked": "blockwise:k=4",
@@ -156,6 +162,36 @@ def stages(task: Task) -> list[Stage]:
                         ("blockwise-fine-tuned-linked", heads_settings(TUNED_SIZES, False, False)),
                     )
                 ),
+            ),
+        ),
+        Stage(
+            "links-longer",
+            "drafts",
+            tuple(
+                task.train(
+                    recipe,
+                    data,
+                    base_training(5000, 0.9, 0.4) if data == "distilled" else base_training(5000, 2.0, 0.3),
+                    0.4 if data == "distilled" else 0.3,
+                    LINK,
+                    *settings,
+                    *ONWARD,
+                    name=f"{name}-longer",
+                    base="verifier",
+                    warm_start=name,
+                )
+                for name, (recipe, data, settings) in LONGER.items()
+            ),
+        ),
+        Stage(
+            "evaluate-links-longer",
+            "evaluate",
+            tuple(
+                task.evaluate(f"{name}-longer", "test", experiment, settings, decoding(len(settings)))
+                for name, experiment, settings in (
+                    ("blockwise-fine-tuned-linked", "en-de linked heads", heads_settings(TUNED_SIZES, False, False)),
+                    ("drafter-linked-2", "en-de linked drafters", few),
+                )
             ),
         ),
         # As they are raced, by the runtime of what is timed: one sentence at a time too.

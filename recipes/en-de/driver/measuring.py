@@ -24,6 +24,9 @@ TOGETHER = {
     "blockwise-fine-tuned-linked": ("blockwise",),
     "drafter-linked-2": ("draft-verify", "draft-verify:accept=top:3,gap:1"),
     "drafter-linked-2-k5": ("draft-verify",),
+    # The same, trained on.
+    "blockwise-fine-tuned-linked-longer": ("blockwise",),
+    "drafter-linked-2-longer": ("draft-verify", "draft-verify:accept=top:3,gap:1"),
     "interleaved-base": ("interleaved", "interleaved:width=4"),
     "interleaved-base-sa": ("interleaved", "interleaved:width=4"),
     "lattice": ("lattice", "lattice:candidates=128", "lattice:candidates=32"),
