@@ -143,6 +143,7 @@ def test_edges_are_the_twins(monkeypatch, most):
         expected = scoring.score_edges(model, encoded, words)
         model.use(["edges"])
         monkeypatch.setattr(scoring, "AT_MOST", most)
+        monkeypatch.setattr(scoring, "THROUGH", most)
         monkeypatch.setattr(scoring, "_scored", None)  # nobody asks the twin
         found = scoring.score_edges(model, encoded, words)
     torch.testing.assert_close(found.first, expected.first, atol=1e-4, rtol=1e-4)

@@ -105,14 +105,15 @@ def _two(
     tl.store(out + (row * slots + slot) * width + unit, mixed.to(v_own.dtype), mask=inside)
 
 
-@triton.jit(do_not_specialize=("columns", "logits_row"))
+@triton.jit(do_not_specialize=("begun", "columns", "slots"))
 def _shares(
     logits,
     words,
     out,
+    begun,
     columns,
+    slots,
     k,
-    logits_row,
     logits_slot,
     out_slot,
     VOCABULARY: tl.constexpr,
@@ -123,14 +124,18 @@ def _shares(
 ):
     """Log-probabilities of the words of the column that a slot predicts, and of EOS: those of column 0, then of edges.
 
-    logits [rows, slots, VOCABULARY]; out [rows, 1 + (columns - 1) * k, k + 1].
+    logits [some, VOCABULARY] of the slots from `begun` on, the rows' `slots` one after the other; out
+    [rows, 1 + (columns - 1) * k, k + 1]. Of START slots the first alone is asked for.
     """
     begin(OVERLAP)
     wait(OVERLAP)
-    row = tl.program_id(1).to(tl.int64)
-    edge = tl.program_id(0)
-    column = tl.where(edge > 0, (edge - 1) // k + 1, 0)
-    here = logits + row * logits_row + tl.where(edge > 0, columns + edge - 1, 0).to(tl.int64) * logits_slot
+    here = logits + tl.program_id(0).to(tl.int64) * logits_slot
+    of_all = begun + tl.program_id(0)
+    row = (of_all // slots).to(tl.int64)
+    slot = of_all % slots
+    of_word = slot >= columns
+    column = tl.where(of_word, (slot - columns) // k + 1, 0)
+    edge = tl.where(of_word, slot - columns + 1, 0)
     highest = float("-inf")
     total = 0.0
     for tile in tl.static_range(0, VOCABULARY, TILE):
@@ -143,7 +148,8 @@ def _shares(
     word = tl.load(words + (row * columns + column) * k + after, mask=after < k, other=EOS)
     asked = tl.load(here + word, mask=after <= k, other=0.0).to(tl.float32)
     found = (asked - highest) - tl.log(total)
-    tl.store(out + (row * tl.num_programs(0) + edge) * out_slot + after, found, mask=after <= k)
+    at = out + (row * (1 + slots - columns) + edge) * out_slot
+    tl.store(at + after, found, mask=(after <= k) & (of_word | (slot == 0)))
 
 
 def begun(words: Tensor, tokens: Tensor, scale: float, places: Tensor, offset: int) -> Tensor:
@@ -178,15 +184,21 @@ def attended_to_two(packed: Tensor, columns: int, k: int, heads: int) -> Tensor:
     return out
 
 
-def shares(logits: Tensor, words: Tensor) -> Tensor:
-    """logits [rows, slots, vocabulary], its last dimension dense, and words [rows, columns, K], contiguous
-    -> [rows, 1 + (columns - 1) * K, K + 1] float32: of column 0, then of all edges, EOS last"""
-    (rows, columns, k), vocabulary = words.shape, logits.shape[2]
+def room_for_shares(words: Tensor) -> Tensor:
+    """[rows, 1 + (columns - 1) * K, K + 1 or more] float32 for words [rows, columns, K]"""
+    rows, columns, k = words.shape
     edges, room = 1 + (columns - 1) * k, -(-(k + 1) // _DENSE) * _DENSE
-    out = torch.empty((rows, edges, room), dtype=torch.float32, device=logits.device)
+    return torch.empty((rows, edges, room), dtype=torch.float32, device=words.device)
+
+
+def shares(logits: Tensor, begun: int, words: Tensor, out: Tensor) -> None:
+    """logits [some, vocabulary], its last dimension dense, of the slots from `begun` on, counted through all rows;
+    words [rows, columns, K], contiguous. Writes `out`, which `room_for_shares` made: of column 0, then of all edges,
+    EOS last"""
+    (_, columns, k), vocabulary = words.shape, logits.shape[1]
     tile = min(_LARGEST_TILE, triton.next_power_of_2(vocabulary))
-    _shares[(edges, rows)](
-        *(logits, words, out, columns, k, *logits.stride()[:2], room),
+    _shares[(len(logits),)](
+        *(logits, words, out, begun, columns, columns + (columns - 1) * k, k, logits.stride(0), out.stride(1)),
         VOCABULARY=vocabulary,
         TILE=tile,
         AFTER=triton.next_power_of_2(k + 1),
@@ -194,4 +206,3 @@ def shares(logits: Tensor, words: Tensor) -> Tensor:
         num_warps=max(1, min(8, tile // 512)),
         **launching(logits),
     )
-    return out[..., : k + 1]

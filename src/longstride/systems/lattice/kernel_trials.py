@@ -84,7 +84,10 @@ def edges(random: Random, vocabulary: int, width: int, heads: int) -> float:
 
     words = torch.randint(0, vocabulary, (ROWS, 2, k), generator=generator).to(tokens.device)
     logits = random(ROWS, 2 + k, vocabulary) * 3
-    first, after = kernels.shares(logits, words)
+    room, by_slot, some = kernels.room_for_shares(words), logits.flatten(0, 1), 2 + k + 3
+    for begun in range(0, len(by_slot), some):  # a portion ends amid a row
+        kernels.shares(by_slot[begun : begun + some], begun, words, room)
+    first, after = kernels.shared_out(room, words)
     exact = logits.double().log_softmax(-1)
     following = torch.nn.functional.pad(words, (0, 1), value=EOS)
     worst = max(worst, apart(first, exact[:, 0].gather(1, following[:, 0])))

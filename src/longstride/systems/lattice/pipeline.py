@@ -153,13 +153,16 @@ class Pipeline:
             columns,
         )
 
-    def rows_at_once(self, width: int, columns: int) -> int:
-        """How many sentences of such sources and lattices fit into one pass."""
+    def rows_at_once(self, width: int, columns: int, numbers: int | None = None) -> int:
+        """How many sentences of such sources and lattices fit into one pass, whose widest tensor holds so many
+        numbers."""
         o = self._options
         before = o.candidates if o.order == 2 else o.candidates**2
-        widest = max(self._model.options.feed_forward, 3 * self._model.options.width, 2 * (o.candidates + 2))
+        widest = 2 * (o.candidates + 2)
+        if not (self.at_once and self._model.own_edges and o.normalise == "vocabulary"):  # which takes portions itself
+            widest = max(self._model.options.feed_forward, 3 * self._model.options.width, widest)
         looked_up = LOOKED_UP * width
-        return max(1, AT_ONCE // (columns * max(before * widest, looked_up)))
+        return max(1, (numbers or AT_ONCE) // (columns * max(before * widest, looked_up)))
 
     def encode(self, sentences: Sentences) -> Encoded:
         """Stage 1: the encoder."""

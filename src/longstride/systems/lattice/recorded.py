@@ -1,13 +1,13 @@
-"""A whole pass, from source ids to outputs, for runners that record: a few sentences, in one of a few shapes.
+"""A whole pass, from source ids to outputs, for runners that record: some sentences, in one of a few shapes.
 
 A pass over one sentence is several hundred kernels of a few microseconds each, so launching them is what it costs. The
 lengths that sentences are padded to are rungs of a ladder, close together where sentences are many; how many columns a
-lattice has follows from the rung. Knows no session.
+lattice has follows from the rung. Which sentences of a batch go together is `portions`' to say. Knows no session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,8 +17,6 @@ from longstride.contract import EOS, PAD, Runner, Source
 from longstride.search.lengths import Window
 from longstride.systems.lattice.pipeline import Pipeline, Sentences
 
-MOST_ROWS = 8
-"""More sentences than these keep a device busy without a recording."""
 RUNGS = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192)
 _LAST = 256
 
@@ -38,10 +36,9 @@ class RecordedPass:
         self._columns = columns
         # Ids, then length and window, so that one copy brings all of it.
         self._arrivals = torch.zeros(rows, width + 3, dtype=torch.int64, device=runner.device)
-        self._waiting = torch.zeros(rows, width + 3, dtype=torch.int64)
-        """the same on the host; whoever decodes waits for the outputs, and so for its copy"""
-        if runner.device.type == "cuda":
-            self._waiting = self._waiting.pin_memory()
+        self._waiting: list[Tensor] = []
+        """the same on the host, once for each pass that is under way: a copy may not have begun yet"""
+        self._under_way = 0
         self._pass: Callable[[], Tensor] | None = None
 
     @property
@@ -54,13 +51,13 @@ class RecordedPass:
         """What its tensors take."""
         return self._arrivals.nbytes
 
-    def decode(self, source: Source, bounds: Tensor) -> Tensor:
-        """What `pipeline.packed` says of these sentences, on the host; bounds [rows, 3] as `Pipeline.bounds` has them.
+    def launch(self, source: Source, bounds: Tensor) -> Tensor:
+        """What `pipeline.packed` says of these sentences and of nobody's, on the device; the next one writes over it.
 
-        Sentences are all on the host.
+        Sentences and bounds [rows, 3], as `Pipeline.bounds` has them, are on the host.
         """
         count, (rows, room) = source.rows, self._arrivals.shape
-        width, arrivals = room - 3, self._waiting
+        width, arrivals = room - 3, self._next_waiting()
         widest = min(source.longest, width)
         arrivals.fill_(PAD)
         arrivals[:count, :widest] = source.ids[:, :widest]
@@ -71,7 +68,18 @@ class RecordedPass:
         self._runner.send(arrivals, self._arrivals)
         if self._pass is None:
             self._pass = self._runner.record("lattice", self._run, [])
-        return self._runner.fetch(self._pass())[0][:count]
+        return self._pass()
+
+    def finish(self) -> None:
+        """Somebody has waited for the device: no copy is under way."""
+        self._under_way = 0
+
+    def _next_waiting(self) -> Tensor:
+        if self._under_way == len(self._waiting):
+            made = torch.zeros(self._arrivals.shape, dtype=torch.int64)
+            self._waiting.append(made.pin_memory() if self._runner.device.type == "cuda" else made)
+        self._under_way += 1
+        return self._waiting[self._under_way - 1]
 
     def _run(self) -> Tensor:
         width = self._arrivals.shape[1] - 3
@@ -99,20 +107,33 @@ def shape_of(pipeline: Pipeline, runner: Runner, source: Source) -> Shape:
     return Shape(runner.room(source.rows), width, max(pipeline.columns(width), columns), bounds)
 
 
-def records(pipeline: Pipeline, shape: Shape) -> bool:
-    """Whether sentences are few enough, and their lattices small enough, for one recording."""
-    return shape.rows <= min(MOST_ROWS, pipeline.rows_at_once(shape.width, shape.columns))
+def decode_recorded(pipeline: Pipeline, runner: Runner, groups: Sequence[tuple[Source, Shape]]) -> list[Tensor]:
+    """A pass over each group of sentences, by recordings made for their shapes now or before; outputs on the host.
 
-
-def decode_recorded(pipeline: Pipeline, runner: Runner, source: Source, shape: Shape) -> Tensor:
-    """A pass over sentences on the host, by a recording made for their shape now or before; outputs on the host.
-
-    The next call may write over them.
+    The host waits once for all of them. The next call may write over what is given.
     """
-    rows, width, columns = shape.rows, shape.width, shape.columns
-    # How many rows is told by the family, so that each number of them may hold all lengths.
-    family = ("lattice", rows, *pipeline.identity)
-    taken = runner.borrow(family, (width, columns), lambda: RecordedPass(pipeline, runner, rows, width, columns))
-    found = taken.decode(source, shape.bounds)
-    runner.give_back(family, (width, columns), taken)
-    return found
+    taken: dict[tuple[int, int, int], RecordedPass] = {}
+    found = []
+    for source, shape in groups:
+        size = (shape.rows, shape.width, shape.columns)
+        if size not in taken:
+            taken[size] = _borrowed(pipeline, runner, size)
+        outputs = taken[size].launch(source, shape.bounds)
+        found.append(outputs if len(groups) == 1 else outputs.clone())
+    fetched = runner.fetch(*found)
+    for (rows, width, columns), used in taken.items():
+        used.finish()
+        runner.give_back(_family(pipeline, rows), (width, columns), used)
+    return [outputs[: source.rows] for outputs, (source, _) in zip(fetched, groups, strict=True)]
+
+
+def _borrowed(pipeline: Pipeline, runner: Runner, size: tuple[int, int, int]) -> RecordedPass:
+    rows, width, columns = size
+    return runner.borrow(
+        _family(pipeline, rows), (width, columns), lambda: RecordedPass(pipeline, runner, rows, width, columns)
+    )
+
+
+def _family(pipeline: Pipeline, rows: int) -> tuple[object, ...]:
+    """How many rows is told by the family, so that each number of them may hold all lengths."""
+    return ("lattice", rows, *pipeline.identity)

@@ -39,7 +39,10 @@ Normalise = Literal["vocabulary", "candidates"]
 
 AT_ONCE = {"cpu": 1 << 22}
 """Logits that exist at once: on a processor as many as its caches may hold, elsewhere `AT_MOST`."""
-AT_MOST = 1 << 27
+AT_MOST = 1 << 25
+THROUGH = 1 << 25
+"""Numbers that the head's widest tensor may hold where kernels of our own score: more sentences go through it in
+portions, one after the other in the same memory."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def unigrams(model: Scorer, encoded: Encoded, columns: int) -> Tensor:
 
 def score_edges(model: Scorer, encoded: Encoded, words: Tensor, normalise: Normalise = "vocabulary") -> Scores:
     """Scores of all edges between the candidates `words` [rows, columns, K]; PAD where there are fewer."""
-    if model.own_edges and normalise == "vocabulary" and words[0].numel() * model.options.vocabulary <= AT_MOST:
+    if model.own_edges and normalise == "vocabulary":
         return _score_edges_by_kernels(model, encoded, words)
     start, edges = _scored(model, encoded, words, 2, normalise)
     return Scores(start[:, 0], edges)
@@ -215,21 +218,38 @@ def _scored(model: Scorer, encoded: Encoded, words: Tensor, order: int, normalis
 
 def _score_edges_by_kernels(model: Scorer, encoded: Encoded, words: Tensor) -> Scores:
     """What :func:`score_edges` gives of shares of the vocabulary, by kernels of our own between the products."""
+    o = model.options
+    rows, columns, k = words.shape
+    slots = columns + (columns - 1) * k
+    portion = _even(rows, max(1, THROUGH // (slots * max(o.feed_forward, 3 * o.width))))
+    # As large whatever the shape: captured passes of all shapes then find room for it in the same memory.
+    logits = words.new_empty((max(1, AT_MOST // o.vocabulary), o.vocabulary), dtype=encoded.keys.dtype)
+    room = kernels.room_for_shares(words)
+    for first in range(0, rows, portion):
+        last = first + portion
+        _share_out(model, encoded.slice(first, last), words[first:last], logits, room[first:last])
+    return Scores(*kernels.shared_out(room, words))
+
+
+def _share_out(model: Scorer, encoded: Encoded, words: Tensor, logits: Tensor, room: Tensor) -> None:
+    """Some sentences through the head, and their slots' shares into `room`; logits [at once, vocabulary] are written
+    over."""
 
     def attended(layer: DecoderLayer, x: Tensor) -> Tensor:
         packed = layer.attention.qkv(layer.attention_residual.enter(x))
         return kernels.attended_to_two(packed, words, layer.attention.heads)
 
     x = kernels.begun(words, model.target_embedding.weight, model.scale, model.target_positions.rows)
-    hidden = _through(model, encoded, x, attended)
-    portion = max(1, AT_MOST // (hidden.shape[1] * model.options.vocabulary))
-    found = [
-        kernels.shares(model.logits(hidden[first : first + portion]), words[first : first + portion])
-        for first in range(0, len(words), portion)
-    ]
-    if len(found) == 1:
-        return Scores(*found[0])
-    return Scores(torch.cat([first for first, _ in found]), torch.cat([edges for _, edges in found]))
+    states = _through(model, encoded, x, attended).flatten(0, 1)
+    portion = _even(len(states), len(logits))
+    for first in range(0, len(states), portion):
+        some = states[first : first + portion]
+        kernels.shares(torch.mm(some, model.output_weight.t(), out=logits[: len(some)]), first, words, room)
+
+
+def _even(count: int, most: int) -> int:
+    """How many to take at a time, `most` at most, so that the last portion is no smaller than it has to be."""
+    return -(-count // -(-count // most))
 
 
 def _log_probabilities(model: Scorer, hidden: Tensor, ids: Tensor) -> Tensor:

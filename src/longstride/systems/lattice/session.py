@@ -1,7 +1,7 @@
 """The table of lattice decoding: sentences are encoded when they are admitted and done when the table next advances.
 
-Where a runner records, small groups are encoded and done in one recording when the table advances. A sentence is done
-in one iteration, so an iteration waits for its outputs: the table itself lies on the host, and nothing but sentences
+Where a runner records, sentences are encoded and done by recordings when the table advances. A sentence is done in one
+iteration, so an iteration waits for its outputs: the table itself lies on the host, and nothing but sentences
 and outputs travels.
 """
 
@@ -16,7 +16,8 @@ from longstride.contract import Finished, Hypothesis, Runner, Session, Source, S
 from longstride.contract.slots import Slots
 from longstride.search.beam import DEAD
 from longstride.systems.lattice.pipeline import Pipeline, Sentences
-from longstride.systems.lattice.recorded import Shape, decode_recorded, records, shape_of
+from longstride.systems.lattice.portions import Portion, portions
+from longstride.systems.lattice.recorded import decode_recorded
 from longstride.systems.lattice.scoring import Encoded
 
 
@@ -39,7 +40,8 @@ class LatticeSession(Session):
         self._runner = runner
         self._slots = Slots(capacity)
         self._waiting: list[_Waiting] = []
-        self._few: list[tuple[list[int], Source, Shape]] = []
+        self._portions: list[tuple[list[int], Portion]] = []
+        """for recordings, with their slots"""
         self._done: dict[int, list[Hypothesis]] = {}
         """by slot: what was found and not taken yet"""
 
@@ -52,9 +54,9 @@ class LatticeSession(Session):
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences together, or leave that to the recording."""
         slots, tickets = self._slots.take(source.rows)
-        shape = shape_of(self._pipeline, self._runner, source) if self._runner.records else None
-        if shape is not None and records(self._pipeline, shape):
-            self._few.append((slots, source, shape))
+        if self._runner.records:
+            found = portions(self._pipeline, self._runner, source)
+            self._portions += [([slots[row] for row in one.rows], one) for one in found]
         else:
             sentences = self._pipeline.read(source)
             self._waiting.append(_Waiting(slots, sentences, self._pipeline.encode(sentences)))
@@ -65,11 +67,12 @@ class LatticeSession(Session):
     def advance(self) -> Step:
         """Build, score and search the lattices of all sentences that wait."""
         outputs = []
-        for slots, source, shape in self._few:
-            found = decode_recorded(self._pipeline, self._runner, source, shape)
-            outputs.append((slots, found.clone() if len(self._few) > 1 else found))
+        if self._portions:
+            groups = [(portion.source, portion.shape) for _, portion in self._portions]
+            found = decode_recorded(self._pipeline, self._runner, groups)
+            outputs = list(zip([slots for slots, _ in self._portions], found, strict=True))
         outputs += self._searched()
-        self._few, self._waiting = [], []
+        self._portions, self._waiting = [], []
         self.calls += len(outputs)
         return self._step(outputs)
 
@@ -117,7 +120,7 @@ def figures_of(found: Tensor) -> list[list[list[float]]]:
 
 def _in_slots(outputs: list[tuple[list[int], Tensor]], capacity: int) -> Tensor:
     """Best outputs [rows, 3 + columns] of some slots each -> [capacity, 3 + columns of the longest], 0 elsewhere."""
-    if len(outputs) == 1 and len(outputs[0][0]) == capacity:  # all of them, and in order
+    if len(outputs) == 1 and outputs[0][0] == list(range(capacity)):  # all of them, and in order
         return outputs[0][1]
     every = torch.zeros(capacity, max((found.shape[1] for _, found in outputs), default=3), dtype=torch.int64)
     for slots, found in outputs:
