@@ -72,7 +72,7 @@ class Case:
         return attended(queries, self.keys.nan_to_num(0.0), self.values.nan_to_num(0.0), visible)
 
 
-@pytest.mark.parametrize("name", ["step", "mask", "source"])
+@pytest.mark.parametrize("name", ["step", "lines", "mask", "source"])
 @pytest.mark.parametrize("head", HEADS)
 def test_trials_pass(name, head, device, dtype):
     """What decides whether a kernel is used: values, caches, and bits that depend on nothing else."""

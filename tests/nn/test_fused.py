@@ -25,6 +25,7 @@ SIZES = {
     "norm": (512,),
     "relu": (512, 2048),
     "step": (64,),
+    "lines": (64,),
     "mask": (64,),
     "source": (64,),
     "source-self": (64,),
@@ -61,7 +62,8 @@ def used(model: nn.Module) -> set[str]:
         if isinstance(part, FeedForward) and part.own:
             found.add("relu")
         if isinstance(part, SelfAttention):
-            own = {"step": part.own_steps, "mask": part.own_masks, "source-self": part.own_sources}
+            own = {"step": part.own_steps, "lines": part.own_lines}
+            own |= {"mask": part.own_masks, "source-self": part.own_sources}
             found |= {name for name, on in own.items() if on}
         if isinstance(part, CrossAttention) and part.own:
             found.add("source")

@@ -34,6 +34,7 @@ FILES = (
     "nn/fused_kernels.py",
     "nn/link_kernels.py",
     "nn/source_attention_kernels.py",
+    "systems/autoregressive/beam_kernels.py",
     "systems/draft_verify/canvas_kernels.py",
     "systems/lattice/candidates_kernels.py",
     "systems/lattice/edges_kernels.py",
@@ -145,6 +146,7 @@ def pointer(place: ast.expr) -> str:
 def test_all_kernels_of_a_step_can_be_launched_so():
     names = [kernel.name for kernel in kernels()]
     assert set(names) == {
+        *("_candidates", "_advance"),
         *("_add_norm", "_best", "_canvas", "_embed", "_extend"),
         *("_pairs", "_product", "_read", "_settle", "_source", "_walk"),
         *("_look_up", "_add_up", "_choose"),

@@ -41,6 +41,8 @@ class SelfAttention(nn.Module, Fusible):
 
     own_steps = False
     """causal steps by a kernel of our own, which writes the cache too: see :meth:`use`"""
+    own_lines = False
+    """causal steps of rows whose past lies in other rows likewise"""
     own_masks = False
     """other steps likewise"""
     own_sources = False
@@ -81,13 +83,13 @@ class SelfAttention(nn.Module, Fusible):
     def extend(self, x: Tensor, layer: int, cache: Cache, slots: Tensor, sight: Sight) -> Tensor:
         """New slots [rows, step] of a cache's layer, x [rows, step, width]; who sees whom, `sight` says."""
         packed = self.qkv(x)
-        if self.own_steps and isinstance(sight, Causal):
-            return self.out(decode_attention.extend(packed, slots, cache.keys[layer], cache.values[layer]))  # type: ignore[no-any-return]
+        if isinstance(sight, Causal) and (self.own_steps if cache.lines is None else self.own_lines):
+            keys, values = cache.keys[layer], cache.values[layer]
+            return self.out(decode_attention.extend(packed, slots, keys, values, cache.lines))  # type: ignore[no-any-return]
         split = packed.view(*packed.shape[:2], 3, self.heads, -1)
         cache.write(layer, slots, split[:, :, 1:].permute(2, 0, 3, 1, 4))
         added = sight.added if isinstance(sight, Causal) else sight
-        span = added.shape[-1]
-        keys, values = cache.keys[layer, :, :, :span], cache.values[layer, :, :, :span]
+        keys, values = cache.read(layer, slots, added.shape[-1])
         if self.own_masks:
             return self.out(decode_attention.read(packed.chunk(3, dim=-1)[0], keys, values, added, each=True))  # type: ignore[no-any-return]
         mixed = F.scaled_dot_product_attention(split[:, :, 0].transpose(1, 2), keys, values, attn_mask=added)
@@ -96,11 +98,12 @@ class SelfAttention(nn.Module, Fusible):
     def kernels(self) -> list[Kernel]:
         """Of steps, causal ones and those with another mask, and of sources."""
         head = self.out.in_features // self.heads
-        return [Kernel(name, (head,)) for name in ("step", "mask", "source-self") if head in decode_attention.HEADS]
+        names = ("step", "lines", "mask", "source-self")
+        return [Kernel(name, (head,)) for name in names if head in decode_attention.HEADS]
 
     def use(self, names: Collection[str]) -> None:
         """Use these."""
-        self.own_steps, self.own_masks = "step" in names, "mask" in names
+        self.own_steps, self.own_masks, self.own_lines = "step" in names, "mask" in names, "lines" in names
         self.own_sources = "source-self" in names
 
 

@@ -108,6 +108,11 @@ Sight = Tensor | Causal
 class Cache:
     """Self-attention keys and values for a table of rows."""
 
+    lines: Tensor | None = None
+    """[rows, longest] int32: the row in which each slot of a row's past lies; None: its own. For the hypotheses of a
+    beam, which share pasts: whoever sets it keeps it, and nothing is moved. A step still writes its own rows, no matter
+    what their slots of it say here."""
+
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         self._keys, self._values = keys, values
         self._both: Tensor | None = None
@@ -166,6 +171,20 @@ class Cache:
             return
         self.keys[layer].scatter_(2, index[0], keys_values[0])
         self.values[layer].scatter_(2, index[1], keys_values[1])
+
+    def read(self, layer: int, slots: Tensor, span: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first `span` slots [rows, heads, span, head] after a step wrote slots [rows, width].
+
+        Pasts that lie in other rows are brought together, in every layer anew; kernels of our own read them there.
+        """
+        keys, values = self.keys[layer, :, :, :span], self.values[layer, :, :, :span]
+        if self.lines is None:
+            return keys, values
+        own = torch.arange(self.rows, device=slots.device)[:, None]
+        slot = torch.arange(span, device=slots.device)
+        line = torch.where(slot >= slots[:, :1], own, self.lines[:, :span].long())[:, None]
+        head = torch.arange(keys.shape[1], device=slots.device)[None, :, None]
+        return keys[line, head, slot], values[line, head, slot]
 
     def causal(self, slots: Tensor, span: int) -> Sight:
         """Slots [rows, width], each row's side by side, of which each sees none but itself and earlier ones."""

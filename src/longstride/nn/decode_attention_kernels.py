@@ -7,6 +7,8 @@ key are not walked over where that is known beforehand.
 
 What bounds so few queries is waiting for memory, so the first keys are asked for before anything else.
 
+A row's past may lie in other rows, slot by slot (the hypotheses of a beam): then it is read there and nothing moves.
+
 A step's own keys and values are written into the cache by the same kernel. No program reads from memory what any writes
 there: what is new is read where the product left it, what is old from the cache. So there is nothing to wait for.
 
@@ -63,29 +65,55 @@ def _fold(q, k, v, hidden, top, total, mixed, scale):
 
 
 @triton.jit
-def _past(first, start, end, old_keys, old_values, given, width, KEYS: tl.constexpr, HEAD: tl.constexpr):
-    """Keys, on their side, and values of KEYS slots from `first` on: old ones from the cache, new ones as given."""
+def _past(
+    first,
+    start,
+    end,
+    old_keys,
+    old_values,
+    given,
+    width,
+    line,
+    longest,
+    keys_row,
+    values_row,
+    KEYS: tl.constexpr,
+    HEAD: tl.constexpr,
+    LINED: tl.constexpr,
+):
+    """Keys, on their side, and values of KEYS slots from `first` on: old ones from the cache, new ones as given.
+
+    With `LINED`, old ones from the rows that `line` [longest] names.
+    """
     j = first + tl.arange(0, KEYS)
     d = tl.arange(0, HEAD)
     old, real = j < start, j < end
     in_cache, in_step = j * HEAD, (j - start) * (3 * width)
-    k_from = tl.where(old, old_keys + in_cache, given + width + in_step)
-    v_from = tl.where(old, old_values + in_cache, given + 2 * width + in_step)
+    if LINED:
+        # Asked for without knowing where the row starts: what lies beyond names a row too, or is not looked at.
+        row = tl.load(line + j, mask=j < longest, other=0).to(tl.int64)
+        k_old, v_old = old_keys + row * keys_row + in_cache, old_values + row * values_row + in_cache
+    else:
+        k_old, v_old = old_keys + in_cache, old_values + in_cache
+    k_from = tl.where(old, k_old, given + width + in_step)
+    v_from = tl.where(old, v_old, given + 2 * width + in_step)
     k = tl.load(k_from[None, :] + d[:, None], mask=real[None, :], other=0.0)
     v = tl.load(v_from[:, None] + d[None, :], mask=real[:, None], other=0.0)
     return k, v
 
 
-@triton.jit(do_not_specialize=("step", "longest", "slots_row"))
+@triton.jit(do_not_specialize=("step", "longest", "slots_row", "lines_row"))
 def _extend(
     packed,
     slots,
+    lines,
     keys,
     values,
     out,
     step,
     longest,
     slots_row,
+    lines_row,
     heads,
     keys_row,
     keys_head,
@@ -95,11 +123,13 @@ def _extend(
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
     HEAD: tl.constexpr,
+    LINED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """packed [rows, step, 3, heads, HEAD] goes to slots from each row's first on; each sees itself and what is before.
 
-    Caches [rows, heads, longest, HEAD]; out [rows, step, heads, HEAD].
+    Caches [rows, heads, longest, HEAD]; out [rows, step, heads, HEAD]. With `LINED`, what is before lies in the rows
+    that lines [rows, longest] name, slot by slot.
     """
     begin(OVERLAP)
     wait(OVERLAP)  # there is no weight to read
@@ -115,7 +145,15 @@ def _extend(
     given = packed + row * step * (3 * width) + head * HEAD
     old_keys = keys + row * keys_row + head * keys_head
     old_values = values + row * values_row + head * values_head
-    k, v = _past(0, start, end, old_keys, old_values, given, width, KEYS, HEAD)
+    if LINED:
+        past_keys, past_values = keys + head * keys_head, values + head * values_head
+    else:
+        past_keys, past_values = old_keys, old_values
+    line = lines + row * lines_row
+    # fmt: off
+    k, v = _past(0, start, end, past_keys, past_values, given, width,
+                 line, longest, keys_row, values_row, KEYS, HEAD, LINED)
+    # fmt: on
     own = given + i[:, None] * (3 * width) + d[None, :]
     q = tl.load(own, mask=asked, other=0.0)
     own_k = tl.load(own + width, mask=asked, other=0.0)
@@ -132,7 +170,10 @@ def _extend(
     hidden = tl.where(j[None, :] <= (start + i)[:, None], 0.0, float("-inf"))
     top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
     for first in range(KEYS, end, KEYS):
-        k, v = _past(first, start, end, old_keys, old_values, given, width, KEYS, HEAD)
+        # fmt: off
+        k, v = _past(first, start, end, past_keys, past_values, given, width,
+                     line, longest, keys_row, values_row, KEYS, HEAD, LINED)
+        # fmt: on
         hidden = tl.where((first + j)[None, :] <= (start + i)[:, None], 0.0, float("-inf"))
         top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
     mixed = mixed / total[:, None]
@@ -222,19 +263,21 @@ def _read(
     tl.store(found, mixed.to(q_tile.dtype), mask=asked[:, None])
 
 
-def extend(packed: Tensor, slots: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def extend(packed: Tensor, slots: Tensor, keys: Tensor, values: Tensor, lines: Tensor | None = None) -> Tensor:
     """packed [rows, step, 3 * width], contiguous, goes to slots [rows, step], each row's side by side, of the caches
-    [rows, heads, longest, head], which are written. -> mixed values [rows, step, width]"""
+    [rows, heads, longest, head], which are written; what is before them lies in the rows that lines [rows, longest]
+    name, or in their own. -> mixed values [rows, step, width]"""
     rows, step, width = packed.shape[0], packed.shape[1], packed.shape[2] // 3
     heads, longest, head = keys.shape[1:]
     out = packed.new_empty((rows, step, width))
     _extend[(rows, heads, triton.cdiv(step, _QUERIES))](
-        *(packed, slots, keys, values, out),
-        *(step, longest, slots.stride(0), heads),
+        *(packed, slots, slots if lines is None else lines, keys, values, out),
+        *(step, longest, slots.stride(0), 0 if lines is None else lines.stride(0), heads),
         *(*keys.stride()[:2], *values.stride()[:2], head**-0.5 * _LOG2_E),
         QUERIES=_QUERIES,
         KEYS=WALK.keys,
         HEAD=head,
+        LINED=lines is not None,
         num_warps=WALK.warps,
         num_stages=1,
         **launching(packed),

@@ -18,6 +18,7 @@ KERNELS = {
     "norm": "residual sums with their norms",
     "relu": "products with their ReLU",
     "step": "causal steps: writing the cache and attention over it",
+    "lines": "causal steps of rows that share their pasts",
     "mask": "attention over the cache with any other mask",
     "source": "attention over the source",
     "source-self": "attention of a source to itself",

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from longstride.nn import overlap, overlap_trial
 from longstride.nn.decode_attention import extend, read
+from longstride.nn.decode_attention_trial import lines
 from longstride.nn.decode_product import product
 from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, embed, linear_relu, why_not_here
 from longstride.nn.link import walked
@@ -237,6 +238,7 @@ _TRIALS: dict[str, Callable[..., float]] = {
     "norm": _norm,
     "relu": _relu,
     "step": _step,
+    "lines": lines,
     "mask": partial(_read, each=True),
     "source": partial(_read, each=False),
     "source-self": _source_self,

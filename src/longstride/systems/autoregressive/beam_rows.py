@@ -1,7 +1,9 @@
 """What a beam session keeps on the device: caches, memories and the hypotheses of every sentence, and a step of them.
 
-All rows are hypotheses; those of one sentence lie side by side and share its memory. Caches follow their hypotheses by
-reordering, and only as many slots of them are looked at as the longest live hypothesis has written.
+All rows are hypotheses; those of one sentence lie side by side and share its memory. Where steps are kernels of our
+own, caches stay as they were written: a small table, the lines, says in which row each slot of a past lies,
+and hypotheses change places there. Elsewhere caches follow their hypotheses by reordering, and only as many slots of
+them are looked at as the longest live hypothesis has written.
 
 Where the runner records, all tensors stay where they are and have their full size from the start; elsewhere caches grow
 as hypotheses do, and empty places can be dropped. Knows no tickets beyond their numbers.
@@ -9,7 +11,6 @@ as hypotheses do, and empty places can be dropped. Knows no tickets beyond their
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,12 +18,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, START, Limits, Runner, Source
+from longstride.contract import START, Limits, Runner, Source
 from longstride.nn import programs
 from longstride.nn.cache import aligned
 from longstride.nn.transformer import Transformer
 from longstride.search import beam
 from longstride.search.length_penalty import LengthPenalty
+from longstride.systems.autoregressive import beam_reading
+from longstride.systems.autoregressive.beam_fused import OwnSearch, usable
 from longstride.verification.arrivals import Arrivals, Entrance
 from longstride.verification.reading import forbidden_ids
 
@@ -74,15 +77,30 @@ class BeamRows:
         self.hypotheses = beam.BeamTable.empty(capacity, width, longest + 1, device)
         self._last = torch.full((capacity, width), START, dtype=torch.int64, device=device)
         self._forbidden = forbidden_ids(limits, device)
+        self._lines = self._share_pasts() if self.steady and read_lines(models) else None
+        fused = self._lines is not None and usable(runner, width)
+        vocabulary = models[0].options.vocabulary
+        self._own = OwnSearch(self.hypotheses, search.penalty, search.n_best, limits, vocabulary) if fused else None
+        self._columns = torch.arange(longest + 1, device=device).expand(capacity, -1)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         self._longest_source = longest_source
         self._entrance = Entrance(runner, capacity, longest_source, self._enter, lambda: self.buffers)
         self._stepping: dict[int, Callable[[], Written]] = {}
 
+    def _share_pasts(self) -> Tensor:
+        """[rows, slots of a cache] int32, one for all models: the row in which each slot of a hypothesis's past lies"""
+        cache = self._caches[0]
+        lines = torch.zeros(cache.rows, cache.longest, dtype=torch.int32, device=self._runner.device)
+        for cache in self._caches:
+            cache.lines = lines
+        return lines
+
     @property
     def buffers(self) -> list[Tensor]:
         """All that a step or an entrance writes."""
         own = [*self.hypotheses.buffers, self._last, self.ticket]
+        own += [] if self._lines is None else [self._lines]
+        own += [] if self._own is None else self._own.buffers
         memories = [buffer for memory in self._memories for buffer in memory.buffers]
         return [*own, *memories, *(buffer for cache in self._caches for buffer in cache.buffers)]
 
@@ -116,7 +134,9 @@ class BeamRows:
         """One token for every live hypothesis, of which none has more than `needed` slots, this one counted."""
         if not self.steady:
             return self._step(aligned(needed))
-        span = min(self._caches[0].longest, self._runner.room(needed, SHORTEST_SPAN))
+        longest = self._caches[0].longest
+        # Kernels that follow lines look no further than a row has come, whatever the span.
+        span = longest if self._lines is not None else min(longest, self._runner.room(needed, SHORTEST_SPAN))
         if span not in self._stepping:
             for cache in self._caches:
                 cache.prepare(span)
@@ -125,53 +145,52 @@ class BeamRows:
         return self._stepping[span]()
 
     def _step(self, span: int) -> Written:
+        if self._own is not None and self._lines is not None:
+            candidates = self._score(span, self._own.start)
+            active, ids, written = self._own.advance(self.hypotheses, candidates, self._last, self._lines)
+            return Written(active, self._columns, ids, written)
         active = ~self.hypotheses.done
-        table = replace(self.hypotheses)
-        parents, last = beam.advance(table, self._score(span), self._search.penalty, self._search.n_best)
-        first = torch.arange(len(parents), device=parents.device)[:, None] * self._search.width
+        table, width = replace(self.hypotheses), self._search.width
+        start = torch.where(table.done, 0, table.length).repeat_interleave(width)
+        parents, last = beam.advance(table, self._score(span, start), self._search.penalty, self._search.n_best)
+        first = torch.arange(len(parents), device=parents.device)[:, None] * width
         rows = (first + parents).view(-1)
         if self.steady:
             self.hypotheses.become(table)
             self._last.copy_(last)
         else:
             self.hypotheses, self._last = table, last
+        self._follow(rows, start, span)
+        ids, written = beam_reading.told(self.hypotheses, self._search.penalty, active)
+        return Written(active, self._columns, ids, written)
+
+    def _score(self, span: int, start: Tensor) -> beam.Candidates:
+        ids = self._last.view(-1, 1)
+        every = []
+        for extend, cache, memory in zip(self._extend, self._caches, self._memories, strict=True):
+            cache.grow(span)
+            every.append(self._runner.call(extend, ids, start, cache, memory, span)[:, 0])
+        if self._own is not None and len(every) == 1:
+            return self._own.candidates(every[0])
+        slots, width = self.hypotheses.live.shape
+        return beam_reading.candidates(every, start, self._forbidden, self._limits.min_length, (slots, width))
+
+    def _follow(self, rows: Tensor, start: Tensor, span: int) -> None:
+        """Hypotheses come from rows [rows] now, which have just written slots start [rows]."""
+        if self._lines is not None:
+            moved = self._lines.index_select(0, rows)
+            self._lines.copy_(moved.scatter_(1, start[:, None], rows[:, None].to(moved.dtype)))
+            return
         for cache in self._caches:
             if self.steady:
                 cache.shuffle(rows, span)
             else:
                 cache.reorder(rows, span)
-        return self._written(active)
 
-    def _score(self, span: int) -> beam.Candidates:
-        table, width = self.hypotheses, self._search.width
-        start = torch.where(table.done, 0, table.length).repeat_interleave(width)
-        ids = self._last.view(-1, 1)
-        every = []
-        for extend, cache, memory in zip(self._extend, self._caches, self._memories, strict=True):
-            cache.grow(span)
-            logits = self._runner.call(extend, ids, start, cache, memory, span)[:, 0]
-            wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
-            every.append(logits.log_softmax(dim=-1, dtype=wide))
-        # The mean of the models' probabilities.
-        scores = every[0] if len(every) == 1 else torch.stack(every).logsumexp(dim=0).sub_(math.log(len(every)))
-        end = scores[:, EOS].double()
-        scores.index_fill_(-1, self._forbidden, beam.DEAD)
-        if self._limits.min_length:
-            scores[:, EOS] = torch.where(start < self._limits.min_length, beam.DEAD, scores[:, EOS])
-        best, picked = _topk(scores, 2 * width)
-        shape = (*table.live.shape, 2 * width)
-        return beam.Candidates(picked.view(shape), best.double().view(shape), end.view(table.live.shape))
-
-    def _written(self, active: Tensor) -> Written:
-        """The whole output is written when its search ends."""
-        table = self.hypotheses
-        best = beam.final_scores(table, self._search.penalty).argmax(dim=1, keepdim=True)
-        length = table.finished_length.gather(1, best)
-        tokens = table.finished_tokens.gather(1, best[..., None].expand(-1, 1, table.tokens.shape[2]))[:, 0]
-        columns = torch.arange(tokens.shape[1], device=tokens.device)
-        ids = torch.where(columns < length, tokens, EOS)
-        written = (columns <= length) & (active & table.done)[:, None]
-        return Written(active, columns.expand_as(ids), ids, written)
+    @property
+    def scores(self) -> Tensor:
+        """[slots, width] of the finished hypotheses, -inf where there is none; good where a search is done"""
+        return beam.final_scores(self.hypotheses, self._search.penalty) if self._own is None else self._own.scores
 
     # --- fewer sentences ---------------------------------------------------------------------------------------------
 
@@ -185,12 +204,9 @@ class BeamRows:
         self.hypotheses = self.hypotheses.select(slots)
         self._last = self._last[slots]
         self.ticket = self.ticket[slots]
+        self._columns = self._columns[: len(slots)]
 
 
-def _topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k best per row; a vocabulary smaller than k is filled up with dead entries."""
-    missing = k - scores.shape[-1]
-    if missing > 0:
-        scores = torch.nn.functional.pad(scores, (0, missing), value=beam.DEAD)
-    best, picked = scores.topk(k, dim=-1)
-    return best, picked
+def read_lines(models: Sequence[Transformer]) -> bool:
+    """Whether steps of all models find a row's past in other rows by themselves."""
+    return all(layer.attention.own_lines for model in models for layer in model.decoder_layers())

@@ -13,7 +13,6 @@ import torch
 
 from longstride.contract import Finished, Limits, Runner, Source, Step
 from longstride.nn.transformer import Transformer
-from longstride.search import beam
 from longstride.search.length_penalty import LengthPenalty
 from longstride.search.ranking import best_first, hypotheses
 from longstride.systems.autoregressive.beam_rows import BeamRows, Search
@@ -41,7 +40,6 @@ class BeamSession(LeasedSession[BeamRows]):
         lease = Lease.of(runner, family, capacity, longest_source, positions)
         super().__init__(lease, partial(BeamRows, models, runner, search, limits))
         self._models = len(models)
-        self._penalty = penalty
         self._n_best = n_best
         # How many tokens the live hypotheses of a slot have, known without asking the device.
         self._age = [0] * self.capacity
@@ -74,7 +72,7 @@ class BeamSession(LeasedSession[BeamRows]):
         if not ready:
             return []
         names = ("finished", "finished_length", "finished_tokens")
-        found = fetch(beam.final_scores(table, self._penalty), *(getattr(table, name) for name in names))
+        found = fetch(self.table.scores, *(getattr(table, name) for name in names))
         scores, totals, lengths, tokens = best_first(self._n_best, *(tensor[ready] for tensor in found))
         every = zip(ready, hypotheses(tokens, lengths, scores, totals), strict=True)
         return [Finished(self._slots.release(slot), told) for slot, told in every]
