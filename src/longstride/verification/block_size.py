@@ -31,16 +31,30 @@ class Habits:
     trials: int
     """times that a size is measured before it is judged, and the last measurements that count, of which the least"""
     margin: float
-    """part by which another block must be better; so much more with every change of mind"""
+    """part by which another block must be better, and"""
+    more_margin: float
+    """how much that grows with every change of mind"""
     first_pause: int
     """iterations before the next best size is measured again, once; twice as many each time, up to"""
     longest_pause: int
 
 
-FREE = Habits(few=False, at_once=True, memory=0.97, trials=2, margin=0.0, first_pause=4, longest_pause=64)
+FREE = Habits(few=False, at_once=True, memory=0.97, trials=2, margin=0, more_margin=0, first_pause=4, longest_pause=64)
 """Where any size may be had at any time."""
-RECORDED = Habits(few=True, at_once=False, memory=0.995, trials=3, margin=0.05, first_pause=16, longest_pause=1024)
+RECORDED = Habits(
+    few=True,
+    at_once=False,
+    memory=0.995,
+    trials=3,
+    margin=0.02,
+    more_margin=0.05,
+    first_pause=16,
+    longest_pause=1024,
+)
 """Where every size has to be recorded, in every table."""
+
+NEXT_TO_NOTHING = 1e-12
+"""Seconds."""
 
 
 def sizes(most: int) -> list[int]:
@@ -106,11 +120,10 @@ class Pace:
                 return
             best = max(self._measured, key=self.tokens_per_second)
         if not self.explored:
-            self.block, self.explored = best, True
-            self._since = 0
-        elif self.tokens_per_second(best) > (1 + self._margin) * self.tokens_per_second(self.block):
+            self.explored, self._since = True, 0
+        if self.tokens_per_second(best) > (1 + self._margin) * self.tokens_per_second(self.block):
             self.block = best
-            self._margin += self._habits.margin
+            self._margin += self._habits.more_margin
 
     def _measure_again(self) -> None:
         """The next best: its cost may have been bad luck, and drafts may have become better or worse since."""
@@ -133,6 +146,8 @@ class Pace:
         """Seconds of an iteration; of one that was never tried, the least that it could be."""
         if self._times[block]:
             return min(self._times[block])
+        if not block:
+            return NEXT_TO_NOTHING  # what a drafter takes is not known before it was left out once
         least = {size: min(self._times[size]) for size in self._measured}
         bounds = [seconds for size, seconds in least.items() if size < block]
         bounds += [seconds * (1 + block) / (1 + size) for size, seconds in least.items() if size > block]
