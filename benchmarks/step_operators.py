@@ -2,16 +2,17 @@
 
     TRITON_INTERPRET=1 python benchmarks/step_operators.py [--decoders greedy,interleaved] [--plain] [--layers 2]
 
-Each operator that a CUDA graph would have as a node counts, once: kernels of our own by their name, PyTorch's by theirs;
-views and fresh memory do not. `fold` is a name with how often it comes. With `--plain` nothing is of our own, and
-neither Triton nor its interpreter is needed. Only counts; nothing is timed.
+What a CUDA graph would have as a node counts: kernels of our own by their name, PyTorch's operators by theirs, and no
+views and no fresh memory. With `--plain` nothing is of our own, and neither Triton nor its interpreter is needed.
+Nothing is timed.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -31,7 +32,8 @@ from longstride.systems.interleaved.model import Interleaving
 from longstride.systems.interleaved.options import InterleavingOptions
 
 WIDTH, VOCABULARY = 64, 96
-FRESH = {"empty", "empty_like", "new_empty", "empty_strided", "detach", "lift_fresh", "alias", "_to_copy_view"}
+NOTHING = {"empty", "empty_like", "new_empty", "empty_strided", "detach", "alias", "dropout"}
+"""Memory alone, and what does nothing outside of training."""
 INTERLEAVED: dict[str, tuple[dict[str, Any], int]] = {
     "interleaved": ({"h": 2, "c": 1, "start": "learned"}, 1),
     "interleaved-symbol": ({"h": 2, "c": 1}, 1),
@@ -57,7 +59,7 @@ class Operators(TorchDispatchMode):
         found = func(*args, **(kwargs or {}))
         name = func._schema.name.removeprefix("aten::")
         writes = any(said.alias_info is not None and said.alias_info.is_write for said in func._schema.arguments)
-        if not self.launching and name not in FRESH and (writes or not func.is_view):
+        if not self.launching and name not in NOTHING and (writes or not func.is_view):
             self.names[name] += 1
         return found
 
@@ -88,11 +90,9 @@ class CountingRecorder:
         else:
             self.iterating = operators.names
 
+        @torch.inference_mode()
         def again() -> None:
-            found = function()
-            for old, new in zip(_tensors(result), _tensors(found), strict=True):
-                if old is not new:
-                    old.copy_(new)
+            function()
 
         return Recorded(again, result, 0)
 
@@ -109,13 +109,8 @@ class CountingRecorder:
             operators.launching = False
 
 
-def _tensors(result: Any) -> list[Tensor]:
-    values = [result] if isinstance(result, Tensor) else [getattr(result, name) for name in result.__dataclass_fields__]
-    return [value for value in values if isinstance(value, Tensor)]
-
-
 def own_kernels(module: nn.Module) -> None:
-    """Have all its parts use all kernels of our own that fit them, as on a CUDA device where each has passed its trial."""
+    """Have all its parts use all kernels of our own that fit them, as where each has passed its trial."""
     for part in module.modules():
         if isinstance(part, Fusible):
             part.use([kernel.name for kernel in part.kernels() if kernel.name in KERNELS])
@@ -135,7 +130,7 @@ def decoder_of(name: str, runner: Runner, layers: int, own: bool) -> Decoder:
         if own:
             own_kernels(interleaving)
         return Interleaved(model, interleaving, runner, InterleavedOptions(width=width))
-    return Beam(model, runner, BeamOptions(width=4)) if name == "beam" else Greedy(model, runner)
+    return Beam([model], runner, BeamOptions(width=4)) if name == "beam" else Greedy(model, runner)
 
 
 def counted(name: str, layers: int, own: bool) -> CountingRecorder:
@@ -161,9 +156,14 @@ def counted(name: str, layers: int, own: bool) -> CountingRecorder:
     return recorder
 
 
-def _sound() -> Any:
+@contextmanager
+def _sound() -> Iterator[None]:
     """As on a CUDA device where nothing speaks against what is not a module's."""
-    return mock.patch.multiple("longstride.verification.table", usable=lambda runner: True)
+    with ExitStack() as stack:
+        for room in ("verification.table", "systems.interleaved.table"):
+            stack.enter_context(mock.patch(f"longstride.{room}.usable", return_value=True))
+        stack.enter_context(mock.patch("longstride.nn.whole_steps.why_not", return_value=""))
+        yield
 
 
 def main() -> None:

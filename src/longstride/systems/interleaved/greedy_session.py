@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 
 from longstride.contract import Finished, Hypothesis, Limits, Source, Step
+from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.interleaved.greedy_table import GreedyTable
 from longstride.systems.interleaved.model import InterleavedModel
-from longstride.systems.interleaved.sentences import sentences_of
+from longstride.systems.interleaved.sentences import sentence_of
 from longstride.systems.interleaved.table import Search
 from longstride.verification.lease import Lease, LeasedSession
 
@@ -36,18 +37,21 @@ class GreedySession(LeasedSession[GreedyTable]):
 
     @torch.inference_mode()
     def take_finished(self) -> list[Finished]:
-        """Read the flags of all rows, and the outputs of those that are done."""
+        """Read the flags of all rows, and the outputs of those that are done: one copy for all of it."""
         table, search = self.table, self.table.search
-        ready = self._slots.ready(self._runner.fetch(table.done)[0].tolist())
-        if not ready:
-            return []
-        fetched = self._runner.fetch(table.words, table.length, table.filled, table.log_probability)
-        words, length, filled, total = (tensor[ready] for tensor in fetched)
-        found = sentences_of(words, length, table.options, search.dedup)
-        counted = filled if search.count_dropped else length + 1
-        scores, totals = (total / search.penalty(counted)).tolist(), total.tolist()
-        tokens, lengths = found.tokens.tolist(), found.lengths.tolist()
-        return [
-            Finished(self._slots.release(row), [Hypothesis(tokens[at][: lengths[at]], scores[at], totals[at])])
-            for at, row in enumerate(ready)
-        ]
+        seen = table.rows.look()
+        done = seen.done
+        ready = self._slots.ready(done) if True in done else []
+        taken = []
+        for row in ready:
+            words, filled, total = seen.of(row)
+            counted = filled if search.count_dropped else len(words) + 1
+            score = total / _divisor(search.penalty, counted)
+            tokens = sentence_of(words, table.options, search.dedup)
+            taken.append(Finished(self._slots.release(row), [Hypothesis(tokens, score, total)]))
+        return taken
+
+
+@lru_cache(maxsize=4096)
+def _divisor(penalty: LengthPenalty, counted: int) -> float:
+    return float(penalty(torch.tensor(counted)))

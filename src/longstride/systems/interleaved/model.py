@@ -7,16 +7,19 @@ the few weights of its own that some of them want; `InterleavedModel` runs the T
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.contract import OptionError
-from longstride.nn.cache import Cache, Memory, additive
+from longstride.nn import whole_steps
+from longstride.nn.cache import Cache, Causal, Memory, additive
+from longstride.nn.layers import extend_all
 from longstride.nn.link import Link
 from longstride.nn.transformer import Transformer
-from longstride.systems.interleaved import links
+from longstride.systems.interleaved import kernels, links
 from longstride.systems.interleaved.masks import rule_of
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.interleaved.positions import directions, signals
@@ -55,6 +58,12 @@ class Layout:
     """[slots, width] what is added to the embedded word"""
     sight: Tensor
     """[slots, slots] what attention adds to scores: 0 where a slot sees another, -inf elsewhere"""
+    rule: Literal["causal", "together", "other"] = "other"
+    """`sight` in a word, where there is one: slots see what is before them, and with `together` their own step"""
+    own: bool = False
+    """steps are laid out by a kernel of our own"""
+    own_together: bool = False
+    """and, where they see themselves and what is before, attend by another"""
 
 
 class InterleavedModel(nn.Module):
@@ -98,11 +107,20 @@ class InterleavedModel(nn.Module):
         own = self.interleaving.directions
         return found if own is None else found + own(directions(slots, options))
 
-    def layout(self, slots: int) -> Layout:
-        """For the first `slots` slots, with the weights as they are."""
-        every = torch.arange(slots, device=self.model.target_embedding.weight.device)
+    def layout(self, slots: int, own: bool = False) -> Layout:
+        """For the first `slots` slots, with the weights as they are; `own`: kernels of our own may be used."""
+        options, model = self.options, self.model
+        every = torch.arange(slots, device=model.target_embedding.weight.device)
         places = self.places(every)
-        return Layout(places, additive(self._rule(every[None], every)[0], places))
+        sight = additive(self._rule(every[None], every)[0], places)
+        if options.independent and options.h > 1:
+            return Layout(places, sight, "other", own)
+        if options.mask == "vanilla" or options.step == 1:
+            return Layout(places, sight, "causal", own)
+        # Who may not use the kernel for causal steps does not want its relative either.
+        asked = own and all(layer.attention.own_steps for layer in model.decoder_layers())
+        sound = asked and not whole_steps.why_not(places.device, places.dtype, model.options.head_width)
+        return Layout(places, sight, "together", own, sound)
 
     def embed(self, ids: Tensor, slots: Tensor, places: Tensor) -> Tensor:
         """ids [rows, step] in input slots [rows or 1, step], which stand at `places` -> [rows, step, width]"""
@@ -132,13 +150,27 @@ class InterleavedModel(nn.Module):
 
         Only the first `span` slots of the cache are looked at (default: all), of which the layout has as many or more.
         """
-        slots = start[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        x = self.embed(ids, slots, F.embedding(slots, layout.places))
-        sight = layout.sight[:, : cache.longest if span is None else span]
-        mask, memory_mask = F.embedding(slots, sight)[:, None], memory.mask
-        for number, layer in enumerate(self.model.decoder_layers()):
-            x = layer.extend(x, number, cache, slots, mask, memory.keys[number], memory.values[number], memory_mask)
+        ours = layout.own and not torch.compiler.is_compiling()  # compilers fuse by themselves
+        x, slots = self._laid_out(ids, start, layout) if ours else self._embed_step(ids, start, layout)
+        layers = self.model.decoder_layers()
+        if ours and layout.own_together:
+            x = whole_steps.extend_all(layers, x, cache, slots, memory)
+        else:
+            seen = layout.sight[:, : cache.longest if span is None else span]
+            sight = Causal(slots, seen) if layout.rule == "causal" else F.embedding(slots, seen)[:, None]
+            x = extend_all(layers, x, cache, slots, sight, memory)
         return self.model.decoder.norm(x)  # type: ignore[no-any-return]
+
+    def _embed_step(self, ids: Tensor, start: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        """What the first layer reads, [rows, step, width], and the slots [rows, step]."""
+        slots = start[:, None] + torch.arange(ids.shape[1], device=ids.device)
+        return self.embed(ids, slots, F.embedding(slots, layout.places)), slots
+
+    def _laid_out(self, ids: Tensor, start: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        """The same in one kernel."""
+        model, begins = self.model, self.options.start != "symbol"
+        tokens, starts = model.target_embedding.weight, self.interleaving.starts
+        return kernels.lay_out(ids, start, tokens, model.scale, layout.places, begins, starts)
 
     def step_logits(
         self, ids: Tensor, start: Tensor, cache: Cache, memory: Memory, layout: Layout, span: int | None = None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from longstride.contract import EOS, Step
 from longstride.search.repeats import without_repeats
-from longstride.systems.interleaved.options import InterleavingOptions
+from longstride.systems.interleaved.options import InterleavingOptions, Order
 from longstride.systems.interleaved.orders import slots_of
 
 
@@ -38,6 +39,21 @@ def sentences_of(words: Tensor, lengths: Tensor, options: InterleavingOptions, d
     inside = columns < kept[:, None]
     last = (lengths // options.step)[:, None]
     return Sentences(torch.where(inside, tokens, EOS), kept, torch.where(inside, steps, last))
+
+
+def sentence_of(words: list[int], options: InterleavingOptions, dedup: int) -> list[int]:
+    """One finished sentence, from its words in the order of writing: for hosts, which have no use for tensors of it."""
+    tokens = [words[slot] for slot in _slots(len(words), options.h, options.order)]
+    if not dedup or not tokens:
+        return tokens
+    stay = without_repeats(torch.tensor([tokens]), torch.tensor([len(tokens)]), dedup)[0].tolist()
+    return [token for token, stays in zip(tokens, stay, strict=True) if stays]
+
+
+@lru_cache(maxsize=4096)
+def _slots(length: int, h: int, order: Order) -> tuple[int, ...]:
+    """The slots of a sentence's words, in its order."""
+    return tuple(slots_of(torch.arange(length), torch.tensor(length), h, order).tolist())
 
 
 def closing_step(sentences: Sentences, ticket: Tensor, active: Tensor, closed: Tensor) -> Step:

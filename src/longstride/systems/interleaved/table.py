@@ -17,6 +17,7 @@ from longstride.contract import Limits, Runner, Source
 from longstride.nn import programs
 from longstride.nn.cache import aligned
 from longstride.search.length_penalty import LengthPenalty
+from longstride.systems.interleaved.kernels import usable
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.programs import extend, tie
 from longstride.verification.arrivals import Arrivals, Entrance
@@ -52,7 +53,6 @@ class Table(ABC):
         self.search = search
         self.steady = runner.records
         self._runner = runner
-        self._limits = limits
         # The authors allow no EOS in the first step.
         self._earliest = max(limits.min_length, self.options.step if search.count_dropped else 0)
         self._remember = programs.remember(model.model)
@@ -65,8 +65,11 @@ class Table(ABC):
         self._memory = model.model.new_memory(capacity, longest_source)
         # A cache that is copied with every step had better not be longer than it must.
         self._cache = model.model.new_cache(capacity * search.width, 1 if grows and not self.steady else self.columns)
-        self._layout = model.layout(aligned(self.columns))
+        self._own = usable(runner)
+        self._layout = model.layout(aligned(self.columns), self._own)
         self._never = forbidden_ids(limits, device)
+        # By source length, looked up: working it out takes five kernels for every new sentence.
+        self._longest_of = limits.longest_outputs(torch.arange(longest_source + 1)).to(device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         self._entrance = Entrance(runner, capacity, longest_source, self._enter, lambda: self.buffers)
 
@@ -93,7 +96,7 @@ class Table(ABC):
         slots = arrivals.rows[:count]
         self._memory.put(slots, self._runner.call(self._remember, arrivals.ids, arrivals.lengths).first(count))
         self.ticket.index_copy_(0, slots, arrivals.tickets[:count])
-        self._open(slots, self._limits.longest_outputs(arrivals.lengths[:count]))
+        self._open(slots, self._longest_of[arrivals.lengths[:count]])
 
     @abstractmethod
     def _open(self, slots: Tensor, longest: Tensor) -> None:
