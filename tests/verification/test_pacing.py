@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from longstride.contract import Limits, Source
+from longstride.contract import Limits, Program, Source
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.cuda_graph_recorder import Recorded
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.blockwise.model import Heads
 from longstride.verification import lease, pacing
-from longstride.verification.pacing import MOST_RECORDINGS, Paces, Pacing
+from longstride.verification.pacing import MOST_RECORDINGS, Paces, Pacing, Terms
 from longstride.verification.session import VerificationSession
 from tests.models import random_source
 from tests.runtime.recording import TapeRecorder
@@ -174,6 +176,33 @@ def test_whatever_the_clock_says_the_output_stays(kind, seed, batches, costs):
     assert runner.statistics.graphs <= MOST_RECORDINGS + 2  # those of a table that no session has given back yet
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_without_a_draft_nothing_is_predicted_either(recorded, rows, clock, monkeypatch):
+    """What heads would say next is left out, and asked for again in the first iteration that drafts."""
+    runner = runner_of(clock, CHEAP)[0] if recorded else EagerRunner(precision="fp64")
+    called: list[str] = []
+    call = runner.call
+
+    def noted(program: Program, *arguments: Any) -> Any:
+        called.append(program.name)
+        return call(program, *arguments)
+
+    monkeypatch.setattr(runner, "call", noted)
+    predicted: list[int] = []
+    forward = Heads.predicted
+    monkeypatch.setattr(Heads, "predicted", lambda *given: predicted.append(1) or forward(*given))
+    session = start(decoder_of("blockwise", runner, 5, adaptive=True), rows)
+    session.admit(random_source(rows, 6, seed=5))
+    drafted = []
+    for block in (3, 3, 0, 3, 3):
+        called.clear(), predicted.clear()
+        found = session.table.iterate(block, 4)
+        assert bool(predicted) == bool(block) or (recorded and not called)  # a recording runs no line of it
+        drafted.append(found.drafted.tolist())
+    assert drafted == [[0] * rows, [3] * rows, [0] * rows, [0] * rows, [3] * rows]
+
+
 def test_an_eager_decoder_remembers_as_well():
     decoder = decoder_of("blockwise", EAGER, 5, adaptive=True)
     paces = [start(decoder)._pacing._pace for _ in range(2)]
@@ -186,6 +215,9 @@ def start(decoder: Any, rows: int = 1) -> VerificationSession:
     assert isinstance(session, VerificationSession)
     assert session._pacing is not None
     return session
+
+
+WAITING = Terms(waits=True)
 
 
 class Fake:
@@ -221,30 +253,43 @@ def iterate(clock: Clock, paced: Pacing, table: Fake, cost: Callable[[int], floa
 
 def test_one_table_tries_and_the_others_follow(clock):
     paces, tables = Paces(10), [Fake() for _ in range(6)]
-    tried = iterate(clock, paces.join(tables[0], 1, 14, True, None), tables[0], FAIR, 16)
+    tried = iterate(clock, paces.join(tables[0], 1, 14, WAITING), tables[0], FAIR, 16)
     assert set(tried) == {0, 4, 10}
     for table in tables[1:5]:
-        assert set(iterate(clock, paces.join(table, 1, 30, True, None), table, FAIR, 20)) == {4}
+        assert set(iterate(clock, paces.join(table, 1, 30, WAITING), table, FAIR, 20)) == {4}
     assert sum(table.recordings for table in tables[:5]) == MOST_RECORDINGS
     # One more, and what was only tried goes.
-    iterate(clock, paces.join(tables[5], 1, 60, True, None), tables[5], FAIR, 1)
+    iterate(clock, paces.join(tables[5], 1, 60, WAITING), tables[5], FAIR, 1)
     assert sum(table.recordings for table in tables) == MOST_RECORDINGS
     assert tables[0].blocks == {4}
-    assert set(iterate(clock, paces.join(tables[0], 1, 14, True, None), tables[0], FAIR, 2000)) == {4}
+    assert set(iterate(clock, paces.join(tables[0], 1, 14, WAITING), tables[0], FAIR, 2000)) == {4}
 
 
 def test_another_number_of_rows_follows_at_first(clock):
     """A test set's last batch; if more come, they find out by themselves."""
     paces, first, other = Paces(10), Fake(), Fake()
-    iterate(clock, paces.join(first, 32, 14, True, None), first, lambda block: 1.0 + block, 200)
-    best = paces.join(first, 32, 14, True, None)._pace.block
-    asked = [set(iterate(clock, paces.join(other, 8, 14, True, None), other, FAIR, 20)) for _ in range(3)]
+    iterate(clock, paces.join(first, 32, 14, WAITING), first, lambda block: 1.0 + block, 200)
+    best = paces.join(first, 32, 14, WAITING)._pace.block
+    asked = [set(iterate(clock, paces.join(other, 8, 14, WAITING), other, FAIR, 20)) for _ in range(3)]
     assert asked == [{best}, {best}, {0, 4, 10}]
+
+
+def test_what_a_drafter_did_not_see_is_not_its_fault(clock):
+    """Heads that were left out once have nothing to propose the next time."""
+    told: list[int] = []
+    for learns in (False, True):
+        paced, table = Paces(10).join(Fake(), 1, 14, Terms(True, learns)), Fake()
+        paced._pace.observe = lambda block, stood, seconds: told.append(block)  # type: ignore[method-assign]
+        for block in (10, 0, 10, 10):
+            paced.begin(block, 1)
+            table.blocks.add(block)
+            paced.end([0])
+    assert told == [10, 0, 10, 10, 10, 0, 10]
 
 
 def test_a_drafter_that_has_missed_too_much_is_not_asked(clock):
     table = Fake()
-    paced = Paces(10).join(table, 1, 14, True, 13)
+    paced = Paces(10).join(table, 1, 14, Terms(True, window=13))
     assert paced.choose(13) == 10
     assert paced.choose(14) == 0
     iterate(clock, paced, table, CHEAP, 4)  # the first of them records

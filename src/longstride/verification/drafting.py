@@ -110,6 +110,10 @@ class Drafter(ABC):
         """What the program `ahead` gave; only where there is one."""
         raise NotImplementedError(f"{type(self).__name__} has no program `ahead`: there is nothing to learn.")
 
+    def learn_nothing(self, state: Any) -> None:
+        """The program `ahead` was left out, since no draft is wanted next; should one be, there is none."""
+        raise NotImplementedError(f"{type(self).__name__} has no program `ahead`: it cannot be left out.")
+
 
 class NoDraft(Drafter):
     """Proposes nothing: the loop is greedy search."""

@@ -114,7 +114,7 @@ class LoneRow:
         found = self._attempts.judge()
         self._end(found.numbers.tolist()[0], found.log_probability.tolist()[0])
         if drafter.ahead is not None:
-            drafter.learn(state, found.told)
+            drafter.learn(state, found.told) if block else drafter.learn_nothing(state)
         elif drafter.observes:
             view = View(outputs.tokens, outputs.length, outputs.done, window)
             drafter.observe(state, self._accepted, view, found.told)

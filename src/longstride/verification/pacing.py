@@ -48,6 +48,19 @@ class Paced(Protocol):
         """All iterations with such drafts."""
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What has to be known of a session's device and drafter."""
+
+    waits: bool
+    """new sentences may still be being encoded when the host asks for the next iteration, which then seems longer"""
+    learns: bool = False
+    """the drafter has nothing to propose after an iteration without a draft, which it has not seen: what comes of its
+    next one says nothing of its drafts"""
+    window: int | None = None
+    """tokens that the drafter may have missed at most, where drafting after more of them would be one more recording"""
+
+
 @dataclass
 class _Known:
     """What is known of tables of one number of rows (and, where nothing is recorded, of about one length)."""
@@ -73,8 +86,8 @@ class Paces:
         self._known: dict[tuple[int, int], _Known] = {}
         self._tables: WeakSet[Paced] = WeakSet()
 
-    def join(self, table: Paced, rows: int, longest_source: int, waits: bool, window: int | None) -> Pacing:
-        """A new session with a table of this shape; `waits` and `window` are :class:`Pacing`'s."""
+    def join(self, table: Paced, rows: int, longest_source: int, terms: Terms) -> Pacing:
+        """A new session with a table of this shape."""
         # Tables that are made to measure are alike where sources are about as long.
         known = self._find(rows, 0 if table.recorded else longest_source.bit_length(), table.recorded)
         if table.recorded:
@@ -84,7 +97,7 @@ class Paces:
                 known.follow -= 1
             elif lost and not known.pace.explored:
                 known.laboratory = ref(table)
-        return Pacing(self, known, table, waits, window)
+        return Pacing(self, known, table, terms)
 
     def _find(self, rows: int, length: int, recorded: bool) -> _Known:
         found = self._known.get((rows, length))
@@ -115,17 +128,14 @@ class Paces:
 
 
 class Pacing:
-    """The blocks of one session.
+    """The blocks of one session."""
 
-    With `waits`, new sentences are encoded while an iteration is already under way, as the clock sees it. `window`: how
-    many tokens a drafter may have missed at most, where drafting after more of them would be one more recording.
-    """
-
-    def __init__(self, paces: Paces, known: _Known, table: Paced, waits: bool, window: int | None) -> None:
+    def __init__(self, paces: Paces, known: _Known, table: Paced, terms: Terms) -> None:
         self._paces, self._known, self._pace, self._table = paces, known, known.pace, table
-        self._waits, self._window = waits, window
+        self._waits, self._learns, self._window = terms.waits, terms.learns, terms.window
         self._quiet = True
-        self._block = 0
+        self._block: int | None = None  # of the iteration under way, or the last
+        self._in_vain = False
         self._begun: float | None = None
 
     def choose(self, missed: int) -> int:
@@ -148,6 +158,7 @@ class Pacing:
 
     def begin(self, block: int, window: int) -> None:
         """An iteration, now."""
+        self._in_vain = self._learns and self._block == 0 and block > 0
         self._block = block
         seen_before = self._table.knows(block, window)
         if self._table.recorded and not seen_before:
@@ -157,5 +168,8 @@ class Pacing:
 
     def end(self, stood: Sequence[int]) -> None:
         """It is done, and the host has seen so: how many drafted tokens stood in each row that took part."""
+        assert self._block is not None
+        if self._in_vain:
+            return
         seconds = None if self._begun is None else clock() - self._begun
         self._pace.observe(self._block, stood, seconds)

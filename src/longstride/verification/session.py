@@ -20,7 +20,7 @@ from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.drafting import Drafter
 from longstride.verification.lease import Lease, LeasedSession
-from longstride.verification.pacing import SPARE, Paces, Pacing
+from longstride.verification.pacing import SPARE, Paces, Pacing, Terms
 from longstride.verification.settling import Iteration
 from longstride.verification.table import STRICT, Policy, Table
 
@@ -112,8 +112,8 @@ class VerificationSession(LeasedSession[Table]):
         narrow = table.recorded and table.drafter.calls > 0
         if narrow:
             self._usual = min(self._usual + SPARE, table.columns)
-        window = self._usual if narrow else None
-        return self._kind.paces.join(table, self.capacity, self._longest_source, not self._looks, window)
+        terms = Terms(not self._looks, table.drafter.ahead is not None, self._usual if narrow else None)
+        return self._kind.paces.join(table, self.capacity, self._longest_source, terms)
 
     def drafted_by(self, drafter: Drafter) -> VerificationSession:
         """An empty session of the same kind and shape with another drafter of the same block."""

@@ -80,6 +80,8 @@ class Table:
         exact = policy.rule == EXACT and policy.min_block == 1 and not limits.min_length
         # Where looking at a number costs nothing, reading and judging an exact draft is part of the verifier's call.
         self._judged = judged(verify, drafter.ahead) if looks and exact and runner.least_step == 1 else None
+        # Without a draft nothing is predicted either, so that an iteration costs what it costs in greedy search.
+        self._judged_alone = judged(verify) if self._judged is not None and drafter.ahead is not None else self._judged
         # Only a rule that tolerates more than the verifier's own choice needs to read the drafted tokens.
         self._reads_draft = drafter.block > 0 and (policy.rule.kind != "exact" or policy.min_block > 1)
 
@@ -245,7 +247,9 @@ class Table:
         found, told = (self._settled if fused else self._settled_slowly)(ids, proposal, start)
         if drafter.observes:
             assert told is not None
-            if self._judged is not None and drafter.ahead is not None:
+            if drafter.ahead is not None and not block:
+                drafter.learn_nothing(self.state)
+            elif self._judged is not None and drafter.ahead is not None:
                 drafter.learn(self.state, told)
             else:
                 view = View(outputs.tokens, outputs.length, outputs.done, window, self._room)
@@ -282,9 +286,10 @@ class Table:
         return found, told
 
     def _judge_at_once(self, ids: Tensor, count: Tensor, start: Tensor) -> Judged:
-        assert self._judged is not None
+        program = self._judged if ids.shape[1] > 1 else self._judged_alone
+        assert program is not None
         limits, model = (self.longest, self.forbidden), (self.cache, self.memory)
-        found: Judged = self.runner.call(self._judged, ids, count, start, *limits, *model)
+        found: Judged = self.runner.call(program, ids, count, start, *limits, *model)
         return found
 
     def _bind(self, block: int, desk: Desk) -> Attempts:
@@ -297,8 +302,9 @@ class Table:
         if asked is not None and runner.binds:
             draft, for_draft = asked
             return Attempts(whole=runner.bound(at_once(draft, self._judged), desk.newest, for_draft, for_judge))
-        judge = runner.bound(self._judged, desk.ids, *for_judge)
-        return Attempts(judge=judge)
+        judge = self._judged if block else self._judged_alone
+        assert judge is not None
+        return Attempts(judge=runner.bound(judge, desk.ids, *for_judge))
 
     def _verified(
         self, ids: Tensor, proposal: Proposal, start: Tensor, positions: Tensor

@@ -94,3 +94,7 @@ class HeadsDrafter(Drafter):
         assert isinstance(state, Predicted)
         state.ids.copy_(ids)
         state.count.fill_(self.block)
+
+    def learn_nothing(self, state: Any) -> None:
+        """The heads said nothing of the newest tokens."""
+        state.count.zero_()
