@@ -81,14 +81,16 @@ def test_trials_find_nothing(kernel):
 @pytest.mark.parametrize("columns", [1, 2, 3, 9])
 @pytest.mark.parametrize("k", [1, 4, 20])
 @pytest.mark.parametrize("rounded", [False, True])
-def test_the_best_path_is_the_twins_also_among_equals(columns, k, rounded):
+@pytest.mark.parametrize("on_its_side", [False, True])
+def test_the_best_path_is_the_twins_also_among_equals(columns, k, rounded, on_its_side):
     device = where(loops=True)
     first, edges, words, window, ends = kernel_trials.random_lattice(4, max(2, columns), k, columns, rounded)
     if columns == 1:  # no sentence is so short, but nothing shall break
         window = type(window)(torch.ones(4, dtype=torch.int64), torch.ones(4, dtype=torch.int64))
         edges, words, ends = edges[:, :0], words[:, :1], None if ends is None else ends[:, :1]
     there = None if ends is None else ends.to(device)
-    found = kernels.best_paths(first.to(device), edges.to(device), words.to(device), window.to(device), there)
+    lying = kernel_trials.on_its_side(edges.to(device)) if on_its_side else edges.to(device)
+    found = kernels.best_paths(first.to(device), lying, words.to(device), window.to(device), there)
     assert torch.equal(found.cpu(), kernel_trials.searched(first, edges, words, window, ends))
 
 

@@ -25,7 +25,7 @@ _LARGEST_TILE = 16384
 """Logits that a program holds at once: most vocabularies are one tile, read by one wave of loads."""
 _LOG2_E = math.log2(math.e)
 _DENSE = 16
-"""Scores of a slot begin at a multiple of so many, so that whoever reads them next reads in vectors."""
+"""Edges to a word begin at a multiple of so many, so that whoever reads them next reads in vectors."""
 
 
 @triton.jit(do_not_specialize=("columns", "offset"))
@@ -109,13 +109,17 @@ def _two(
 def _shares(
     logits,
     words,
-    out,
+    first,
+    edges,
     begun,
     columns,
     slots,
     k,
     logits_slot,
-    out_slot,
+    first_row,
+    edges_row,
+    edges_column,
+    edges_to,
     VOCABULARY: tl.constexpr,
     TILE: tl.constexpr,
     AFTER: tl.constexpr,
@@ -124,8 +128,9 @@ def _shares(
 ):
     """Log-probabilities of the words of the column that a slot predicts, and of EOS: those of column 0, then of edges.
 
-    logits [some, VOCABULARY] of the slots from `begun` on, the rows' `slots` one after the other; out
-    [rows, 1 + (columns - 1) * k, k + 1]. Of START slots the first alone is asked for.
+    logits [some, VOCABULARY] of the slots from `begun` on, the rows' `slots` one after the other; first [rows, k + 1],
+    edges [rows, columns - 1, k + 1, k], on their side: the search takes maxima over the words before. Of START slots
+    the first alone is asked for.
     """
     begin(OVERLAP)
     wait(OVERLAP)
@@ -135,7 +140,6 @@ def _shares(
     slot = of_all % slots
     of_word = slot >= columns
     column = tl.where(of_word, (slot - columns) // k + 1, 0)
-    edge = tl.where(of_word, slot - columns + 1, 0)
     highest = float("-inf")
     total = 0.0
     for tile in tl.static_range(0, VOCABULARY, TILE):
@@ -148,8 +152,10 @@ def _shares(
     word = tl.load(words + (row * columns + column) * k + after, mask=after < k, other=EOS)
     asked = tl.load(here + word, mask=after <= k, other=0.0).to(tl.float32)
     found = (asked - highest) - tl.log(total)
-    at = out + (row * (1 + slots - columns) + edge) * out_slot
-    tl.store(at + after, found, mask=(after <= k) & (of_word | (slot == 0)))
+    origin = (slot - columns) % k
+    to = edges + row * edges_row + (column - 1) * edges_column + after * edges_to + origin
+    tl.store(to, found, mask=(after <= k) & of_word)
+    tl.store(first + row * first_row + after, found, mask=(after <= k) & (slot == 0))
 
 
 def begun(words: Tensor, tokens: Tensor, scale: float, places: Tensor, offset: int) -> Tensor:
@@ -184,21 +190,25 @@ def attended_to_two(packed: Tensor, columns: int, k: int, heads: int) -> Tensor:
     return out
 
 
-def room_for_shares(words: Tensor) -> Tensor:
-    """[rows, 1 + (columns - 1) * K, K + 1 or more] float32 for words [rows, columns, K]"""
+def room_for_shares(words: Tensor) -> tuple[Tensor, Tensor]:
+    """What :func:`shares` writes for words [rows, columns, K], float32: of column 0 [rows, K + 1], and of edges
+    [rows, columns - 1, K, K + 1], those to one word side by side in memory"""
     rows, columns, k = words.shape
-    edges, room = 1 + (columns - 1) * k, -(-(k + 1) // _DENSE) * _DENSE
-    return torch.empty((rows, edges, room), dtype=torch.float32, device=words.device)
+    room = -(-k // _DENSE) * _DENSE
+    first = torch.empty((rows, k + 1), dtype=torch.float32, device=words.device)
+    edges = torch.empty((rows, columns - 1, k + 1, room), dtype=torch.float32, device=words.device)
+    return first, edges[..., :k].transpose(2, 3)
 
 
-def shares(logits: Tensor, begun: int, words: Tensor, out: Tensor) -> None:
+def shares(logits: Tensor, begun: int, words: Tensor, first: Tensor, edges: Tensor) -> None:
     """logits [some, vocabulary], its last dimension dense, of the slots from `begun` on, counted through all rows;
-    words [rows, columns, K], contiguous. Writes `out`, which `room_for_shares` made: of column 0, then of all edges,
-    EOS last"""
+    words [rows, columns, K], contiguous. Writes `first` and `edges`, which `room_for_shares` made."""
     (_, columns, k), vocabulary = words.shape, logits.shape[1]
     tile = min(_LARGEST_TILE, triton.next_power_of_2(vocabulary))
+    edges_row, edges_column, _, edges_to = edges.stride()
     _shares[(len(logits),)](
-        *(logits, words, out, begun, columns, columns + (columns - 1) * k, k, logits.stride(0), out.stride(1)),
+        *(logits, words, first, edges, begun, columns, columns + (columns - 1) * k, k),
+        *(logits.stride(0), first.stride(0), edges_row, edges_column, edges_to),
         VOCABULARY=vocabulary,
         TILE=tile,
         AFTER=triton.next_power_of_2(k + 1),

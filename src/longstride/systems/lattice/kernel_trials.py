@@ -84,10 +84,10 @@ def edges(random: Random, vocabulary: int, width: int, heads: int) -> float:
 
     words = torch.randint(0, vocabulary, (ROWS, 2, k), generator=generator).to(tokens.device)
     logits = random(ROWS, 2 + k, vocabulary) * 3
-    room, by_slot, some = kernels.room_for_shares(words), logits.flatten(0, 1), 2 + k + 3
+    first, after = kernels.room_for_shares(words)
+    by_slot, some = logits.flatten(0, 1), 2 + k + 3
     for begun in range(0, len(by_slot), some):  # a portion ends amid a row
-        kernels.shares(by_slot[begun : begun + some], begun, words, room)
-    first, after = kernels.shared_out(room, words)
+        kernels.shares(by_slot[begun : begun + some], begun, words, first, after)
     exact = logits.double().log_softmax(-1)
     following = torch.nn.functional.pad(words, (0, 1), value=EOS)
     worst = max(worst, apart(first, exact[:, 0].gather(1, following[:, 0])))
@@ -110,10 +110,16 @@ def paths(random: Random) -> float:
         first, edges, words, window, ends = random_lattice(ROWS, COLUMNS, k, seed, rounded)
         expected = searched(first, edges, words, window, ends)
         there = None if ends is None else ends.to(device)
-        found = kernels.best_paths(first.to(device), edges.to(device), words.to(device), window.to(device), there)
-        if not torch.equal(found.cpu(), expected):
-            raise ArithmeticError("it finds other paths")
+        for lying in (edges.to(device), on_its_side(edges.to(device))):
+            found = kernels.best_paths(first.to(device), lying, words.to(device), window.to(device), there)
+            if not torch.equal(found.cpu(), expected):
+                raise ArithmeticError("it finds other paths")
     return 0.0
+
+
+def on_its_side(edges: Tensor) -> Tensor:
+    """The same edges with those to one word side by side in memory, as :func:`kernels.shares` leaves them."""
+    return edges.transpose(2, 3).contiguous().transpose(2, 3)
 
 
 def random_lattice(

@@ -59,27 +59,22 @@ def attended_to_two(packed: Tensor, words: Tensor, heads: int) -> Tensor:
     return found
 
 
-def room_for_shares(words: Tensor) -> Tensor:
-    """What :func:`shares` writes for words [rows, columns, K], portion by portion."""
+def room_for_shares(words: Tensor) -> tuple[Tensor, Tensor]:
+    """What :func:`shares` writes for words [rows, columns, K], portion by portion: of column 0 [rows, K + 1], and of
+    edges [rows, columns - 1, K, K + 1]."""
     from longstride.systems.lattice import edges_kernels
 
-    return edges_kernels.room_for_shares(words)
+    first, edges = edges_kernels.room_for_shares(words)
+    return first, edges
 
 
-def shares(logits: Tensor, begun: int, words: Tensor, room: Tensor) -> None:
+def shares(logits: Tensor, begun: int, words: Tensor, first: Tensor, edges: Tensor) -> None:
     """Log-probabilities of words [rows, columns, K] and EOS by logits [some, vocabulary] of some slots: those from
     `begun` on, the rows' one after the other."""
     from longstride.systems.lattice import edges_kernels
 
     with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
-        edges_kernels.shares(logits, begun, words.contiguous(), room)
-
-
-def shared_out(room: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """What was written there: of column 0 [rows, K + 1], and of edges [rows, columns - 1, K, K + 1]."""
-    rows, columns, k = words.shape
-    found = room[..., : k + 1]
-    return found[:, 0], found[:, 1:].view(rows, columns - 1, k, k + 1)
+        edges_kernels.shares(logits, begun, words.contiguous(), first, edges)
 
 
 def best_paths(first: Tensor, edges: Tensor, words: Tensor, window: Window, ends: Tensor | None) -> Tensor:

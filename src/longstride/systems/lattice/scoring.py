@@ -224,15 +224,16 @@ def _score_edges_by_kernels(model: Scorer, encoded: Encoded, words: Tensor) -> S
     portion = _even(rows, max(1, THROUGH // (slots * max(o.feed_forward, 3 * o.width))))
     # As large whatever the shape: captured passes of all shapes then find room for it in the same memory.
     logits = words.new_empty((max(1, AT_MOST // o.vocabulary), o.vocabulary), dtype=encoded.keys.dtype)
-    room = kernels.room_for_shares(words)
-    for first in range(0, rows, portion):
-        last = first + portion
-        _share_out(model, encoded.slice(first, last), words[first:last], logits, room[first:last])
-    return Scores(*kernels.shared_out(room, words))
+    found = Scores(*kernels.room_for_shares(words))
+    for begun in range(0, rows, portion):
+        some = slice(begun, begun + portion)
+        into = Scores(found.first[some], found.edges[some])
+        _share_out(model, encoded.slice(some.start, some.stop), words[some], logits, into)
+    return found
 
 
-def _share_out(model: Scorer, encoded: Encoded, words: Tensor, logits: Tensor, room: Tensor) -> None:
-    """Some sentences through the head, and their slots' shares into `room`; logits [at once, vocabulary] are written
+def _share_out(model: Scorer, encoded: Encoded, words: Tensor, logits: Tensor, into: Scores) -> None:
+    """Some sentences through the head, and their slots' shares into scores; logits [at once, vocabulary] are written
     over."""
 
     def attended(layer: DecoderLayer, x: Tensor) -> Tensor:
@@ -244,7 +245,8 @@ def _share_out(model: Scorer, encoded: Encoded, words: Tensor, logits: Tensor, r
     portion = _even(len(states), len(logits))
     for first in range(0, len(states), portion):
         some = states[first : first + portion]
-        kernels.shares(torch.mm(some, model.output_weight.t(), out=logits[: len(some)]), first, words, room)
+        product = torch.mm(some, model.output_weight.t(), out=logits[: len(some)])
+        kernels.shares(product, first, words, into.first, into.edges)
 
 
 def _even(count: int, most: int) -> int:
