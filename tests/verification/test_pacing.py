@@ -265,6 +265,17 @@ def test_one_table_tries_and_the_others_follow(clock):
     assert set(iterate(clock, paces.join(tables[0], 1, 14, WAITING), tables[0], FAIR, 2000)) == {4}
 
 
+def test_where_the_first_table_is_rarely_used_another_one_tries(clock):
+    """A long sentence came first, and then short ones alone."""
+    paces, first, second = Paces(10), Fake(), Fake()
+    iterate(clock, paces.join(first, 1, 100, WAITING), first, FAIR, 6)
+    assert first.blocks == {0, 10}
+    asked = [set(iterate(clock, paces.join(second, 1, 14, WAITING), second, FAIR, 3)) for _ in range(9)]
+    assert asked[:4] == [{10}] * 4
+    assert asked[-1] == {4}
+    assert first.blocks == {10}
+
+
 def test_another_number_of_rows_follows_at_first(clock):
     """A test set's last batch; if more come, they find out by themselves."""
     paces, first, other = Paces(10), Fake(), Fake()

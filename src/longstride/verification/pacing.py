@@ -23,6 +23,8 @@ MOST_RECORDINGS = 12
 """Of all tables of one decoder together."""
 FOLLOWING = 2
 """Sessions that only follow where other numbers of rows are known: a test set's last batch needs no sizes tried."""
+PATIENCE = 4
+"""Sessions without the table that tries sizes before another one does."""
 MOST_SHAPES = 64
 SPARE = 2
 """Iterations without a draft that a drafter can make up for, beyond what a draft of its own brought."""
@@ -72,9 +74,28 @@ class _Known:
     laboratory: ref[Paced] | None = None
     """the table that tries sizes, where not all do"""
 
+    unused: int = 0
+    """sessions since it was used last"""
+
     def tries(self, table: Paced) -> bool:
         """Whether this is that table."""
         return self.laboratory is not None and self.laboratory() is table
+
+    def settle_in(self, table: Paced) -> None:
+        """Try sizes in this table, if there is no other for it, or the other has not been used for long."""
+        self.unused = 0 if self.tries(table) else self.unused + 1
+        if self.unused > PATIENCE:
+            self.leave()
+        if self.laboratory is None or self.laboratory() is None:
+            self.laboratory, self.unused = ref(table), 0
+
+    def leave(self) -> None:
+        """Try no more; the table there keeps what others have too."""
+        table = self.laboratory() if self.laboratory is not None else None
+        self.laboratory = None
+        if table is not None:
+            for other in table.blocks - {self.pace.block}:
+                table.forget(other)
 
 
 class Paces:
@@ -92,11 +113,10 @@ class Paces:
         known = self._find(rows, 0 if table.recorded else longest_source.bit_length(), table.recorded)
         if table.recorded:
             self._tables.add(table)
-            lost = known.laboratory is None or known.laboratory() is None
             if known.follow:
                 known.follow -= 1
-            elif lost and not known.pace.explored:
-                known.laboratory = ref(table)
+            elif not known.pace.explored:
+                known.settle_in(table)
         return Pacing(self, known, table, terms)
 
     def _find(self, rows: int, length: int, recorded: bool) -> _Known:
@@ -120,11 +140,8 @@ class Paces:
         for known in keepers:
             if sum(one.recordings for one in self._tables) < MOST_RECORDINGS:
                 return
-            laboratory = known.laboratory() if known.laboratory is not None else None
-            if laboratory is not table and laboratory is not None and known.pace.explored:
-                known.laboratory = None
-                for other in laboratory.blocks - {known.pace.block}:
-                    laboratory.forget(other)
+            if known.pace.explored and not known.tries(table):
+                known.leave()
 
 
 class Pacing:
