@@ -2,9 +2,10 @@
 
 Tensor code does this with a sort, two running sums and a selection, some seventy kernels in all. Here every entry that
 was looked up is compared with every other of its column, twice: once to add up equal words, once to count how many
-sums are larger, which is the place that a word has among the best. All of it is in integers, so that results are those
-of the slow twin (`tables.Tables.best`), to the bit. Each step is a kernel of its own, because it reads what many
-programs of the last one wrote.
+sums are larger, which is the place that a word has among the best. Entries and then sums stand side by side, in
+whatever order programs come, so that only as many are compared as there are. All of it is in integers, so that results
+are those of the slow twin (`tables.Tables.best`), to the bit, whatever the order. Each step is a kernel of its own,
+because it reads what many programs of the last one wrote.
 
 Imports Triton, so only what has a CUDA device imports this. Knows no modules.
 """
@@ -24,6 +25,8 @@ from longstride.nn.overlap_kernels import begin, wait
 
 _MINE, _OTHERS = 32, 64
 """entries that a program places, and compares them with at a time"""
+_ALIGNED = 16
+"""Counts begin at a multiple of so many, since for other places a kernel would be compiled anew."""
 _LEAST_K = 64
 """Smaller ones share what is compiled."""
 
@@ -40,6 +43,7 @@ def _look_up(
     places,
     words,
     amounts,
+    filled,
     columns,
     width,
     source_row,
@@ -55,8 +59,8 @@ def _look_up(
     PAD: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """One source word, or none, and one column: words [rows, columns, 1 + width, keep] and how much they are worth
-    there, -1 and 0 where nothing is."""
+    """One source word, or none, and one column: appends words and how much they are worth there to words and amounts
+    [rows, columns, (1 + width) * keep], of which filled [rows, columns] are in use."""
     begin(OVERLAP)
     wait(OVERLAP)
     row = tl.program_id(2).to(tl.int64)
@@ -80,16 +84,19 @@ def _look_up(
     count = tl.load(table_counts + entry, mask=held, other=0).to(tl.float64)
     amount = tl.ceil(count * scale).to(tl.int64)  # rounded up, so that no word whose probability is not 0 is lost
     word = tl.load(table_words + entry, mask=held, other=-1).to(tl.int32)
-    at = ((row * columns + column) * (1 + width) + a) * keep + rank
-    tl.store(amounts + at, amount, mask=rank < keep)
-    tl.store(words + at, tl.where(amount > 0, word, -1), mask=rank < keep)
+    here = row * columns + column
+    at = here * (1 + width) * keep + tl.atomic_add(filled + here, kept) + rank
+    tl.store(amounts + at, amount, mask=held)
+    tl.store(words + at, tl.where(amount > 0, word, -1), mask=held)
 
 
 @triton.jit(do_not_specialize=("entries", "fallback"))
 def _add_up(
     words,
     amounts,
+    filled,
     sums,
+    summed,
     ids,
     scores,
     entries,
@@ -103,11 +110,11 @@ def _add_up(
     PAD: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """Some entries of a column: the sum of all that are the same word, with the word itself, in the first of them.
+    """Some entries of a column: the sum of all that are the same word, with the word itself, by the first of them.
 
-    words and amounts [columns, entries] -> sums like them, 0 elsewhere. Of ids and scores [columns, k] the first
-    program of a column makes what they are where there are fewer words than k, and in the first place where there is
-    none.
+    words and amounts [columns, entries], of which filled [columns] are there, -> appended to sums [columns, entries],
+    of which summed [columns] are in use. Of ids and scores [columns, k] the first program of a column makes what they
+    are where there are fewer words than k, and in the first place where there is none.
     """
     begin(OVERLAP)
     wait(OVERLAP)
@@ -116,21 +123,23 @@ def _add_up(
     j = tl.arange(0, OTHERS)
     words += column * entries
     amounts += column * entries
-    mine = tl.load(words + i, mask=i < entries, other=-1)
+    count = tl.load(filled + column)
+    mine = tl.load(words + i, mask=i < count, other=-1)
     total = tl.zeros((MINE, OTHERS), tl.int64)
     earlier = tl.zeros((MINE, OTHERS), tl.int32)
-    end = tl.where(tl.max(mine, 0) >= 0, entries, 0)  # often enough there is nothing at all
+    end = tl.where(tl.max(mine, 0) >= 0, count, 0)  # often enough there is nothing at all
     for begun in range(0, end, OTHERS):
         other = begun + j
-        theirs = tl.load(words + other, mask=other < entries, other=-2)
-        worth = tl.load(amounts + other, mask=other < entries, other=0)
+        theirs = tl.load(words + other, mask=other < count, other=-2)
+        worth = tl.load(amounts + other, mask=other < count, other=0)
         same = mine[:, None] == theirs[None, :]
         total += tl.where(same, worth[None, :], 0)
         earlier |= (same & (other[None, :] < i[:, None])).to(tl.int32)
     largest: tl.constexpr = (1 << ID_BITS) - 1
     ranked = (tl.sum(total, 1) << ID_BITS) + (largest - mine).to(tl.int64)
-    counts = (mine >= 0) & (tl.max(earlier, 1) == 0)
-    tl.store(sums + column * entries + i, tl.where(counts, ranked, 0), mask=i < entries)
+    counts = ((mine >= 0) & (tl.max(earlier, 1) == 0)).to(tl.int32)
+    at = tl.atomic_add(summed + column, tl.sum(counts, 0)) + tl.cumsum(counts, 0) - 1
+    tl.store(sums + column * entries + at, ranked, mask=counts > 0)
 
     place = tl.arange(0, K)
     begins = (place < k) & (tl.program_id(1) == 0)
@@ -142,6 +151,7 @@ def _add_up(
 @triton.jit(do_not_specialize=("entries",))
 def _choose(
     sums,
+    summed,
     ids,
     scores,
     entries,
@@ -162,11 +172,12 @@ def _choose(
     i = tl.program_id(1) * MINE + tl.arange(0, MINE)
     j = tl.arange(0, OTHERS)
     sums += column * entries
-    mine = tl.load(sums + i, mask=i < entries, other=0)
+    count = tl.load(summed + column)
+    mine = tl.load(sums + i, mask=i < count, other=0)
     larger = tl.zeros((MINE, OTHERS), tl.int32)
-    end = tl.where(tl.max(mine, 0) > 0, entries, 0)
+    end = tl.where(tl.max(mine, 0) > 0, count, 0)
     for begun in range(0, end, OTHERS):
-        theirs = tl.load(sums + begun + j, mask=begun + j < entries, other=0)
+        theirs = tl.load(sums + begun + j, mask=begun + j < count, other=0)
         larger += (theirs[None, :] > mine[:, None]).to(tl.int32)
     place = tl.sum(larger, 1)
     stands = (mine > 0) & (place < k)
@@ -200,10 +211,12 @@ def proposed(
     words = torch.empty((rows, columns, entries), dtype=torch.int32, device=device)
     amounts = torch.empty((rows, columns, entries), dtype=torch.int64, device=device)
     sums = torch.empty_like(amounts)
+    room = -(-rows * columns // _ALIGNED) * _ALIGNED
+    filled, summed = torch.zeros((2, room), dtype=torch.int32, device=device)
     ids = torch.empty((rows, columns, k), dtype=torch.int64, device=device)
     scores = torch.empty((rows, columns, k), dtype=torch.float32, device=device)
     _look_up[(1 + width, columns, rows)](
-        *(source, length, *entries_of, places, words, amounts),
+        *(source, length, *entries_of, places, words, amounts, filled),
         *(columns, width, source.stride(0), length.stride(0), slots, reach),
         *(places.shape[2] - 1, places.shape[1], keep),
         WIDTH=triton.next_power_of_2(1 + width),
@@ -215,7 +228,7 @@ def proposed(
     )
     grid = (rows * columns, triton.cdiv(entries, _MINE))
     _add_up[grid](
-        *(words, amounts, sums, ids, scores, entries, k),
+        *(words, amounts, filled, sums, summed, ids, scores, entries, k),
         *(PAD if fallback is None else fallback, float("-inf") if fallback is None else 0.0),
         MINE=_MINE,
         OTHERS=_OTHERS,
@@ -225,6 +238,11 @@ def proposed(
         **launching(source),
     )
     _choose[grid](
-        *(sums, ids, scores, entries, k), MINE=_MINE, OTHERS=_OTHERS, ID_BITS=id_bits, ONE=one, **launching(source)
+        *(sums, summed, ids, scores, entries, k),
+        MINE=_MINE,
+        OTHERS=_OTHERS,
+        ID_BITS=id_bits,
+        ONE=one,
+        **launching(source),
     )
     return ids, scores
