@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 from longstride.contract import Limits, OptionError, Runner, Session, option
 from longstride.contract.options import at_least
@@ -12,6 +13,7 @@ from longstride.systems.draft_verify.draft_session import DraftSession
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import Drafter, check_fit
 from longstride.verification.acceptance import EXACT, Rule
+from longstride.verification.lease import Lease
 from longstride.verification.session import Kind, Kinds, Policy
 
 
@@ -79,14 +81,16 @@ class Draft(Signed[DraftOptions]):
         check_fit(drafter.options, model)
         options = options or DraftOptions()
         super().__init__(runner, replace(options, k=_block(options.k, drafter)))
-        self._model = model
-        self._drafter = drafter
+        block = _block(self.options.k, drafter)
+        self._positions = min(model.options.longest, drafter.options.longest)
+        # Made once for the same limits: their programs take as long to make as a pass takes to launch.
+        self._drafters = lru_cache(maxsize=16)(partial(ModelDrafter, drafter, model, runner, block))
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
-        block = _block(self.options.k, self._drafter)
-        drafter = ModelDrafter(self._drafter, self._model, self._runner, block, limits)
-        return DraftSession(drafter, self._runner, capacity, limits, longest_source)
+        drafter = self._drafters(limits)
+        lease = Lease.of(self._runner, ("draft", drafter.key), capacity, longest_source, self._positions)
+        return DraftSession(lease, drafter, limits)
 
 
 def _block(k: int | None, drafter: Drafter) -> int:

@@ -1,71 +1,49 @@
-"""The table of the drafter alone: every pass appends a block to every row, cut after its first EOS. Nobody verifies."""
+"""The drafter alone: the host's side of it. What changes lies in a table (`draft_table`)."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
-from longstride.contract import EOS, Finished, Limits, Runner, Session, Source, Step
-from longstride.contract.slots import Slots
+from longstride.contract import Finished, Limits, Source, Step
+from longstride.systems.draft_verify.draft_table import DraftTable
 from longstride.systems.draft_verify.drafter import ModelDrafter
-from longstride.verification.drafting import View
-from longstride.verification.outputs import Outputs
+from longstride.verification.lease import Lease, LeasedSession
 
 
-class DraftSession(Session):
+class DraftSession(LeasedSession[DraftTable]):
     """One drafter, `capacity` rows."""
 
     @torch.inference_mode()
-    def __init__(
-        self, drafter: ModelDrafter, runner: Runner, capacity: int, limits: Limits, longest_source: int
-    ) -> None:
-        self.capacity = capacity
-        self.calls = 0
-        self._drafter = drafter
-        self._longest_source = longest_source
-        self._device = device = runner.device
-        columns = int(limits.longest_outputs(torch.tensor(longest_source))) + 1 + drafter.block
-        self._state = drafter.begin(capacity, longest_source, columns, device)
-        self._outputs = Outputs(capacity, columns, device)
-        self._ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
-        self._slots = Slots(capacity)
-
-    @property
-    def free(self) -> int:
-        """How many rows are empty."""
-        return self._slots.free
+    def __init__(self, lease: Lease, drafter: ModelDrafter, limits: Limits) -> None:
+        super().__init__(lease, partial(DraftTable, drafter, lease.runner, limits))
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
-        empty, tickets = self._slots.take(source.rows)
-        rows = torch.tensor(empty, device=self._device)
-        ids = torch.nn.functional.pad(source.ids, (0, self._longest_source - source.longest))
-        here = Source(ids.to(self._device), source.lengths.to(self._device))
-        self._drafter.admit(self._state, rows, here, None)
-        self.calls += 1
-        self._outputs.open(rows)
-        self._ticket[rows] = torch.tensor(tickets, device=self._device)
+        rows, tickets = self._slots.take(source.rows)
+        self.calls += self.table.admit(source, rows, tickets)
         return tickets
 
     @torch.inference_mode()
     def advance(self) -> Step:
         """Append a block to every live row."""
-        outputs = self._outputs
-        active = ~outputs.done
-        before = torch.where(active, outputs.length, 0)
-        reading = self._drafter.read(self._state, View(outputs.tokens, before, outputs.done), self._drafter.block)
+        table = self.table
+        found = table.iterate()
         self.calls += 1
-        ids = reading.top
-        ends = ids == EOS
-        # Up to and with the first EOS: no column after one that ends.
-        written = (ends.long().cumsum(dim=1) - ends.long() == 0) & active[:, None]
-        positions = before[:, None] + torch.arange(ids.shape[1], device=self._device)
-        outputs.write(positions, ids, written, reading.top_log_probability)
-        outputs.done |= active & ends.any(dim=1)
-        drafted = torch.where(active, ids.shape[1], 0)
-        return Step(self._ticket, active, positions, ids, written, drafted, written.sum(dim=1), draft=ids)
+        return Step(
+            table.ticket,
+            found.active,
+            found.positions,
+            found.ids,
+            found.written,
+            found.drafted,
+            found.accepted,
+            draft=found.draft,
+        )
 
     @torch.inference_mode()
     def take_finished(self) -> list[Finished]:
-        """Read the flags of all rows, and the outputs of those that are done."""
-        return self._outputs.take_finished(self._slots)
+        """Look at how all rows stand, in one copy, and take the outputs of those that are done."""
+        return self.table.outputs.take_finished(self._slots)

@@ -33,7 +33,7 @@ from longstride.systems.draft_verify.model import Drafter as DrafterModel
 from longstride.systems.draft_verify.model import reads_whole_encoder, verifier_states
 from longstride.verification.acceptance import Reading
 from longstride.verification.drafting import Drafter, Proposal, View
-from longstride.verification.kernels import Bounds, choose_within, permitted_ids, usable
+from longstride.verification.kernels import Bounds, choose_within, permitted_ids, read_fused, usable
 from longstride.verification.reading import forbidden_ids, read
 
 
@@ -144,6 +144,8 @@ class ModelDrafter(Drafter):
     def read(self, state: DraftState, view: View, block: int, likelihood: bool = True) -> Reading:
         """The drafter's choices [rows, block] under the same limits as the verifier's, and how likely they are."""
         logits = self._runner.call(self._draft, *self._arguments(state, view, block))
+        if likelihood and self._fused and not torch.compiler.is_compiling():
+            return read_fused(logits, Bounds(self._permitted, view.length, state.longest, self._limits.min_length))
         positions = view.length[:, None] + torch.arange(block, device=logits.device)
         return read(logits, positions, state.longest, self._forbidden, self._limits.min_length, normalised=likelihood)
 

@@ -1,0 +1,126 @@
+"""The table of the drafter alone: all that changes, in tensors that never move, and what is done to them.
+
+Every pass appends a block to every row, cut after its first EOS; nobody verifies. Entering and drafting are functions
+of these tensors alone, so that a runner may record them. Knows no slots: which row is free the session knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+
+import torch
+from torch import Tensor
+
+from longstride.contract import EOS, Limits, Runner, Source
+from longstride.systems.draft_verify.drafter import ModelDrafter
+from longstride.verification.acceptance import EXACT
+from longstride.verification.arrivals import Arrivals
+from longstride.verification.drafting import View
+from longstride.verification.kernels import settle, usable
+from longstride.verification.outputs import Outputs
+from longstride.verification.settling import Iteration
+
+
+class DraftTable:
+    """One drafter, `capacity` rows for sources of at most `longest_source` tokens."""
+
+    steady = True
+    """it keeps its shape, and what it holds of earlier sentences is hidden"""
+
+    def __init__(
+        self, drafter: ModelDrafter, runner: Runner, limits: Limits, capacity: int, longest_source: int
+    ) -> None:
+        self._drafter = drafter
+        self._runner = runner
+        device = runner.device
+        columns = int(limits.longest_outputs(torch.tensor(longest_source))) + 1 + drafter.block
+        self._state = drafter.begin(capacity, longest_source, columns, device)
+        self.outputs = Outputs(capacity, columns, device)
+        self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
+        # A recording encodes equal portions; where there is none, whoever comes together is encoded together.
+        portion = max(1, capacity // 4) if runner.records else capacity
+        self._arrivals = Arrivals(portion, longest_source, runner)
+        self._fused = usable(runner)
+        self._all_but_one = torch.full((capacity,), drafter.block - 1, dtype=torch.int64, device=device)
+        self._entering: Callable[[], None] | None = None
+        self._iterating: Callable[[], Iteration] | None = None
+
+    @cached_property
+    def buffers(self) -> list[Tensor]:
+        """All that an iteration or an entrance writes."""
+        return [*(self._drafter.buffers(self._state) or []), *self.outputs.buffers, self.ticket]
+
+    @property
+    def recordings(self) -> int:
+        """How many ways of entering and drafting were recorded."""
+        return (self._entering is not None) + (self._iterating is not None) if self._runner.records else 0
+
+    @cached_property
+    def nbytes(self) -> int:
+        """What the tensors take that stay."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+    # --- new sentences -----------------------------------------------------------------------------------------------
+
+    def admit(self, source: Source, rows: list[int], tickets: list[int]) -> int:
+        """Encode new sentences and open these rows for them; how many portions they made."""
+        portion = self._arrivals.portion
+        for first in range(0, source.rows, portion):
+            last = min(first + portion, source.rows)
+            self._arrivals.send(source.slice(first, last), rows[first:last], tickets[first:last])
+            if last - first < portion:
+                self._enter(last - first)
+                continue
+            if self._entering is None:
+                self._entering = self._runner.record("enter", partial(self._enter, portion), self.buffers)
+            self._entering()
+        return -(-source.rows // portion)
+
+    def _enter(self, count: int) -> None:
+        arrivals = self._arrivals
+        rows, source = arrivals.rows[:count], Source(arrivals.ids[:count], arrivals.lengths[:count])
+        self._drafter.admit(self._state, rows, source, None)
+        self.outputs.open(rows)
+        self.ticket.index_copy_(0, rows, arrivals.tickets[:count])
+
+    # --- draft, commit -----------------------------------------------------------------------------------------------
+
+    def iterate(self) -> Iteration:
+        """Append a block to every live row."""
+        if self._iterating is None:
+            self._iterating = self._runner.record("draft", self._iterate, self.buffers, alone=True)
+        return self._iterating()
+
+    def _iterate(self) -> Iteration:
+        fused = self._fused and not torch.compiler.is_compiling()  # compilers fuse by themselves
+        return self._iterate_fused() if fused else self._iterate_plainly()
+
+    def _iterate_plainly(self) -> Iteration:
+        outputs, block = self.outputs, self._drafter.block
+        active = torch.logical_not(outputs.done)
+        before = torch.where(active, outputs.length, 0)  # idle rows idle at the front, where there is room
+        reading = self._drafter.read(self._state, View(outputs.tokens, before, outputs.done), block)
+        ids = reading.top
+        ends = ids == EOS
+        # Up to and with the first EOS: no column after one that ends.
+        written = (ends.long().cumsum(dim=1) - ends.long() == 0) & active[:, None]
+        positions = before[:, None] + outputs.steps[:block]
+        outputs.write(positions, ids, written, reading.top_log_probability)
+        outputs.done |= active & ends.any(dim=1)
+        drafted = torch.where(active, block, 0)
+        return Iteration(active, positions, ids, written, drafted, written.sum(dim=1), ids)
+
+    def _iterate_fused(self) -> Iteration:
+        """The same by two kernels behind the model's.
+
+        What judges drafts is told that all but the block's last token were drafted and are the verifier's choices too,
+        and that the last is its own: it then commits up to the first EOS.
+        """
+        outputs, block = self.outputs, self._drafter.block
+        reading = self._drafter.read(self._state, View(outputs.tokens, outputs.start, outputs.done), block)
+        ids = reading.top
+        shifted = torch.cat([ids[:, :1], ids[:, :-1]], dim=1)  # nobody looks at the first
+        found, _ = settle(EXACT, 1, shifted, self._all_but_one, reading, None, outputs)
+        drafted = torch.where(found.active, block, 0)
+        return Iteration(found.active, found.positions, ids, found.written, drafted, found.written.sum(dim=1), ids)
