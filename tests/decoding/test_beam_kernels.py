@@ -72,7 +72,7 @@ def test_nothing_speaks_against_them_on_a_gpu(dtype):
 
 def search_of(slots: int, width: int, vocabulary: int, device: torch.device, limits: Limits) -> OwnSearch:
     table = BeamTable.empty(slots, width, 9, device)
-    return OwnSearch(table, LengthPenalty("none", 0.0), 1, limits, vocabulary)
+    return OwnSearch(table, table.finished.clone(), LengthPenalty("none", 0.0), 1, limits, vocabulary)
 
 
 @loops

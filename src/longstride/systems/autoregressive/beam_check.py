@@ -56,7 +56,8 @@ def differs(sizes: Sizes, device: torch.device, dtype: torch.dtype, seed: int) -
     limits = Limits(min_length=sizes.min_length, banned=sizes.banned, max_length=max(1, sizes.longest))
     forbidden = forbidden_ids(limits, device)
     theirs, ours = (beam.BeamTable.empty(slots, width, sizes.longest + 1, device) for _ in range(2))
-    own = OwnSearch(ours, sizes.penalty, sizes.n_best, limits, sizes.vocabulary)
+    scores = torch.zeros(slots, width, dtype=torch.float64, device=device)
+    own = OwnSearch(ours, scores, sizes.penalty, sizes.n_best, limits, sizes.vocabulary)
     lines = torch.zeros(slots * width, sizes.longest + 6, dtype=torch.int32, device=device)
     expected_lines, last = lines.clone(), torch.zeros(slots, width, dtype=torch.int64, device=device)
     first = torch.arange(slots, device=device)[:, None] * width

@@ -36,7 +36,9 @@ def usable(runner: Runner, width: int) -> bool:
 class OwnSearch:
     """The kernels, and what they keep beside a table of hypotheses."""
 
-    def __init__(self, table: BeamTable, penalty: LengthPenalty, n_best: int, limits: Limits, vocabulary: int) -> None:
+    def __init__(
+        self, table: BeamTable, scores: Tensor, penalty: LengthPenalty, n_best: int, limits: Limits, vocabulary: int
+    ) -> None:
         slots, width, columns = table.tokens.shape
         device = table.tokens.device
         self._shape = (slots, width, 2 * width)
@@ -47,13 +49,8 @@ class OwnSearch:
         self._divisors = penalty(torch.arange(columns + 3, device=device))
         self.start = torch.zeros(slots * width, dtype=torch.int64, device=device)
         """[slots * width] where the next step begins; 0 where a search is done, as it does in a new one"""
-        self.scores = torch.zeros(slots, width, dtype=torch.float64, device=device)
+        self.scores = scores
         """[slots, width] of the finished hypotheses, -inf where there is none; good where a search is done"""
-
-    @property
-    def buffers(self) -> list[Tensor]:
-        """What :meth:`advance` writes of its own."""
-        return [self.start, self.scores]
 
     def candidates(self, logits: Tensor) -> Candidates:
         """The best continuations by logits [slots * width, vocabulary], the vocabulary side by side."""

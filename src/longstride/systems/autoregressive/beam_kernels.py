@@ -214,6 +214,7 @@ def _advance(
     leading_parent = tl.sum(tl.where(leads, end_parent, 0), axis=0)
 
     # --- the table ---------------------------------------------------------------------------------------------------
+    tl.debug_barrier()  # all of it was read
     tl.store(live + base + place, going, mask=real)
     tl.store(finished + base + place, ended, mask=real)
     tl.store(finished_length + base + place, ended_length, mask=real)
@@ -320,7 +321,7 @@ def advance(
             COLUMNS=COLUMNS,
             EOS=EOS,
             PAD=PAD,
-            num_warps=1,
+            num_warps=1 if width <= 8 else 4,
             **launching(start),
         )
     return active, told, written

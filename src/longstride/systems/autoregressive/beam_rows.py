@@ -26,6 +26,7 @@ from longstride.search import beam
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.autoregressive import beam_reading
 from longstride.systems.autoregressive.beam_fused import OwnSearch, usable
+from longstride.systems.autoregressive.beam_seen import ENDED, Seen
 from longstride.verification.arrivals import Arrivals, Entrance
 from longstride.verification.reading import forbidden_ids
 
@@ -75,12 +76,14 @@ class BeamRows:
         self._memories = [model.new_memory(capacity, longest_source) for model in models]
         self._caches = [model.new_cache(capacity * width, longest + 1 if self.steady else 1) for model in models]
         self.hypotheses = beam.BeamTable.empty(capacity, width, longest + 1, device)
+        self._seen = Seen(self.hypotheses) if self.steady else None
         self._last = torch.full((capacity, width), START, dtype=torch.int64, device=device)
         self._forbidden = forbidden_ids(limits, device)
         self._lines = self._share_pasts() if self.steady and read_lines(models) else None
-        fused = self._lines is not None and usable(runner, width)
-        vocabulary = models[0].options.vocabulary
-        self._own = OwnSearch(self.hypotheses, search.penalty, search.n_best, limits, vocabulary) if fused else None
+        self._own: OwnSearch | None = None
+        if self._lines is not None and self._seen is not None and usable(runner, width):
+            vocabulary, scores = models[0].options.vocabulary, self._seen.scores
+            self._own = OwnSearch(self.hypotheses, scores, search.penalty, search.n_best, limits, vocabulary)
         self._columns = torch.arange(longest + 1, device=device).expand(capacity, -1)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         self._longest_source = longest_source
@@ -100,7 +103,7 @@ class BeamRows:
         """All that a step or an entrance writes."""
         own = [*self.hypotheses.buffers, self._last, self.ticket]
         own += [] if self._lines is None else [self._lines]
-        own += [] if self._own is None else self._own.buffers
+        own += [] if self._own is None else [self._own.start, self._own.scores]
         memories = [buffer for memory in self._memories for buffer in memory.buffers]
         return [*own, *memories, *(buffer for cache in self._caches for buffer in cache.buffers)]
 
@@ -187,10 +190,26 @@ class BeamRows:
             else:
                 cache.reorder(rows, span)
 
-    @property
-    def scores(self) -> Tensor:
-        """[slots, width] of the finished hypotheses, -inf where there is none; good where a search is done"""
-        return beam.final_scores(self.hypotheses, self._search.penalty) if self._own is None else self._own.scores
+    # --- what the host sees ------------------------------------------------------------------------------------------
+
+    def done(self) -> list[bool]:
+        """Per slot, whether its search has ended or it is empty; waits for the device."""
+        if self._seen is not None:
+            return self._seen.done()
+        return self._runner.fetch(self.hypotheses.done)[0].tolist()
+
+    def finished(self) -> list[Tensor]:
+        """Of finished hypotheses: scores, log-probabilities and lengths [slots, width], tokens [slots, width, columns].
+
+        On the host, after waiting for the device; good until it is asked again, and where a search is done.
+        """
+        table = self.hypotheses
+        if self._seen is not None:
+            if self._own is None:
+                self._seen.scores.copy_(beam.final_scores(table, self._search.penalty))
+            return self._seen.finished()
+        scores = beam.final_scores(table, self._search.penalty)
+        return self._runner.fetch(scores, *(getattr(table, name) for name in ENDED))
 
     # --- fewer sentences ---------------------------------------------------------------------------------------------
 

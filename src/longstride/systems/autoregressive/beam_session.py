@@ -67,12 +67,10 @@ class BeamSession(LeasedSession[BeamRows]):
     @torch.inference_mode()
     def take_finished(self) -> list[Finished]:
         """Read the flags of all slots, and the hypotheses of those that are done."""
-        table, fetch = self.table.hypotheses, self._runner.fetch
-        ready = self._slots.ready(fetch(table.done)[0].tolist())
+        ready = self._slots.ready(self.table.done())
         if not ready:
             return []
-        names = ("finished", "finished_length", "finished_tokens")
-        found = fetch(self.table.scores, *(getattr(table, name) for name in names))
+        found = self.table.finished()
         scores, totals, lengths, tokens = best_first(self._n_best, *(tensor[ready] for tensor in found))
         every = zip(ready, hypotheses(tokens, lengths, scores, totals), strict=True)
         return [Finished(self._slots.release(slot), told) for slot, told in every]
