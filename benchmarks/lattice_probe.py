@@ -1,13 +1,17 @@
 """What one sentence costs by a captured lattice on this GPU, stage by stage: a first look, not a benchmark.
 
     python benchmarks/lattice_probe.py [--precision fp16] [--candidates 64] [--words 29] [--switches] [--kernels]
+        [--batches 1,8,32,64,128] [--logits 24,25,26]
 
 A random model of the base size and random tables, in which every key has as many words as are kept: candidates take as
 long as they ever do. Prints milliseconds of whole sentences by the clock, from ids to ids, a sentence at a time; of the
 captured pass alone; and of its stages, each captured by itself, with the kernels that each launches. With --switches,
 the pass without each kernel of our own; with --kernels, which there are, by name (best with --without overlap). Before
 that, outputs are compared with those of fp32 without kernels of our own: how many of some random sentences' scores
-agree. The last line is all of it as JSON. `--device cpu` tries the probe itself, at small sizes, without graphs.
+agree. With --batches, batches of sentences of all lengths: sentences a second, graphs and their memory, each batch size
+with a runner of its own, and how many graphs the last round still captured, which should be none. With --logits, the
+pass with so many logits at once, each given as a power of two. The last line is all of it as JSON. `--device cpu` tries
+the probe itself, at small sizes, without graphs.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from longstride.nn.fused import KERNELS
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression, Window
+from longstride.systems.lattice import scoring
 from longstride.systems.lattice.counts import CountOptions
 from longstride.systems.lattice.decoder import LatticeDecoder, with_tables
 from longstride.systems.lattice.model import Scorer, ScorerOptions
@@ -51,6 +56,8 @@ def main() -> None:
     parser.add_argument("--without", default="", help=f"without some kernels of our own: {','.join(KERNELS)}")
     parser.add_argument("--switches", action="store_true", help="the pass without each of them, one by one")
     parser.add_argument("--kernels", action="store_true", help="kernels of the pass by name, with their times")
+    parser.add_argument("--batches", default="", help="of so many sentences: throughput and memory")
+    parser.add_argument("--logits", default="", help="the pass with 2 to the power of so many logits at once")
     options = parser.parse_args()
     cuda = options.device != "cpu"
     if cuda and not torch.cuda.is_available():
@@ -87,9 +94,49 @@ def main() -> None:
             spent = stages(decoder, other, source, cuda)["whole pass"][0]
             found["switches"][name] = spent
             print(f"without {name:>12} {spent:8.3f} ms", flush=True)
+    found["logits"] = {}
+    for power in _numbers(options.logits):
+        before, scoring.AT_MOST = scoring.AT_MOST, 1 << power
+        other = captured(left_out)
+        spent = stages(random_decoder(other, sizes, options.candidates), other, source, cuda)
+        scoring.AT_MOST = before
+        found["logits"][power] = {name: spent[name][0] for name in ("score", "whole pass")}
+        print(
+            f"2^{power} logits at once: score {spent['score'][0]:.3f} ms, pass {spent['whole pass'][0]:.3f}", flush=True
+        )
+    found["batches"] = {}
+    for size in _numbers(options.batches):
+        other = captured(left_out)
+        found["batches"][size] = spent_on = batches(
+            random_decoder(other, sizes, options.candidates), other, size, sizes
+        )
+        print(f"batches of {size}: {spent_on}", flush=True)
     for message in found["told"]:
         print(message)
     print(json.dumps(found))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",") if part]
+
+
+def batches(decoder: LatticeDecoder, runner: Runner, size: int, sizes: dict[str, Any]) -> dict[str, float]:
+    """Sentences a second of a few rounds through a hundred or more of 5 to 60 words, as they come."""
+    count = max(2 * size, 96)
+    lines = [random_source(5 + seed * 17 % 56, sizes["vocabulary"], seed).ids[0].tolist() for seed in range(count)]
+    groups = [Source.of(lines[first : first + size]) for first in range(0, count, size)]
+    best, captured, report = float("inf"), 0, {}
+    for _ in range(4):
+        recorded = runner.statistics.recorded if isinstance(runner, CudaGraphRunner) else 0
+        begun = time.perf_counter()
+        for group in groups:
+            decoder.decode(group)  # waits for its outputs
+        best = min(best, time.perf_counter() - begun)
+        if isinstance(runner, CudaGraphRunner):
+            held = runner.statistics
+            captured = held.recorded - recorded
+            report = {"graphs": held.graphs, "graph_mib": held.graph_bytes >> 20, "seconds_capturing": held.seconds}
+    return {"sentences_per_second": count / best, "captured_in_last_round": captured, **report}
 
 
 def random_decoder(runner: Runner, sizes: dict[str, Any], k: int) -> LatticeDecoder:
