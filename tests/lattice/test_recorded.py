@@ -182,6 +182,23 @@ def test_graphs_on_a_gpu(options):
     assert runner.statistics.recorded
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_graphs_of_large_batches_on_a_gpu():
+    """Also of portions by one graph, whose inputs and outputs must not be written over while they are under way."""
+    source = random_source(5 * MOST_ROWS + 3, 9, seed=1)
+    runner = CudaGraphRunner("cuda:0", "fp32")
+    model = runner.place(tiny_scorer(0, torch.float32, vocabulary=VOCABULARY))
+    tables = runner.place(made(EXAMPLE, CountOptions(reach=2)))
+    ours = with_tables(model, tables, runner, LatticeOptions(candidates=3))
+    expected = _decoder(EagerRunner(precision="fp64")).decode(source).scores
+    for _ in range(3):
+        assert ours.decode(source).scores == pytest.approx(expected, rel=1e-3)
+    held = runner.statistics
+    assert 0 < held.recorded == held.graphs <= 4
+    assert held.graph_bytes < 1 << 28
+
+
 def test_groups_that_share_a_recording_keep_their_own_outputs():
     runner, recorder = _taped()
     lines = [[5, 6, EOS], [7, 5, 6, EOS], [6, EOS]]
