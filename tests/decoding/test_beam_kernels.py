@@ -151,6 +151,27 @@ def test_decoding_with_them_is_decoding_without(models, options, monkeypatch):
         assert [trace.replay() for trace in ours.traces] == [trace.replay() for trace in theirs.traces]
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("width", [1, 3, 5, 12])
+@pytest.mark.parametrize("capacity", [1, 4])
+def test_captured_searches_are_those_that_move_caches(width, capacity):
+    """Many sentences through few tables, outputs longer than a tile of columns among them."""
+    shape: dict[str, Any] = {"width": 64, "feed_forward": 128, "heads": 2, "longest": 128}
+
+    def decoded(without: tuple[str, ...]) -> Any:
+        runner = CudaGraphRunner("cuda:0", "fp32", without=without)
+        model = runner.place(tiny_model(7, sharpness=0.4, **shape))
+        assert beam_rows.read_lines([model]) == (not without)
+        source = random_source(12, 9, seed=3)
+        limits = Limits(max_length=90, min_length=20, max_extra=90)
+        return Beam([model], runner, BeamOptions(width)).decode(source, limits, capacity=capacity)
+
+    ours, theirs = decoded(()), decoded(("lines",))
+    assert ours.tokens == theirs.tokens
+    assert ours.scores == pytest.approx(theirs.scores, abs=1e-4)
+
+
 def test_elsewhere_they_are_not_used():
     runner = runner_of(torch.device("cpu"))
     assert not usable(runner, 5)
