@@ -24,7 +24,7 @@ from longstride.nn.overlap import launching
 from longstride.nn.overlap_kernels import begin, wait
 
 _MINE, _OTHERS = 32, 64
-"""entries that a program places, and compares them with at a time"""
+"""entries that a program places, and compares them with at a time; the first divide the second"""
 _ALIGNED = 16
 """Counts begin at a multiple of so many, since for other places a kernel would be compiled anew."""
 _LEAST_K = 64
@@ -90,6 +90,15 @@ def _look_up(
     tl.store(words + at, tl.where(amount > 0, word, -1), mask=held)
 
 
+@triton.jit
+def _same(mine, words, amounts, begun, count, OTHERS: tl.constexpr):
+    """Whether OTHERS entries from `begun` on are the same words, [mine, OTHERS], and how much these are worth."""
+    other = begun + tl.arange(0, OTHERS)
+    theirs = tl.load(words + other, mask=other < count, other=-2)
+    worth = tl.load(amounts + other, mask=other < count, other=0)
+    return mine[:, None] == theirs[None, :], worth
+
+
 @triton.jit(do_not_specialize=("entries", "fallback"))
 def _add_up(
     words,
@@ -128,13 +137,19 @@ def _add_up(
     total = tl.zeros((MINE, OTHERS), tl.int64)
     earlier = tl.zeros((MINE, OTHERS), tl.int32)
     end = tl.where(tl.max(mine, 0) >= 0, count, 0)  # often enough there is nothing at all
-    for begun in range(0, end, OTHERS):
-        other = begun + j
-        theirs = tl.load(words + other, mask=other < count, other=-2)
-        worth = tl.load(amounts + other, mask=other < count, other=0)
-        same = mine[:, None] == theirs[None, :]
+    # Which of two is earlier has to be asked in one's own tile alone.
+    own = tl.program_id(1) * MINE // OTHERS * OTHERS
+    for begun in range(0, tl.minimum(own, end), OTHERS):
+        same, worth = _same(mine, words, amounts, begun, count, OTHERS)
         total += tl.where(same, worth[None, :], 0)
-        earlier |= (same & (other[None, :] < i[:, None])).to(tl.int32)
+        earlier |= same.to(tl.int32)
+    for begun in range(own, tl.minimum(own + OTHERS, end), OTHERS):
+        same, worth = _same(mine, words, amounts, begun, count, OTHERS)
+        total += tl.where(same, worth[None, :], 0)
+        earlier |= (same & ((begun + j)[None, :] < i[:, None])).to(tl.int32)
+    for begun in range(own + OTHERS, end, OTHERS):
+        same, worth = _same(mine, words, amounts, begun, count, OTHERS)
+        total += tl.where(same, worth[None, :], 0)
     largest: tl.constexpr = (1 << ID_BITS) - 1
     ranked = (tl.sum(total, 1) << ID_BITS) + (largest - mine).to(tl.int64)
     counts = ((mine >= 0) & (tl.max(earlier, 1) == 0)).to(tl.int32)
