@@ -12,7 +12,7 @@ from longstride.contract import Limits
 from longstride.nn import whole_steps
 from longstride.nn.fused import TYPES, Fusible
 from longstride.runtime.eager import EagerRunner
-from longstride.systems.interleaved import kernels, table
+from longstride.systems.interleaved import beam_check, kernels, table
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
 from longstride.systems.interleaved.kernel_check import ROWS, commits_differ, differing, inputs_differ
 from longstride.systems.interleaved.options import InterleavingOptions
@@ -32,7 +32,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"h": 2, "c": 2, "link": 3},
     {"h": 4, "c": 1},
 ]
-FILES = ("nn/whole_steps_kernels.py", "systems/interleaved/step_kernels.py")
+FILES = ("nn/whole_steps_kernels.py", "systems/interleaved/step_kernels.py", "systems/interleaved/beam_kernels.py")
 SHAPE: dict[str, Any] = {"width": 32, "heads": 2, "feed_forward": 32}
 
 
@@ -71,8 +71,20 @@ def test_nothing_speaks_against_them_on_a_gpu(dtype):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+@pytest.mark.parametrize(("width", "step", "n_best"), [(1, 1, 1), (2, 6, 1), (4, 2, 1), (5, 2, 2), (8, 2, 3)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_step_of_a_beam_is_what_tensor_code_makes_of_it(width, step, n_best, seed):
+    """An idle sentence, ends in any slot, places that fill, limits within reach."""
+    with torch.inference_mode():
+        assert beam_check.differs(width, step, n_best, seed, where(loops=True), seed) == ""
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 def test_the_check_before_use_finds_nothing():
     assert differing(where(), torch.float32) == ""
+    assert beam_check.differing(where(loops=True)) == ""
 
 
 def test_elsewhere_it_says_why_not():
@@ -89,7 +101,7 @@ def kernels_of_ours() -> list[ast.FunctionDef]:
 
 
 def test_all_of_them_can_overlap():
-    assert [kernel.name for kernel in kernels_of_ours()] == ["_extend_whole", "_lay_out", "_commit"]
+    assert [kernel.name for kernel in kernels_of_ours()] == ["_extend_whole", "_lay_out", "_commit", "_fold_words"]
 
 
 @pytest.mark.parametrize("kernel", kernels_of_ours(), ids=lambda kernel: kernel.name)
