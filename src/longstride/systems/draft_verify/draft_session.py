@@ -18,10 +18,12 @@ class DraftSession(LeasedSession[DraftTable]):
     @torch.inference_mode()
     def __init__(self, lease: Lease, drafter: ModelDrafter, limits: Limits) -> None:
         super().__init__(lease, partial(DraftTable, drafter, lease.runner, limits))
+        self._first = True  # no row has a token yet
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
+        self._first |= self._slots.free == self.capacity
         rows, tickets = self._slots.take(source.rows)
         self.calls += self.table.admit(source, rows, tickets)
         return tickets
@@ -30,7 +32,8 @@ class DraftSession(LeasedSession[DraftTable]):
     def advance(self) -> Step:
         """Append a block to every live row."""
         table = self.table
-        found = table.iterate()
+        found = table.iterate(self._first)
+        self._first = False
         self.calls += 1
         return Step(
             table.ticket,

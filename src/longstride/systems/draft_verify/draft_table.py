@@ -44,7 +44,7 @@ class DraftTable:
         self._fused = usable(runner)
         self._all_but_one = torch.full((capacity,), drafter.block - 1, dtype=torch.int64, device=device)
         self._entering: Callable[[], None] | None = None
-        self._iterating: Callable[[], Iteration] | None = None
+        self._iterating: dict[int, Callable[[], Iteration]] = {}
 
     @cached_property
     def buffers(self) -> list[Tensor]:
@@ -54,7 +54,7 @@ class DraftTable:
     @property
     def recordings(self) -> int:
         """How many ways of entering and drafting were recorded."""
-        return (self._entering is not None) + (self._iterating is not None) if self._runner.records else 0
+        return (self._entering is not None) + len(self._iterating) if self._runner.records else 0
 
     @cached_property
     def nbytes(self) -> int:
@@ -86,21 +86,24 @@ class DraftTable:
 
     # --- draft, commit -----------------------------------------------------------------------------------------------
 
-    def iterate(self) -> Iteration:
-        """Append a block to every live row."""
-        if self._iterating is None:
-            self._iterating = self._runner.record("draft", self._iterate, self.buffers, alone=True)
-        return self._iterating()
+    def iterate(self, first: bool = False) -> Iteration:
+        """Append a block to every live row. With `first`, none of them has a token yet."""
+        # A first pass has nothing to catch up with; bits of our own kernels do not depend on the number of slots.
+        window = 1 if first and self._fused and self._drafter.catches_up else self._drafter.block + 1
+        if window not in self._iterating:
+            iterate = partial(self._iterate, window)
+            self._iterating[window] = self._runner.record(f"draft after {window}", iterate, self.buffers, alone=True)
+        return self._iterating[window]()
 
-    def _iterate(self) -> Iteration:
+    def _iterate(self, window: int) -> Iteration:
         fused = self._fused and not torch.compiler.is_compiling()  # compilers fuse by themselves
-        return self._iterate_fused() if fused else self._iterate_plainly()
+        return self._iterate_fused(window) if fused else self._iterate_plainly(window)
 
-    def _iterate_plainly(self) -> Iteration:
+    def _iterate_plainly(self, window: int) -> Iteration:
         outputs, block = self.outputs, self._drafter.block
         active = torch.logical_not(outputs.done)
         before = torch.where(active, outputs.length, 0)  # idle rows idle at the front, where there is room
-        reading = self._drafter.read(self._state, View(outputs.tokens, before, outputs.done), block)
+        reading = self._drafter.read(self._state, View(outputs.tokens, before, outputs.done, window), block)
         ids = reading.top
         ends = ids == EOS
         # Up to and with the first EOS: no column after one that ends.
@@ -111,14 +114,14 @@ class DraftTable:
         drafted = torch.where(active, block, 0)
         return Iteration(active, positions, ids, written, drafted, written.sum(dim=1), ids)
 
-    def _iterate_fused(self) -> Iteration:
+    def _iterate_fused(self, window: int) -> Iteration:
         """The same by two kernels behind the model's.
 
         What judges drafts is told that all but the block's last token were drafted and are the verifier's choices too,
         and that the last is its own: it then commits up to the first EOS.
         """
         outputs, block = self.outputs, self._drafter.block
-        reading = self._drafter.read(self._state, View(outputs.tokens, outputs.start, outputs.done), block)
+        reading = self._drafter.read(self._state, View(outputs.tokens, outputs.start, outputs.done, window), block)
         ids = reading.top
         shifted = torch.cat([ids[:, :1], ids[:, :-1]], dim=1)  # nobody looks at the first
         found, _ = settle(EXACT, 1, shifted, self._all_but_one, reading, None, outputs)

@@ -70,6 +70,8 @@ class ModelDrafter(Drafter):
         self._takes_states = reads_whole_encoder(drafter.options, verifier)
         self._remember = {given: remember(drafter, verifier, given) for given in (True, False)}
         self._fused = usable(runner)
+        self.catches_up = drafter.options.prefix == "causal"
+        """whether what a pass runs depends on how many tokens came since the last one"""
         if drafter.options.prefix == "full":
             self._draft = draft_full(drafter)
         else:
