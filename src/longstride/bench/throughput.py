@@ -33,11 +33,11 @@ def _section(experiment: str, workload: str, device: str, some: Sequence[Race]) 
         columns.append(Column(f"batch {size}", [_cell(found.get((name, size))) for name in names]))
     baseline = some[0].baselines[0].candidate
     unsaid = some[0].unsaid
+    precisions = _all(one.precision for race in some for one in race.records)
     notes = [
         f"Sentences per second, in brackets over {baseline} at the same batch size; {workload}.",
         f"The models' names begin with `{unsaid}`, left out here." if unsaid else "",
-        f"Runtime: {_all(one.runtime for race in some for one in race.records)}. "
-        f"Precision: {_all(one.precision for race in some for one in race.records)}.",
+        f"Runtime: {_all(one.runtime for race in some for one in race.records)}. Precision: {precisions}.",
         origin_note([race.origin for race in some]),
     ]
     lines = tuple(
@@ -50,7 +50,6 @@ def _section(experiment: str, workload: str, device: str, some: Sequence[Race]) 
     )
     place = slug(f"{experiment} {workload} {device}")
     panel = Panel("batch size", "sentences per second", lines, "doubling")
-    precisions = _all(one.precision for race in some for one in race.records)
     chart = Chart(f"{place}-throughput", "Throughput by batch size", f"{workload}  ·  {device}, {precisions}", (panel,))
     topic = f"{experiment}: throughput by batch size"
     return Section(f"throughput/{place}", topic, f"{workload}, {device}", with_notes(columns, notes), (chart,))
