@@ -42,12 +42,13 @@ def usable(runner: Runner) -> bool:
         return False
     against = why_not(runner.device, runner.dtype)
     if against and runner.dtype in TYPES:
-        _say_once(f"The runtime {runner.name} does without kernels of our own between model calls: {against}.")
+        say_once(f"The runtime {runner.name} does without kernels of our own between model calls: {against}.")
     return not against
 
 
 @cache
-def _say_once(message: str) -> None:
+def say_once(message: str) -> None:
+    """Warn whoever asked whether kernels are usable; the same words once alone."""
     warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 

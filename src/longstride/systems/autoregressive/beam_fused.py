@@ -7,7 +7,6 @@ when they are first needed, and compared with it before that.
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 
 import torch
@@ -17,7 +16,7 @@ from longstride.contract import Limits, Runner
 from longstride.nn.fused import why_not_here
 from longstride.search.beam import BeamTable, Candidates
 from longstride.search.length_penalty import LengthPenalty
-from longstride.verification.kernels import permitted_ids
+from longstride.verification.kernels import permitted_ids, say_once
 
 WIDEST = 16
 """Hypotheses a sentence: with more, sorting their candidates wants another kernel."""
@@ -29,7 +28,7 @@ def usable(runner: Runner, width: int) -> bool:
         return False
     against = why_not(runner.device, runner.dtype)
     if against:
-        _say_once(f"The runtime {runner.name} does without kernels of our own between steps of a beam: {against}.")
+        say_once(f"The runtime {runner.name} does without kernels of our own between steps of a beam: {against}.")
     return not against
 
 
@@ -91,8 +90,3 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str:
         return f"its {wrong} differ from PyTorch's own" if wrong else ""
 
     return why_not_here(device, dtype, tried)
-
-
-@cache
-def _say_once(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)

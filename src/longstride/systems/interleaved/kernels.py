@@ -6,7 +6,6 @@ and compared with it before that (`kernel_check`, `beam_check`).
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 
 import torch
@@ -28,13 +27,10 @@ def usable(runner: Runner) -> bool:
         return False
     against = why_not(runner.device, runner.dtype)
     if against and runner.dtype in TYPES:
-        _say_once(f"The runtime {runner.name} does without kernels of our own around interleaved steps: {against}.")
+        of_verification.say_once(
+            f"The runtime {runner.name} does without kernels of our own around interleaved steps: {against}."
+        )
     return not against
-
-
-@cache
-def _say_once(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 @cache
