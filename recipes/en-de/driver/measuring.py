@@ -22,11 +22,11 @@ TOGETHER = {
     # With links, which no paper has. Frozen heads are as fast as they get with blocks of 4.
     "blockwise-frozen-linked": ("blockwise:k=4",),
     "blockwise-fine-tuned-linked": ("blockwise",),
-    "drafter-linked-2": ("draft-verify", "draft-verify:accept=top:3,gap:1"),
+    "drafter-linked-2": ("draft-verify", "draft-verify:accept=top:3,gap:1", "draft-verify:accept=top:5,gap:3"),
     "drafter-linked-2-k5": ("draft-verify",),
     # The same, trained on.
     "blockwise-fine-tuned-linked-longer": ("blockwise",),
-    "drafter-linked-2-longer": ("draft-verify", "draft-verify:accept=top:3,gap:1"),
+    "drafter-linked-2-longer": ("draft-verify", "draft-verify:accept=top:3,gap:1", "draft-verify:accept=top:5,gap:3"),
     "interleaved-base": ("interleaved", "interleaved:width=4"),
     "interleaved-base-sa": ("interleaved", "interleaved:width=4"),
     "lattice": ("lattice", "lattice:candidates=128", "lattice:candidates=32"),
