@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from longstride.contract import Limits, OptionError, Source
 from longstride.runtime.eager import EagerRunner
+from longstride.search.beam import BeamTable, Candidates, advance
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
 from tests.decoding import oracles
@@ -85,6 +86,22 @@ def test_a_batch_equals_its_rows_one_by_one(seed, rows, capacity):
         decoder.decode(Source.of([source.ids[row, : source.lengths[row]].tolist()])).tokens[0] for row in range(rows)
     ]
     assert together == alone
+
+
+@given(seed=st.integers(0, 10_000), width=st.integers(1, 12))
+def test_among_equal_candidates_the_first_come_first(seed, width):
+    """On a GPU `topk` takes any of them, so that two runs, or a kernel and its twin, could go different ways."""
+    generator = torch.Generator().manual_seed(seed)
+    table = BeamTable.empty(1, width, 4, torch.device("cpu"))
+    table.open(torch.tensor([0]), torch.tensor([3]))
+    table.live = torch.randint(-2, 1, (1, width), generator=generator).double()
+    gained = torch.randint(-2, 1, (1, width, 2 * width), generator=generator).double()
+    ids = 5 + torch.arange(2 * width * width).view(1, width, 2 * width)
+    totals = (table.live[..., None] + gained).flatten().tolist()
+    expected = sorted(range(len(totals)), key=lambda at: (-totals[at], at))[:width]
+    parents, last = advance(table, Candidates(ids, gained, gained[..., 0]), LengthPenalty("none", 0.0), 1)
+    assert last[0].tolist() == [5 + at for at in expected]
+    assert parents[0].tolist() == [at // (2 * width) for at in expected]
 
 
 def test_an_ensemble_of_one_model_twice_is_that_model():

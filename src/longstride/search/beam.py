@@ -92,7 +92,8 @@ def advance(table: BeamTable, candidates: Candidates, penalty: LengthPenalty, n_
     scores = (table.live[..., None] + token_scores).view(slots, -1)
     ids = ids.view(slots, -1)
     # The 2·width best of a slot hold at most width that end, so at least width that go on.
-    scores, picks = scores.topk(2 * width, dim=1)
+    # Among equal scores the first comes first, on every device: `topk` would take any.
+    scores, picks = (found[:, : 2 * width] for found in scores.sort(dim=1, descending=True, stable=True))
     ids = ids.gather(1, picks)
     parents = picks // (2 * width)
     possible = (scores > DEAD) & ~table.done[:, None]
