@@ -31,8 +31,8 @@ LINKED_HEADS = {
     "blockwise-fine-tuned-linked": "blockwise-fine-tuned",
 }
 LONGER: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "blockwise-fine-tuned-linked": ("blockwise-fine-tuned", "distilled", ("training.steps=3000",)),
-    "drafter-linked-2": ("drafter-shared-2", "distilled-valid", ("training.steps=5000",)),
+    "blockwise-fine-tuned-linked": ("blockwise-fine-tuned", "distilled", ("training.steps=2500",)),
+    "drafter-linked-2": ("drafter-shared-2", "distilled-valid", ("training.steps=3000",)),
 }
 """what is trained on from where it ended, since its loss was still falling: recipe, data, settings"""
 ONWARD = ("training.schedule.peak=3e-4", "training.schedule.warmup=100")
@@ -171,7 +171,7 @@ def stages(task: Task) -> list[Stage]:
                 task.train(
                     recipe,
                     data,
-                    base_training(3000, 0.9, 0.4) if data == "distilled" else base_training(5000, 2.0, 0.3),
+                    base_training(2500, 0.9, 0.4) if data == "distilled" else base_training(3000, 2.0, 0.3),
                     0.4 if data == "distilled" else 0.3,
                     LINK,
                     *settings,
