@@ -1,4 +1,4 @@
-"""The block that pays: near the best of all fixed ones, and never much slower than no draft at all."""
+"""The block that pays where sizes are recorded: near the best of the few, never much slower than no draft at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.verification.block_size import FREE, RECORDED, Habits, Pace, few_sizes, sizes
+from longstride.verification.block_size import MEMORY, Pace, few_sizes, sizes
 from longstride.verification.fates import Fates
 
 COSTS: dict[str, Callable[[int], float]] = {
@@ -21,17 +21,15 @@ COSTS: dict[str, Callable[[int], float]] = {
 }
 
 
-def pace_of(most: int, habits: Habits = FREE) -> Pace:
-    return Pace(most, Fates(most, habits.memory), habits)
+def pace_of(most: int) -> Pace:
+    return Pace(most, Fates(most, MEMORY))
 
 
-def tokens_per_second(
-    most: int, chance: float, cost: Callable[[int], float], fixed: int | None = None, habits: Habits = FREE
-) -> float:
+def tokens_per_second(most: int, chance: float, cost: Callable[[int], float], fixed: int | None = None) -> float:
     """Of a long run with drafts whose tokens stand with a certain chance, by the chosen block or a fixed one."""
-    rng, pace = random.Random(0), pace_of(most, habits)
+    rng, pace = random.Random(0), pace_of(most)
     tokens, seconds = 0, 0.0
-    for _ in range(1500 if habits.few else 500):
+    for _ in range(1500):
         block = pace.next() if fixed is None else fixed
         stood = 0
         while stood < block and rng.random() < chance:
@@ -45,11 +43,9 @@ def tokens_per_second(
 @pytest.mark.parametrize("most", [1, 3, 7, 25])
 @pytest.mark.parametrize("chance", [0.0, 0.2, 0.5, 0.8, 0.95, 1.0])
 @pytest.mark.parametrize("cost", COSTS)
-@pytest.mark.parametrize("habits", [FREE, RECORDED])
-def test_what_is_chosen_is_near_the_best_and_never_much_slower_than_greedy(most, chance, cost, habits):
-    found = tokens_per_second(most, chance, COSTS[cost], habits=habits)
-    offered = few_sizes(most) if habits.few else range(most + 1)
-    fixed = {block: tokens_per_second(most, chance, COSTS[cost], block) for block in offered}
+def test_what_is_chosen_is_near_the_best_and_never_much_slower_than_greedy(most, chance, cost):
+    found = tokens_per_second(most, chance, COSTS[cost])
+    fixed = {block: tokens_per_second(most, chance, COSTS[cost], block) for block in few_sizes(most)}
     assert found > 0.8 * max(fixed.values())
     assert found > 0.9 * fixed[0]
 
@@ -72,10 +68,9 @@ def test_where_sizes_are_recorded_there_are_three(most):
     assert set(found) <= set(sizes(most))
 
 
-@pytest.mark.parametrize("habits", [FREE, RECORDED])
-def test_one_slow_time_is_forgiven(habits):
+def test_one_slow_time_is_forgiven():
     """A cost is the least of a few: a hiccup in the first one does not make a size look dear."""
-    pace, asked = pace_of(8, habits), []
+    pace, asked = pace_of(8), []
     for number in range(60):
         block = pace.next()
         asked.append(block)
@@ -86,7 +81,7 @@ def test_one_slow_time_is_forgiven(habits):
 
 def test_a_change_of_mind_becomes_harder():
     """Where two sizes are all but equal, chance does not make it go back and forth."""
-    rng, pace, changes = random.Random(1), pace_of(10, RECORDED), []
+    rng, pace, changes = random.Random(1), pace_of(10), []
     for _ in range(20_000):
         block, before = pace.next(), pace.block
         stood = 0
@@ -99,7 +94,7 @@ def test_a_change_of_mind_becomes_harder():
 
 
 def test_when_drafts_become_good_or_bad_the_block_follows():
-    pace = pace_of(8, RECORDED)
+    pace = pace_of(8)
 
     def run(share: float, iterations: int) -> int:
         for _ in range(iterations):
@@ -113,7 +108,7 @@ def test_when_drafts_become_good_or_bad_the_block_follows():
 
 def test_those_who_follow_measure_nothing():
     """What they tell of drafts counts; a trial goes on when there is somebody to make it."""
-    pace = pace_of(8, RECORDED)
+    pace = pace_of(8)
     for _ in range(50):
         pace.observe(pace.block, [0], None)
     assert (pace.block, pace.next(), pace.explored) == (8, 8, False)

@@ -16,7 +16,8 @@ from longstride.runtime.cuda_graph_recorder import Recorded
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.blockwise.model import Heads
 from longstride.verification import lease, pacing
-from longstride.verification.pacing import MOST_RECORDINGS, Paces, Pacing, Terms
+from longstride.verification.paced import Terms
+from longstride.verification.pacing import MOST_RECORDINGS, Paces, Pacing
 from longstride.verification.session import VerificationSession
 from tests.models import random_source
 from tests.runtime.recording import TapeRecorder
@@ -203,13 +204,6 @@ def test_without_a_draft_nothing_is_predicted_either(recorded, rows, clock, monk
     assert drafted == [[0] * rows, [3] * rows, [0] * rows, [0] * rows, [3] * rows]
 
 
-def test_an_eager_decoder_remembers_as_well():
-    decoder = decoder_of("blockwise", EAGER, 5, adaptive=True)
-    paces = [start(decoder)._pacing._pace for _ in range(2)]
-    assert paces[0] is paces[1]
-    assert start(decoder, rows=2)._pacing._pace is not paces[0]
-
-
 def start(decoder: Any, rows: int = 1) -> VerificationSession:
     session = decoder.start(rows, Limits(), 6)
     assert isinstance(session, VerificationSession)
@@ -224,6 +218,7 @@ class Fake:
     """A table that records all it is asked for."""
 
     recorded = True
+    unread = False
 
     def __init__(self) -> None:
         self.blocks: set[int] = set()
@@ -237,6 +232,9 @@ class Fake:
 
     def forget(self, block: int) -> None:
         self.blocks.discard(block)
+
+    def read_along(self) -> None:
+        raise AssertionError("it has read everything")
 
 
 def iterate(clock: Clock, paced: Pacing, table: Fake, cost: Callable[[int], float], times: int) -> list[int]:
@@ -253,24 +251,24 @@ def iterate(clock: Clock, paced: Pacing, table: Fake, cost: Callable[[int], floa
 
 def test_one_table_tries_and_the_others_follow(clock):
     paces, tables = Paces(10), [Fake() for _ in range(6)]
-    tried = iterate(clock, paces.join(tables[0], 1, 14, WAITING), tables[0], FAIR, 16)
+    tried = iterate(clock, paces.join(tables[0], 1, WAITING), tables[0], FAIR, 16)
     assert set(tried) == {0, 4, 10}
     for table in tables[1:5]:
-        assert set(iterate(clock, paces.join(table, 1, 30, WAITING), table, FAIR, 20)) == {4}
+        assert set(iterate(clock, paces.join(table, 1, WAITING), table, FAIR, 20)) == {4}
     assert sum(table.recordings for table in tables[:5]) == MOST_RECORDINGS
     # One more, and what was only tried goes.
-    iterate(clock, paces.join(tables[5], 1, 60, WAITING), tables[5], FAIR, 1)
+    iterate(clock, paces.join(tables[5], 1, WAITING), tables[5], FAIR, 1)
     assert sum(table.recordings for table in tables) == MOST_RECORDINGS
     assert tables[0].blocks == {4}
-    assert set(iterate(clock, paces.join(tables[0], 1, 14, WAITING), tables[0], FAIR, 2000)) == {4}
+    assert set(iterate(clock, paces.join(tables[0], 1, WAITING), tables[0], FAIR, 2000)) == {4}
 
 
 def test_where_the_first_table_is_rarely_used_another_one_tries(clock):
     """A long sentence came first, and then short ones alone."""
     paces, first, second = Paces(10), Fake(), Fake()
-    iterate(clock, paces.join(first, 1, 100, WAITING), first, FAIR, 6)
+    iterate(clock, paces.join(first, 1, WAITING), first, FAIR, 6)
     assert first.blocks == {0, 10}
-    asked = [set(iterate(clock, paces.join(second, 1, 14, WAITING), second, FAIR, 3)) for _ in range(9)]
+    asked = [set(iterate(clock, paces.join(second, 1, WAITING), second, FAIR, 3)) for _ in range(9)]
     assert asked[:4] == [{10}] * 4
     assert asked[-1] == {4}
     assert first.blocks == {10}
@@ -279,9 +277,9 @@ def test_where_the_first_table_is_rarely_used_another_one_tries(clock):
 def test_another_number_of_rows_follows_at_first(clock):
     """A test set's last batch; if more come, they find out by themselves."""
     paces, first, other = Paces(10), Fake(), Fake()
-    iterate(clock, paces.join(first, 32, 14, WAITING), first, lambda block: 1.0 + block, 200)
-    best = paces.join(first, 32, 14, WAITING)._pace.block
-    asked = [set(iterate(clock, paces.join(other, 8, 14, WAITING), other, FAIR, 20)) for _ in range(3)]
+    iterate(clock, paces.join(first, 32, WAITING), first, lambda block: 1.0 + block, 200)
+    best = paces.join(first, 32, WAITING)._pace.block
+    asked = [set(iterate(clock, paces.join(other, 8, WAITING), other, FAIR, 20)) for _ in range(3)]
     assert asked == [{best}, {best}, {0, 4, 10}]
 
 
@@ -289,7 +287,7 @@ def test_what_a_drafter_did_not_see_is_not_its_fault(clock):
     """Heads that were left out once have nothing to propose the next time."""
     told: list[int] = []
     for learns in (False, True):
-        paced, table = Paces(10).join(Fake(), 1, 14, Terms(True, learns)), Fake()
+        paced, table = Paces(10).join(Fake(), 1, Terms(True, learns)), Fake()
         paced._pace.observe = lambda block, stood, seconds: told.append(block)  # type: ignore[method-assign]
         for block in (10, 0, 10, 10):
             paced.begin(block, 1)
@@ -300,7 +298,7 @@ def test_what_a_drafter_did_not_see_is_not_its_fault(clock):
 
 def test_a_drafter_that_has_missed_too_much_is_not_asked(clock):
     table = Fake()
-    paced = Paces(10).join(table, 1, 14, Terms(True, window=13))
+    paced = Paces(10).join(table, 1, Terms(True, window=13))
     assert paced.choose(13) == 10
     assert paced.choose(14) == 0
     iterate(clock, paced, table, CHEAP, 4)  # the first of them records

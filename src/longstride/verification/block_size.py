@@ -1,8 +1,9 @@
-"""How long the next draft should be: as long as pays, by what steps cost here and how drafts have fared.
+"""How long the next draft should be where every size is a recording: as long as pays, by few sizes, rarely changed.
 
-A long block costs on a CPU and in a large batch; a short one wastes calls where drafts are good; and where drafts are
-bad or steps dear, none at all is best, which is greedy search. So what is chosen is the block whose expected tokens per
-second are most, among few sizes, the empty one included.
+A long block costs in a large batch; a short one wastes calls where drafts are good; and where drafts are bad or steps
+dear, none at all is best, which is greedy search. So what is chosen is the block whose expected tokens per second are
+most, among few sizes, the empty one included. Where any size may be had at any time,
+:mod:`longstride.verification.thrift` chooses.
 
 Costs are measured as the loop runs. This changes the shape of steps with the clock, so that in low precision a near-tie
 may flip against a fixed block: exact only where kernels do not depend on shapes. Knows no table and reads no clock: who
@@ -13,46 +14,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from longstride.verification.fates import Fates
 
-
-@dataclass(frozen=True)
-class Habits:
-    """How a pace goes about it."""
-
-    few: bool
-    """three sizes instead of all powers of two"""
-    at_once: bool
-    """change the block as soon as another promises more, not only when a pause is over"""
-    memory: float
-    """what an iteration leaves of what was known of drafts"""
-    trials: int
-    """times that a size is measured before it is judged, and the last measurements that count, of which the least"""
-    margin: float
-    """part by which another block must be better, and"""
-    more_margin: float
-    """how much that grows with every change of mind"""
-    first_pause: int
-    """iterations before the next best size is measured again, once; twice as many each time, up to"""
-    longest_pause: int
-
-
-FREE = Habits(few=False, at_once=True, memory=0.97, trials=2, margin=0, more_margin=0, first_pause=4, longest_pause=64)
-"""Where any size may be had at any time."""
-RECORDED = Habits(
-    few=True,
-    at_once=False,
-    memory=0.995,
-    trials=3,
-    margin=0.02,
-    more_margin=0.05,
-    first_pause=16,
-    longest_pause=1024,
-)
-"""Where every size has to be recorded, in every table."""
-
+MEMORY = 0.995
+"""What an iteration leaves of what was known of drafts."""
+TRIALS = 3
+"""Times that a size is measured before it is judged, and the last measurements that count, of which the least."""
+MARGIN = 0.02
+"""Part by which another block must be better, and"""
+MORE_MARGIN = 0.05
+"""how much that grows with every change of mind."""
+FIRST_PAUSE = 16
+"""Iterations before the next best size is measured again, once; twice as many each time, up to"""
+LONGEST_PAUSE = 1024
 NEXT_TO_NOTHING = 1e-12
 """Seconds."""
 
@@ -75,19 +50,19 @@ class Pace:
     `block`, and tell what became of it.
     """
 
-    def __init__(self, most: int, fates: Fates, habits: Habits = FREE, block: int | None = None) -> None:
+    def __init__(self, most: int, fates: Fates, block: int | None = None) -> None:
         """`block`: what to begin with for those who follow, where something is known of it."""
         self.block = most if block is None else block
         """tokens to draft, as far as is known"""
         self.explored = False
         """whether every size that promised anything was tried"""
-        self._habits, self._fates = habits, fates
-        self._times = {size: deque[float](maxlen=habits.trials) for size in (few_sizes if habits.few else sizes)(most)}
+        self._fates = fates
+        self._times = {size: deque[float](maxlen=TRIALS) for size in few_sizes(most)}
         self._trial: int | None = most
-        self._missing = habits.trials  # measurements of it
+        self._missing = TRIALS  # measurements of it
         self._since = 0
-        self._pause = habits.first_pause
-        self._margin = habits.margin
+        self._pause = FIRST_PAUSE
+        self._margin = MARGIN
 
     def next(self) -> int:
         """Tokens to draft in a trial."""
@@ -105,17 +80,15 @@ class Pace:
             self._trial = None
             self._choose()
         elif self.explored and self._since > self._pause:
-            self._since, self._pause = 0, min(2 * self._pause, self._habits.longest_pause)
+            self._since, self._pause = 0, min(2 * self._pause, LONGEST_PAUSE)
             self._choose()
             if self._trial is None:
                 self._measure_again()
-        elif self._trial is None and self._habits.at_once:
-            self._choose()
 
     def _choose(self) -> None:
         best = max(self._times, key=self.tokens_per_second)
         if not self._times[best]:
-            self._try(best, self._habits.trials)
+            self._try(best, TRIALS)
             if not self.explored:
                 return
             best = max(self._measured, key=self.tokens_per_second)
@@ -123,7 +96,7 @@ class Pace:
             self.explored, self._since = True, 0
         if self.tokens_per_second(best) > (1 + self._margin) * self.tokens_per_second(self.block):
             self.block = best
-            self._margin += self._habits.more_margin
+            self._margin += MORE_MARGIN
 
     def _measure_again(self) -> None:
         """The next best: its cost may have been bad luck, and drafts may have become better or worse since."""

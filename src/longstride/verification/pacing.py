@@ -5,7 +5,8 @@ outlive sessions, so that a sentence begins with what earlier ones found out.
 
 Where iterations are recorded, a recording is dear, and few are kept. Then one table of each number of rows tries the
 sizes there are, and all others follow: they hold a single one. An iteration that had to be recorded first tells nothing
-of what iterations cost, nor does one that waited for new sentences to be encoded. Knows no slots and no outputs.
+of what iterations cost, nor does one that waited for new sentences to be encoded. Where nothing is recorded, see
+:mod:`longstride.verification.free_pacing`. Knows no slots and no outputs.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter as clock
-from typing import Protocol
 from weakref import WeakSet, ref
 
-from longstride.verification.block_size import FREE, RECORDED, Pace
+from longstride.verification.block_size import MEMORY, Pace
 from longstride.verification.fates import Fates
+from longstride.verification.free_pacing import FreePacing
+from longstride.verification.paced import Paced, Terms
+from longstride.verification.thrift import Thrift
 
 MOST_RECORDINGS = 12
 """Of all tables of one decoder together."""
@@ -26,46 +29,11 @@ FOLLOWING = 2
 PATIENCE = 4
 """Sessions without the table that tries sizes before another one does."""
 MOST_SHAPES = 64
-SPARE = 2
-"""Iterations without a draft that a drafter can make up for, beyond what a draft of its own brought."""
-
-
-class Paced(Protocol):
-    """What has to be known of a table."""
-
-    recorded: bool
-
-    @property
-    def recordings(self) -> int:
-        """How many it holds."""
-
-    @property
-    def blocks(self) -> set[int]:
-        """The sizes of drafts that it has had iterations with, and has not forgotten."""
-
-    def knows(self, block: int, window: int) -> bool:
-        """Whether there was such an iteration."""
-
-    def forget(self, block: int) -> None:
-        """All iterations with such drafts."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What has to be known of a session's device and drafter."""
-
-    waits: bool
-    """new sentences may still be being encoded when the host asks for the next iteration, which then seems longer"""
-    learns: bool = False
-    """the drafter has nothing to propose after an iteration without a draft, which it has not seen: what comes of its
-    next one says nothing of its drafts"""
-    window: int | None = None
-    """tokens that the drafter may have missed at most, where drafting after more of them would be one more recording"""
 
 
 @dataclass
 class _Known:
-    """What is known of tables of one number of rows (and, where nothing is recorded, of about one length)."""
+    """What is known of tables of one number of rows."""
 
     pace: Pace
     rows: int
@@ -103,32 +71,32 @@ class Paces:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._fates: Fates | None = None
-        self._known: dict[tuple[int, int], _Known] = {}
+        self._fates = Fates(most, MEMORY)
+        self._known: dict[int, _Known] = {}
         self._tables: WeakSet[Paced] = WeakSet()
+        self._free: Thrift | None = None
 
-    def join(self, table: Paced, rows: int, longest_source: int, terms: Terms) -> Pacing:
-        """A new session with a table of this shape."""
-        # Tables that are made to measure are alike where sources are about as long.
-        known = self._find(rows, 0 if table.recorded else longest_source.bit_length(), table.recorded)
-        if table.recorded:
-            self._tables.add(table)
-            if known.follow:
-                known.follow -= 1
-            elif not known.pace.explored:
-                known.settle_in(table)
+    def join(self, table: Paced, rows: int, terms: Terms) -> Pacing | FreePacing:
+        """A new session with a table of so many rows."""
+        if not table.recorded:
+            self._free = self._free or Thrift(self._most)
+            return FreePacing(self._free, table, rows, terms)
+        known = self._find(rows)
+        self._tables.add(table)
+        if known.follow:
+            known.follow -= 1
+        elif not known.pace.explored:
+            known.settle_in(table)
         return Pacing(self, known, table, terms)
 
-    def _find(self, rows: int, length: int, recorded: bool) -> _Known:
-        found = self._known.get((rows, length))
+    def _find(self, rows: int) -> _Known:
+        found = self._known.get(rows)
         if found is None:
-            habits = RECORDED if recorded else FREE
-            fates = self._fates = self._fates or Fates(self._most, habits.memory)
             if len(self._known) >= MOST_SHAPES:
                 self._known.clear()
             near = min(self._known.values(), key=lambda known: abs(known.rows - rows), default=None)
-            pace = Pace(self._most, fates, habits, None if near is None else near.pace.block)
-            found = self._known[rows, length] = _Known(pace, rows, 0 if near is None else FOLLOWING)
+            pace = Pace(self._most, self._fates, None if near is None else near.pace.block)
+            found = self._known[rows] = _Known(pace, rows, 0 if near is None else FOLLOWING)
         return found
 
     def make_room(self, table: Paced, block: int) -> None:
@@ -145,7 +113,7 @@ class Paces:
 
 
 class Pacing:
-    """The blocks of one session."""
+    """The blocks of one session whose iterations are recorded."""
 
     def __init__(self, paces: Paces, known: _Known, table: Paced, terms: Terms) -> None:
         self._paces, self._known, self._pace, self._table = paces, known, known.pace, table
@@ -167,10 +135,10 @@ class Pacing:
 
     @property
     def _tries(self) -> bool:
-        return not self._table.recorded or self._known.tries(self._table)
+        return self._known.tries(self._table)
 
-    def encode(self) -> None:
-        """New sentences come in before the next iteration."""
+    def encode(self, all_new: bool) -> None:
+        """New sentences come in before the next iteration; whether there are no others."""
         self._quiet = not self._waits
 
     def begin(self, block: int, window: int) -> None:
@@ -178,7 +146,7 @@ class Pacing:
         self._in_vain = self._learns and self._block == 0 and block > 0
         self._block = block
         seen_before = self._table.knows(block, window)
-        if self._table.recorded and not seen_before:
+        if not seen_before:
             self._paces.make_room(self._table, block)
         self._begun = clock() if seen_before and self._quiet and self._tries else None
         self._quiet = True

@@ -19,8 +19,10 @@ from longstride.contract import Finished, Limits, Program, Runner, Source, Step
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.drafting import Drafter
+from longstride.verification.free_pacing import FreePacing
 from longstride.verification.lease import Lease, LeasedSession
-from longstride.verification.pacing import SPARE, Paces, Pacing, Terms
+from longstride.verification.paced import SPARE, Terms
+from longstride.verification.pacing import Paces, Pacing
 from longstride.verification.settling import Iteration
 from longstride.verification.table import STRICT, Policy, Table
 
@@ -106,14 +108,17 @@ class VerificationSession(LeasedSession[Table]):
         self._pacing = self._paced() if policy.adaptive else None
         self._observed = True  # what became of the last draft
 
-    def _paced(self) -> Pacing:
+    def _paced(self) -> Pacing | FreePacing:
         """For blocks that follow the clock."""
         table = self.table
-        narrow = table.recorded and table.drafter.calls > 0
-        if narrow:
-            self._usual = min(self._usual + SPARE, table.columns)
-        terms = Terms(not self._looks, table.drafter.ahead is not None, self._usual if narrow else None)
-        return self._kind.paces.join(table, self.capacity, self._longest_source, terms)
+        window = None
+        if table.drafter.calls:
+            window = min(self._usual + SPARE, table.columns)
+            if table.recorded:
+                self._usual = window
+        return self._kind.paces.join(
+            table, self.capacity, Terms(not self._looks, table.drafter.ahead is not None, window)
+        )
 
     def drafted_by(self, drafter: Drafter) -> VerificationSession:
         """An empty session of the same kind and shape with another drafter of the same block."""
@@ -122,8 +127,9 @@ class VerificationSession(LeasedSession[Table]):
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
         if self._pacing is not None:
-            self._pacing.encode()
-            if self._slots.free == self.capacity:
+            all_new = self._slots.free == self.capacity
+            self._pacing.encode(all_new)
+            if all_new:
                 self._behind = 1
         rows, tickets = self._slots.take(source.rows)
         portion = self.table.portion

@@ -35,6 +35,7 @@ from longstride.verification.outlook import Outlook
 from longstride.verification.outputs import Outputs
 from longstride.verification.reading import forbidden_ids, normalise, read
 from longstride.verification.settling import Iteration, settle
+from longstride.verification.unread import Unread
 
 R = TypeVar("R")
 
@@ -94,7 +95,10 @@ class Table:
         self.memory = model.new_memory(capacity, longest_source)
         self.cache = model.new_cache(capacity, self.columns)
         self.cache.prepare(self.cache.longest)
-        self.state = drafter.begin(capacity, longest_source, self.columns, device)
+        # Where none may be wanted, a drafter with a model of its own does not come in before it is asked.
+        self._late = policy.adaptive and looks and drafter.calls > 0 and not drafter.observes
+        self._unread = Unread(capacity)
+        self._begin = partial(drafter.begin, capacity, longest_source, self.columns, device)
         self.forbidden = forbidden_ids(limits, device)
         self._permitted = permitted_ids(limits, model.options.vocabulary, device)
         # The newest token of each row and, where a drafter puts it there, the draft behind it: what a step reads.
@@ -106,6 +110,8 @@ class Table:
         # By source length, looked up: working it out takes five kernels for every new sentence.
         self._longest_of = limits.longest_outputs(torch.arange(longest_source + 1)).to(device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
+        if not self._late:
+            self.state  # noqa: B018 (made once, and now)
         self.recorded = runner.records and drafter.buffers(self.state) is not None
         """whether what is done here may come from a recording: then few shapes are better than fitting ones"""
         self._nothing = NoDraft().begin(capacity, longest_source, self.columns, device)
@@ -123,22 +129,36 @@ class Table:
     hidden"""
 
     @cached_property
+    def state(self) -> Any:
+        """What the drafter remembers."""
+        return self._begin()
+
+    @cached_property
     def buffers(self) -> list[Tensor] | None:
         """All that an iteration or an entrance writes; None where the drafter works on the host."""
         of_drafter = self.drafter.buffers(self.state)
         if of_drafter is None:
             return None
-        own = [*self.memory.buffers, *self.cache.buffers, *self.outputs.buffers, self._ids, self.longest, self.ticket]
-        return [*own, *of_drafter]
+        return [*self._own_buffers, *of_drafter]
+
+    @property
+    def _own_buffers(self) -> list[Tensor]:
+        return [*self.memory.buffers, *self.cache.buffers, *self.outputs.buffers, self._ids, self.longest, self.ticket]
 
     @property
     def recordings(self) -> int:
         """How many ways of entering and iterating were recorded."""
         return len(self._iterating) + (self._entering is not None) if self.recorded else 0
 
-    @cached_property
+    @property
     def nbytes(self) -> int:
         """What the tensors take that stay."""
+        if self._late and "state" not in self.__dict__:
+            return sum(buffer.nbytes for buffer in self._own_buffers)
+        return self._nbytes
+
+    @cached_property
+    def _nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers or [])
 
     # --- new sentences -----------------------------------------------------------------------------------------------
@@ -166,7 +186,10 @@ class Table:
         arrivals = self._arrivals
         rows, ids, lengths = arrivals.rows[:count], arrivals.ids[:count], arrivals.lengths[:count]
         memory = self._remembered(count)
-        self.drafter.admit(self.state, rows, Source(ids, lengths), memory)
+        if self._late:
+            self._unread.put(rows, Source(ids, lengths), memory)
+        else:
+            self.drafter.admit(self.state, rows, Source(ids, lengths), memory)
         self.outputs.open(rows)
         self.longest.index_copy_(0, rows, self._longest_of[lengths])
         self.ticket.index_copy_(0, rows, self._arrivals.tickets[:count])
@@ -183,11 +206,22 @@ class Table:
         self.memory.put(places, memory)
         return memory
 
+    @property
+    def unread(self) -> bool:
+        """Whether there are sentences that the drafter has not read yet."""
+        return bool(self._unread)
+
+    @torch.inference_mode()
+    def read_along(self) -> None:
+        """Let the drafter read them, as far as they are not done."""
+        for portion in self._unread.take(self.outputs.done):
+            self.drafter.admit(self.state, portion.rows, portion.source, portion.memory)
+
     # --- draft, verify, commit ---------------------------------------------------------------------------------------
 
     def knows(self, block: int, window: int) -> bool:
         """Whether there was such an iteration: the first of its kind takes longer than others will."""
-        return (block, window) in self._iterating
+        return (block, window) in self._iterating or block in self._lone_rows
 
     @property
     def blocks(self) -> set[int]:
@@ -213,13 +247,16 @@ class Table:
             return self._iterate_anew(block, window)
 
     def _iterate_anew(self, block: int, window: int) -> Iteration:
+        if block and self._unread:
+            self.read_along()
         key = (block, window)
         if key not in self._iterating:
             if self._judged is not None and self.ticket.shape[0] == 1:
                 if block not in self._lone_rows:
                     self._lone_rows[block] = LoneRow(self.outputs, block, partial(self._bind, block))
                 lone = self._lone_rows[block]
-                self._iterating[key] = partial(lone.iterate, self.drafter, self.state, window, self._nothing)
+                state = self.state if block or not self._late else None
+                self._iterating[key] = partial(lone.iterate, self.drafter, state, window, self._nothing)
                 if lone.alone and not self.policy.adaptive:
                     # Whatever the window is said to be, the row itself knows better.
                     self._again[key] = self._again[block, block + 1] = lone.again
@@ -338,5 +375,7 @@ class Table:
         return verdict.scored(normalise(verdict.log_probability, logits, int(verdict.committed.max())))
 
     def _record(self, name: str, function: Callable[[], R], alone: bool) -> Callable[[], R]:
+        if not self.runner.records:
+            return function
         buffers = self.buffers
         return function if buffers is None else self.runner.record(name, function, buffers, alone)

@@ -1,0 +1,163 @@
+"""How long the next draft should be where any size may be had at any time: as long as pays, and none where none does.
+
+What is known is shared by all sessions of a decoder: how drafts fare (:mod:`longstride.verification.fates`), and what
+iterations cost by rows and size (:mod:`longstride.verification.costs`). It begins with no draft at all, which is greedy
+search, and comes back to it for two iterations in sixty, to know what must not be exceeded. A size is tried where, by
+all that is known, it could pay; where it could not, never. What was found once is tried again, as costs and texts
+change, but of all the time that passes such trials may lose only a small share: where a draft costs much more than it
+brings they are rare, where it is nearly as good they are not.
+
+Costs are measured as the loop runs. This changes the shape of steps with the clock, so that in low precision a near-tie
+may flip against a fixed block: exact only where kernels do not depend on shapes. Reads no clock and knows no table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from longstride.verification.block_size import sizes
+from longstride.verification.costs import Costs, about
+from longstride.verification.fates import Fates
+
+MEMORY = 0.99
+"""What an iteration leaves of what was known of drafts."""
+SHARE = 0.01
+"""Part of the time that trials may lose."""
+MARGIN = 0.03
+"""Part by which a longer draft must be better, and"""
+JOINING = 0.05
+"""the same where a drafter has first to read the sentences."""
+REST = 8
+"""Iterations between two looks at whether another size is better."""
+APART = 16
+"""Iterations between two trials of what was tried before."""
+ENOUGH = 100
+"""Drafts after which it is known how drafts fare; before, better is hoped."""
+DEAREST = 32
+"""Trials are charged no more than so many iterations: a machine that stood still says nothing of their cost."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What an iteration is to draft."""
+
+    block: int
+    trial: bool = False
+    """to find out, not because it is thought best"""
+
+
+NOTHING = Choice(0)
+JOINED = -1
+"""Stands for reading sentences where iterations go by their blocks."""
+
+
+class _Opinion:
+    """Of iterations with one number of rows."""
+
+    def __init__(self) -> None:
+        self.block = 0
+        """thought best"""
+        self.rest = 0
+        """iterations before that is asked again"""
+
+
+class Thrift:
+    """What block pays, for all tables of one decoder, for drafts of up to `most` tokens."""
+
+    def __init__(self, most: int) -> None:
+        self._sizes = sizes(most)
+        self._fates, self._costs = Fates(most, MEMORY), Costs()
+        self._opinions: dict[int, _Opinion] = {}
+        self._begun: set[tuple[bool, int]] = set()
+        self._joining: dict[int, float] = {}
+        self._drafts = 0  # that were judged, up to enough
+        self._saved = 0.0
+        self._since = 0  # iterations since the last trial
+
+    def choose(self, rows: int, joined: bool = True) -> Choice:
+        """For the next iteration of a table of so many rows; whether the drafter has read their sentences."""
+        opinion = self._opinion(rows)
+        if opinion.rest:
+            opinion.rest -= 1
+            return Choice(opinion.block)
+        costs = self._costs
+        if not costs.known(rows, 0):
+            return NOTHING
+        pays = {size: self._fates.tokens(size) / costs.seconds(rows, size) for size in self._sizes}
+        margin = 1 + (MARGIN if joined else JOINING)
+        best = max((size for size in self._sizes if costs.known(rows, size)), key=pays.__getitem__)
+        if pays[best] > (margin if best > opinion.block else 1) * pays[opinion.block]:
+            opinion.block = best
+        hopes = {size: self._hoped(size) / costs.seconds(rows, size) for size in self._sizes}
+        hopeful = max(self._sizes, key=hopes.__getitem__)
+        untried = self._drafts < ENOUGH or not (costs.known(rows, hopeful) or costs.old(rows, hopeful))
+        if untried and hopes[hopeful] > margin * pays[opinion.block]:
+            return Choice(hopeful, trial=hopeful != opinion.block)
+        if self._since >= APART:
+            other = max((size for size in self._sizes if size != opinion.block), key=pays.__getitem__)
+            price = self._lost(rows, other, costs.seconds(rows, other))
+            if other and not joined:
+                price += self._joining.get(about(rows), 0.0)
+            if price <= self._saved:
+                return Choice(other, trial=True)
+        opinion.rest = REST
+        return Choice(opinion.block)
+
+    def first(self, rows: int, block: int) -> bool:
+        """Whether no iteration of this kind was asked about before: it may have more to do than others will."""
+        kind = (rows == 1, block)
+        if kind in self._begun:
+            return False
+        self._begun.add(kind)
+        return True
+
+    def observe(self, choice: Choice, rows: int, stood: Sequence[int], seconds: float | None) -> None:
+        """What became of an iteration: how many tokens stood in each row that took part; how long it took, if known."""
+        if choice.block:
+            self._fates.add(choice.block, stood)
+            self._drafts = min(self._drafts + len(stood), ENOUGH)
+        self._since += 1
+        if seconds is None:
+            return
+        self._saved += SHARE * seconds
+        if choice.trial:
+            self._charge(rows, self._lost(rows, choice.block, seconds))
+            self._since = 0
+        self._costs.add(rows, choice.block, seconds)
+
+    def joined(self, choice: Choice, rows: int, seconds: float) -> None:
+        """The drafter has read sentences for such an iteration, which took so long."""
+        if self.first(rows, JOINED):
+            return
+        self._joining[about(rows)] = seconds
+        if choice.trial:
+            self._charge(rows, seconds)
+
+    def in_vain(self, choice: Choice, rows: int, seconds: float) -> None:
+        """Before such an iteration there was one with nothing to judge, for the drafter to see the newest tokens."""
+        if choice.trial:
+            self._charge(rows, self._lost(rows, 0, seconds))
+
+    def _hoped(self, block: int) -> float:
+        """Tokens that an iteration may bring: by what few drafts brought, the mean may well be off."""
+        tokens = self._fates.tokens(block)
+        if self._drafts >= ENOUGH:
+            return tokens
+        drafted = tokens - 1
+        deviation = min(block / 2, math.sqrt(drafted * (drafted + 1)))  # as if each stood with the same chance
+        return min(1.0 + block, tokens + deviation / math.sqrt(self._drafts + 1))
+
+    def _lost(self, rows: int, block: int, seconds: float) -> float:
+        """Seconds that an iteration takes longer than what it brings would take by the size thought best."""
+        best = self._opinion(rows).block
+        usual = self._costs.seconds(rows, best) / self._fates.tokens(best)
+        return max(0.0, seconds - self._fates.tokens(block) * usual)
+
+    def _charge(self, rows: int, seconds: float) -> None:
+        most = DEAREST * self._costs.seconds(rows, self._opinion(rows).block)
+        self._saved = min(self._saved - min(seconds, most), 0.0)
+
+    def _opinion(self, rows: int) -> _Opinion:
+        return self._opinions.setdefault(about(rows), _Opinion())
