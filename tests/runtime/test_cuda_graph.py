@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from longstride.contract import Decoder, Limits, OptionError, Runner, Source
 from longstride.runtime.choosing import make_runner
 from longstride.runtime.cuda_graph import CudaGraphRunner
-from longstride.runtime.cuda_graph_tables import Tables
+from longstride.runtime.cuda_graph_tables import Tables, most_bytes
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
@@ -252,6 +252,11 @@ def test_tables_that_are_too_many_or_too_large_go_by_age():
     kept = tables.borrow("b", 0, lambda: Fake(0, 0))
     assert kept == Fake(9, 85)
     assert len(list(tables)) == 1
+
+
+def test_a_large_device_keeps_more():
+    assert most_bytes(8 << 30) == most_bytes(0) == 2 << 30
+    assert most_bytes(80 << 30) == 16 << 30
 
 
 class Ring(Fake):

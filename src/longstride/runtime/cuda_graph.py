@@ -24,7 +24,7 @@ from longstride.nn import fused_trials
 from longstride.nn.backends import avoid_planned_attention
 from longstride.nn.fused import KERNELS
 from longstride.runtime.cuda_graph_recorder import CudaRecorder, Recorded, Recorder
-from longstride.runtime.cuda_graph_tables import Tables
+from longstride.runtime.cuda_graph_tables import Tables, most_bytes
 
 Tell = Callable[[str], None]
 
@@ -114,7 +114,7 @@ class CudaGraphRunner(Runner):
         self._recordings: weakref.WeakSet[Recording[Any]] = weakref.WeakSet()
         self._recorded = 0
         self._seconds = 0.0
-        self.tables = Tables()
+        self.tables = Tables(most_bytes=most_bytes(_memory(self.device)))
         """those that no session uses now"""
         avoid_planned_attention()
         unknown = sorted(set(without) - set(KERNELS))
@@ -224,6 +224,11 @@ class CudaGraphRunner(Runner):
             self._told.add(name)
             why = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
             self._tell(f"The runtime {self.name} {what}: {why}.")
+
+
+def _memory(device: torch.device) -> int:
+    """Bytes of the device's memory; 0 for what tests take for one."""
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
 
 
 def _allow_many_shapes() -> None:
