@@ -12,8 +12,8 @@ MOST_RECORDINGS = 12
 """Of one family: recording is part of what a person waits for, so a family that needs more should need fewer shapes."""
 MOST_BYTES = 2 << 30
 SHARE = 5
-"""The part of a device's memory that tables may hold while nobody uses them, where that is more than MOST_BYTES: a beam of
-128 sentences fills gigabytes, and what was let go is allocated and recorded anew."""
+"""The part of a device's memory that tables may hold while nobody uses them, where that is more than MOST_BYTES: a beam
+of 128 sentences fills gigabytes, and what was let go is allocated and recorded anew."""
 
 
 def most_bytes(memory: int) -> int:
