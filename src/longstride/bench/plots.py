@@ -37,7 +37,7 @@ MOST_BANDS = 5
 MOST_NAMES = 9
 """Where there are more points their names would cover them: they have numbers, and a list below says whose."""
 
-LIST_LETTERS = 112
+LIST_LETTERS = 124
 """how many letters a line of the list has room for"""
 LIST_LINE = 0.19
 
