@@ -19,7 +19,6 @@ from longstride.verification.paced import Terms
 from longstride.verification.pacing import Paces
 from longstride.verification.session import VerificationSession
 from longstride.verification.table import Table
-from longstride.verification.thrift import Thrift
 from longstride.verification.unread import Unread
 from tests.models import random_source
 from tests.runtime.test_cuda_graph import EAGER, KINDS, decoder_of, same
@@ -259,10 +258,6 @@ def test_a_table_of_one_row_binds_before_it_is_timed(clock, monkeypatch):
         told = observed(paced)
         iterate(clock, paced, 1)
         assert [seconds is None for _, seconds in told] == [rows == 1]
-
-
-def test_nothing_pays_without_a_drafter():
-    assert Thrift(0).choose(8).block == 0
 
 
 # --- what a drafter has not read -------------------------------------------------------------------------------------

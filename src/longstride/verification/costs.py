@@ -9,11 +9,15 @@ cannot pay before it was tried. Knows no clock and nothing of what drafts bring.
 from __future__ import annotations
 
 from collections import deque
+from functools import cache
+from operator import itemgetter
 
 TRIALS = 2
 """Times that a shape is measured before it is judged."""
 REMEMBERED = 4
 """Measurements of which the least counts: others may have waited for something else."""
+REMEMBERED_BARE = 16
+"""The same for steps without a draft: these must not turn out to be faster than was thought."""
 STALE = 64
 """Measurements of anything after which those of a shape are old: sentences may be longer now, the machine busier."""
 EXACT = 3
@@ -22,6 +26,7 @@ NEXT_TO_NOTHING = 1e-12
 """Seconds."""
 
 
+@cache
 def about(rows: int) -> int:
     """The number of rows that stands for this one: itself up to sixteen, then one of eight for each doubling."""
     step = 1 << max(0, (rows - 1).bit_length() - 1 - EXACT)
@@ -39,12 +44,15 @@ class Costs:
     def add(self, rows: int, block: int, seconds: float) -> None:
         """What one iteration took."""
         rows = about(rows)
-        times = self._times.setdefault(rows, {}).setdefault(block, deque(maxlen=REMEMBERED))
-        if self._is_old(times):
-            times.clear()
+        if rows not in self._times:
+            self._times[rows], self._least[rows] = {}, {}
+        here = self._times[rows]
+        if block not in here or self._is_old(here[block]):
+            here[block] = deque(maxlen=REMEMBERED if block else REMEMBERED_BARE)
         self._now += 1
+        times = here[block]
         times.append((self._now, seconds))
-        self._least.setdefault(rows, {})[block] = max(min(taken for _, taken in times), NEXT_TO_NOTHING)
+        self._least[rows][block] = max(min(times, key=itemgetter(1))[1], NEXT_TO_NOTHING)
 
     def known(self, rows: int, block: int) -> bool:
         """Whether what :meth:`seconds` says is new, and not by chance."""

@@ -6,7 +6,6 @@ kept is how many drafts came as far as each place, and how many went on from the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 PRIOR = 1.0
@@ -31,8 +30,8 @@ class Fates:
         if self._weight > LARGE:
             self._lighten()
         share = self._weight / len(stood)
-        for length, rows in Counter(stood).items():
-            (self._whole if length >= block else self._fell)[length] += share * rows
+        for length in stood:
+            (self._whole if length >= block else self._fell)[length] += share
 
     def tokens(self, block: int) -> float:
         """Tokens that an iteration with a draft of `block` brings, the verifier's own included."""

@@ -31,7 +31,7 @@ class FreePacing:
         terms = self._terms
         if terms.window is not None and missed > terms.window:
             self._choice = NOTHING  # until all rows are new ones
-        else:
+        elif not self._in_vain:  # otherwise it is what the drafter was shown tokens for
             self._choice = self._thrift.choose(self._rows, not self._table.unread)
         block = self._choice.block
         return min(1, block) if terms.learns and self._blind else block

@@ -89,18 +89,18 @@ class LoneRow:
 
     @property
     def alone(self) -> bool:
-        """Whether :meth:`again` may be asked: one call is all that an iteration takes."""
+        """Whether :meth:`again` and :meth:`at_once` may be asked: one call is all that an iteration takes."""
         return self._attempts.whole is not None
 
     def again(self) -> Iteration:
         """An iteration like the last, for who always drafts: the tokens since the last draft are what came of it."""
         accepted, length = self._seen[7], self._kept[1]
-        return self._at_once(int(accepted[0]) + 1 if length[0] else 1)
+        return self.at_once(int(accepted[0]) + 1 if length[0] else 1)
 
     def iterate(self, drafter: Drafter, state: object, window: int, nothing: Proposal) -> Iteration:
         """Draft, verify, commit. `nothing` is the proposal where drafting is left out."""
         if self._attempts.whole is not None:
-            return self._at_once(window)
+            return self.at_once(window)
         assert self._attempts.judge is not None
         outputs, block = self._outputs, self._block
         ids, count = self._seen[0], self._seen[4]
@@ -120,7 +120,8 @@ class LoneRow:
             drafter.observe(state, self._accepted, view, found.told)
         return self._iteration
 
-    def _at_once(self, window: int) -> Iteration:
+    def at_once(self, window: int) -> Iteration:
+        """Draft, verify, commit, in one call; so many tokens at most came since the last draft."""
         ids, count, wide = self._seen[0], self._seen[4], self._seen[5]
         self._begin()
         count[0], wide[0] = self._block, window

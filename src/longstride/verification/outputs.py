@@ -117,9 +117,10 @@ class Outputs:
         return lengths
 
     @property
-    def fates(self) -> tuple[list[int], list[int]]:
-        """Per row, as the host has seen it: how many drafted tokens stood, of how many."""
-        return self._seen["accepted"].tolist(), self._seen["drafted"].tolist()
+    def stood(self) -> list[int]:
+        """Per row, as the host has seen it: how many drafted tokens stood."""
+        stood: list[int] = self._seen["accepted"].tolist()
+        return stood
 
     def finished(self, slots: Slots) -> list[Finished]:
         """The outputs of the rows that the host has seen done, whose slots become free."""

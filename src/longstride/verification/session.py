@@ -195,10 +195,8 @@ class VerificationSession(LeasedSession[Table]):
         if self._ahead:
             outlook.look(outputs.lengths)
         if self._pacing is not None and not self._observed:
-            accepted, _ = outputs.fates
-            self._pacing.end(
-                [stood for stood, held in zip(accepted, self._slots.held, strict=True) if held is not None]
-            )
+            held = self._slots.held
+            self._pacing.end([stood for row, stood in enumerate(outputs.stood) if held[row] is not None])
             self._observed = True
         finished = outputs.finished(self._slots)
         if finished and self._ahead:

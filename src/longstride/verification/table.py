@@ -240,6 +240,8 @@ class Table:
 
     def iterate(self, block: int, window: int) -> Iteration:
         """One iteration for all live rows, with `block` drafted tokens; at most `window` came since the last draft."""
+        if block and self._unread:
+            self.read_along()
         again = self._again.get((block, window))
         if again is not None:
             return again()  # nothing of PyTorch's runs here
@@ -247,8 +249,6 @@ class Table:
             return self._iterate_anew(block, window)
 
     def _iterate_anew(self, block: int, window: int) -> Iteration:
-        if block and self._unread:
-            self.read_along()
         key = (block, window)
         if key not in self._iterating:
             if self._judged is not None and self.ticket.shape[0] == 1:
@@ -257,7 +257,9 @@ class Table:
                 lone = self._lone_rows[block]
                 state = self.state if block or not self._late else None
                 self._iterating[key] = partial(lone.iterate, self.drafter, state, window, self._nothing)
-                if lone.alone and not self.policy.adaptive:
+                if lone.alone and self.policy.adaptive:
+                    self._again[key] = partial(lone.at_once, window)
+                elif lone.alone:
                     # Whatever the window is said to be, the row itself knows better.
                     self._again[key] = self._again[block, block + 1] = lone.again
             else:

@@ -2,10 +2,11 @@
 
 What is known is shared by all sessions of a decoder: how drafts fare (:mod:`longstride.verification.fates`), and what
 iterations cost by rows and size (:mod:`longstride.verification.costs`). It begins with no draft at all, which is greedy
-search, and comes back to it for two iterations in sixty, to know what must not be exceeded. A size is tried where, by
-all that is known, it could pay; where it could not, never. What was found once is tried again, as costs and texts
-change, but of all the time that passes such trials may lose only a small share: where a draft costs much more than it
-brings they are rare, where it is nearly as good they are not.
+search. A size is tried where, by all that is known, it could pay; where it could not, never. What was found is tried
+again, as costs and texts change: the next best size, and in between no draft, which must not be faster. The longer an
+opinion has held, the rarer such trials are, and of all the time that passes they may lose only a small share: where
+a draft costs much more than it brings they are rarer still. One that brought more than was thought possible is repeated
+at once, as long as that goes well.
 
 Costs are measured as the loop runs. This changes the shape of steps with the clock, so that in low precision a near-tie
 may flip against a fixed block: exact only where kernels do not depend on shapes. Reads no clock and knows no table.
@@ -29,10 +30,12 @@ MARGIN = 0.03
 """Part by which a longer draft must be better, and"""
 JOINING = 0.05
 """the same where a drafter has first to read the sentences."""
-REST = 8
-"""Iterations between two looks at whether another size is better."""
+REST = 16
+"""Iterations between two looks at whether another size is better; fewer after a change of mind."""
 APART = 16
-"""Iterations between two trials of what was tried before."""
+"""Iterations between a change of mind and a trial of what was tried before; twice as many before each further one,"""
+FARTHEST = 512
+"""up to so many."""
 ENOUGH = 100
 """Drafts after which it is known how drafts fare; before, better is hoped."""
 DEAREST = 32
@@ -45,7 +48,7 @@ class Choice:
 
     block: int
     trial: bool = False
-    """to find out, not because it is thought best"""
+    """it was tried before, and is tried again at the expense of all that is not"""
 
 
 NOTHING = Choice(0)
@@ -61,6 +64,20 @@ class _Opinion:
         """thought best"""
         self.rest = 0
         """iterations before that is asked again"""
+        self.calm = 0
+        """how many these were"""
+        self.pause = APART
+        """iterations without a trial before the next"""
+        self.again: Choice | None = None
+        """a trial that went well"""
+
+    def change(self, block: int) -> None:
+        """This is better."""
+        self.block, self.calm, self.pause = block, 0, APART
+
+    def settle(self) -> None:
+        """It still is."""
+        self.rest = self.calm = min(2 * self.calm + 1, REST)
 
 
 class Thrift:
@@ -79,30 +96,35 @@ class Thrift:
     def choose(self, rows: int, joined: bool = True) -> Choice:
         """For the next iteration of a table of so many rows; whether the drafter has read their sentences."""
         opinion = self._opinion(rows)
-        if opinion.rest:
+        again, opinion.again = opinion.again, None
+        if opinion.rest and again is None:
             opinion.rest -= 1
             return Choice(opinion.block)
         costs = self._costs
-        if not costs.known(rows, 0):
+        if len(self._sizes) == 1 or not (costs.known(rows, 0) or costs.old(rows, 0)):
             return NOTHING
         pays = {size: self._fates.tokens(size) / costs.seconds(rows, size) for size in self._sizes}
         margin = 1 + (MARGIN if joined else JOINING)
-        best = max((size for size in self._sizes if costs.known(rows, size)), key=pays.__getitem__)
+        known = [size for size in self._sizes if costs.known(rows, size)]
+        best = max(known, key=pays.__getitem__, default=opinion.block)
         if pays[best] > (margin if best > opinion.block else 1) * pays[opinion.block]:
-            opinion.block = best
+            opinion.change(best)
+        if again is not None and again.block != opinion.block:
+            return again
         hopes = {size: self._hoped(size) / costs.seconds(rows, size) for size in self._sizes}
         hopeful = max(self._sizes, key=hopes.__getitem__)
         untried = self._drafts < ENOUGH or not (costs.known(rows, hopeful) or costs.old(rows, hopeful))
         if untried and hopes[hopeful] > margin * pays[opinion.block]:
-            return Choice(hopeful, trial=hopeful != opinion.block)
-        if self._since >= APART:
-            other = max((size for size in self._sizes if size != opinion.block), key=pays.__getitem__)
+            return Choice(hopeful)
+        if self._since >= opinion.pause:
+            others = [size for size in self._sizes if size != opinion.block]
+            other = 0 if opinion.block and costs.old(rows, 0) else max(others, key=pays.__getitem__)
             price = self._lost(rows, other, costs.seconds(rows, other))
             if other and not joined:
                 price += self._joining.get(about(rows), 0.0)
             if price <= self._saved:
                 return Choice(other, trial=True)
-        opinion.rest = REST
+        opinion.settle()
         return Choice(opinion.block)
 
     def first(self, rows: int, block: int) -> bool:
@@ -123,9 +145,18 @@ class Thrift:
             return
         self._saved += SHARE * seconds
         if choice.trial:
-            self._charge(rows, self._lost(rows, choice.block, seconds))
-            self._since = 0
+            self._tried(choice, rows, 1 + sum(stood) / max(1, len(stood)), seconds)
         self._costs.add(rows, choice.block, seconds)
+
+    def _tried(self, choice: Choice, rows: int, tokens: float, seconds: float) -> None:
+        opinion = self._opinion(rows)
+        lost = seconds - tokens * self._usual(rows)
+        self._charge(rows, max(0.0, lost))
+        self._since = 0
+        if lost < 0 and choice.block != opinion.block:
+            opinion.again = choice
+        else:
+            opinion.pause = min(2 * opinion.pause, FARTHEST)
 
     def joined(self, choice: Choice, rows: int, seconds: float) -> None:
         """The drafter has read sentences for such an iteration, which took so long."""
@@ -150,14 +181,21 @@ class Thrift:
         return min(1.0 + block, tokens + deviation / math.sqrt(self._drafts + 1))
 
     def _lost(self, rows: int, block: int, seconds: float) -> float:
-        """Seconds that an iteration takes longer than what it brings would take by the size thought best."""
+        """Seconds that an iteration takes longer than what it should bring would take by the size thought best."""
+        return max(0.0, seconds - self._fates.tokens(block) * self._usual(rows))
+
+    def _usual(self, rows: int) -> float:
+        """Seconds a token by the size thought best."""
         best = self._opinion(rows).block
-        usual = self._costs.seconds(rows, best) / self._fates.tokens(best)
-        return max(0.0, seconds - self._fates.tokens(block) * usual)
+        return self._costs.seconds(rows, best) / self._fates.tokens(best)
 
     def _charge(self, rows: int, seconds: float) -> None:
         most = DEAREST * self._costs.seconds(rows, self._opinion(rows).block)
         self._saved = min(self._saved - min(seconds, most), 0.0)
 
     def _opinion(self, rows: int) -> _Opinion:
-        return self._opinions.setdefault(about(rows), _Opinion())
+        rows = about(rows)
+        found = self._opinions.get(rows)
+        if found is None:
+            found = self._opinions[rows] = _Opinion()
+        return found
