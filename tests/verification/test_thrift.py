@@ -132,6 +132,22 @@ def test_times_that_vary_do_not_make_it_slower_than_greedy():
     assert Counter(found.asked)[0] > 3600
 
 
+def test_long_outputs_before_do_not_make_drafts_seem_cheap():
+    """Steps take longer the longer outputs are; in every session they begin anew, and drafts are tried at its start."""
+    now = 0
+
+    def cost(rows: int, block: int) -> float:
+        return (1 + now / 50) * processor(rows, block)
+
+    run = Run(4, 0.83, cost)
+    for _ in range(200):
+        run.thrift.begin(8)
+        for place in range(60):
+            now = place
+            run.go(1, 8)
+    assert Counter(run.asked)[0] > 0.98 * len(run.asked)
+
+
 def test_trials_lose_no_more_than_their_share():
     """After it has found out: what other sizes take longer than they bring."""
     run = Run(4, 0.8, processor).go(100, 8)

@@ -59,9 +59,19 @@ class Costs:
         times = self._of(rows, block)
         return len(times) >= TRIALS and not self._is_old(times)
 
+    def untried(self, rows: int, block: int) -> bool:
+        """Whether it is not known, nor was it ever."""
+        return not (self.known(rows, block) or self.old(rows, block))
+
     def old(self, rows: int, block: int) -> bool:
         """Whether it was known once, or could have been, but that may have changed."""
         return self._is_old(self._of(rows, block))
+
+    def set_aside(self, rows: int, block: int) -> None:
+        """What was measured is old from now on."""
+        times = self._of(rows, block)
+        for place, (_, seconds) in enumerate(times):
+            times[place] = (self._now - STALE, seconds)
 
     def _of(self, rows: int, block: int) -> deque[tuple[int, float]]:
         return self._times.get(about(rows), {}).get(block) or deque()

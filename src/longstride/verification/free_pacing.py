@@ -39,7 +39,9 @@ class FreePacing:
     def encode(self, all_new: bool) -> None:
         """New sentences come in before the next iteration; whether there are no others."""
         self._quiet = not self._terms.waits
-        self._blind |= all_new
+        if all_new:
+            self._blind = True
+            self._thrift.begin(self._rows)
 
     def begin(self, block: int, window: int) -> None:
         """An iteration, now."""

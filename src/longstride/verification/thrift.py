@@ -24,19 +24,19 @@ from longstride.verification.fates import Fates
 
 MEMORY = 0.99
 """What an iteration leaves of what was known of drafts."""
-SHARE = 0.01
+SHARE = 0.005
 """Part of the time that trials may lose."""
-MARGIN = 0.03
+MARGIN = 0.05
 """Part by which a longer draft must be better, and"""
-JOINING = 0.05
+JOINING = 0.1
 """the same where a drafter has first to read the sentences."""
 REST = 16
 """Iterations between two looks at whether another size is better; fewer after a change of mind."""
 APART = 16
 """Iterations between a change of mind and a trial of what was tried before; twice as many before each further one,"""
-FARTHEST = 512
+FARTHEST = 1024
 """up to so many."""
-ENOUGH = 100
+ENOUGH = 64
 """Drafts after which it is known how drafts fare; before, better is hoped."""
 DEAREST = 32
 """Trials are charged no more than so many iterations: a machine that stood still says nothing of their cost."""
@@ -101,7 +101,8 @@ class Thrift:
             opinion.rest -= 1
             return Choice(opinion.block)
         costs = self._costs
-        if len(self._sizes) == 1 or not (costs.known(rows, 0) or costs.old(rows, 0)):
+        unsure = not costs.known(rows, 0) if opinion.block == 0 else costs.untried(rows, 0)
+        if len(self._sizes) == 1 or unsure:
             return NOTHING
         pays = {size: self._fates.tokens(size) / costs.seconds(rows, size) for size in self._sizes}
         margin = 1 + (MARGIN if joined else JOINING)
@@ -113,8 +114,8 @@ class Thrift:
             return again
         hopes = {size: self._hoped(size) / costs.seconds(rows, size) for size in self._sizes}
         hopeful = max(self._sizes, key=hopes.__getitem__)
-        untried = self._drafts < ENOUGH or not (costs.known(rows, hopeful) or costs.old(rows, hopeful))
-        if untried and hopes[hopeful] > margin * pays[opinion.block]:
+        open_question = self._drafts < ENOUGH or costs.untried(rows, hopeful)
+        if open_question and hopes[hopeful] > margin * pays[opinion.block]:
             return Choice(hopeful)
         if self._since >= opinion.pause:
             others = [size for size in self._sizes if size != opinion.block]
@@ -126,6 +127,12 @@ class Thrift:
                 return Choice(other, trial=True)
         opinion.settle()
         return Choice(opinion.block)
+
+    def begin(self, rows: int) -> None:
+        """A table of so many rows begins with new sentences alone: what steps without a draft took behind long outputs
+        is not what they take now, and a draft must not seem cheap beside it."""
+        if not self._opinion(rows).block:
+            self._costs.set_aside(rows, 0)
 
     def first(self, rows: int, block: int) -> bool:
         """Whether no iteration of this kind was asked about before: it may have more to do than others will."""
