@@ -132,6 +132,14 @@ def test_times_that_vary_do_not_make_it_slower_than_greedy():
     assert Counter(found.asked)[0] > 3600
 
 
+def test_bad_drafts_of_many_rows_are_not_held_against_few():
+    """Many rows try drafts where sentences begin, and these may be the hardest."""
+    run = Run(4, 0.7, processor).go(300, 8)
+    assert Counter(run.asked)[0] > 280
+    run._chance = 0.83
+    assert Counter(run.go(300, 1).asked[-150:])[4] > 120
+
+
 def test_long_outputs_before_do_not_make_drafts_seem_cheap():
     """Steps take longer the longer outputs are; in every session they begin anew, and drafts are tried at its start."""
     now = 0

@@ -32,12 +32,12 @@ JOINING = 0.1
 """the same where a drafter has first to read the sentences."""
 REST = 16
 """Iterations between two looks at whether another size is better; fewer after a change of mind."""
-APART = 16
+APART = 32
 """Iterations between a change of mind and a trial of what was tried before; twice as many before each further one,"""
 FARTHEST = 1024
 """up to so many."""
 ENOUGH = 64
-"""Drafts after which it is known how drafts fare; before, better is hoped."""
+"""Drafts with one number of rows after which it is known how drafts fare; before, better is hoped."""
 DEAREST = 32
 """Trials are charged no more than so many iterations: a machine that stood still says nothing of their cost."""
 
@@ -68,6 +68,10 @@ class _Opinion:
         """how many these were"""
         self.pause = APART
         """iterations without a trial before the next"""
+        self.looked_on = True
+        """the last trial was of another draft: it is the turn of none"""
+        self.drafts = 0
+        """that were judged, up to enough"""
         self.again: Choice | None = None
         """a trial that went well"""
 
@@ -112,14 +116,18 @@ class Thrift:
             opinion.change(best)
         if again is not None and again.block != opinion.block:
             return again
-        hopes = {size: self._hoped(size) / costs.seconds(rows, size) for size in self._sizes}
+        hopes = {
+            size: self._hoped(size, opinion.drafts + self._drafts / 4) / costs.seconds(rows, size)
+            for size in self._sizes
+        }
         hopeful = max(self._sizes, key=hopes.__getitem__)
-        open_question = self._drafts < ENOUGH or costs.untried(rows, hopeful)
+        open_question = opinion.drafts < ENOUGH or costs.untried(rows, hopeful)
         if open_question and hopes[hopeful] > margin * pays[opinion.block]:
             return Choice(hopeful)
         if self._since >= opinion.pause:
             others = [size for size in self._sizes if size != opinion.block]
-            other = 0 if opinion.block and costs.old(rows, 0) else max(others, key=pays.__getitem__)
+            back = opinion.block and opinion.looked_on and costs.old(rows, 0)
+            other = 0 if back else max(others, key=pays.__getitem__)
             price = self._lost(rows, other, costs.seconds(rows, other))
             if other and not joined:
                 price += self._joining.get(about(rows), 0.0)
@@ -146,6 +154,8 @@ class Thrift:
         """What became of an iteration: how many tokens stood in each row that took part; how long it took, if known."""
         if choice.block:
             self._fates.add(choice.block, stood)
+            opinion = self._opinion(rows)
+            opinion.drafts = min(opinion.drafts + len(stood), ENOUGH)
             self._drafts = min(self._drafts + len(stood), ENOUGH)
         self._since += 1
         if seconds is None:
@@ -160,6 +170,7 @@ class Thrift:
         lost = seconds - tokens * self._usual(rows)
         self._charge(rows, max(0.0, lost))
         self._since = 0
+        opinion.looked_on = choice.block > 0
         if lost < 0 and choice.block != opinion.block:
             opinion.again = choice
         else:
@@ -178,14 +189,18 @@ class Thrift:
         if choice.trial:
             self._charge(rows, self._lost(rows, 0, seconds))
 
-    def _hoped(self, block: int) -> float:
-        """Tokens that an iteration may bring: by what few drafts brought, the mean may well be off."""
+    def _hoped(self, block: int, drafts: float) -> float:
+        """Tokens that an iteration may bring: by what few drafts brought, the mean may well be off.
+
+        Those of other numbers of rows count for less: at the beginnings of sentences, where many rows are tried, drafts
+        fare otherwise than on the whole.
+        """
         tokens = self._fates.tokens(block)
-        if self._drafts >= ENOUGH:
+        if drafts >= ENOUGH:
             return tokens
         drafted = tokens - 1
         deviation = min(block / 2, math.sqrt(drafted * (drafted + 1)))  # as if each stood with the same chance
-        return min(1.0 + block, tokens + deviation / math.sqrt(self._drafts + 1))
+        return min(1.0 + block, tokens + deviation / math.sqrt(drafts + 1))
 
     def _lost(self, rows: int, block: int, seconds: float) -> float:
         """Seconds that an iteration takes longer than what it should bring would take by the size thought best."""
