@@ -2,8 +2,8 @@
 
 A long block costs in a large batch; a short one wastes calls where drafts are good; and where drafts are bad or steps
 dear, none at all is best, which is greedy search. So what is chosen is the block whose expected tokens per second are
-most, among few sizes, the empty one included. Where any size may be had at any time,
-:mod:`longstride.verification.thrift` chooses.
+most, stragglers counted (:mod:`longstride.verification.stragglers`), among few sizes, the empty one included. Where any
+size may be had at any time, :mod:`longstride.verification.thrift` chooses.
 
 Costs are measured as the loop runs. This changes the shape of steps with the clock, so that in low precision a near-tie
 may flip against a fixed block: exact only where kernels do not depend on shapes. Knows no table and reads no clock: who
@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from longstride.verification.fates import Fates
+from longstride.verification.stragglers import Stragglers
 
 MEMORY = 0.995
 """What an iteration leaves of what was known of drafts."""
@@ -56,7 +57,7 @@ class Pace:
         """tokens to draft, as far as is known"""
         self.explored = False
         """whether every size that promised anything was tried"""
-        self._fates = fates
+        self._fates, self._stragglers = fates, Stragglers()
         self._times = {size: deque[float](maxlen=TRIALS) for size in few_sizes(most)}
         self._trial: int | None = most
         self._missing = TRIALS  # measurements of it
@@ -84,6 +85,11 @@ class Pace:
             self._choose()
             if self._trial is None:
                 self._measure_again()
+
+    def waited(self, block: int, brought: float) -> None:
+        """A whole batch drafted so many tokens throughout, and an iteration brought this many of its longest output."""
+        if block:
+            self._stragglers.observe(brought, self._fates.tokens(block))
 
     def _choose(self) -> None:
         best = max(self._times, key=self.tokens_per_second)
@@ -113,7 +119,7 @@ class Pace:
 
     def tokens_per_second(self, block: int) -> float:
         """Expected, with a draft of so many tokens."""
-        return self._fates.tokens(block) / self._expected(block)
+        return self._stragglers.tokens(self._fates.tokens(block)) / self._expected(block)
 
     def _expected(self, block: int) -> float:
         """Seconds of an iteration; of one that was never tried, the least that it could be."""

@@ -63,3 +63,7 @@ class FreePacing:
             self._thrift.observe(self._choice, self._rows, stood, seconds)
         elif seconds is not None:
             self._thrift.in_vain(self._choice, self._rows, seconds)
+
+    def finish(self, lengths: Sequence[int], last: bool) -> None:
+        """Sentences are done. Nothing is made of it: where arithmetic is what costs, drafts of large batches do not pay
+        with or without stragglers."""

@@ -20,6 +20,7 @@ from longstride.verification.block_size import MEMORY, Pace
 from longstride.verification.fates import Fates
 from longstride.verification.free_pacing import FreePacing
 from longstride.verification.paced import Paced, Terms
+from longstride.verification.stragglers import Batch
 from longstride.verification.thrift import Thrift
 
 MOST_RECORDINGS = 12
@@ -119,6 +120,7 @@ class Pacing:
         self._paces, self._known, self._pace, self._table = paces, known, known.pace, table
         self._waits, self._learns, self._window = terms.waits, terms.learns, terms.window
         self._quiet = True
+        self._batch = Batch()
         self._block: int | None = None  # of the iteration under way, or the last
         self._in_vain = False
         self._begun: float | None = None
@@ -140,11 +142,13 @@ class Pacing:
     def encode(self, all_new: bool) -> None:
         """New sentences come in before the next iteration; whether there are no others."""
         self._quiet = not self._waits
+        self._batch.begin(all_new)
 
     def begin(self, block: int, window: int) -> None:
         """An iteration, now."""
         self._in_vain = self._learns and self._block == 0 and block > 0
         self._block = block
+        self._batch.iterate(block)
         seen_before = self._table.knows(block, window)
         if not seen_before:
             self._paces.make_room(self._table, block)
@@ -158,3 +162,9 @@ class Pacing:
             return
         seconds = None if self._begun is None else clock() - self._begun
         self._pace.observe(self._block, stood, seconds)
+
+    def finish(self, lengths: Sequence[int], last: bool) -> None:
+        """Sentences are done, whose outputs have so many tokens, the end counted; whether there are no others."""
+        found = self._batch.finish(lengths, last)
+        if found is not None and self._known.rows > 1:  # one sentence waits for nobody
+            self._pace.waited(*found)

@@ -199,6 +199,9 @@ class VerificationSession(LeasedSession[Table]):
             self._pacing.end([stood for row, stood in enumerate(outputs.stood) if held[row] is not None])
             self._observed = True
         finished = outputs.finished(self._slots)
+        if finished and self._pacing is not None:
+            lengths = [len(one.hypotheses[0].tokens) + 1 for one in finished]
+            self._pacing.finish(lengths, self._slots.free == self.capacity)
         if finished and self._ahead:
             self._close_rows()
         return finished

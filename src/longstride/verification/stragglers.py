@@ -1,0 +1,65 @@
+"""How much of what drafts bring a batch keeps: it ends with its slowest sentence, and some are slower than the mean.
+
+A step of a table costs the same for one sentence as for all of them, so that a batch whose drafts bring four tokens an
+iteration on the mean takes as many iterations as the one sentence for which they bring two. Greedy search has its
+stragglers, too, the long sentences; so what counts is how many iterations it would have taken for the same outputs,
+which is the length of the longest. Only batches count whose sentences came in together and drafted alike throughout:
+where new ones take the places of those that are done, nobody waits. Knows no clock and no table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+MEMORY = 0.7
+"""What a batch leaves of what was known before it."""
+
+
+class Batch:
+    """The sentences of a table, from when all came in until the last is done."""
+
+    def __init__(self) -> None:
+        self._iterations = 0
+        self._blocks: set[int] = set()
+        self._longest = 0
+        self._together = False
+
+    def begin(self, all_new: bool) -> None:
+        """New sentences come in; whether there are no others."""
+        self._together = all_new
+        self._iterations, self._longest = 0, 0
+        self._blocks = set()
+
+    def iterate(self, block: int) -> None:
+        """An iteration in which so many tokens were drafted."""
+        self._iterations += 1
+        self._blocks.add(block)
+
+    def finish(self, lengths: Iterable[int], last: bool) -> tuple[int, float] | None:
+        """Sentences are done, whose outputs are so long, the end counted; whether they were the last of the batch.
+
+        -> the block, and how many tokens an iteration brought by the clock, where that can be told
+        """
+        self._longest = max(self._longest, *lengths)
+        if not (last and self._together and len(self._blocks) == 1 and self._iterations):
+            return None
+        self._together = False
+        (block,) = self._blocks
+        return block, self._longest / self._iterations
+
+
+class Stragglers:
+    """Of batches of one number of rows: the part of the tokens beyond the first that is left, 1 before any is known."""
+
+    def __init__(self) -> None:
+        self.left = 1.0
+
+    def observe(self, brought: float, mean: float) -> None:
+        """A batch kept `brought` tokens an iteration, where drafts bring `mean`."""
+        if mean > 1:
+            left = min(1.0, max(0.0, (brought - 1) / (mean - 1)))
+            self.left = MEMORY * self.left + (1 - MEMORY) * left if self.left < 1 else left
+
+    def tokens(self, mean: float) -> float:
+        """What is left of `mean` tokens an iteration."""
+        return 1 + (mean - 1) * self.left
