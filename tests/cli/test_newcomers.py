@@ -19,9 +19,9 @@ BENCH = ["bench", "-s", "two", "-r", "two", "-o", "records.jsonl", "--device", "
         (["translate", "-i", "nowhere"], "nowhere: expected a text file, found none."),
         (
             ["translate", "--decoder", "blockwise", "--set", "k=99"],
-            "k expects 1 to 6, the heads that this model has, found 99.",
+            "k expects 1 to 5, the heads that this model has, found 99.",
         ),
-        (["translate", "--decoder", "nonsense"], "has no decoder 'nonsense'; it has blockwise, greedy, beam, "),
+        (["translate", "--decoder", "nonsense"], "has no decoder 'nonsense'; it has greedy, beam, blockwise, "),
         (["translate", "--set", "k"], "--set expects name=value, found 'k'."),
         (["translate", "--precision", "fp8"], "--precision expects fp32, fp16, bf16, fp64 or int8, found 'fp8'."),
         (
@@ -30,7 +30,7 @@ BENCH = ["bench", "-s", "two", "-r", "two", "-o", "records.jsonl", "--device", "
         ),
         ([*BENCH, "-r", "one"], "--task translation expects one --reference, found 2."),
         ([*BENCH[:3], "-r", "one", *BENCH[5:]], "found 2 in two and 1 in one."),
-        ([*BENCH, "--decoders", "nonsense"], "has no decoder 'nonsense'; it has blockwise, greedy, beam, "),
+        ([*BENCH, "--decoders", "nonsense"], "has no decoder 'nonsense'; it has greedy, beam, blockwise, "),
         ([*BENCH, "--peers", "nonsense"], "--peers expects hf, ctranslate2, hf-compiled or several with commas"),
         (["report", "missing.jsonl"], "missing.jsonl: expected a file of records, found: No such file or directory."),
         (["report"], "benchmarks/results: expected files of records (*.jsonl), found none."),

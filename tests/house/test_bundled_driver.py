@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import runpy
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -189,6 +190,17 @@ def test_the_folder_says_where_it_comes_from(made: Any) -> None:
     assert set(provenance["runs"]) == {"verifier", "heads", "drafter", "interleaved", "lattice", "tables"}
     assert provenance["runs"]["heads"]["recipe"]["base"] == "runs/bundled-en-de/verifier"
     assert "entries" in provenance["runs"]["tables"]
+
+
+def test_runs_may_have_been_made_elsewhere(drive: ModuleType, made: Any, tmp_path: Path) -> None:
+    """Trained on one machine, put together on another: the folder names no place on either."""
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(made.work, elsewhere)
+    sys.modules["family.assemble"].assemble(elsewhere, tmp_path / "bundle", made.records)
+    text = (tmp_path / "bundle" / "config.json").read_text()
+    assert str(made.work) not in text
+    assert str(elsewhere) not in text
+    assert '"runs/bundled-en-de/verifier"' in text
 
 
 def test_the_card_is_filled_from_records(made: Any) -> None:

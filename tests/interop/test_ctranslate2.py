@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from longstride.cli.demo import examples
 from longstride.contract import EOS, Limits, OptionError, Source
 from longstride.interop.agreement import SENTENCES, agreement, compare
 from longstride.interop.ctranslate2 import export_ctranslate2
 from longstride.interop.peers import PeerOptions, open_peer
-from longstride.tasks.toys import generate
 from longstride.translator import Translator, load
 from tests.interop.conftest import MakeTranslator, letters
 from tests.models import random_source
@@ -86,7 +86,7 @@ def test_beam_search_mostly_gives_the_same_ids(make_translator: MakeTranslator, 
 def test_the_bundled_model(empty: Path) -> None:
     translator = load("bundled", device="cpu")
     export_ctranslate2(translator, empty)
-    lines = [*SENTENCES, *(line for line, _ in generate("numbers", 12, seed=8))]
+    lines = [*SENTENCES, *(line for line, _ in examples(translator.folder.path))]
     peer = open_peer("ctranslate2", empty, translator, threads=1)
     assert not agreement(translator, peer, lines).differing
     assert (empty / "source.spm").read_bytes() == translator.source_tokenizer.serialized
@@ -103,7 +103,7 @@ def test_int8_loads_and_leaves_the_model_as_it_was(empty: Path) -> None:
     assert export_ctranslate2(translator, empty, "int8") == "A CTranslate2 folder with weights in int8."
     after = translator.part("model").state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    lines = [line for line, _ in generate("numbers", 20, seed=9)]
+    lines = [line for line, _ in examples(translator.folder.path)]
     peer = open_peer("ctranslate2", empty, translator, precision="int8", threads=1)
     assert len(agreement(translator, peer, lines).differing) <= 4
     assert peer.signature.startswith("ctranslate2|width:1|strength:0.0|threads:1|int8|v")

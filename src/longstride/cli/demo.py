@@ -6,9 +6,13 @@ and its translation a line, with a tab between) can be shown. How it looks is in
 
 from __future__ import annotations
 
+import importlib.util
 import statistics
 import time
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from longstride.cli.console import out, stages, warn
 from longstride.cli.demo_page import REFERENCE, Shown, introduction, sentence, summary, traces
@@ -16,6 +20,9 @@ from longstride.cli.options import Model, open_model
 from longstride.contract import InputError, Trace
 from longstride.text.corpus import read_lines
 from longstride.translator import BUNDLED, Translator, load
+
+DemoRuntime = Annotated[str | None, typer.Option("--runtime", help="eager or onnx (default: onnx where it is there).")]
+DemoPrecision = Annotated[str | None, typer.Option("--precision", help="fp32 or int8 (default: int8 with onnx).")]
 
 EXAMPLES = "examples.tsv"
 REPEATS = 3
@@ -26,9 +33,11 @@ ENOUGH = 45.0
 """and after so many the sentences that are left are left out: the machine is slow, or busy with other things."""
 
 
-def demo(model: Model = BUNDLED) -> None:
+def demo(model: Model = BUNDLED, runtime: DemoRuntime = None, precision: DemoPrecision = None) -> None:
     """Translate a handful of sentences by every decoder of the bundled model."""
-    translator = open_model(model, device="cpu")
+    runtime = runtime or ("onnx" if _onnx() else "eager")
+    precision = precision or ("int8" if runtime == "onnx" else "fp32")
+    translator = open_model(model, runtime, precision, device="cpu")
     pairs = examples(translator.folder.path)
     decoders = sorted(translator.decoders, key=lambda name: name != REFERENCE)
     results: list[list[Shown]] = []
@@ -48,6 +57,11 @@ def demo(model: Model = BUNDLED) -> None:
         sentence(out, translator, pair, row)
     traces(out, translator, pairs, results)
     summary(out, [reference for _, reference in pairs], results)
+
+
+def _onnx() -> bool:
+    """Whether the faster runtime for processors is installed."""
+    return all(importlib.util.find_spec(package) for package in ("onnx", "onnxruntime"))
 
 
 def examples(folder: Path) -> list[tuple[str, str]]:

@@ -71,7 +71,7 @@ DECODERS = {
 }
 
 
-def assemble(work: Path, out: Path, records: Path, default: str = "blockwise", most: int = MOST) -> dict[str, int]:
+def assemble(work: Path, out: Path, records: Path, default: str = "greedy", most: int = MOST) -> dict[str, int]:
     """Write the folder, whole or not at all; the size of each file."""
     folders = {run: ModelFolder(resolve(str(work / run))) for run in RUNS}
     _check_base(folders)
@@ -82,7 +82,7 @@ def assemble(work: Path, out: Path, records: Path, default: str = "blockwise", m
         made = building / out.name
         tokenizer = folders["verifier"].tokenizers()[0]
         model_folder.write(
-            made, parts, DECODERS, default, tokenizer, provenance=_provenance(folders, work), dtype=torch.float16
+            made, parts, DECODERS, default, tokenizer, provenance=_provenance(folders), dtype=torch.float16
         )
         _check_shared(made)
         shutil.copyfile(HERE / "examples.tsv", made / "examples.tsv")
@@ -145,15 +145,18 @@ def _check_shared(path: Path) -> None:
             )
 
 
-def _provenance(folders: Mapping[str, ModelFolder], work: Path) -> dict[str, Any]:
+def _provenance(folders: Mapping[str, ModelFolder]) -> dict[str, Any]:
     """How each run came about; the verifier's, which others build on, is told once."""
     told: dict[str, Any] = {}
     for run, folder in folders.items():
-        told[run] = {name: value for name, value in folder.config.provenance.items() if name != "base"}
-    told["tables"] = folders["lattice"].config.provenance.get("base", {}).get("tables", {})
+        made = folder.config.provenance
+        # Runs may come from other machines; next to the tokenizer lies all that they were made of.
+        place = str(Path(made.get("recipe", {}).get("data", {}).get("tokenizer", f"{WORK}/none")).parent)
+        told[run] = _placed({name: value for name, value in made.items() if name != "base"}, place)
+        if run == "lattice":
+            told["tables"] = _placed(made.get("base", {}).get("tables", {}), place)
     data = told["verifier"].get("recipe", {}).get("data", {})
-    made = {"recipe": {"name": NAME, "data": data}, "runs": told}
-    return dict(_placed(made, str(work)))
+    return {"recipe": {"name": NAME, "data": data}, "runs": told}
 
 
 def _placed(value: Any, work: str) -> Any:
@@ -171,7 +174,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--records", type=Path, help="where the card's scores come from (default: WORK/records.jsonl)")
-    parser.add_argument("--default", default="blockwise", choices=list(DECODERS), help="the folder's default decoder")
+    parser.add_argument("--default", default="greedy", choices=list(DECODERS), help="the folder's default decoder")
     asked = parser.parse_args()
     try:
         sizes = assemble(asked.work, asked.out, asked.records or asked.work / "records.jsonl", asked.default)

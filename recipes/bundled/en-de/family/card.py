@@ -72,9 +72,13 @@ def speed(records: Sequence[Latency]) -> str:
     """Milliseconds a sentence, decoded one at a time, a table per test set."""
     single = [one for one in records if one.batch_size == 1]
     found = []
-    for name in dict.fromkeys(record.workload.name for record in single):
-        found.append(_times(list({one.candidate: one for one in single if one.workload.name == name}.values())))
+    for kind in dict.fromkeys(map(_timed, single)):
+        found.append(_times(list({one.candidate: one for one in single if _timed(one) == kind}.values())))
     return "\n\n".join(found) or UNMEASURED
+
+
+def _timed(record: Latency) -> tuple[str, str, str]:
+    return record.workload.name, record.runtime, record.precision
 
 
 def _times(rows: Sequence[Latency]) -> str:

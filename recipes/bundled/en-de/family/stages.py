@@ -41,6 +41,8 @@ GIGABYTES = {"verifier": 5.0, "heads": 6.0, "drafter": 10.0, "interleaved": 8.0,
 
 SAMPLE = 100
 """sentences that are timed"""
+RUNTIMES = {"eager": "fp32", "onnx": "int8"}
+"""of a CPU, each in the precision that suits it"""
 
 _TINY_MODEL = ("model.width=32", "model.feed_forward=64", "model.heads=2")
 _TINY_ENCODER = (*_TINY_MODEL, "model.encoder_layers=1")
@@ -131,7 +133,11 @@ def stages(task: Task) -> list[Stage]:
         ),
         Stage("assemble", "gather", (_assemble(task),)),
         Stage("evaluate", "measure", tuple(_evaluate(task, kind) for kind in ("everyday", "debates"))),
-        Stage("bench", "measure", tuple(_bench(task, kind) for kind in ("everyday", "debates"))),
+        Stage(
+            "bench",
+            "measure",
+            tuple(_bench(task, kind, runtime) for runtime in RUNTIMES for kind in ("everyday", "debates")),
+        ),
         Stage("card", "gather", (_card(task),)),
     ]
 
@@ -219,12 +225,14 @@ def _evaluate(task: Task, kind: str) -> Job:
     )
 
 
-def _bench(task: Task, kind: str) -> Job:
+def _bench(task: Task, kind: str, runtime: str) -> Job:
     """On two cores of a CPU, one sentence at a time: what `longstride demo` shows, measured properly."""
-    told = ("-o", str(task.records), "--experiment", "bundled en-de", "--workload", f"{kind} test")
+    precision = RUNTIMES[runtime]
+    told = ("-o", str(task.records), "--experiment", f"bundled en-de, {runtime}", "--workload", f"{kind} test")
     more = ("--device", "cpu", "--threads", "2", "--sample", str(2 if task.dry else SAMPLE), "--passes", "2")
+    more = (*more, "--runtime", runtime, "--precision", precision)
     return Job(
-        kind,
+        f"{kind}-{runtime}",
         (*LONGSTRIDE, "bench", "-m", str(task.bundle), *_files(task, kind), "--decoders", _all(), *told, *more),
         4.0,
         TIMING,
