@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,14 +25,24 @@ def tiny(seed: int, vocabulary: int, candidates: int) -> tuple[Link, Tensor]:
 
 def slow_chain(link: Link, logits: Tensor, hidden: Tensor, newest: int) -> Tensor:
     """[block, vocabulary]: slot after slot, candidate after candidate, for one row"""
+    return torch.stack([told for told, _ in slow_steps(link, logits, hidden, newest)])
+
+
+def slow_draft(link: Link, logits: Tensor, hidden: Tensor, newest: int) -> list[int]:
+    """What it chooses."""
+    return [chosen for _, chosen in slow_steps(link, logits, hidden, newest)]
+
+
+def slow_steps(link: Link, logits: Tensor, hidden: Tensor, newest: int) -> Iterator[tuple[Tensor, int]]:
+    """Of each slot, the logits [vocabulary] given what was chosen before it, and its choice."""
     vocabulary, classes = logits.shape[1], link.candidates
-    previous, found = newest, []
+    previous = newest
     for slot, state in zip(logits, hidden, strict=True):
         asked = link.before.weight[previous] * (1 + link.gate.weight @ state)
-        found.append(slot + link.after.weight @ asked)
+        told = slot + link.after.weight @ asked
         candidates = [max(range(c, vocabulary, classes), key=lambda token: float(slot[token])) for c in range(classes)]
-        previous = max(candidates, key=lambda token: float(found[-1][token]))
-    return torch.stack(found)
+        previous = max(candidates, key=lambda token: float(told[token]))
+        yield told, previous
 
 
 @settings(max_examples=60, deadline=None)
@@ -43,8 +55,10 @@ def test_a_chain_is_what_walking_it_slowly_gives(
     newest = torch.randint(vocabulary, (rows,))
     logits = hidden @ weight.T
     found = link.chained(logits, hidden, newest)
+    drafted = link.drafted(logits, hidden, newest)
     for row in range(rows):
         torch.testing.assert_close(found[row], slow_chain(link, logits[row], hidden[row], int(newest[row])))
+        assert drafted[row].tolist() == slow_draft(link, logits[row], hidden[row], int(newest[row]))
 
 
 @settings(max_examples=30, deadline=None)
@@ -59,6 +73,23 @@ def test_what_is_trained_is_what_drafts(seed: int, vocabulary: int, block: int) 
     torch.testing.assert_close(F.linear(link.widened(hidden, previous), link.widened_weight(weight)), chained)
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 23), st.integers(1, 5))
+def test_drafts_are_the_best_of_what_known_tokens_give(seed: int, vocabulary: int, block: int) -> None:
+    """Where every id is a candidate: each token of a draft, the last one too, is the best after the one before it."""
+    link, weight = tiny(seed, vocabulary, vocabulary)
+    hidden = torch.randn(2, block, WIDTH, dtype=torch.float64)
+    newest = torch.randint(vocabulary, (2,))
+    room = torch.zeros(2, block + 1, dtype=torch.int64)
+    count = torch.zeros(2, dtype=torch.int64)
+    drafted = link.drafted(hidden @ weight.T, hidden, newest, room[:, 1:], count)
+    assert torch.equal(room[:, 1:], drafted)
+    assert count.tolist() == [block, block]
+    previous = torch.cat([newest[:, None], drafted[:, :-1]], dim=1)
+    known = F.linear(link.widened(hidden, previous), link.widened_weight(weight))
+    assert torch.equal(known.argmax(dim=-1), drafted)
+
+
 def test_a_new_link_changes_nothing() -> None:
     link = Link(9, WIDTH, RANK)
     link.begin_as(torch.randn(9, WIDTH))
@@ -66,6 +97,7 @@ def test_a_new_link_changes_nothing() -> None:
     assert torch.equal(link.chained(logits, hidden, torch.tensor([2, 3])), logits)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 100))
 def test_the_best_of_all_is_among_the_candidates(vocabulary: int, classes: int, seed: int) -> None:
     torch.manual_seed(seed)
@@ -75,6 +107,7 @@ def test_the_best_of_all_is_among_the_candidates(vocabulary: int, classes: int, 
     assert (ids == logits.argmax(dim=1, keepdim=True)).any(dim=1).all()
 
 
+@settings(deadline=None)
 @given(st.integers(0, 100), st.integers(2, 9), st.integers(1, 4))
 def test_tokens_that_were_chosen_mean_what_known_ones_do(seed: int, vocabulary: int, each: int) -> None:
     """One slot's logits and factors for several tokens before it, as a wider product gives them one by one."""

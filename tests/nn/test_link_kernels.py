@@ -28,7 +28,7 @@ from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
 from tests.nn.running_kernels import where
-from tests.nn.test_link import slow_chain
+from tests.nn.test_link import slow_chain, slow_draft
 
 # Triton's interpreter makes a number of an array at the head of every loop.
 loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
@@ -72,6 +72,20 @@ class Case:
         self.link.use(["link"] if own else [])
         return self.link.chained(self.logits, self.hidden, self.newest)
 
+    def drafted(self, own: bool) -> Tensor:
+        """Into columns of a wider table, after tokens that are the column before them."""
+        self.link.use(["link"] if own else [])
+        rows, block, _ = self.logits.shape
+        table = torch.full((rows, 1 + block), -1, device=self.logits.device)
+        table[:, 0] = self.newest
+        count = torch.zeros_like(self.newest)
+        found = self.link.drafted(self.logits, self.hidden, table[:, 0], table[:, 1:], count)
+        assert count.tolist() == [block] * rows
+        assert torch.equal(table[:, 0], self.newest)
+        assert torch.equal(table[:, 1:], found)
+        assert torch.equal(found, self.link.drafted(self.logits, self.hidden, self.newest))
+        return found
+
 
 shapes = {
     "seed": st.integers(0, 10_000),
@@ -92,14 +106,18 @@ def test_a_chain_is_what_plain_and_slow_ones_are(seed, rows, block, vocabulary, 
     given = case.logits.clone()
     own, plain = case.chained(True), case.chained(False)
     assert torch.equal(case.logits, given)
+    drafted, drafted_plainly = case.drafted(True), case.drafted(False)
     previous, asked = case.walked()
     torch.testing.assert_close(asked, case.link.asked(case.hidden, previous), atol=1e-5, rtol=1e-5)
     if not (case.logits.is_cuda and ties):  # where PyTorch's choice among equals is its own
         torch.testing.assert_close(own, plain, atol=1e-4, rtol=1e-4)
         assert torch.equal(previous, case.link.walk(case.logits, case.hidden, case.newest))
+        assert torch.equal(drafted, drafted_plainly)
     link = case.link.cpu()
     for row in range(rows):
-        slow = slow_chain(link, case.logits[row].cpu(), case.hidden[row].cpu(), int(case.newest[row]))
+        given_row = (link, case.logits[row].cpu(), case.hidden[row].cpu(), int(case.newest[row]))
+        assert drafted[row].tolist() == slow_draft(*given_row)
+        slow = slow_chain(*given_row)
         torch.testing.assert_close(own[row].cpu(), slow, atol=1e-4, rtol=1e-4)
 
 

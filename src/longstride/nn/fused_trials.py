@@ -17,7 +17,7 @@ from longstride.nn.decode_attention import extend, read
 from longstride.nn.decode_attention_trial import lines
 from longstride.nn.decode_product import product
 from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, embed, linear_relu, why_not_here
-from longstride.nn.link import walked
+from longstride.nn.link import followed, walked
 from longstride.nn.source_attention import attended as attended_to_itself
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
@@ -217,7 +217,12 @@ def _link(random: Random, vocabulary: int, rank: int, candidates: int) -> float:
         raise ArithmeticError("it chooses what is no candidate")
     scores = (best.double() + (after[ids].double() @ asked.double()[..., None])[..., 0])[:, :-1]
     expected = before[previous].double() * (1 + gate.double())
-    return max(apart(asked, expected), apart(scores[chosen], scores.amax(dim=2).flatten()))
+    tokens = followed(logits, gate, newest, before, after, candidates)
+    return max(
+        apart(asked, expected),
+        apart(scores[chosen], scores.amax(dim=2).flatten()),
+        apart(tokens[:, :-1], previous[:, 1:]),
+    )
 
 
 def attended(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:

@@ -94,8 +94,33 @@ class Link(nn.Module, Fusible):
             return plus_product(logits, asked, self.after.weight)
         return logits + F.linear(self.asked(hidden, self.walk(logits, hidden, newest)), self.after.weight)
 
+    def drafted(
+        self,
+        logits: Tensor,
+        hidden: Tensor,
+        newest: Tensor,
+        into: Tensor | None = None,
+        count: Tensor | None = None,
+    ) -> Tensor:
+        """Logits [rows, block, vocabulary] of slots by themselves, from hidden [rows, block, width], after the token
+        `newest` [rows] -> the best chain's tokens [rows, block]: nothing is read of the vocabulary twice
+
+        They are put `into` a tensor, if one is given; `count` [rows] is told how many there are.
+        """
+        if self.own and not torch.compiler.is_compiling():  # compilers fuse by themselves
+            tables = self.before.weight, self.after.weight
+            return followed(logits, self.gate(hidden), newest, *tables, self.candidates, into, count)
+        chain = self._chain(logits, hidden, newest)
+        if count is not None:
+            count.fill_(chain.shape[1])
+        return chain if into is None else into.copy_(chain)
+
     def walk(self, logits: Tensor, hidden: Tensor, newest: Tensor) -> Tensor:
         """[rows, block] the token before each slot: `newest` before the first, then what the chain has chosen"""
+        return torch.cat([newest[:, None], self._chain(logits, hidden, newest)[:, :-1]], dim=1)
+
+    def _chain(self, logits: Tensor, hidden: Tensor, newest: Tensor) -> Tensor:
+        """[rows, block] what each slot has chosen"""
         values, ids = best_of_classes(logits, self.candidates)
         # From every candidate of a slot, whichever of the next one's is best: [rows, block, candidates]
         before = torch.cat([newest[:, None, None].expand(-1, 1, self.candidates), ids[:, :-1]], dim=1)
@@ -104,8 +129,7 @@ class Link(nn.Module, Fusible):
         places = [onward[:, 0, :1]]
         for slot in range(1, onward.shape[1]):
             places.append(onward[:, slot].gather(1, places[-1]))
-        chain = ids.gather(2, torch.stack(places, dim=1))[..., 0]
-        return torch.cat([newest[:, None], chain[:, :-1]], dim=1)
+        return ids.gather(2, torch.stack(places, dim=1))[..., 0]
 
     # --- kernels of our own ------------------------------------------------------------------------------------------
 
@@ -145,6 +169,27 @@ def walked(
         found: tuple[Tensor, Tensor] = kernels.walk(
             values, ids, gate.contiguous(), newest.contiguous(), before.contiguous(), after.contiguous()
         )
+    return found
+
+
+def followed(
+    logits: Tensor,
+    gate: Tensor,
+    newest: Tensor,
+    before: Tensor,
+    after: Tensor,
+    candidates: int,
+    into: Tensor | None = None,
+    count: Tensor | None = None,
+) -> Tensor:
+    """What :func:`walked` takes, whose `newest` need not lie side by side -> the chain's tokens [rows, block]"""
+    from longstride.nn import link_kernels as kernels
+
+    dense = logits if logits.stride(-1) == 1 else logits.contiguous()
+    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]  # Triton launches on the current one
+        best = kernels.best_of_classes(dense, candidates)
+        onward = kernels.pairs(*best, gate.contiguous(), newest, before.contiguous(), after.contiguous())
+        found: Tensor = kernels.follow(best[1], onward, into, count)
     return found
 
 

@@ -66,7 +66,7 @@ def _best(
     tl.store(ids + at * classes + c, which, mask=c < classes)
 
 
-@triton.jit(do_not_specialize=("block",))
+@triton.jit(do_not_specialize=("block", "newest_row"))
 def _pairs(
     values,
     ids,
@@ -78,6 +78,7 @@ def _pairs(
     block,
     classes,
     rank,
+    newest_row,
     CLASSES: tl.constexpr,
     RANK: tl.constexpr,
     OVERLAP: tl.constexpr,
@@ -98,7 +99,7 @@ def _pairs(
     inside = real[:, None] & wide[None, :]
     token = tl.load(ids + at * classes + c, mask=real, other=0)
     earlier = tl.load(ids + (at - 1) * classes + c, mask=real & (slot > 0), other=0)
-    first = tl.load(newest + row)
+    first = tl.load(newest + row * newest_row)
     value = tl.load(values + at * classes + c, mask=real, other=float("-inf"))
     weigh = tl.load(gate + at * rank + r, mask=wide, other=0.0).to(tl.float32)
     earlier = tl.where(slot > 0, earlier.to(tl.int64), first)
@@ -150,6 +151,46 @@ def _walk(
     tl.store(asked + (row * block + s)[:, None] * rank + r[None, :], asks, mask=inside)
 
 
+@triton.jit(do_not_specialize=("block", "tokens_row", "tokens_slot"))
+def _follow(
+    ids,
+    onward,
+    tokens,
+    count,
+    block,
+    classes,
+    tokens_row,
+    tokens_slot,
+    BLOCK: tl.constexpr,
+    CLASSES: tl.constexpr,
+    COUNTED: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """One row: the tokens that the walk along ids and onward [rows, block, classes] meets.
+
+    All of onward is asked for at once, and the walk then goes from register to register: where each look is for memory
+    to answer, they take longer than all else here.
+    """
+    begin(OVERLAP)
+    wait(OVERLAP)
+    row = tl.program_id(0).to(tl.int64)
+    s = tl.arange(0, BLOCK)
+    c = tl.arange(0, CLASSES)
+    first = onward + row * block * classes
+    steps = (tl.load(first + c, mask=c < classes, other=0),)
+    for slot in tl.static_range(1, BLOCK):
+        steps = steps + (tl.load(first + slot * classes + c, mask=(c < classes) & (slot < block), other=0),)  # noqa: RUF005
+    which = tl.sum(tl.where(c == 0, steps[0], 0), 0)
+    places = tl.where(s == 0, which, 0)
+    for slot in tl.static_range(1, BLOCK):
+        which = tl.sum(tl.where(c == which, steps[slot], 0), 0)
+        places = tl.where(s == slot, which, places)
+    found = tl.load(ids + (row * block + s) * classes + places, mask=s < block, other=0)
+    tl.store(tokens + row * tokens_row + s * tokens_slot, found.to(tl.int64), mask=s < block)
+    if COUNTED:
+        tl.store(count + row, block.to(tl.int64))
+
+
 def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """[rows, block, vocabulary], the last dimension dense -> values and ids [rows, block, classes],
     in float32 and int32"""
@@ -169,6 +210,44 @@ def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     return values, ids
 
 
+def pairs(values: Tensor, ids: Tensor, gate: Tensor, newest: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """Candidates [rows, block, classes], gate [rows, block, rank], before and after [vocabulary, rank], all contiguous,
+    newest [rows] -> which candidate of a slot is best after each of the slot before it, [rows, block, classes]"""
+    rows, block, classes = ids.shape
+    rank = before.shape[1]
+    onward = torch.empty_like(ids)
+    _pairs[(rows * block,)](
+        *(values, ids, gate, newest, before, after, onward),
+        *(block, classes, rank, newest.stride(0)),
+        CLASSES=_padded(classes),
+        RANK=_padded(rank),
+        num_warps=4,
+        **launching(ids),
+    )
+    return onward
+
+
+def follow(ids: Tensor, onward: Tensor, into: Tensor | None = None, count: Tensor | None = None) -> Tensor:
+    """Candidates and which of them is best after which, both [rows, block, classes], contiguous -> the tokens of the
+    chain [rows, block], put `into` a tensor if one is given; `count` [rows], contiguous, is told how many there are"""
+    rows, block, classes = ids.shape
+    tokens = torch.empty((rows, block), dtype=torch.int64, device=ids.device) if into is None else into
+    _follow[(rows,)](
+        *(ids, onward, tokens, count),
+        *(block, classes, *tokens.stride()),
+        BLOCK=triton.next_power_of_2(block),
+        CLASSES=_padded(classes),
+        COUNTED=count is not None,
+        num_warps=1,
+        **launching(ids),
+    )
+    return tokens
+
+
+def _padded(size: int) -> int:
+    return max(_LEAST, triton.next_power_of_2(size))
+
+
 def walk(
     values: Tensor, ids: Tensor, gate: Tensor, newest: Tensor, before: Tensor, after: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -177,21 +256,12 @@ def walk(
     rows, block, classes = ids.shape
     rank = before.shape[1]
     previous = torch.empty((rows, block), dtype=torch.int64, device=ids.device)
-    asked, onward = torch.empty_like(gate), torch.empty_like(ids)
-    wide, high = (max(_LEAST, triton.next_power_of_2(size)) for size in (rank, classes))
-    _pairs[(rows * block,)](
-        *(values, ids, gate, newest, before, after, onward),
-        *(block, classes, rank),
-        CLASSES=high,
-        RANK=wide,
-        num_warps=4,
-        **launching(ids),
-    )
+    asked, onward = torch.empty_like(gate), pairs(values, ids, gate, newest, before, after)
     _walk[(rows,)](
         *(ids, gate, newest, before, onward, previous, asked),
         *(block, classes, rank),
         BLOCK=triton.next_power_of_2(block),
-        RANK=wide,
+        RANK=_padded(rank),
         num_warps=4,
         **launching(ids),
     )
