@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from longstride.nn.fused import KERNELS, TYPES, Fusible
 from longstride.systems.draft_verify.canvas import differing, why_not
 from longstride.systems.draft_verify.drafter import draft_causal
+from longstride.systems.draft_verify.passes import Own
 from tests.decoding.drafters import tiny_drafter
 from tests.nn.running_kernels import where
 
@@ -49,7 +50,7 @@ def test_a_draft_by_kernels_is_as_it_was(said):
         for part in drafter.modules():
             if isinstance(part, Fusible):
                 part.use(names)
-        program, cache = draft_causal(drafter, fused=bool(names)), drafter.new_cache(2, 19)
+        program, cache = draft_causal(drafter, Own(bool(names), bool(names))), drafter.new_cache(2, 19)
         found.append([program.function(tokens, length + on, 8, 3, masked, cache, memory) for on in (0, 2)])
     for plain, own in zip(*found, strict=True):
         torch.testing.assert_close(own, plain, atol=1e-3, rtol=1e-3)

@@ -61,14 +61,34 @@ def lay_out_fused(
     drafter: Drafter, tokens: Tensor, length: Tensor, window: int, mask_slots: Tensor, seen: int
 ) -> Canvas:
     """The same in one kernel."""
+    x, place, slots, mask, newest = _in_one_kernel(drafter, tokens, length, window, mask_slots, True, seen)
+    assert place is not None
+    assert slots is not None
+    assert mask is not None
+    return Canvas(x, place, slots, mask, newest)
+
+
+def lay_out_bare(
+    drafter: Drafter, tokens: Tensor, length: Tensor, window: int, mask_slots: Tensor
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """x, place, where later layers are told it again, and newest tokens alone, for an attention that knows whom slots
+    see"""
+    again = drafter.options.add_positions != "first"
+    x, place, _, _, newest = _in_one_kernel(drafter, tokens, length, window, mask_slots, again, None)
+    return x, place, newest
+
+
+def _in_one_kernel(
+    drafter: Drafter, tokens: Tensor, length: Tensor, window: int, masked: Tensor, placed: bool, seen: int | None
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor]:
     from longstride.systems.draft_verify import canvas_kernels
 
     table, offset = drafter.target_positions.rows
     weight, block = drafter.target_embedding.weight, drafter.options.block
-    found = canvas_kernels.canvas(
-        tokens, length, window, block, weight, drafter.scale, mask_slots, table, offset, seen, START
+    found: tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor] = canvas_kernels.canvas(
+        tokens, length, window, block, weight, drafter.scale, masked, table, offset, START, placed, seen
     )
-    return Canvas(*found)
+    return found
 
 
 @cache
@@ -97,5 +117,10 @@ def differing(options: DrafterOptions, device: torch.device, dtype: torch.dtype,
     found, expected = lay_out_fused(*given), lay_out(*given)
     if found.newest is None or not torch.equal(found.newest, newest_of(tokens, length)):
         return "newest tokens"
+    x, place, newest = lay_out_bare(*given[:-1])
+    if not (torch.equal(x, expected.x) and torch.equal(newest, found.newest)):
+        return "bare slots"
+    if place is not None and not torch.equal(place, expected.place):
+        return "bare places"
     names = ("slots", "mask", "place", "x")
     return ", ".join(name for name in names if not torch.equal(getattr(found, name), getattr(expected, name)))

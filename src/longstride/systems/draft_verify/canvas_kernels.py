@@ -39,9 +39,13 @@ def _canvas(
     WIDTH: tl.constexpr,
     SEEN: tl.constexpr,
     START: tl.constexpr,
+    PLACED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """One slot: of the newest `window` tokens of a row, or of the masks behind them."""
+    """One slot: of the newest `window` tokens of a row, or of the masks behind them.
+
+    Written on demand: with PLACED, places; with SEEN, so many columns of a mask at least, and the cache's slots.
+    """
     begin(OVERLAP)
     wait(OVERLAP)
     here = tl.program_id(0)
@@ -64,19 +68,21 @@ def _canvas(
     given = tl.where(of_token, scaled, empty.to(tl.float32))
     out = here.to(tl.int64) * width + unit
     tl.store(x + out, (given + where.to(tl.float32)).to(read.dtype), mask=inside)
-    tl.store(place + out, where, mask=inside)
-    tl.store(slots + here, tl.where(of_token, at, canvas + slot - window).to(tl.int64))
+    if PLACED:
+        tl.store(place + out, where, mask=inside)
 
     last = tl.load(tokens + row * columns + tl.maximum(begun - 1, 0))
     tl.store(newest + row, tl.where(begun > 0, last, START), mask=slot == 0)
 
-    key = tl.arange(0, SEEN)
-    # A token sees tokens up to itself; a mask all of them, and the block behind the canvas.
-    prefix = tl.where(of_token, at + 1, begun)
-    block = tl.where(of_token, canvas + trained, canvas)
-    visible = (key < prefix) | ((key >= block) & (key < canvas + trained))
-    shown = tl.where(visible, 0.0, float("-inf")).to(read.dtype)
-    tl.store(mask + here.to(tl.int64) * seen + key, shown, mask=key < seen)
+    if SEEN:
+        tl.store(slots + here, tl.where(of_token, at, canvas + slot - window).to(tl.int64))
+        key = tl.arange(0, SEEN)
+        # A token sees tokens up to itself; a mask all of them, and the block behind the canvas.
+        prefix = tl.where(of_token, at + 1, begun)
+        block = tl.where(of_token, canvas + trained, canvas)
+        visible = (key < prefix) | ((key >= block) & (key < canvas + trained))
+        shown = tl.where(visible, 0.0, float("-inf")).to(read.dtype)
+        tl.store(mask + here.to(tl.int64) * seen + key, shown, mask=key < seen)
 
 
 def canvas(
@@ -89,26 +95,29 @@ def canvas(
     masked: Tensor,
     places: Tensor,
     offset: int,
-    seen: int,
     start: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    placed: bool,
+    seen: int | None,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor]:
     """tokens [rows, columns], a row's ids side by side; length [rows]; embedding [vocabulary, width]; masked [rows,
-    canvas, width] and places [positions, width], all contiguous; `offset`: the place of position 0; `seen`: the cache's
-    slots; `start`: the id before the first.
+    canvas, width] and places [positions, width], all contiguous; `offset`: the place of position 0; `start`: the id
+    before the first; `placed`: whether places are wanted; `seen`: the cache's slots, if slots and mask are.
     -> x and place [rows, step, width], slots [rows, step], mask [rows, 1, step, seen], the newest ids [rows]."""
     rows, step, width = tokens.shape[0], window + block, masked.shape[2]
     x = masked.new_empty((rows, step, width))
-    slots = torch.empty((rows, step), dtype=torch.int64, device=tokens.device)
     newest = torch.empty(rows, dtype=torch.int64, device=tokens.device)
-    mask, place = masked.new_empty((rows, 1, step, seen)), torch.empty_like(x)
-    tile, keys = triton.next_power_of_2(width), triton.next_power_of_2(seen)
+    place = torch.empty_like(x) if placed else None
+    slots = None if seen is None else torch.empty((rows, step), dtype=torch.int64, device=tokens.device)
+    mask = None if seen is None else masked.new_empty((rows, 1, step, seen))
+    tile, keys = triton.next_power_of_2(width), 0 if seen is None else triton.next_power_of_2(seen)
     with torch.cuda.device_of(tokens):
         _canvas[(rows * step,)](
             *(tokens, length, embedding, masked, places, x, place, slots, mask, newest),
-            *(window, step, tokens.stride(0), masked.shape[1], seen, offset, scale, width),
+            *(window, step, tokens.stride(0), masked.shape[1], seen or 0, offset, scale, width),
             WIDTH=tile,
             SEEN=keys,
             START=start,
+            PLACED=placed,
             num_warps=max(1, min(8, max(tile, keys) // 128)),
             enable_fp_fusion=False,  # a product and a sum, each rounded
             **launching(tokens),

@@ -21,16 +21,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from longstride.contract import Limits, Program, Runner, Source
+from longstride.contract import Drawing, Limits, Program, Runner, Source
 from longstride.nn import masks
 from longstride.nn.cache import Cache, Memory
 from longstride.nn.transformer import Transformer
-from longstride.systems.draft_verify import drawn
-from longstride.systems.draft_verify.canvas import lay_out, lay_out_fused, why_not
+from longstride.systems.draft_verify import canvas_attention, drawn, passes
+from longstride.systems.draft_verify.canvas import why_not
 from longstride.systems.draft_verify.model import Drafter as DrafterModel
 from longstride.systems.draft_verify.model import reads_whole_encoder, verifier_states
+from longstride.systems.draft_verify.passes import NOTHING, Own, Pass
 from longstride.verification.acceptance import Reading
 from longstride.verification.drafting import Drafter, Proposal, View
 from longstride.verification.kernels import Bounds, choose_within, permitted_ids, read_fused, usable
@@ -75,7 +75,7 @@ class ModelDrafter(Drafter):
         if drafter.options.prefix == "full":
             self._draft = draft_full(drafter)
         else:
-            self._draft = draft_causal(drafter, self._fused and not why_not(runner.device, runner.dtype))
+            self._draft = draft_causal(drafter, own_kernels(drafter, runner) if self._fused else NOTHING)
         self._choose = chosen(self._draft)
         self._permitted = permitted_ids(limits, drafter.options.vocabulary, runner.device)
 
@@ -159,6 +159,12 @@ class ModelDrafter(Drafter):
         """Nothing to learn: what was committed is read when the next block is drafted."""
 
 
+def own_kernels(drafter: DrafterModel, runner: Runner) -> Own:
+    """Those that are sound here."""
+    place, o = (runner.device, runner.dtype), drafter.options
+    return Own(not why_not(*place), not canvas_attention.why_not(*place, o.width // o.heads))
+
+
 def remember(drafter: DrafterModel, verifier: Transformer, from_states: bool) -> Program:
     """(ids [rows, source], lengths [rows], verifier's states or None, columns) -> Memory, mask slots"""
     options = drafter.options
@@ -171,48 +177,25 @@ def remember(drafter: DrafterModel, verifier: Transformer, from_states: bool) ->
     return Program("remember-draft", function, drawn.remember(drafter, verifier, from_states))
 
 
-def draft_causal(drafter: DrafterModel, fused: bool = False) -> Program:
+def draft_causal(drafter: DrafterModel, own: Own = NOTHING) -> Program:
     """(tokens, length [rows], window, block, mask slots, cache, memory) -> logits [rows, block, vocabulary]
 
     The window is a number, or a tensor [1] that holds one.
     """
-
-    def function(
-        tokens: Tensor,
-        length: Tensor,
-        window: int | Tensor,
-        block: int,
-        mask_slots: Tensor,
-        cache: Cache,
-        memory: Memory,
-    ) -> Tensor:
-        window = int(window)
-        lay = lay_out_fused if fused and not torch.compiler.is_compiling() else lay_out
-        found = lay(drafter, tokens, length, window, mask_slots, cache.longest)
-        hidden = drafter.run_placed(found.x, found.place, found.slots, found.mask, cache, memory)
-        return drafter.drafted(hidden[:, window : window + block], tokens, length, found.newest)
-
-    return Program("draft", function, drawn.draft_causal(drafter))
+    return _draft(drafter, passes.causal(drafter, own), drawn.draft_causal(drafter))
 
 
 def draft_full(drafter: DrafterModel) -> Program:
-    """(tokens, length [rows], window, block, mask slots, cache, memory) -> logits [rows, block, vocabulary]"""
-    trained = drafter.options.block
+    """The same with a full prefix."""
+    return _draft(drafter, passes.full(drafter), drawn.draft_full(drafter))
 
-    def function(
-        tokens: Tensor, length: Tensor, window: int, block: int, mask_slots: Tensor, cache: Cache, memory: Memory
-    ) -> Tensor:
-        canvas = mask_slots.shape[1]
-        slots = torch.arange(canvas, device=tokens.device).expand(tokens.shape[0], -1)
-        given = _tokens(drafter, F.pad(tokens, (0, canvas - tokens.shape[1])))
-        embedded = torch.where((slots < length[:, None])[..., None], given, mask_slots)
-        seen = torch.arange(cache.longest, device=tokens.device)
-        mask = (seen < (length + trained)[:, None])[:, None].expand(-1, canvas, -1)
-        hidden = drafter.run(embedded, slots, slots, mask, cache, memory)
-        masked = length[:, None] + torch.arange(block, device=tokens.device)
-        return drafter.drafted(_rows(hidden, masked), tokens, length)
 
-    return Program("draft", function, drawn.draft_full(drafter))
+def _draft(drafter: DrafterModel, run: Pass, drawing: Drawing) -> Program:
+    def function(tokens: Tensor, length: Tensor, *rest: Any) -> Tensor:
+        found = run(tokens, length, *rest)
+        return drafter.drafted(found.hidden, tokens, length, found.newest)
+
+    return Program("draft", function, drawing)
 
 
 def chosen(draft: Program) -> Program:
@@ -229,13 +212,3 @@ def chosen(draft: Program) -> Program:
         return read(logits, positions, longest, forbidden, 0, normalised=False).top
 
     return Program("choose", function, None if draft.drawing is None else drawn.chosen(draft.drawing))
-
-
-def _tokens(drafter: DrafterModel, ids: Tensor) -> Tensor:
-    """[rows, slots] -> [rows, slots, width] what a slot that holds a token reads, its position left out"""
-    return drafter.target_embedding(ids) * drafter.scale  # type: ignore[no-any-return]
-
-
-def _rows(table: Tensor, columns: Tensor) -> Tensor:
-    """[rows, slots, width] at each row's own columns [rows, n]"""
-    return table.gather(1, columns[..., None].expand(-1, -1, table.shape[2]))

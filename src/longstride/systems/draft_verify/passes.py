@@ -1,0 +1,99 @@
+"""One pass of a drafter's decoder: from committed tokens to the states of the masks behind them.
+
+With a causal prefix the newest tokens and the masks are run, with a full one the whole canvas. What is made of the
+states, logits or tokens, is for others to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from longstride.nn.cache import Cache, Memory
+from longstride.systems.draft_verify import canvas_attention
+from longstride.systems.draft_verify.canvas import lay_out, lay_out_bare, lay_out_fused
+from longstride.systems.draft_verify.model import Drafter
+
+
+@dataclass(frozen=True)
+class States:
+    """What a pass leaves."""
+
+    hidden: Tensor
+    """[rows, block, width] of the masks that were asked for"""
+    newest: Tensor | None = None
+    """[rows] the tokens before them, START where there is none, if they were found along the way"""
+
+
+Pass = Callable[[Tensor, Tensor, int | Tensor, int, Tensor, Cache, Memory], States]
+"""(tokens, length [rows], window, block, mask slots, cache, memory) -> States; the window is a number, or a tensor [1]
+that holds one"""
+
+
+@dataclass(frozen=True)
+class Own:
+    """Which kernels of our own a causal pass may use, by those who have asked whether they are sound."""
+
+    canvas: bool = False
+    """what it reads"""
+    attention: bool = False
+    """its attention, where modules may use theirs too; only with the former"""
+
+
+NOTHING = Own()
+
+
+def causal(drafter: Drafter, own: Own) -> Pass:
+    """The newest tokens of each row, then its masks."""
+
+    def run(
+        tokens: Tensor,
+        length: Tensor,
+        window: int | Tensor,
+        block: int,
+        mask_slots: Tensor,
+        cache: Cache,
+        memory: Memory,
+    ) -> States:
+        window = int(window)
+        fused = own.canvas and not torch.compiler.is_compiling()  # compilers fuse by themselves
+        if fused and own.attention and all(layer.attention.own_masks for layer in drafter.decoder_layers()):
+            x, place, newest = lay_out_bare(drafter, tokens, length, window, mask_slots)
+            hidden = canvas_attention.run(drafter, x, place, length, window, cache, memory)
+            return States(hidden[:, :block], newest)
+        found = (lay_out_fused if fused else lay_out)(drafter, tokens, length, window, mask_slots, cache.longest)
+        hidden = drafter.run_placed(found.x, found.place, found.slots, found.mask, cache, memory)
+        return States(hidden[:, window : window + block], found.newest)
+
+    return run
+
+
+def full(drafter: Drafter) -> Pass:
+    """The whole canvas."""
+    trained = drafter.options.block
+
+    def run(
+        tokens: Tensor,
+        length: Tensor,
+        window: int | Tensor,
+        block: int,
+        mask_slots: Tensor,
+        cache: Cache,
+        memory: Memory,
+    ) -> States:
+        canvas = mask_slots.shape[1]
+        slots = torch.arange(canvas, device=tokens.device).expand(tokens.shape[0], -1)
+        given = drafter.target_embedding(F.pad(tokens, (0, canvas - tokens.shape[1]))) * drafter.scale
+        embedded = torch.where((slots < length[:, None])[..., None], given, mask_slots)
+        seen = torch.arange(cache.longest, device=tokens.device)
+        mask = (seen < (length + trained)[:, None])[:, None].expand(-1, canvas, -1)
+        hidden = drafter.run(embedded, slots, slots, mask, cache, memory)
+        masked = length[:, None] + torch.arange(block, device=tokens.device)
+        asked = hidden.gather(1, masked[..., None].expand(-1, -1, hidden.shape[2]))
+        return States(asked)
+
+    return run
