@@ -27,9 +27,13 @@ from longstride.nn.transformer import Transformer
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.cuda_graph_recorder import Recorded
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
+from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
+from longstride.systems.draft_verify.model import Drafter
+from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
 from longstride.systems.interleaved.model import Interleaving
 from longstride.systems.interleaved.options import InterleavingOptions
+from longstride.verification.acceptance import Rule
 
 WIDTH, VOCABULARY = 64, 96
 NOTHING = {"empty", "empty_like", "new_empty", "empty_strided", "detach", "alias", "dropout"}
@@ -43,7 +47,12 @@ INTERLEAVED: dict[str, tuple[dict[str, Any], int]] = {
     "interleaved-beam": ({"h": 2, "c": 1, "start": "learned"}, 4),
 }
 """by name: what the model is, and how many hypotheses"""
-DECODERS = ("greedy", "beam", *INTERLEAVED)
+DRAFTED: dict[str, dict[str, Any]] = {
+    "draft-verify": {},
+    "draft-verify-top": {"accept": Rule("top", beta=5, gap=3.0)},
+}
+"""by name: options of draft-and-verify with a linked drafter of two layers"""
+DECODERS = ("greedy", "beam", *INTERLEAVED, *DRAFTED)
 
 
 class Operators(TorchDispatchMode):
@@ -132,6 +141,24 @@ def decoder_of(name: str, runner: Runner, layers: int, own: bool) -> Decoder:
         if own:
             own_kernels(interleaving)
         return Interleaved(model, interleaving, runner, InterleavedOptions(width=width))
+    if name in DRAFTED:
+        kind = DrafterOptions(
+            vocabulary=VOCABULARY,
+            block=10,
+            width=WIDTH,
+            feed_forward=128,
+            heads=1,
+            encoder="shared",
+            decoder_layers=2,
+            link=16,
+            positions="sinusoidal",
+            add_positions="first",
+            activation="relu",
+        )
+        drafter = runner.place(Drafter(kind))
+        if own:
+            own_kernels(drafter)
+        return DraftVerify(model, drafter, runner, DraftVerifyOptions(**DRAFTED[name]))
     return Beam([model], runner, BeamOptions(width=4)) if name == "beam" else Greedy(model, runner)
 
 
@@ -162,9 +189,11 @@ def counted(name: str, layers: int, own: bool) -> CountingRecorder:
 def _sound() -> Iterator[None]:
     """As on a CUDA device where nothing speaks against what is not a module's."""
     with ExitStack() as stack:
-        for room in ("verification.table", "systems.interleaved.table", "systems.autoregressive.beam_rows"):
+        rooms = ("verification.table", "systems.interleaved.table", "systems.autoregressive.beam_rows")
+        for room in (*rooms, "systems.draft_verify.drafter"):
             stack.enter_context(mock.patch(f"longstride.{room}.usable", return_value=True))
-        stack.enter_context(mock.patch("longstride.nn.whole_steps.why_not", return_value=""))
+        for asked in ("nn.whole_steps", "systems.draft_verify.drafter", "systems.draft_verify.canvas_attention"):
+            stack.enter_context(mock.patch(f"longstride.{asked}.why_not", return_value=""))
         yield
 
 
