@@ -123,6 +123,23 @@ def test_a_chain_is_what_plain_and_slow_ones_are(seed, rows, block, vocabulary, 
 
 @loops
 @pytest.mark.gpu
+@settings(max_examples=30, deadline=None)
+@given(**shapes)
+def test_a_draft_from_states_is_one_from_their_logits(seed, rows, block, vocabulary, rank, candidates):
+    case = Case(seed, rows, block, vocabulary, rank, candidates)
+    weight = torch.randn(vocabulary, WIDTH, generator=torch.Generator().manual_seed(seed)).to(case.hidden.device)
+    link, given = case.link, (case.hidden, weight, case.newest)
+    link.use(["link"])
+    found, count = torch.full((rows, block), -1, device=weight.device), torch.zeros_like(case.newest)
+    assert torch.equal(link.drafted_from(*given, into=found, count=count), found)
+    assert count.tolist() == [block] * rows
+    link.use([])
+    assert torch.equal(found, link.drafted_from(*given))
+    assert torch.equal(found, link.drafted(case.hidden @ weight.T, case.hidden, case.newest))
+
+
+@loops
+@pytest.mark.gpu
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1000), st.integers(1, 90), st.sampled_from([1, 7, 16, 24, 64]), st.booleans())
 def test_candidates_are_the_first_of_the_best(seed, vocabulary, classes, ties):
@@ -178,7 +195,7 @@ def test_a_row_does_not_depend_on_the_others(device):
 
 @loops
 @pytest.mark.gpu
-@pytest.mark.parametrize("sizes", [(11, 3, 11), (500, 16, 64), (300, 40, 64), (300, 128, 20)])
+@pytest.mark.parametrize("sizes", [(11, 3, 11, 6), (500, 16, 64, 64), (300, 40, 64, 72), (300, 128, 20, 600)])
 def test_trials_pass(sizes, device):
     assert trial(Kernel("link", sizes), device, torch.float32) <= TOLERANCE[torch.float32]
 
@@ -196,9 +213,9 @@ def test_a_trial_finds_a_chain_that_is_not_the_best(device, monkeypatch):
 
     monkeypatch.setattr(fused_trials, "walked", careless)
     with pytest.raises(ArithmeticError, match="no candidate"):
-        trial(Kernel("link", (100, 16, 10)), device, torch.float32)
+        trial(Kernel("link", (100, 16, 10, 16)), device, torch.float32)
     monkeypatch.setattr(fused_trials, "walked", forgetful)
-    assert trial(Kernel("link", (100, 16, 10)), device, torch.float32) > 0.1
+    assert trial(Kernel("link", (100, 16, 10, 16)), device, torch.float32) > 0.1
 
 
 # --- without Triton --------------------------------------------------------------------------------------------------
@@ -217,8 +234,8 @@ def test_a_product_that_adds(rows, block, sliced):
 
 
 def test_links_name_the_kernel_where_it_fits():
-    assert Link(100, WIDTH, 24).kernels() == [Kernel("link", (100, 24, CANDIDATES))]
-    assert Link(11, WIDTH, 3).kernels() == [Kernel("link", (11, 3, 11))]
+    assert Link(100, WIDTH, 24).kernels() == [Kernel("link", (100, 24, CANDIDATES, WIDTH))]
+    assert Link(11, WIDTH, 3).kernels() == [Kernel("link", (11, 3, 11, WIDTH))]
     assert Link(100, WIDTH, HIGHEST_RANK + 1).kernels() == []
     assert Link(100, WIDTH, 24, CANDIDATES + 1).kernels() == []
 

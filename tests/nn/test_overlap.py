@@ -32,7 +32,9 @@ FILES = (
     "nn/decode_product_kernels.py",
     "nn/embed_kernels.py",
     "nn/fused_kernels.py",
+    "nn/link_candidates_kernels.py",
     "nn/link_kernels.py",
+    "nn/row_product_kernels.py",
     "nn/source_attention_kernels.py",
     "systems/autoregressive/beam_kernels.py",
     "systems/draft_verify/canvas_kernels.py",
@@ -148,7 +150,7 @@ def test_all_kernels_of_a_step_can_be_launched_so():
     assert set(names) == {
         *("_candidates", "_advance"),
         *("_add_norm", "_best", "_canvas", "_embed", "_extend"),
-        *("_pairs", "_product", "_read", "_settle", "_source", "_walk"),
+        *("_best_products", "_follow", "_pairs", "_product", "_read", "_row_product", "_settle", "_source", "_walk"),
         *("_look_up", "_add_up", "_choose"),
         *("_begin", "_two", "_shares", "_forward", "_backward"),
     }

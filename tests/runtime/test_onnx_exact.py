@@ -30,10 +30,10 @@ def refuse(message: str) -> None:
     raise AssertionError(message)
 
 
-def tiny_heads(seed: int, first: str = "identity") -> Heads:
+def tiny_heads(seed: int, first: str = "identity", link: int = 0, vocabulary: int | None = None) -> Heads:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        heads = Heads(HeadsOptions(5, 16, feed_forward=8, first=first))  # type: ignore[arg-type]
+        heads = Heads(HeadsOptions(5, 16, feed_forward=8, first=first, link=link, vocabulary=vocabulary))  # type: ignore[arg-type]
         with torch.no_grad():
             for weight in heads.parameters():
                 weight.normal_(0, 0.3)

@@ -120,7 +120,7 @@ def test_heads(first: str, k: int, link: dict[str, int]) -> None:
     heads = Heads(HeadsOptions(4, 16, feed_forward=8, first=first, **link)).eval()  # type: ignore[arg-type]
     for weight in heads.parameters():
         torch.nn.init.normal_(weight, std=0.5)
-    same(predict(model, heads, k), torch.randn(3, 16), torch.tensor([0, 1, 2, 4, 7]))
+    same(predict(model, heads, k), torch.randn(3, 16), torch.tensor([5, 0, 9]), torch.tensor([0, 1, 2, 4, 7]))
     source = random_source(2, 5, seed=4)
     memory = model.remember(source.ids, source.lengths)
     cache = model.new_cache(2, 20)

@@ -191,8 +191,8 @@ def test_without_a_draft_nothing_is_predicted_either(recorded, rows, clock, monk
 
     monkeypatch.setattr(runner, "call", noted)
     predicted: list[int] = []
-    forward = Heads.predicted
-    monkeypatch.setattr(Heads, "predicted", lambda *given: predicted.append(1) or forward(*given))
+    forward = Heads.ahead
+    monkeypatch.setattr(Heads, "ahead", lambda *given: predicted.append(1) or forward(*given))
     session = start(decoder_of("blockwise", runner, 5, adaptive=True), rows)
     session.admit(random_source(rows, 6, seed=5))
     drafted = []

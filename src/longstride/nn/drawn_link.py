@@ -12,7 +12,14 @@ def chained(pen: Pen, link: Link, logits: Value, hidden: Value, newest: Value, l
     """logits [rows, block, vocabulary] of `longest` slots at most, hidden [rows, block, width], newest [rows]: twin of
     :meth:`~longstride.nn.link.Link.chained`"""
     weights = factors(pen, link, hidden)
-    return tied(pen, link, logits, weights, _walk(pen, link, logits, weights, newest, longest))
+    chain = _chain(pen, link, logits, weights, newest, longest)
+    before = pen.cut(pen.node("Concat", pen.column(newest), chain, axis=1), pen.integers(0), pen.size(logits, 1), 1)
+    return tied(pen, link, logits, weights, before)
+
+
+def drafted(pen: Pen, link: Link, logits: Value, hidden: Value, newest: Value, longest: int) -> Value:
+    """The same values -> tokens [rows, block]: twin of :meth:`~longstride.nn.link.Link.drafted`"""
+    return _chain(pen, link, logits, factors(pen, link, hidden), newest, longest)
 
 
 def factors(pen: Pen, link: Link, hidden: Value) -> Value:
@@ -26,8 +33,8 @@ def tied(pen: Pen, link: Link, logits: Value, factors: Value, previous: Value) -
     return pen.node("Add", logits, pen.linear(asked, link.after.weight))
 
 
-def _walk(pen: Pen, link: Link, logits: Value, factors: Value, newest: Value, longest: int) -> Value:
-    """[rows, block] the token before each slot: twin of :meth:`longstride.nn.link.Link.walk`"""
+def _chain(pen: Pen, link: Link, logits: Value, factors: Value, newest: Value, longest: int) -> Value:
+    """[rows, block] what each slot has chosen"""
     classes, block = link.candidates, pen.size(logits, 1)
     values, ids = _best_of_classes(pen, logits, classes, link.before.weight.shape[0])
     first = pen.node("Expand", pen.column(pen.column(newest)), pen.integers(1, 1, classes))
@@ -47,8 +54,7 @@ def _walk(pen: Pen, link: Link, logits: Value, factors: Value, newest: Value, lo
         onward = pen.node("GatherElements", onward, earlier, axis=2)
         reach *= 2
     place = pen.cut(onward, pen.integers(0), pen.integers(1), 2)
-    chain = pen.node("Squeeze", pen.node("GatherElements", ids, place, axis=2), pen.integers(2))
-    return pen.cut(pen.node("Concat", pen.column(newest), chain, axis=1), pen.integers(0), block, 1)
+    return pen.node("Squeeze", pen.node("GatherElements", ids, place, axis=2), pen.integers(2))
 
 
 def _best_of_classes(pen: Pen, logits: Value, classes: int, vocabulary: int) -> tuple[Value, Value]:

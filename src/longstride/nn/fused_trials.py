@@ -17,7 +17,7 @@ from longstride.nn.decode_attention import extend, read
 from longstride.nn.decode_attention_trial import lines
 from longstride.nn.decode_product import product
 from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, embed, linear_relu, why_not_here
-from longstride.nn.link import followed, walked
+from longstride.nn.link import best_of_classes, best_of_states, followed, walked
 from longstride.nn.source_attention import attended as attended_to_itself
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
@@ -202,7 +202,7 @@ def _source_self(random: Random, head: int) -> float:
     return apart(found[visible], right[visible])
 
 
-def _link(random: Random, vocabulary: int, rank: int, candidates: int) -> float:
+def _link(random: Random, vocabulary: int, rank: int, candidates: int, width: int) -> float:
     classes = torch.arange(candidates)
     turns = (vocabulary - classes + candidates - 1) // candidates
     ids = classes + candidates * (random(ROWS, 1 + STEP, candidates).double().cpu().abs() % 1 * turns).long()
@@ -222,7 +222,22 @@ def _link(random: Random, vocabulary: int, rank: int, candidates: int) -> float:
         apart(asked, expected),
         apart(scores[chosen], scores.amax(dim=2).flatten()),
         apart(tokens[:, :-1], previous[:, 1:]),
+        _link_states(random, vocabulary, rank, candidates, width),
     )
+
+
+def _link_states(random: Random, vocabulary: int, rank: int, candidates: int, width: int) -> float:
+    hidden = random(STEP, width)
+    weight, gate_weight = (random(size, width) * width**-0.5 for size in (vocabulary, rank))
+    values, ids, gate = best_of_states(hidden, weight, gate_weight, candidates)
+    logits = hidden.double() @ weight.double().t()
+    best, _ = best_of_classes(logits, candidates)
+    value, chunk = values.max(dim=1)
+    found = ids.gather(1, chunk[:, None])[:, 0].long()
+    if not torch.equal(found % candidates, torch.arange(candidates, device=ids.device).expand_as(found)):
+        raise ArithmeticError("it takes a candidate for one of another class")
+    exact = hidden.double() @ gate_weight.double().t()
+    return max(apart(value, best), apart(logits.gather(1, found), best), apart(gate, exact))
 
 
 def attended(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:

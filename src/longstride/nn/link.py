@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.nn.decode_product import StepLinear
+from longstride.nn.decode_product import FEW, StepLinear
 from longstride.nn.fused import Fusible, Kernel
 
 CANDIDATES = 64
@@ -115,6 +115,22 @@ class Link(nn.Module, Fusible):
             count.fill_(chain.shape[1])
         return chain if into is None else into.copy_(chain)
 
+    def drafted_from(
+        self,
+        hidden: Tensor,
+        output_weight: Tensor,
+        newest: Tensor,
+        into: Tensor | None = None,
+        count: Tensor | None = None,
+    ) -> Tensor:
+        """The same where logits are nothing but hidden by output_weight [vocabulary, width]: of few slots, nobody
+        writes them"""
+        if self.own and hidden[..., 0].numel() <= FEW and not torch.compiler.is_compiling():
+            tables = self.before.weight, self.after.weight
+            weights = output_weight, self.gate.weight
+            return followed_from(hidden, *weights, newest, *tables, self.candidates, into, count)
+        return self.drafted(F.linear(hidden, output_weight), hidden, newest, into, count)
+
     def walk(self, logits: Tensor, hidden: Tensor, newest: Tensor) -> Tensor:
         """[rows, block] the token before each slot: `newest` before the first, then what the chain has chosen"""
         return torch.cat([newest[:, None], self._chain(logits, hidden, newest)[:, :-1]], dim=1)
@@ -137,7 +153,7 @@ class Link(nn.Module, Fusible):
         """Where the walk's tiles hold what it gathers."""
         vocabulary, rank = self.before.weight.shape
         fits = rank <= HIGHEST_RANK and 0 < self.candidates <= CANDIDATES
-        return [Kernel("link", (vocabulary, rank, self.candidates))] if fits else []
+        return [Kernel("link", (vocabulary, rank, self.candidates, self.gate.in_features))] if fits else []
 
     def use(self, names: Collection[str]) -> None:
         """Use them, if they are among these."""
@@ -187,9 +203,43 @@ def followed(
 
     dense = logits if logits.stride(-1) == 1 else logits.contiguous()
     with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]  # Triton launches on the current one
-        best = kernels.best_of_classes(dense, candidates)
-        onward = kernels.pairs(*best, gate.contiguous(), newest, before.contiguous(), after.contiguous())
-        found: Tensor = kernels.follow(best[1], onward, into, count)
+        values, ids = (best[:, :, None] for best in kernels.best_of_classes(dense, candidates))
+        chain = kernels.pairs(values, ids, gate.contiguous(), newest, before.contiguous(), after.contiguous())
+        found: Tensor = kernels.follow(*chain, into, count)
+    return found
+
+
+def followed_from(
+    hidden: Tensor,
+    weight: Tensor,
+    gate_weight: Tensor,
+    newest: Tensor,
+    before: Tensor,
+    after: Tensor,
+    candidates: int,
+    into: Tensor | None = None,
+    count: Tensor | None = None,
+) -> Tensor:
+    """The same from states [rows, block, width], the output weight [vocabulary, width] and the gate's [rank, width]"""
+    from longstride.nn import link_kernels
+
+    best = best_of_states(hidden.flatten(0, 1), weight, gate_weight, candidates)
+    values, ids, gate = (one.view(*hidden.shape[:2], *one.shape[1:]) for one in best)
+    with torch.cuda.device_of(hidden):  # type: ignore[no-untyped-call]  # Triton launches on the current one
+        chain = link_kernels.pairs(values, ids, gate, newest, before.contiguous(), after.contiguous())
+        found: Tensor = link_kernels.follow(*chain, into, count)
+    return found
+
+
+def best_of_states(hidden: Tensor, weight: Tensor, gate_weight: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Candidates of states [slots, width], by a kernel of our own: values and ids [slots, chunks, classes], of which
+    the best of all chunks are meant, and the gate [slots, rank]"""
+    from longstride.nn.link_candidates_kernels import best_products
+
+    with torch.cuda.device_of(hidden):  # type: ignore[no-untyped-call]  # Triton launches on the current one
+        found: tuple[Tensor, Tensor, Tensor] = best_products(
+            hidden.contiguous(), weight.contiguous(), gate_weight.contiguous(), classes
+        )
     return found
 
 

@@ -66,6 +66,17 @@ def _best(
     tl.store(ids + at * classes + c, which, mask=c < classes)
 
 
+@triton.jit
+def _of_chunks(values, ids, at, c, real, classes, chunks, CHUNKS: tl.constexpr):
+    """Of a slot's values and ids [chunks, classes], the best of every class; of equal ones the first chunk's."""
+    h = tl.arange(0, CHUNKS)
+    place = (at * chunks + h[:, None]) * classes + c[None, :]
+    inside = (h < chunks)[:, None] & real[None, :]
+    value, which = tl.max(tl.load(values + place, mask=inside, other=float("-inf")), 0, return_indices=True)
+    names = tl.load(ids + place, mask=inside, other=0)
+    return value, tl.sum(tl.where(h[:, None] == which[None, :], names, 0), 0)
+
+
 @triton.jit(do_not_specialize=("block", "newest_row"))
 def _pairs(
     values,
@@ -75,18 +86,22 @@ def _pairs(
     before,
     after,
     onward,
+    kept,
     block,
     classes,
     rank,
     newest_row,
+    chunks,
     CLASSES: tl.constexpr,
+    CHUNKS: tl.constexpr,
     RANK: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """One slot: after each candidate of the slot before it, which of its own is best, onward [rows, block, classes].
 
-    values and ids [rows, block, classes]; gate [rows, block, rank]; before and after [vocabulary, rank]. Before the
-    first slot there is newest [rows], as if all candidates were that.
+    values and ids [rows, block, chunks, classes]: the best of all chunks are the candidates, and kept [rows, block,
+    classes] their ids, where there is more than one chunk. gate [rows, block, rank]; before and after [vocabulary,
+    rank]. Before the first slot there is newest [rows], as if all candidates were that.
     """
     begin(OVERLAP)
     wait(OVERLAP)
@@ -97,10 +112,9 @@ def _pairs(
     real = c < classes
     wide = r < rank
     inside = real[:, None] & wide[None, :]
-    token = tl.load(ids + at * classes + c, mask=real, other=0)
-    earlier = tl.load(ids + (at - 1) * classes + c, mask=real & (slot > 0), other=0)
+    value, token = _of_chunks(values, ids, at, c, real, classes, chunks, CHUNKS)
+    _, earlier = _of_chunks(values, ids, at - 1, c, real & (slot > 0), classes, chunks, CHUNKS)
     first = tl.load(newest + row * newest_row)
-    value = tl.load(values + at * classes + c, mask=real, other=float("-inf"))
     weigh = tl.load(gate + at * rank + r, mask=wide, other=0.0).to(tl.float32)
     earlier = tl.where(slot > 0, earlier.to(tl.int64), first)
     met = tl.load(after + token[:, None] * rank + r[None, :], mask=inside, other=0.0)
@@ -109,6 +123,8 @@ def _pairs(
     score = tl.dot(asks, tl.trans(met), input_precision="ieee") + value[None, :]
     score = tl.where(score == score, score, float("-inf"))
     tl.store(onward + at * classes + c, tl.argmax(score, 1).to(tl.int32), mask=real)
+    if CHUNKS > 1:
+        tl.store(kept + at * classes + c, token, mask=real)
 
 
 @triton.jit(do_not_specialize=("block",))
@@ -210,21 +226,26 @@ def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     return values, ids
 
 
-def pairs(values: Tensor, ids: Tensor, gate: Tensor, newest: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """Candidates [rows, block, classes], gate [rows, block, rank], before and after [vocabulary, rank], all contiguous,
-    newest [rows] -> which candidate of a slot is best after each of the slot before it, [rows, block, classes]"""
-    rows, block, classes = ids.shape
+def pairs(
+    values: Tensor, ids: Tensor, gate: Tensor, newest: Tensor, before: Tensor, after: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Candidates [rows, block, chunks, classes], gate [rows, block, rank], before and after [vocabulary, rank], all
+    contiguous, newest [rows] -> the ids of the best of all chunks, and which candidate of a slot is best after each of
+    the slot before it, both [rows, block, classes]"""
+    rows, block, chunks, classes = ids.shape
     rank = before.shape[1]
-    onward = torch.empty_like(ids)
+    onward = ids.new_empty((rows, block, classes))
+    kept = torch.empty_like(onward) if chunks > 1 else ids.view_as(onward)
     _pairs[(rows * block,)](
-        *(values, ids, gate, newest, before, after, onward),
-        *(block, classes, rank, newest.stride(0)),
+        *(values, ids, gate, newest, before, after, onward, kept),
+        *(block, classes, rank, newest.stride(0), chunks),
         CLASSES=_padded(classes),
+        CHUNKS=triton.next_power_of_2(chunks),
         RANK=_padded(rank),
         num_warps=4,
         **launching(ids),
     )
-    return onward
+    return kept, onward
 
 
 def follow(ids: Tensor, onward: Tensor, into: Tensor | None = None, count: Tensor | None = None) -> Tensor:
@@ -256,7 +277,7 @@ def walk(
     rows, block, classes = ids.shape
     rank = before.shape[1]
     previous = torch.empty((rows, block), dtype=torch.int64, device=ids.device)
-    asked, onward = torch.empty_like(gate), pairs(values, ids, gate, newest, before, after)
+    asked, onward = torch.empty_like(gate), pairs(values[:, :, None], ids[:, :, None], gate, newest, before, after)[1]
     _walk[(rows,)](
         *(ids, gate, newest, before, onward, previous, asked),
         *(block, classes, rank),

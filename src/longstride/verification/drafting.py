@@ -33,6 +33,8 @@ class View:
     room: Tensor | None = None
     """[rows, the drafter's block] where ids of a proposal may be put, this one's or the next one's: nobody then has to
     copy them, and what was put there stays until the drafter writes it again"""
+    newest: Tensor | None = None
+    """[rows] the newest committed id of each row; a drafter that observes is always told"""
 
     @property
     def active(self) -> Tensor:
@@ -66,9 +68,9 @@ class Drafter(ABC):
     observes: bool = True
     """Whether it learns anything by observing."""
     ahead: Program | None = None
-    """What an observing drafter makes of the state that chose a row's newest token, (hidden [rows, width], forbidden)
-    -> ids [rows, n], if that is all it observes. A table may run it along with the verifier, and then tells the result
-    to :meth:`learn` instead of calling :meth:`observe`."""
+    """What an observing drafter makes of the state that chose a row's newest token and of that token, (hidden [rows,
+    width], newest [rows], forbidden) -> ids [rows, n], if that is all it observes. A table may run it along with the
+    verifier, and then tells the result to :meth:`learn` instead of calling :meth:`observe`."""
 
     @property
     def key(self) -> Hashable:

@@ -51,8 +51,8 @@ def judged(verify: Program, ahead: Program | None = None) -> Program:
 
     ids are each row's newest token and the draft, of which the first `count` are meant; `longest` and `forbidden` as in
     :func:`longstride.verification.reading.read`, without a least length. The state is that of the slot which chose the
-    newest token; with `ahead`, a program (hidden [rows, width], forbidden) -> ids [rows, n], what that makes of it
-    takes its place.
+    newest token; with `ahead`, a program (hidden [rows, width], newest [rows], forbidden) -> ids [rows, n], what that
+    makes of it takes its place.
     """
 
     def function(
@@ -67,7 +67,7 @@ def judged(verify: Program, ahead: Program | None = None) -> Program:
         told = hidden.gather(1, at_newest)[:, 0]
         first = (verdict.committed, verdict.accepted, verdict.newest)
         numbers = torch.cat([torch.stack(first, dim=1), verdict.ids], dim=1)
-        return Judged(numbers, scores, told if ahead is None else ahead.function(told, forbidden))
+        return Judged(numbers, scores, told if ahead is None else ahead.function(told, verdict.newest, forbidden))
 
     drawing = None
     if verify.drawing is not None and (ahead is None or ahead.drawing is not None):
@@ -105,10 +105,10 @@ def _drawing(verify: Drawing, ahead: Drawing | None) -> Drawing:
         scores = pen.node("LogSoftmax", pen.cut(logits, zero, most, 1), axis=-1)
         of_top = pen.node("GatherElements", scores, pen.column(pen.cut(top, zero, most, 1)), axis=2)
         of_top = pen.node("Squeeze", of_top, pen.integers(2))
+        accepted, newest = pen.node("Add", before, ended), pen.node("GatherND", top, place, batch_dims=1)
         told = pen.node("GatherND", hidden, place, batch_dims=1)
         if ahead is not None:
-            told = ahead.draw(pen, {"hidden": told, "forbidden": given["forbidden"]})["ids"]
-        accepted, newest = pen.node("Add", before, ended), pen.node("GatherND", top, place, batch_dims=1)
+            told = ahead.draw(pen, {"hidden": told, "newest": newest, "forbidden": given["forbidden"]})["ids"]
         first = (pen.column(value) for value in (committed, accepted, newest))
         return {
             "numbers": pen.node("Concat", *first, top, axis=1),

@@ -116,7 +116,7 @@ class LoneRow:
         if drafter.ahead is not None:
             drafter.learn(state, found.told) if block else drafter.learn_nothing(state)
         elif drafter.observes:
-            view = View(outputs.tokens, outputs.length, outputs.done, window)
+            view = View(outputs.tokens, outputs.length, outputs.done, window, newest=outputs.newest)
             drafter.observe(state, self._accepted, view, found.told)
         return self._iteration
 

@@ -291,7 +291,7 @@ class Table:
             elif self._judged is not None and drafter.ahead is not None:
                 drafter.learn(self.state, told)
             else:
-                view = View(outputs.tokens, outputs.length, outputs.done, window, self._room)
+                view = View(outputs.tokens, outputs.length, outputs.done, window, self._room, outputs.newest)
                 drafter.observe(self.state, found.accepted, view, told)
         return found
 

@@ -80,10 +80,13 @@ class HeadsDrafter(Drafter):
         assert isinstance(state, Predicted)
         if self.block and self._places(view):
             model, heads, k = self._parts
-            logits = heads.predicted(hidden, k, model.logits)
-            choose(logits, self._permitted, into=view.room, count=state.count)
+            if heads.link is not None:
+                assert view.newest is not None
+                heads.linked(hidden, view.newest, k, model.output_weight, view.room, state.count)
+            else:
+                choose(model.logits(heads.ahead(hidden, k)), self._permitted, into=view.room, count=state.count)
         elif self.block:
-            self.learn(state, self._runner.call(self._predict, hidden, self._forbidden))
+            self.learn(state, self._runner.call(self._predict, hidden, view.newest, self._forbidden))
 
     def _places(self, view: View) -> bool:
         """Whether what is predicted goes straight to where the next proposal is looked for."""

@@ -13,7 +13,6 @@ Knows nothing of drafts, acceptance or losses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +25,7 @@ from longstride.contract.options import at_least, probabilities
 from longstride.nn.decode_product import StepLinear, product
 from longstride.nn.layers import ACTIVATIONS
 from longstride.nn.link import Link
+from longstride.nn.row_product import RowLinear, row_product
 from longstride.nn.transformer import Transformer
 
 
@@ -75,7 +75,7 @@ class Heads(nn.Module):
         self.options = options
         learned = options.k - options.fixed
         self.up = StepLinear(options.width, learned * options.feed_forward)
-        self.down = nn.Linear(learned * options.feed_forward, learned * options.width)
+        self.down = RowLinear(learned * options.feed_forward, learned * options.width)
         self.dropout = nn.Dropout(options.dropout)
         self.activation_dropout = nn.Dropout(options.activation_dropout)
         self.link = (
@@ -104,18 +104,27 @@ class Heads(nn.Module):
 
     def ahead(self, hidden: Tensor, k: int) -> Tensor:
         """The outputs of heads 2 to k, [..., width] -> [..., k - 1, width]"""
+        if hidden.ndim == 2 and self.down.serves(hidden.shape[0]) and self.options.activation == "relu":
+            # Drafts alone come from here: whoever verifies keeps to products whose bits it knows.
+            return row_product(self._units(hidden), *self._slice(2, k), hidden)
         return self._outputs(hidden, *self._slice(2, k))
 
-    def predicted(self, hidden: Tensor, k: int, project: Callable[[Tensor], Tensor]) -> Tensor:
-        """The logits of heads 2 to k, [rows, width] -> [rows, k - 1, vocabulary], by the model's projection
+    def linked(
+        self,
+        hidden: Tensor,
+        newest: Tensor,
+        k: int,
+        output_weight: Tensor,
+        into: Tensor | None = None,
+        count: Tensor | None = None,
+    ) -> Tensor:
+        """The choices of heads 2 to k, each given those before it, `newest` [rows] first, where there is a link
 
-        With a link, each head's are given what the heads before it choose, head 1 first.
+        [rows, width] -> [rows, k - 1], by the model's own projection; `into` and `count` as
+        :meth:`~longstride.nn.link.Link.drafted` takes them.
         """
-        if self.link is None:
-            return project(self.ahead(hidden, k))
-        states = torch.cat([self.first(hidden)[:, None], self.ahead(hidden, k)], dim=1)
-        logits = project(states)
-        return self.link.chained(logits[:, 1:], states[:, 1:], logits[:, 0].argmax(dim=-1))
+        assert self.link is not None
+        return self.link.drafted_from(self.ahead(hidden, k), output_weight, newest, into, count)
 
     def _slice(self, first: int, last: int) -> tuple[Tensor, Tensor]:
         """Weight and bias that make the outputs of these heads, both counted in."""
@@ -125,12 +134,14 @@ class Heads(nn.Module):
 
     def _outputs(self, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """[..., width] -> [..., heads, width], for the heads whose weight and bias these are."""
-        if self.options.activation == "relu" and self.up.serves(hidden):
-            units = product(hidden, self.up, relu=True)
-        else:
-            units = self.activation_dropout(ACTIVATIONS[self.options.activation](self.up(hidden)))
-        outputs = F.linear(units, weight, bias).view(*hidden.shape[:-1], -1, self.options.width)
+        outputs = F.linear(self._units(hidden), weight, bias).view(*hidden.shape[:-1], -1, self.options.width)
         return hidden[..., None, :] + self.dropout(outputs)  # type: ignore[no-any-return]
+
+    def _units(self, hidden: Tensor) -> Tensor:
+        """[..., width] -> the hidden layer that all heads read"""
+        if self.options.activation == "relu" and self.up.serves(hidden):
+            return product(hidden, self.up, relu=True)
+        return self.activation_dropout(ACTIVATIONS[self.options.activation](self.up(hidden)))  # type: ignore[no-any-return]
 
 
 class BlockwiseModel(nn.Module):

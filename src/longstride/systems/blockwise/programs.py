@@ -17,10 +17,15 @@ def verify(model: Transformer, heads: Heads) -> Program:
 
 
 def predict(model: Transformer, heads: Heads, k: int) -> Program:
-    """(hidden [rows, width], forbidden ids [n]) -> the choices of heads 2 to k, [rows, k - 1]"""
+    """(hidden [rows, width], newest [rows], forbidden ids [n]) -> the choices of heads 2 to k, [rows, k - 1]
 
-    def function(hidden: Tensor, forbidden: Tensor) -> Tensor:
-        logits = heads.predicted(hidden, k, model.logits)
-        return logits.index_fill(-1, forbidden, float("-inf")).argmax(dim=-1)
+    The newest token is the one that these states chose. A link goes on from there, and is told nothing of forbidden
+    ids: no draft of them is ever accepted. Without a link heads do not know what was chosen.
+    """
+
+    def function(hidden: Tensor, newest: Tensor, forbidden: Tensor) -> Tensor:
+        if heads.link is not None:
+            return heads.linked(hidden, newest, k, model.output_weight)
+        return model.logits(heads.ahead(hidden, k)).index_fill(-1, forbidden, float("-inf")).argmax(dim=-1)
 
     return Program("heads", function, drawn.predict(model, heads, k))
