@@ -27,6 +27,8 @@ from longstride.nn.transformer import Transformer
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.cuda_graph_recorder import Recorded
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
+from longstride.systems.blockwise.decoder import Blockwise
+from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
 from longstride.systems.draft_verify.model import Drafter
 from longstride.systems.draft_verify.options import DrafterOptions
@@ -52,7 +54,13 @@ DRAFTED: dict[str, dict[str, Any]] = {
     "draft-verify-top": {"accept": Rule("top", beta=5, gap=3.0)},
 }
 """by name: options of draft-and-verify with a linked drafter of two layers"""
-DECODERS = ("greedy", "beam", *INTERLEAVED, *DRAFTED)
+HEADS: dict[str, dict[str, Any]] = {
+    "blockwise": {},
+    "blockwise-learned": {"first": "learned"},
+    "blockwise-unlinked": {"link": 0},
+}
+"""by name: what prediction heads are, beside linked"""
+DECODERS = ("greedy", "beam", *INTERLEAVED, *DRAFTED, *HEADS)
 
 
 class Operators(TorchDispatchMode):
@@ -159,6 +167,12 @@ def decoder_of(name: str, runner: Runner, layers: int, own: bool) -> Decoder:
         if own:
             own_kernels(drafter)
         return DraftVerify(model, drafter, runner, DraftVerifyOptions(**DRAFTED[name]))
+    if name in HEADS:
+        shape_of_heads = {"k": 8, "feed_forward": 64, "link": 16, "vocabulary": VOCABULARY, **HEADS[name]}
+        heads = runner.place(Heads(HeadsOptions(width=WIDTH, **shape_of_heads)))
+        if own:
+            own_kernels(heads)
+        return Blockwise(model, heads, runner)
     return Beam([model], runner, BeamOptions(width=4)) if name == "beam" else Greedy(model, runner)
 
 
@@ -190,7 +204,7 @@ def _sound() -> Iterator[None]:
     """As on a CUDA device where nothing speaks against what is not a module's."""
     with ExitStack() as stack:
         rooms = ("verification.table", "systems.interleaved.table", "systems.autoregressive.beam_rows")
-        for room in (*rooms, "systems.draft_verify.drafter"):
+        for room in (*rooms, "systems.draft_verify.drafter", "systems.blockwise.drafter"):
             stack.enter_context(mock.patch(f"longstride.{room}.usable", return_value=True))
         for asked in ("nn.whole_steps", "systems.draft_verify.drafter", "systems.draft_verify.canvas_attention"):
             stack.enter_context(mock.patch(f"longstride.{asked}.why_not", return_value=""))
