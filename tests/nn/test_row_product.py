@@ -29,7 +29,7 @@ def dtype(device: torch.device) -> torch.dtype:
 
 @loops
 @pytest.mark.gpu
-@pytest.mark.parametrize("sizes", [(64, 6), (192, 16), (4096, 8), (6 * 1024, 4)])
+@pytest.mark.parametrize("sizes", [(64, 64), (192, 128), (4096, 64), (6 * 1024, 64)])
 def test_trials_pass(sizes, device, dtype):
     linear = RowLinear(*sizes)
     (kernel,) = linear.kernels()
@@ -64,16 +64,17 @@ def test_heads_ahead_are_as_they_were(rows, first, device, dtype):
     for k in (2, 4):
         for part in (heads.up, heads.down):
             part.use([])
-        plain = heads.ahead(hidden, k)
+        plain, first = heads.ahead(hidden, k), heads.first(hidden)
         for part in (heads.up, heads.down):
             part.use(["product"])
         torch.testing.assert_close(heads.ahead(hidden, k), plain, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+        torch.testing.assert_close(heads.first(hidden), first, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
 def test_it_is_asked_for_few_rows_alone():
-    linear = RowLinear(64, 10)
+    linear = RowLinear(64, 64)
     assert not linear.serves(1)
     linear.use(["product"])
     assert linear.serves(FEW)
     assert not linear.serves(FEW + 1)
-    assert RowLinear(65, 10).kernels() == []
+    assert RowLinear(65, 64).kernels() == RowLinear(64, 65).kernels() == []

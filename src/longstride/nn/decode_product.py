@@ -20,11 +20,19 @@ MULTIPLE = 64
 
 def product(x: Tensor, linear: nn.Linear, relu: bool = False) -> Tensor:
     """linear(x), [..., inputs] -> [..., outputs], then ReLU if asked for; a slot's bits depend on that slot alone"""
+    return product_plus(x, linear.weight, linear.bias, relu=relu)
+
+
+def product_plus(
+    x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None = None, relu: bool = False
+) -> Tensor:
+    """The same by weight [outputs, inputs] and bias, or by none; then plus `added` [..., outputs]"""
     from longstride.nn.decode_product_kernels import product as kernel
 
+    more = None if added is None else added.flatten(0, -2).contiguous()
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # Triton launches on the current one
-        flat: Tensor = kernel(x.flatten(0, -2).contiguous(), linear.weight, linear.bias, relu)
-    return flat.view(*x.shape[:-1], linear.out_features)
+        flat: Tensor = kernel(x.flatten(0, -2).contiguous(), weight, bias, relu, added=more)
+    return flat.view(*x.shape[:-1], weight.shape[0])
 
 
 class StepLinear(nn.Linear, Fusible):

@@ -74,6 +74,7 @@ def _product(
     x,
     weight,
     bias,
+    added,
     out,
     rows,
     outputs,
@@ -85,6 +86,7 @@ def _product(
     OUTPUTS: tl.constexpr,
     BIAS: tl.constexpr,
     RELU: tl.constexpr,
+    ADDED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """out [rows, outputs] = x [rows, WIDTH] by weight [outputs, WIDTH], and what is asked for after it.
@@ -123,11 +125,21 @@ def _product(
         found += after[None, :]
     if RELU:
         found = tl.maximum(found, 0.0)
+    if ADDED:
+        found += tl.load(added + i[:, None] * outputs + n[None, :], mask=(i < rows)[:, None], other=0.0).to(tl.float32)
     tl.store(out + i[:, None] * outputs + n[None, :], found.to(x.dtype.element_ty), mask=(i < rows)[:, None])
 
 
-def product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, walk: Walk | None = None) -> Tensor:
-    """x [rows, inputs], contiguous, by weight [outputs, inputs], plus bias [outputs] -> [rows, outputs]
+def product(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    relu: bool,
+    walk: Walk | None = None,
+    added: Tensor | None = None,
+) -> Tensor:
+    """x [rows, inputs], contiguous, by weight [outputs, inputs], plus bias [outputs], then plus added [rows, outputs],
+    contiguous -> [rows, outputs]
 
     `walk` is for probes: another than the one that such a product always has.
     """
@@ -138,7 +150,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, walk: Wa
     tile = warps * share
     ahead = max(1, min(inputs // tile, _AHEAD // (tile * (walk.outputs + _ROWS) * x.element_size())))
     _product[(outputs // walk.outputs, triton.cdiv(rows, _ROWS))](
-        *(x, weight, bias, out, rows, outputs),
+        *(x, weight, bias, added, out, rows, outputs),
         ROWS=_ROWS,
         WIDTH=inputs,
         WARPS=warps,
@@ -147,6 +159,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, walk: Wa
         OUTPUTS=walk.outputs,
         BIAS=bias is not None,
         RELU=relu,
+        ADDED=added is not None,
         num_warps=warps,
         num_stages=walk.stages if x.element_size() < 4 else 1,  # tiles of float32 would not find room
         **launching(x),

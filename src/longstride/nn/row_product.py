@@ -14,12 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longstride.nn.decode_product import FEW as FEW_SLOTS
+from longstride.nn.decode_product import product_plus
 from longstride.nn.fused import Fusible, Kernel
 
 FEW = 8
 """So many rows the kernel is for: it goes over them one after another."""
 MULTIPLE = 64
-"""Of inputs: tiles of the weight are whole."""
+"""Of inputs and outputs: tiles of the weight are whole."""
 
 
 def row_product(x: Tensor, weight: Tensor, bias: Tensor, added: Tensor) -> Tensor:
@@ -33,7 +35,8 @@ def row_product(x: Tensor, weight: Tensor, bias: Tensor, added: Tensor) -> Tenso
 
 
 class RowLinear(nn.Linear, Fusible):
-    """A linear layer whose owner may ask :func:`row_product` for parts of it, for inference alone."""
+    """A linear layer whose owner may ask :func:`row_product` for parts of it, and `product_plus` where a slot's bits
+    must be its own whatever the step's width, for inference alone."""
 
     own = False
     """see :meth:`use`"""
@@ -42,9 +45,13 @@ class RowLinear(nn.Linear, Fusible):
         """Whether there are so few of them, and it may be asked."""
         return self.own and rows <= FEW
 
+    def serves_slots(self, slots: int) -> bool:
+        """Whether the other product may be asked for so many."""
+        return self.own and slots <= FEW_SLOTS
+
     def kernels(self) -> list[Kernel]:
-        """Where inputs are a whole multiple."""
-        if self.in_features % MULTIPLE:
+        """Where inputs and outputs are whole multiples."""
+        if self.in_features % MULTIPLE or self.out_features % MULTIPLE:
             return []
         return [Kernel("product", (self.in_features, self.out_features), trial)]
 
@@ -54,14 +61,19 @@ class RowLinear(nn.Linear, Fusible):
 
 
 def trial(random: Callable[..., Tensor], inputs: int, outputs: int) -> float:
-    """How far it is from plain arithmetic in float64, for one row and for some; a row's bits are its own."""
+    """How far both are from plain arithmetic in float64, for one row and for some; a row's bits are its own."""
     x, weight, bias, added = random(FEW, inputs), random(outputs, inputs), random(outputs), random(FEW, outputs)
     weight = weight * inputs**-0.5
     found = row_product(x, weight, bias, added)
+    other = product_plus(x, weight[:MULTIPLE], bias[:MULTIPLE], added[:, :MULTIPLE])
     for one in range(FEW):
         part = slice(one, one + 1)
         if not torch.equal(row_product(x[part], weight, bias, added[part]), found[part]):
             raise ArithmeticError("a row's numbers depend on other rows")
+        alone = product_plus(x[part], weight[:MULTIPLE], bias[:MULTIPLE], added[part, :MULTIPLE])
+        if not torch.equal(alone, other[part]):
+            raise ArithmeticError("a slot's numbers depend on the step's width")
     exact = F.linear(x.double(), weight.double(), bias.double()) + added.double()
-    apart = (found[:, 0].double() - exact).abs() / exact.abs().clamp(min=1)
+    both, twice = torch.cat([found[:, 0], other], dim=1).double(), torch.cat([exact, exact[:, :MULTIPLE]], dim=1)
+    apart = (both - twice).abs() / twice.abs().clamp(min=1)
     return float(apart.nan_to_num(float("inf")).max())

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from longstride.contract import OptionError, option
 from longstride.contract.options import at_least, probabilities
-from longstride.nn.decode_product import StepLinear, product
+from longstride.nn.decode_product import MULTIPLE, StepLinear, product, product_plus
 from longstride.nn.layers import ACTIVATIONS
 from longstride.nn.link import Link
 from longstride.nn.row_product import RowLinear, row_product
@@ -100,7 +100,12 @@ class Heads(nn.Module):
 
     def first(self, hidden: Tensor) -> Tensor:
         """Head 1's output, the one that verifies: [..., width] -> [..., width]"""
-        return hidden if self.options.fixed else self._outputs(hidden, *self._slice(1, 1))[..., 0, :]
+        if self.options.fixed:
+            return hidden
+        slots, width = hidden[..., 0].numel(), self.options.width
+        if self.down.serves_slots(slots) and width % MULTIPLE == 0 and self.options.activation == "relu":
+            return product_plus(self._units(hidden), *self._slice(1, 1), hidden)
+        return self._outputs(hidden, *self._slice(1, 1))[..., 0, :]
 
     def ahead(self, hidden: Tensor, k: int) -> Tensor:
         """The outputs of heads 2 to k, [..., width] -> [..., k - 1, width]"""
