@@ -13,6 +13,7 @@ from longstride.systems.draft_verify.model import Drafter, verifier_states
 from longstride.systems.draft_verify.options import DrafterOptions
 from tests.decoding.oracles import allowed, longest_output
 from tests.nn.test_link import slow_chain
+from tests.nn.test_link import slow_draft as link_draft
 
 KINDS = st.fixed_dictionaries(
     {
@@ -64,14 +65,29 @@ def tiny_drafter(seed: int = 0, dtype: torch.dtype = torch.float64, **changes: A
 
 def slow_logits(drafter: Drafter, verifier: Transformer, source: list[int], prefix: list[int]) -> Any:
     """[trained block, vocabulary] by one whole pass over the canvas of one sentence."""
+    logits, hidden = slow_pass(drafter, verifier, source, prefix)
+    if drafter.link is None:
+        return logits
+    return slow_chain(drafter.link, logits, hidden, prefix[-1] if prefix else START)
+
+
+def slow_pass(drafter: Drafter, verifier: Transformer, source: list[int], prefix: list[int]) -> tuple[Any, Any]:
+    """The same of each slot by itself, and states [trained block, width]."""
     ids, block = torch.tensor([source]), drafter.options.block
     states = None if drafter.options.encoder == "own" else verifier_states(verifier, drafter.options, ids, None)
     canvas = torch.tensor([[*prefix, *[MASK] * block]])
     hidden = drafter(canvas, torch.tensor([len(prefix)]), block, ids, None, states)
-    logits = drafter.logits(hidden)[0]
+    return drafter.logits(hidden)[0], hidden[0]
+
+
+def slow_proposal(
+    drafter: Drafter, verifier: Transformer, source: list[int], prefix: list[int], block: int, limits: Limits
+) -> list[int]:
+    """What is proposed to a verifier: with a link the best chain, whatever the limits are. All ids are candidates."""
     if drafter.link is None:
-        return logits
-    return slow_chain(drafter.link, logits, hidden[0], prefix[-1] if prefix else START)
+        return slow_draft(drafter, verifier, source, prefix, block, limits)
+    logits, hidden = slow_pass(drafter, verifier, source, prefix)
+    return link_draft(drafter.link, logits, hidden, prefix[-1] if prefix else START)[:block]
 
 
 def slow_draft(

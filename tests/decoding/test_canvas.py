@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from longstride.nn.fused import KERNELS, TYPES, Fusible
 from longstride.systems.draft_verify.canvas import differing, why_not
-from longstride.systems.draft_verify.drafter import draft_causal
+from longstride.systems.draft_verify.drafter import draft_causal, follow_causal
 from longstride.systems.draft_verify.passes import Own
 from tests.decoding.drafters import tiny_drafter
 from tests.nn.running_kernels import where
@@ -54,6 +54,33 @@ def test_a_draft_by_kernels_is_as_it_was(said):
         found.append([program.function(tokens, length + on, 8, 3, masked, cache, memory) for on in (0, 2)])
     for plain, own in zip(*found, strict=True):
         torch.testing.assert_close(own, plain, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+@torch.inference_mode()
+def test_a_chain_by_kernels_is_the_plain_one_and_lies_where_it_is_wanted():
+    device = where(loops=True)
+    sizes = {"width": 64, "heads": 4, "feed_forward": 64, "block": 5, "activation": "relu", "link": 16}
+    drafter = tiny_drafter(5, torch.float32, add_positions="first", **sizes).to(device)
+    generator = torch.Generator().manual_seed(0)
+    tokens, source = (torch.randint(5, 11, (3, 16), generator=generator).to(device) for _ in range(2))
+    length, lengths = torch.tensor([0, 4, 9], device=device), torch.tensor([9, 12, 16], device=device)
+    memory = drafter.remember(source, lengths, None)
+    masked = drafter.mask_slots(source, lengths, 20)
+    found = []
+    for names in ((), tuple(KERNELS)):
+        for part in drafter.modules():
+            if isinstance(part, Fusible):
+                part.use(names)
+        own = Own(bool(names), bool(names))
+        program, cache = follow_causal(drafter, own), drafter.new_cache(3, 25)
+        room = torch.full((3, 6), -1, device=device)
+        for asked in (5, 3):
+            ids = program.function(tokens, length + 5 - asked, 6, asked, masked, cache, memory, room[:, 1 : asked + 1])
+            assert ids.data_ptr() == room[:, 1:].data_ptr()
+            found.append(room.tolist())
+    assert found[:2] == found[2:]
 
 
 @pytest.mark.gpu

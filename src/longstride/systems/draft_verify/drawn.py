@@ -113,8 +113,9 @@ class _Sight:
     """[1] each, first and end of the slots whose states are asked for; the others' keys alone are. None: all are"""
 
 
-def draft_causal(drafter: Drafter) -> Drawing:
-    """The newest committed tokens and a block of masks: twin of :func:`..drafter.draft_causal`.
+def draft_causal(drafter: Drafter, ids: bool = False) -> Drawing:
+    """The newest committed tokens and a block of masks: twin of :func:`..drafter.draft_causal`, or, for ids, of
+    :func:`..drafter.follow_causal`.
 
     The block's own keys and values lie in the slots behind those tokens, where the next ones are written over them,
     instead of behind the canvas: one write, and less to look at. Of the last layer, tokens need no more than keys and
@@ -148,7 +149,7 @@ def draft_causal(drafter: Drafter) -> Drawing:
         hidden, kept = _run(pen, drafter, given, embedded, positions, sight, first)
         asked = pen.cut(hidden, pen.integers(0), given["block"], 1)
         newest_id = None if drafter.link is None else _newest(pen, tokens, length, zero)
-        return {"logits": _drafted(pen, drafter, asked, newest_id), **kept}
+        return {**_drafted(pen, drafter, asked, newest_id, ids), **kept}
 
     def feeds(
         tokens: Tensor,
@@ -164,11 +165,11 @@ def draft_causal(drafter: Drafter) -> Drawing:
         return _feeds(inputs, block, mask_slots, cache, memory)
 
     inputs = {"tokens": (I64, ("rows", "room")), "window": (I64, (1,))}
-    return _drawing(drafter, feeds, inputs, draw)
+    return _drawing(drafter, feeds, inputs, draw, ids)
 
 
-def draft_full(drafter: Drafter) -> Drawing:
-    """The whole canvas: twin of :func:`..drafter.draft_full`."""
+def draft_full(drafter: Drafter, ids: bool = False) -> Drawing:
+    """The whole canvas: twin of :func:`..drafter.draft_full`, or, for ids, of :func:`..drafter.follow_full`."""
     trained = drafter.options.block
 
     def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
@@ -188,7 +189,7 @@ def draft_full(drafter: Drafter) -> Drawing:
         masked = pen.node("Add", pen.column(length), pen.arange(given["block"]))
         asked = pen.node("GatherND", hidden, pen.column(masked), batch_dims=1)
         newest = None if drafter.link is None else _newest(pen, canvas, length, pen.integer(0))
-        return {"logits": _drafted(pen, drafter, asked, newest), **kept}
+        return {**_drafted(pen, drafter, asked, newest, ids), **kept}
 
     def feeds(
         tokens: Tensor, length: Tensor, window: int, block: int, mask_slots: Tensor, cache: Cache, memory: Memory
@@ -197,7 +198,7 @@ def draft_full(drafter: Drafter) -> Drawing:
         inputs = {"canvas": canvas, "length": length, "block": _number(block)}
         return _feeds(inputs, block, mask_slots, cache, memory)
 
-    return _drawing(drafter, feeds, {"canvas": (I64, ("rows", "columns"))}, draw)
+    return _drawing(drafter, feeds, {"canvas": (I64, ("rows", "columns"))}, draw, ids)
 
 
 def chosen(draft: Drawing) -> Drawing:
@@ -241,8 +242,11 @@ def _drawing(
     feeds: Callable[..., Feeds],
     inputs: Mapping[str, tuple[torch.dtype, tuple[str | int, ...]]],
     draw: Callable[[Pen, Mapping[str, Value]], Mapping[str, Value]],
+    ids: bool,
 ) -> Drawing:
     o = drafter.options
+    found = "ids" if ids else "logits"
+    outputs = {"ids": (I64, ("rows", "block")), "logits": (F32, ("rows", "block", o.vocabulary))}
     shape = (o.decoder_layers, o.heads, o.width // o.heads)
     return Drawing(
         modules=(drafter,),
@@ -255,9 +259,9 @@ def _drawing(
             **drawn.memory_inputs(*shape),
         },
         state=drawn.cache_state(*shape),
-        outputs={"logits": (F32, ("rows", "block", o.vocabulary))},
+        outputs={found: outputs[found]},
         draw=draw,
-        result=lambda found, feeds: found["logits"],
+        result=lambda values, feeds: values[found],
         layered=LAYERED,
         settings=(o.prefix,),
     )
@@ -276,12 +280,14 @@ def _newest(pen: Pen, tokens: Value, length: Value, zero: Value) -> Value:
     return pen.node("Where", pen.node("Greater", length, zero), found, pen.integer(START))
 
 
-def _drafted(pen: Pen, drafter: Drafter, hidden: Value, newest: Value | None) -> Value:
-    """Twin of :meth:`Drafter.drafted`: hidden [rows, block, width] -> [rows, block, vocabulary]"""
+def _drafted(pen: Pen, drafter: Drafter, hidden: Value, newest: Value | None, ids: bool) -> dict[str, Value]:
+    """Twin of :meth:`Drafter.drafted`, or, for ids, of :meth:`Drafter.followed`: hidden [rows, block, width] -> logits
+    [rows, block, vocabulary] or ids [rows, block]"""
     logits = pen.linear(hidden, drafter.output_weight)
     if drafter.link is None:
-        return logits
-    return drawn_link.chained(pen, drafter.link, logits, hidden, newest, drafter.options.block)
+        return {"logits": logits}
+    given = (pen, drafter.link, logits, hidden, newest, drafter.options.block)
+    return {"ids": drawn_link.drafted(*given)} if ids else {"logits": drawn_link.chained(*given)}
 
 
 def _tokens(pen: Pen, drafter: Drafter, ids: Value) -> Value:

@@ -74,6 +74,15 @@ class Drafter(nn.Module):
             return logits
         return self.link.chained(logits, hidden, newest_of(tokens, length) if newest is None else newest)
 
+    def followed(
+        self, hidden: Tensor, tokens: Tensor, length: Tensor, newest: Tensor | None = None, into: Tensor | None = None
+    ) -> Tensor:
+        """[rows, block, width] -> [rows, block], the tokens of the best chain after these, put `into` a tensor if one
+        is given; for drafters with a link. Limits on outputs it does not know: whoever verifies does."""
+        assert self.link is not None
+        given = newest_of(tokens, length) if newest is None else newest
+        return self.link.drafted_from(hidden, self.output_weight, given, into)
+
     def projection(self, hidden: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
         """States and output weight whose product are a block's logits where the tokens before its slots are known
 
