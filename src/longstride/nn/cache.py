@@ -72,7 +72,7 @@ class Memory:
         bias = None if self.bias is None else self.bias[rows]
         return Memory(self.keys[:, rows], self.values[:, rows], self.visible[rows], bias=bias)
 
-    def put(self, rows: Tensor, other: Memory) -> None:
+    def put(self, rows: Tensor | slice, other: Memory) -> None:
         """Write another memory, no wider than this, into the given rows."""
         width = other.visible.shape[1]
         missing = self.visible.shape[1] - width
@@ -81,8 +81,13 @@ class Memory:
         if self.bias is not None:
             self.bias[rows] = additive(visible[:, None, None], self.bias)
         # Columns beyond `width` keep an earlier sentence's values: hidden, and finite.
-        self.keys[:, rows, :, :width] = other.keys
-        self.values[:, rows, :, :width] = other.values
+        for there, here in ((self.keys, other.keys), (self.values, other.values)):
+            if isinstance(rows, slice) and there.device.type == "cpu" and there.dtype == here.dtype == torch.float32:
+                # By numpy: PyTorch shares even so small a copy out among its threads, which then wait busily for more
+                # (milliseconds) on cores that the next model call needs.
+                there.numpy()[:, rows, :, :width] = here.numpy()
+            else:
+                there[:, rows, :, :width] = here
 
 
 class Causal:
