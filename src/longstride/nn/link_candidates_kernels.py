@@ -22,7 +22,8 @@ from longstride.nn.overlap_kernels import begin, wait
 _SLOTS = 16
 """The least that products on tensor cores take."""
 _TURNS = 32
-"""rows of the weight in a program's stripe"""
+"""rows of the weight in a program's stripe; half as many of float32, whose products no tensor core does: registers would
+not hold them"""
 _WARPS = 4
 """that have a share of the inputs each"""
 _SHARE = 128
@@ -104,15 +105,16 @@ def _best_products(
         tl.store(values + into, top, mask=real)
         tl.store(ids + into, tl.where(which < vocabulary, which, c).to(tl.int32), mask=real)
     else:
-        into = gate + i[:, None] * rank + turn[None, :]
-        tl.store(into, found.to(gate.dtype.element_ty), mask=real[:, None] & inside[None, :])
+        said = found.to(gate.dtype.element_ty)
+        tl.store(gate + i[:, None] * rank + turn[None, :], said, mask=real[:, None] & inside[None, :])
 
 
 def best_products(hidden: Tensor, weight: Tensor, gate_weight: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
     """hidden [slots, width], weight [vocabulary, width], gate_weight [rank, width], all contiguous -> the best of every
     chunk of every class, values and ids [slots, chunks, classes] in float32 and int32, and the gate [slots, rank]"""
     (slots, width), vocabulary, rank = hidden.shape, weight.shape[0], gate_weight.shape[0]
-    chunks = max(triton.cdiv(triton.cdiv(vocabulary, classes), _TURNS), triton.cdiv(rank, _TURNS))
+    turns = _TURNS if hidden.element_size() < 4 else _TURNS // 2
+    chunks = max(triton.cdiv(triton.cdiv(vocabulary, classes), turns), triton.cdiv(rank, turns))
     values = torch.empty((slots, chunks, classes), dtype=torch.float32, device=hidden.device)
     ids = torch.empty((slots, chunks, classes), dtype=torch.int32, device=hidden.device)
     gate = hidden.new_empty((slots, rank))
@@ -124,7 +126,7 @@ def best_products(hidden: Tensor, weight: Tensor, gate_weight: Tensor, classes: 
         WIDTH=width,
         WARPS=_WARPS,
         SHARE=share,
-        TURNS=_TURNS,
+        TURNS=turns,
         num_warps=_WARPS,
         num_stages=2 if hidden.element_size() < 4 else 1,
         **launching(hidden),
