@@ -6,7 +6,7 @@ our decoders' loops around them (docs/runtimes.md):
     manifest.json        format, precision, reserved ids, every graph's inputs, states and outputs
     remember.onnx        source ids -> memory
     verify.onnx          a step of any width from two: ids -> logits and hidden states; caches in and out
-    heads.onnx           where there are heads: hidden states -> the next block
+    heads.onnx           where there are heads: hidden states, with links also newest tokens -> the next block
     remember-draft.onnx, draft.onnx   where there is a drafter
     tokenizer files      as in the model folder
 """

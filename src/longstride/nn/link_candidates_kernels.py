@@ -22,8 +22,8 @@ from longstride.nn.overlap_kernels import begin, wait
 _SLOTS = 16
 """The least that products on tensor cores take."""
 _TURNS = 32
-"""rows of the weight in a program's stripe; half as many of float32, whose products no tensor core does: registers would
-not hold them"""
+"""rows of the weight in a program's stripe; half as many of float32, since no tensor core does these products and more
+would not find room in registers"""
 _WARPS = 4
 """that have a share of the inputs each"""
 _SHARE = 128
