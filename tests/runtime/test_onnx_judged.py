@@ -26,6 +26,7 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
 from longstride.runtime import onnx_runner
+from longstride.runtime.onnx_means import OF_ARM, OF_X86, Means, means_of
 from longstride.runtime.onnx_runner import OnnxRunner
 from longstride.runtime.onnx_trial import rows_are_independent
 from tests.runtime.test_onnx_exact import refuse, tiny_heads
@@ -137,13 +138,19 @@ def test_a_least_length_is_kept_though_the_graph_does_not_know_it() -> None:
         assert all(len(tokens) >= 9 and EOS not in tokens for tokens in found)
 
 
-def test_rows_quantized_by_one_operator_are_tried_before_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("means", [OF_ARM, OF_X86])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_means_are_tried_before_they_are_used(means: Means, narrow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the trial says, a step gives the same bits at any width; both ways are close to each other."""
     model = tiny_model(1, torch.float32, vocabulary=97, width=64, feed_forward=256, heads=4, longest=128)
+    machine = "aarch64" if means == OF_ARM else "x86_64"
+    flags = frozenset({"avx2"}) if narrow else frozenset({"asimddp", "avx512_vnni"})
+    processor = Processor(machine, flags)
+    assert means_of(processor) == means
     found = []
-    for tried in (rows_are_independent(), False):
-        monkeypatch.setattr(onnx_runner, "rows_are_independent", lambda tried=tried: tried)
-        runner = OnnxRunner("int8", 1, tell=refuse, processor=Processor("aarch64", frozenset({"asimddp"})))
+    for tried in (rows_are_independent(means, processor.saturates), False):
+        monkeypatch.setattr(onnx_runner, "rows_are_independent", lambda *_, tried=tried: tried)
+        runner = OnnxRunner("int8", 1, tell=refuse, processor=processor)
         ids, start, memory, cache = step(model, runner, 1, 12, seed=4)
         whole, _ = runner.call(programs.verify(model), ids, start, cache, memory)
         for width in (1, 2, 5):

@@ -4,11 +4,11 @@ In int8 a product's weights have one scale per output, its activations one scale
 row alone, and since integers are summed, on nothing else, so that a block of tokens gives bit for bit what its tokens
 give one by one. Attention, norms and sums stay in fp32.
 
-On ARM, what was tried on the machine (onnx_trial) takes fewer nodes. A step's products are small: they are MatMulNBits,
-one node that quantizes for itself, inputs and weights alike in blocks; its rows are independent as well. For all others
-activations are signed, and the operator that quantizes is told every row's scale. Elsewhere, and in what is exported,
-they are unsigned with zero point 128, since signed ones took a path there that is many times slower, and rows are
-divided before they are quantized.
+By what this is done depends on the processor (onnx_means), and is tried on the machine first (onnx_trial): the operator
+that quantizes may be told every row's scale, which saves nodes. On ARM activations are signed, and a step's products,
+which are small, are MatMulNBits, one node that quantizes for itself, inputs and weights alike in blocks; its rows are
+independent as well. Elsewhere, and in what is exported, activations are unsigned with zero point 128, since signed ones
+took a path there that is many times slower; in what is exported rows are divided before they are quantized.
 
 A graph for steps of width one (`lone`) hands its attention two equal queries and drops the second answer: ONNX
 Runtime's products of a single row are computed in another order than wider ones, which all agree. For the same reason
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from longstride.contract import Drawing
 from longstride.contract.running import Shape
 from longstride.nn.pen import Body, Pen, Value
+from longstride.runtime.onnx_means import PLAIN, Means
 from longstride.runtime.onnx_names import layer_names
 
 OPSET = 24
@@ -68,12 +69,12 @@ def quantize(weight: Tensor, levels: int = LEVELS) -> tuple[Tensor, Tensor]:
 class OnnxPen(Pen):
     """Collects nodes and weights; :meth:`model` makes a graph of them."""
 
-    def __init__(self, int8: bool, lone: bool = False, narrow: bool = False, few_nodes: bool = False) -> None:
-        """`lone`: for steps of width one; `narrow`: integer weights in 7 bits; `few_nodes`: products
-        may be MatMulNBits, and rows quantized by one operator, where these were found to give every row the same"""
+    def __init__(self, int8: bool, lone: bool = False, narrow: bool = False, means: Means = PLAIN) -> None:
+        """`lone`: for steps of width one; `narrow`: integer weights in 7 bits; `means`: those that were found to give
+        every row the same"""
         self._int8 = int8
         self._lone = lone
-        self._few_nodes = few_nodes
+        self._means = means
         self._few = False  # whether products have few rows: those of a step
         self._levels = FEWER_LEVELS if narrow else LEVELS
         self._nodes: list[onnx.NodeProto] = []
@@ -90,6 +91,9 @@ class OnnxPen(Pen):
         self._nodes.append(helper.make_node(kind, list(inputs), names, name=names[0], domain=domain, **attributes))
         if kind == "Relu":
             self._known["relu", names[0]] = inputs[0]
+        if kind == "Relu" or (kind == "Split" and attributes["axis"] == -1):
+            for name in names:
+                self._same_rows(name, inputs[0])
         return names[0] if outputs == 1 else tuple(names)
 
     def constant(self, tensor: Tensor) -> Value:
@@ -108,7 +112,8 @@ class OnnxPen(Pen):
         """A product in the pen's precision."""
         if self._int8:
             size = self._block_size(weight)
-            return self._blockwise_linear(x, weight, bias, size) if size else self._integer_linear(x, weight, bias)
+            found = self._blockwise_linear(x, weight, bias, size) if size else self._integer_linear(x, weight, bias)
+            return self._same_rows(found, x)
         product = self.node("MatMul", self._doubled(x), self.constant(weight.t()))
         product = self._halved(product)
         return product if bias is None else self.node("Add", product, self.constant(bias))
@@ -117,15 +122,18 @@ class OnnxPen(Pen):
         """Layer norm, of a sum if need be."""
         weights = self.constant(norm.weight), self.constant(norm.bias)
         if added is None:
-            return self.node("LayerNormalization", x, *weights, epsilon=norm.eps, axis=-1)
+            found = self.node("LayerNormalization", x, *weights, epsilon=norm.eps, axis=-1)
+            return self._same_rows(found, x)
         if norm.normalized_shape[0] % VECTOR:
             return self.node("SkipLayerNormalization", x, added, *weights, epsilon=norm.eps)
+        if self._means.whole_norms:
+            return self._same_rows(self.norm(self.node("Add", x, added), norm), x)
         # Every slot as a channel of its own: unlike the operators for layer norms, this one takes vector instructions.
         ones, zeros = self._channels(x)
         found = self.node("InstanceNormalization", self.node("Add", x, added), ones, zeros, epsilon=norm.eps)
         found = self.node("Add", self.node("Mul", found, weights[0]), weights[1])
         self._known["channels", found] = (ones, zeros)
-        return found
+        return self._same_rows(found, x)
 
     def _channels(self, x: Value) -> tuple[Value, Value]:
         """Ones and zeros [step] for x [rows, step, width]; made once for all that are norms of norms of x"""
@@ -145,7 +153,7 @@ class OnnxPen(Pen):
     def attend(self, queries: Value, keys: Value, values: Value, mask: Value, heads: int) -> Value:
         """Attention in fp32."""
         inputs = (self._doubled(queries), keys, values, "", "", self._doubled_mask(mask))
-        return self._halved(self.node("MultiHeadAttention", *inputs, num_heads=heads))
+        return self._same_rows(self._halved(self.node("MultiHeadAttention", *inputs, num_heads=heads)), queries)
 
     def write(self, state: Value, new: Value, start: Value) -> Value:
         """In place, where the runner binds the result to the memory of `state`."""
@@ -171,7 +179,7 @@ class OnnxPen(Pen):
         graph = helper.make_graph(self._nodes, self._name("body"), wanted, given)
         self._nodes = outer
         # What was quantized inside exists inside alone.
-        inside = ("codes", "relu", "channels", "doubled")
+        inside = ("codes", "relu", "channels", "doubled", "rows", "zero points")
         self._known = {key: value for key, value in self._known.items() if key in known or key[0] not in inside}
         true = self.scalar(self.constant(torch.tensor([True])))
         stacked = self.node("Loop", self.scalar(number), true, outputs=len(kinds), body=graph)
@@ -192,7 +200,7 @@ class OnnxPen(Pen):
     def _block_size(self, weight: Tensor) -> int:
         """How many inputs share a scale, where a product is best left to one node; otherwise 0."""
         outputs, inputs = weight.shape
-        if not (self._few_nodes and self._few) or outputs > MANY_OUTPUTS:
+        if not (self._means.blockwise and self._few) or outputs > MANY_OUTPUTS:
             return 0
         return next((size for size in BLOCK_SIZES if inputs % size == 0), 0)
 
@@ -220,20 +228,43 @@ class OnnxPen(Pen):
         if ("codes", x) not in self._known:
             # What a Relu gives needs no sign, and what it takes away quantizing takes away as well.
             before = self._known.get(("relu", x))
-            self._known["codes", x] = self._by_rows(x, before, width) if self._few_nodes else self._by_parts(x, before)
+            by_rows = self._means.by_rows
+            self._known["codes", x] = self._by_rows(x, before, width) if by_rows else self._by_parts(x, before)
         found: Quantized = self._known["codes", x]
         return found
 
     def _by_rows(self, x: Value, before: Value | None, width: int) -> Quantized:
         """The operator is given a scale for each row: a block as long as a row"""
-        kind, levels = (TensorProto.INT8, LEVELS) if before is None else (TensorProto.UINT8, 2 * LEVELS + 1)
+        levels = LEVELS if before is None else 2 * LEVELS + 1
         largest = self._largest(x, before)
         if before is not None:  # it may be below zero; without a Relu, a row of zeros has any codes and the scale zero
             largest = self.node("Clip", largest, self.constant(torch.tensor(SMALLEST)))
         scale = self.node("Mul", largest, self.constant(torch.tensor(1 / levels)))
-        given = x if before is None else before
-        codes = self.node("QuantizeLinear", given, scale, axis=-1, block_size=width, output_dtype=kind)
-        return codes, scale, (), 1
+        blocks = {"axis": -1, "block_size": width}
+        if before is not None:
+            return self.node("QuantizeLinear", before, scale, output_dtype=TensorProto.UINT8, **blocks), scale, (), 1
+        if self._means.signed:
+            return self.node("QuantizeLinear", x, scale, output_dtype=TensorProto.INT8, **blocks), scale, (), 1
+        zero_point = self.constant(torch.tensor(ZERO_POINT, dtype=torch.uint8))
+        return (
+            self.node("QuantizeLinear", x, scale, self._zero_points(x, zero_point), **blocks),
+            scale,
+            (zero_point,),
+            1,
+        )
+
+    def _zero_points(self, x: Value, zero_point: Value) -> Value:
+        """[..., 1] one for each row of x [..., width]; made once for all that have as many rows"""
+        x = self._known.get(("rows", x), x)
+        if ("zero points", x) not in self._known:
+            rows = self.node("Concat", self.node("Shape", x, end=-1), self.integers(1), axis=0)
+            self._known["zero points", x] = self.node("Expand", zero_point, rows)
+        return self._known["zero points", x]
+
+    def _same_rows(self, found: Value, x: Value) -> Value:
+        """`found` [..., any width], of which is remembered that it has the rows of x [..., width]"""
+        self._known["rows", found] = self._known.get(("rows", x), x)
+        return found
 
     def _by_parts(self, x: Value, before: Value | None) -> Quantized:
         """Rows are first divided by their largest value; unsigned"""

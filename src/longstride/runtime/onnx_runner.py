@@ -18,6 +18,7 @@ import torch
 from longstride.contract import Drawing, Feeds, OptionError, Precision, Program, Runner
 from longstride.contract.running import K, Kept, M
 from longstride.runtime.onnx_graph import OnnxGraph
+from longstride.runtime.onnx_means import PLAIN, means_of
 from longstride.runtime.onnx_pen import OnnxPen
 from longstride.runtime.onnx_tables import KeptTables
 from longstride.runtime.onnx_trial import rows_are_independent
@@ -131,8 +132,9 @@ class OnnxRunner(Runner):
         self._say_once(name, str(error).splitlines()[0])
 
     def _build(self, key: Hashable, name: str, drawing: Drawing, lone: bool) -> OnnxGraph:
-        few_nodes = self.precision == "int8" and self.processor.arm and rows_are_independent()
-        pen = OnnxPen(self.precision == "int8", lone, self.processor.saturates, few_nodes)
+        int8, narrow, means = self.precision == "int8", self.processor.saturates, means_of(self.processor)
+        tried = int8 and rows_are_independent(means, narrow)
+        pen = OnnxPen(int8, lone, narrow, means if tried else PLAIN)
         graph = OnnxGraph(drawing, pen.model(name, drawing).SerializeToString(), self.threads)
         self.graphs[key] = graph
         return graph

@@ -37,6 +37,11 @@ class Processor:
         return self.machine.lower() in ("aarch64", "arm64")
 
     @property
+    def x86(self) -> bool:
+        """A 64-bit x86 processor."""
+        return self.machine.lower() in ("x86_64", "amd64")
+
+    @property
     def saturates(self) -> bool:
         """Two products of an unsigned and a signed byte may be summed in 16 bits, which full-range weights overflow."""
         return not self.arm and not self.flags & set(EXACT)
