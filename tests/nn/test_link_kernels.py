@@ -18,7 +18,7 @@ from longstride.contract import Decoder, Limits, Precision, Source
 from longstride.nn import link as link_module
 from longstride.nn.fused import Kernel
 from longstride.nn.fused_trials import TOLERANCE, switch, trial
-from longstride.nn.link import CANDIDATES, HIGHEST_RANK, Link, best_of_classes, plus_product, walked
+from longstride.nn.link import CANDIDATES, HIGHEST_RANK, MOST_CANDIDATES, Link, best_of_classes, plus_product, walked
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.blockwise.decoder import Blockwise
@@ -91,9 +91,9 @@ shapes = {
     "seed": st.integers(0, 10_000),
     "rows": st.integers(1, 3),
     "block": st.integers(1, 5),
-    "vocabulary": st.integers(2, 90),
+    "vocabulary": st.integers(2, 300),
     "rank": st.sampled_from([1, 3, 16, 24, 64]),
-    "candidates": st.sampled_from([1, 5, 16, 23, 64]),
+    "candidates": st.sampled_from([1, 5, 16, 23, 64, 200, 256]),
 }
 
 
@@ -234,10 +234,22 @@ def test_a_product_that_adds(rows, block, sliced):
 
 
 def test_links_name_the_kernel_where_it_fits():
-    assert Link(100, WIDTH, 24).kernels() == [Kernel("link", (100, 24, CANDIDATES, WIDTH))]
+    assert Link(300, WIDTH, 24).kernels() == [Kernel("link", (300, 24, MOST_CANDIDATES, WIDTH))]
     assert Link(11, WIDTH, 3).kernels() == [Kernel("link", (11, 3, 11, WIDTH))]
     assert Link(100, WIDTH, HIGHEST_RANK + 1).kernels() == []
-    assert Link(100, WIDTH, 24, CANDIDATES + 1).kernels() == []
+    assert Link(300, WIDTH, 24, 0).kernels() == []
+    assert Link(300, WIDTH, 24, MOST_CANDIDATES + 1).kernels() == []
+
+
+def test_with_its_kernels_a_link_has_more_candidates():
+    link = Link(300, WIDTH, 24)
+    link.use(["link"])
+    assert link.candidates == MOST_CANDIDATES
+    link.use([])
+    assert link.candidates == CANDIDATES
+    given = Link(300, WIDTH, 24, 7)
+    given.use(["link"])
+    assert given.candidates == 7
 
 
 def test_it_is_used_when_it_is_switched_on_and_not_while_something_is_compiled(monkeypatch):

@@ -31,7 +31,9 @@ about as frequent. Finding them is one pass over the logits, where the best 64 o
 SPREAD = 0.3
 """of the first entries of `before`; `after` begins at zero, so that a new link changes nothing"""
 HIGHEST_RANK = 128
-"""that the kernels are written for; they have CANDIDATES at most"""
+"""that the kernels are written for"""
+MOST_CANDIDATES = 256
+"""likewise, and what they are used with: two good words of one class keep each other out"""
 
 
 class Link(nn.Module, Fusible):
@@ -40,10 +42,13 @@ class Link(nn.Module, Fusible):
     own = False
     """chains are walked by kernels of our own: see :meth:`use`"""
 
-    def __init__(self, vocabulary: int, width: int, rank: int, candidates: int = CANDIDATES) -> None:
-        """`candidates`: 0 where no chain is ever walked, because the token before is always known."""
+    def __init__(self, vocabulary: int, width: int, rank: int, candidates: int | None = None) -> None:
+        """`candidates`: 0 where no chain is ever walked, because the token before is always known; None for CANDIDATES,
+        and MOST_CANDIDATES with kernels of our own."""
         super().__init__()
-        self.candidates = min(candidates, vocabulary)
+        few, many = (CANDIDATES, MOST_CANDIDATES) if candidates is None else (candidates, candidates)
+        self._few, self._many = min(few, vocabulary), min(many, vocabulary)
+        self.candidates = self._few
         self.before = nn.Embedding(vocabulary, rank)
         self.after = nn.Embedding(vocabulary, rank)
         self.gate = StepLinear(width, rank, bias=False)
@@ -152,12 +157,13 @@ class Link(nn.Module, Fusible):
     def kernels(self) -> list[Kernel]:
         """Where the walk's tiles hold what it gathers."""
         vocabulary, rank = self.before.weight.shape
-        fits = rank <= HIGHEST_RANK and 0 < self.candidates <= CANDIDATES
-        return [Kernel("link", (vocabulary, rank, self.candidates, self.gate.in_features))] if fits else []
+        fits = rank <= HIGHEST_RANK and 0 < self._many <= MOST_CANDIDATES
+        return [Kernel("link", (vocabulary, rank, self._many, self.gate.in_features))] if fits else []
 
     def use(self, names: Collection[str]) -> None:
-        """Use them, if they are among these."""
+        """Use them, if they are among these, and with them more candidates: there they cost next to nothing."""
         self.own = "link" in names
+        self.candidates = self._many if self.own else self._few
 
 
 def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,8 @@ _TURNS = 512
 """ids of each class that it sees at a time, at most"""
 _LEAST = 16
 """of what a tile is padded to"""
+_EARLIER = 32
+"""candidates of the slot before that a program compares with all of its own"""
 
 
 @triton.jit(do_not_specialize=("block",))
@@ -93,11 +95,12 @@ def _pairs(
     newest_row,
     chunks,
     CLASSES: tl.constexpr,
+    EARLIER: tl.constexpr,
     CHUNKS: tl.constexpr,
     RANK: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """One slot: after each candidate of the slot before it, which of its own is best, onward [rows, block, classes].
+    """One slot: after EARLIER candidates of the slot before, which of its own is best, onward [rows, block, classes].
 
     values and ids [rows, block, chunks, classes]: the best of all chunks are the candidates, and kept [rows, block,
     classes] their ids, where there is more than one chunk. gate [rows, block, rank]; before and after [vocabulary,
@@ -108,23 +111,24 @@ def _pairs(
     at = tl.program_id(0).to(tl.int64)
     row, slot = at // block, at % block
     c = tl.arange(0, CLASSES)
+    e = tl.program_id(1) * EARLIER + tl.arange(0, EARLIER)
     r = tl.arange(0, RANK)
     real = c < classes
+    of_earlier = e < classes
     wide = r < rank
-    inside = real[:, None] & wide[None, :]
     value, token = _of_chunks(values, ids, at, c, real, classes, chunks, CHUNKS)
-    _, earlier = _of_chunks(values, ids, at - 1, c, real & (slot > 0), classes, chunks, CHUNKS)
+    _, earlier = _of_chunks(values, ids, at - 1, e, of_earlier & (slot > 0), classes, chunks, CHUNKS)
     first = tl.load(newest + row * newest_row)
     weigh = tl.load(gate + at * rank + r, mask=wide, other=0.0).to(tl.float32)
     earlier = tl.where(slot > 0, earlier.to(tl.int64), first)
-    met = tl.load(after + token[:, None] * rank + r[None, :], mask=inside, other=0.0)
-    says = tl.load(before + earlier[:, None] * rank + r[None, :], mask=inside, other=0.0)
+    met = tl.load(after + token[:, None] * rank + r[None, :], mask=real[:, None] & wide[None, :], other=0.0)
+    says = tl.load(before + earlier[:, None] * rank + r[None, :], mask=of_earlier[:, None] & wide[None, :], other=0.0)
     asks = (says.to(tl.float32) * (1.0 + weigh)[None, :]).to(gate.dtype.element_ty)
     score = tl.dot(asks, tl.trans(met), input_precision="ieee") + value[None, :]
     score = tl.where(score == score, score, float("-inf"))
-    tl.store(onward + at * classes + c, tl.argmax(score, 1).to(tl.int32), mask=real)
+    tl.store(onward + at * classes + e, tl.argmax(score, 1).to(tl.int32), mask=of_earlier)
     if CHUNKS > 1:
-        tl.store(kept + at * classes + c, token, mask=real)
+        tl.store(kept + at * classes + c, token, mask=real & (tl.program_id(1) == 0))
 
 
 @triton.jit(do_not_specialize=("block",))
@@ -236,10 +240,11 @@ def pairs(
     rank = before.shape[1]
     onward = ids.new_empty((rows, block, classes))
     kept = torch.empty_like(onward) if chunks > 1 else ids.view_as(onward)
-    _pairs[(rows * block,)](
+    _pairs[(rows * block, triton.cdiv(classes, _EARLIER))](
         *(values, ids, gate, newest, before, after, onward, kept),
         *(block, classes, rank, newest.stride(0), chunks),
         CLASSES=_padded(classes),
+        EARLIER=_EARLIER,
         CHUNKS=triton.next_power_of_2(chunks),
         RANK=_padded(rank),
         num_warps=4,
