@@ -1,4 +1,4 @@
-"""The block that pays where sizes are recorded: near the best of the few, never much slower than no draft at all."""
+"""Whether to draft where each way is recorded: near the better of both, never much slower than no draft at all."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.verification.block_size import MEMORY, Pace, few_sizes, sizes
+from longstride.verification.block_size import MEMORY, PROBES, Pace, sizes
 from longstride.verification.fates import Fates
 
+SENTENCE = 25
+"""iterations"""
 COSTS: dict[str, Callable[[int], float]] = {
     "flat, with a drafter": lambda block: 1.0 if block == 0 else 1.3 + 0.01 * block,
     "in proportion": lambda block: 1 + 0.5 * block,
@@ -22,15 +24,17 @@ COSTS: dict[str, Callable[[int], float]] = {
 
 
 def pace_of(most: int) -> Pace:
-    return Pace(most, Fates(most, MEMORY))
+    return Pace(most, Fates(most, MEMORY, by_row=True))
 
 
 def tokens_per_second(most: int, chance: float, cost: Callable[[int], float], fixed: int | None = None) -> float:
-    """Of a long run with drafts whose tokens stand with a certain chance, by the chosen block or a fixed one."""
+    """Of many sentences with drafts whose tokens stand with a certain chance, by the chosen block or a fixed one."""
     rng, pace = random.Random(0), pace_of(most)
     tokens, seconds = 0, 0.0
-    for _ in range(1500):
-        block = pace.next() if fixed is None else fixed
+    for iteration in range(1500):
+        if iteration % SENTENCE == 0:
+            pace.begin()
+        block = pace.next(1 + iteration % SENTENCE) if fixed is None else fixed
         stood = 0
         while stood < block and rng.random() < chance:
             stood += 1
@@ -45,9 +49,9 @@ def tokens_per_second(most: int, chance: float, cost: Callable[[int], float], fi
 @pytest.mark.parametrize("cost", COSTS)
 def test_what_is_chosen_is_near_the_best_and_never_much_slower_than_greedy(most, chance, cost):
     found = tokens_per_second(most, chance, COSTS[cost])
-    fixed = {block: tokens_per_second(most, chance, COSTS[cost], block) for block in few_sizes(most)}
-    assert found > 0.8 * max(fixed.values())
-    assert found > 0.9 * fixed[0]
+    fixed = {block: tokens_per_second(most, chance, COSTS[cost], block) for block in (0, most)}
+    assert found > 0.88 * max(fixed.values())
+    assert found > 0.96 * fixed[0]
 
 
 @given(st.integers(1, 40))
@@ -59,59 +63,70 @@ def test_sizes_are_few_and_span_all(most):
     assert found == sorted(set(found))
 
 
-@given(st.integers(1, 40))
-def test_where_sizes_are_recorded_there_are_three(most):
-    found = few_sizes(most)
-    assert found[0] == 0
-    assert found[-1] == most
-    assert len(found) == min(3, most + 1)
-    assert set(found) <= set(sizes(most))
-
-
 def test_one_slow_time_is_forgiven():
-    """A cost is the least of a few: a hiccup in the first one does not make a size look dear."""
+    """A cost is the least of a few: a hiccup in the first one does not make drafts look dear."""
     pace, asked = pace_of(8), []
     for number in range(60):
-        block = pace.next()
+        block = pace.next(1 + number)
         asked.append(block)
         pace.observe(block, [block], 50.0 if number == 0 else 1.0 + 0.01 * block)
     assert pace.block == 8
-    assert asked.count(8) > 40
+    assert asked.count(8) > 50
 
 
 def test_a_change_of_mind_becomes_harder():
-    """Where two sizes are all but equal, chance does not make it go back and forth."""
+    """Where both ways are all but equal, chance does not make it go back and forth."""
     rng, pace, changes = random.Random(1), pace_of(10), []
-    for _ in range(20_000):
-        block, before = pace.next(), pace.block
+    for iteration in range(20_000):
+        if iteration % SENTENCE == 0:
+            pace.begin()
+        block, before = pace.next(1 + iteration % SENTENCE), pace.block
         stood = 0
         while stood < block and rng.random() < 0.7:
             stood += 1
-        pace.observe(block, [stood], {0: 1.0, 4: 2.0, 10: 2.35}[block] * rng.uniform(1, 1.2))
+        pace.observe(block, [stood], {0: 1.0, 10: 3.25}[block] * rng.uniform(1, 1.1))
         changes.append(pace.block != before)
-    assert sum(changes) <= 4
-    assert sum(changes[-10_000:]) <= 1
+    assert sum(changes) <= 16
+    assert sum(changes[-10_000:]) <= 4
 
 
-def test_when_drafts_become_good_or_bad_the_block_follows():
+def batch(pace: Pace, share: float, rows: int = 8, cost: float = 0.2) -> list[int]:
+    """One whose drafts stand to this share; what was drafted, iteration by iteration."""
+    pace.begin()
+    asked = []
+    for iteration in range(1, SENTENCE + 1):
+        block = pace.next(iteration)
+        pace.observe(block, [int(share * block)] * rows, 1.0 + cost * block)
+        asked.append(block)
+    return asked
+
+
+@pytest.mark.parametrize("rows", [1, 8, 64])
+def test_when_drafts_become_good_or_bad_the_block_follows(rows):
     pace = pace_of(8)
+    for share, block in ((1.0, 8), (0.0, 0), (1.0, 8), (0.1, 0)):
+        for _ in range(120 if rows == 1 else 40):
+            batch(pace, share, rows)
+        assert pace.block == block
 
-    def run(share: float, iterations: int) -> int:
-        for _ in range(iterations):
-            block = pace.next()
-            pace.observe(block, [int(share * block)], 1.0 + 0.2 * block)
-        return pace.block
 
-    assert run(1.0, 100) == 8
-    assert run(0.0, 2000) == 0
+@pytest.mark.parametrize("cost", [0.02, 0.2, 2.0])
+def test_where_drafts_do_not_pay_looking_at_them_takes_next_to_no_time(cost):
+    pace = pace_of(8)
+    batch(pace, 0.0, cost=cost)
+    asked = [batch(pace, 0.0, cost=cost) for _ in range(400)]
+    assert {sum(map(bool, blocks)) for blocks in asked} <= {0, PROBES}
+    seconds = sum(1.0 + cost * block for blocks in asked for block in blocks)
+    assert seconds < 1.02 * 400 * SENTENCE
+    assert any(map(any, asked))
 
 
 def test_those_who_follow_measure_nothing():
-    """What they tell of drafts counts; a trial goes on when there is somebody to make it."""
+    """What they tell of drafts counts; measuring goes on when there is somebody to do it."""
     pace = pace_of(8)
     for _ in range(50):
         pace.observe(pace.block, [0], None)
-    assert (pace.block, pace.next(), pace.explored) == (8, 8, False)
+    assert (pace.block, pace.next(1), pace.explored) == (8, 8, False)
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.lists(st.integers(0, 6), min_size=1, max_size=4)), max_size=12))
@@ -152,4 +167,4 @@ def test_without_a_clock_it_stays():
     pace = pace_of(8)
     for _ in range(5):
         pace.observe(8, [0], None)
-    assert pace.next() == pace.block == 8
+    assert pace.next(6) == pace.block == 8

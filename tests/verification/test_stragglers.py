@@ -13,7 +13,7 @@ from longstride.verification.block_size import Pace
 from longstride.verification.fates import Fates
 from longstride.verification.paced import Terms
 from longstride.verification.pacing import Paces
-from longstride.verification.stragglers import Batch, Stragglers
+from longstride.verification.stragglers import FEW, Batch, Stragglers
 from tests.verification.test_pacing import Clock, Fake
 
 LENGTH = 40
@@ -27,17 +27,21 @@ def run(batch: Batch, blocks: list[int], lengths: list[int]) -> tuple[int, float
     return batch.finish(lengths[-1:], True)
 
 
-@given(st.integers(0, 10), st.integers(1, 50), st.lists(st.integers(1, 99), min_size=1, max_size=8))
+@given(st.integers(1, 10), st.integers(1, 50), st.lists(st.integers(1, 99), min_size=1, max_size=8))
 def test_a_batch_is_as_long_as_its_longest_output(block, iterations, lengths):
     batch = Batch()
     batch.begin(True)
     assert run(batch, [block] * iterations, lengths) == (block, max(lengths) / iterations)
 
 
-def test_only_batches_that_came_together_and_drafted_alike_tell_something():
+def test_only_batches_that_came_together_and_drafted_throughout_tell_something():
     batch = Batch()
     batch.begin(True)
-    assert run(batch, [4, 0, 4], [9, 12]) is None
+    assert run(batch, [0] * 5, [9, 12]) is None
+    batch.begin(True)
+    assert run(batch, [4, *[0] * (FEW + 1), 4], [9, 12]) is None
+    batch.begin(True)
+    assert run(batch, [4, 0, 4, 0, 4], [9, 11]) == (4, 3.0)
     batch.begin(True)
     batch.iterate(4)
     batch.begin(False)  # one that is done makes room for another
@@ -109,4 +113,4 @@ def test_one_slow_sentence_in_eight_decides(clock):
 
 def test_where_all_are_alike_drafts_stay(clock):
     times = batches(clock, [6] * 8, lambda block: 3.0 if block else 1.0, 60)
-    assert max(times[-10:]) < 0.6 * LENGTH
+    assert max(times[-10:]) < 0.65 * LENGTH

@@ -1,17 +1,23 @@
-"""How long the next draft should be where every size is a recording: as long as pays, by few sizes, rarely changed.
+"""Whether to draft at all where each way is a recording: whichever brings more tokens a second.
 
-A long block costs in a large batch; a short one wastes calls where drafts are good; and where drafts are bad or steps
-dear, none at all is best, which is greedy search. So what is chosen is the block whose expected tokens per second are
-most, stragglers counted (:mod:`longstride.verification.stragglers`), among few sizes, the empty one included. Where any
-size may be had at any time, :mod:`longstride.verification.thrift` chooses.
+A draft costs in a large batch and saves calls in a small one; where drafts are bad or steps dear none is best, which is
+greedy search. Both kinds of iterations are recorded when a table is made, so that nothing has to be recorded when an
+opinion changes: a recording takes as long as some hundred iterations. What drafts bring is counted with stragglers
+(:mod:`longstride.verification.stragglers`). Where any size may be had at any time, it is
+:mod:`longstride.verification.thrift` that chooses.
+
+Where no draft is thought best, batches begin with a few all the same, since texts change, as often as what that loses
+stays a small share of the time: an iteration that drafts is not lost, it only takes longer. Where drafts are best, an
+iteration now and then goes without one.
 
 Costs are measured as the loop runs. This changes the shape of steps with the clock, so that in low precision a near-tie
 may flip against a fixed block: exact only where kernels do not depend on shapes. Knows no table and reads no clock: who
-is asked to try what is :mod:`longstride.verification.pacing`'s.
+is asked what when is :mod:`longstride.verification.pacing`'s.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -19,15 +25,23 @@ from longstride.verification.fates import Fates
 from longstride.verification.stragglers import Stragglers
 
 MEMORY = 0.995
-"""What an iteration leaves of what was known of drafts."""
+"""What one draft of a row leaves of what was known of drafts."""
 TRIALS = 3
-"""Times that a size is measured before it is judged, and the last measurements that count, of which the least."""
+"""Times that an iteration is measured before it is judged, and the last measurements that count, of which the least."""
+PROBES = 3
+"""Iterations that draft at the beginning of a batch to see what comes of it: heads have nothing to propose in the
+first, which is not timed either, since it may wait for sentences to be encoded."""
 MARGIN = 0.02
-"""Part by which another block must be better, and"""
-MORE_MARGIN = 0.05
-"""how much that grows with every change of mind."""
-FIRST_PAUSE = 16
-"""Iterations before the next best size is measured again, once; twice as many each time, up to"""
+"""Part by which drafts must be better than none, and"""
+MORE_MARGIN = 0.04
+"""how much that grows each time that they turn out not to be, up to"""
+MOST_MARGIN = 0.2
+SHARE = 0.01
+"""Part of the time that drafts may lose which are made to see what comes of them."""
+ENOUGH = 64
+"""Drafts of rows after which it is known how they fare; before, better is hoped."""
+FIRST_PAUSE = 64
+"""Iterations before one goes without a draft, where drafts pay; twice as many each time, up to"""
 LONGEST_PAUSE = 1024
 NEXT_TO_NOTHING = 1e-12
 """Seconds."""
@@ -39,95 +53,85 @@ def sizes(most: int) -> list[int]:
     return sorted({0, *powers, most})
 
 
-def few_sizes(most: int) -> list[int]:
-    """0, `most`, and a power of two about half of it."""
-    return sorted({0, 1 << max(0, ((most + 1) // 2).bit_length() - 1), most} if most > 1 else {0, most})
-
-
 class Pace:
-    """What block pays, for tables of one shape. It begins with the longest.
-
-    The iterations of some tables are trials: they draft what :meth:`next` says, and are timed. Others only follow, by
-    `block`, and tell what became of it.
-    """
+    """Whether drafts pay, for tables of one number of rows. It begins with drafts."""
 
     def __init__(self, most: int, fates: Fates, block: int | None = None) -> None:
-        """`block`: what to begin with for those who follow, where something is known of it."""
+        """`block`: what to begin with for those who only follow, where something is known of it."""
         self.block = most if block is None else block
-        """tokens to draft, as far as is known"""
-        self.explored = False
-        """whether every size that promised anything was tried"""
+        """tokens to draft, as far as is known: `most` or 0"""
+        self._most = most
         self._fates, self._stragglers = fates, Stragglers()
-        self._times = {size: deque[float](maxlen=TRIALS) for size in few_sizes(most)}
-        self._trial: int | None = most
-        self._missing = TRIALS  # measurements of it
-        self._since = 0
-        self._pause = FIRST_PAUSE
+        self._times = {size: deque[float](maxlen=TRIALS) for size in (most, 0)}
         self._margin = MARGIN
+        self._drafts = 0  # of rows, up to enough
+        self._saved = 0.0  # seconds that may be lost
+        self._looks = False  # this batch begins with drafts
+        self._pause, self._since = FIRST_PAUSE, 0  # iterations before the next without a draft, and since the last
 
-    def next(self) -> int:
-        """Tokens to draft in a trial."""
-        return self.block if self._trial is None else self._trial
+    @property
+    def explored(self) -> bool:
+        """Whether both were measured."""
+        return all(len(times) == TRIALS for times in self._times.values())
+
+    def begin(self) -> None:
+        """A batch of new sentences alone."""
+        self._looks = False
+        if self.explored and self.block == 0:
+            lost = PROBES * max(0.0, self._seconds(self._most) - self._tokens(self._most) * self._seconds(0))
+            self._looks = lost <= self._saved
+            self._saved -= lost if self._looks else 0.0
+
+    def next(self, iteration: int) -> int:
+        """Tokens to draft in an iteration of a batch that measures, counted from 1."""
+        if not self.explored:
+            return next(size for size, times in self._times.items() if len(times) < TRIALS)
+        if self.block == 0:
+            return self._most if iteration <= PROBES and self._looks else 0
+        return 0 if iteration > PROBES and self._since >= self._pause else self.block
 
     def observe(self, block: int, stood: Sequence[int], seconds: float | None) -> None:
         """What became of an iteration: how many tokens stood in each row that took part; how long it took, if known."""
         if block:
             self._fates.add(block, stood)
-        if seconds is not None:
-            self._times[block].append(seconds)
-            self._missing -= block == self._trial
+            self._drafts = min(self._drafts + len(stood), ENOUGH)
         self._since += 1
-        if self._trial is not None and self._missing <= 0:
-            self._trial = None
-            self._choose()
-        elif self.explored and self._since > self._pause:
-            self._since, self._pause = 0, min(2 * self._pause, LONGEST_PAUSE)
-            self._choose()
-            if self._trial is None:
-                self._measure_again()
+        if seconds is None:
+            return
+        self._saved += SHARE * seconds
+        self._times[block].append(seconds)
+        if block == 0 and self.block:
+            self._pause, self._since = min(2 * self._pause, LONGEST_PAUSE), 0
+        self._judge()
 
     def waited(self, block: int, brought: float) -> None:
         """A whole batch drafted so many tokens throughout, and an iteration brought this many of its longest output."""
         if block:
             self._stragglers.observe(brought, self._fates.tokens(block))
+            self._judge()
 
-    def _choose(self) -> None:
-        best = max(self._times, key=self.tokens_per_second)
-        if not self._times[best]:
-            self._try(best, TRIALS)
-            if not self.explored:
-                return
-            best = max(self._measured, key=self.tokens_per_second)
+    def _judge(self) -> None:
         if not self.explored:
-            self.explored, self._since = True, 0
-        if self.tokens_per_second(best) > (1 + self._margin) * self.tokens_per_second(self.block):
-            self.block = best
-            self._margin += MORE_MARGIN
+            return
+        without = 1 / self._seconds(0)
+        if self.block and self._hoped / self._seconds(self._most) < without:
+            self.block, self._margin = 0, min(self._margin + MORE_MARGIN, MOST_MARGIN)
+        elif not self.block and self._tokens(self._most) / self._seconds(self._most) > (1 + self._margin) * without:
+            self.block, self._pause, self._since = self._most, FIRST_PAUSE, 0
 
-    def _measure_again(self) -> None:
-        """The next best: its cost may have been bad luck, and drafts may have become better or worse since."""
-        others = [size for size in self._measured if size != self.block]
-        if others:
-            self._try(max(others, key=self.tokens_per_second), 1)
-
-    def _try(self, block: int, times: int) -> None:
-        self._trial, self._missing = block, times
+    def _tokens(self, block: int) -> float:
+        """That an iteration brings, stragglers counted."""
+        return self._stragglers.tokens(self._fates.tokens(block))
 
     @property
-    def _measured(self) -> list[int]:
-        return [size for size, times in self._times.items() if times]
+    def _hoped(self) -> float:
+        """What an iteration with a draft may bring: by what few drafts brought, the mean may well be off."""
+        tokens = self._tokens(self._most)
+        if self._drafts >= ENOUGH:
+            return tokens
+        deviation = min(self._most / 2, math.sqrt((tokens - 1) * tokens))  # as if each stood with the same chance
+        return min(1.0 + self._most, tokens + deviation / math.sqrt(self._drafts + 1))
 
-    def tokens_per_second(self, block: int) -> float:
-        """Expected, with a draft of so many tokens."""
-        return self._stragglers.tokens(self._fates.tokens(block)) / self._expected(block)
-
-    def _expected(self, block: int) -> float:
-        """Seconds of an iteration; of one that was never tried, the least that it could be."""
-        if self._times[block]:
-            return min(self._times[block])
-        if not block:
-            return NEXT_TO_NOTHING  # what a drafter takes is not known before it was left out once
-        least = {size: min(self._times[size]) for size in self._measured}
-        bounds = [seconds for size, seconds in least.items() if size < block]
-        bounds += [seconds * (1 + block) / (1 + size) for size, seconds in least.items() if size > block]
-        return max(bounds, default=1.0)
+    def _seconds(self, block: int) -> float:
+        """Of an iteration that was measured."""
+        return max(min(self._times[block]), NEXT_TO_NOTHING)

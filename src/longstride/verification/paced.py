@@ -15,22 +15,14 @@ class Paced(Protocol):
     recorded: bool
 
     @property
-    def recordings(self) -> int:
-        """How many it holds."""
-
-    @property
-    def blocks(self) -> set[int]:
-        """The sizes of drafts that it has had iterations with, and has not forgotten."""
-
-    @property
     def unread(self) -> bool:
         """Whether there are sentences that the drafter has not read yet."""
 
     def knows(self, block: int, window: int) -> bool:
         """Whether there was such an iteration."""
 
-    def forget(self, block: int) -> None:
-        """All iterations with such drafts."""
+    def prepare(self, block: int, window: int) -> None:
+        """Record such iterations, if they are not yet; nothing is done."""
 
     def read_along(self) -> None:
         """Let the drafter read what it has not."""

@@ -3,8 +3,8 @@
 A step of a table costs the same for one sentence as for all of them, so that a batch whose drafts bring four tokens an
 iteration on the mean takes as many iterations as the one sentence for which they bring two. Greedy search has its
 stragglers, too, the long sentences; so what counts is how many iterations it would have taken for the same outputs,
-which is the length of the longest. Only batches count whose sentences came in together and drafted alike throughout:
-where new ones take the places of those that are done, nobody waits. Knows no clock and no table.
+which is the length of the longest. Only batches count whose sentences came in together and drafted throughout, but for
+a few iterations: where new ones take the places of those that are done, nobody waits. Knows no clock and no table.
 """
 
 from __future__ import annotations
@@ -15,25 +15,30 @@ MEMORY = 0.7
 """What a batch leaves of what was known before it."""
 
 
+FEW = 4
+"""Iterations without a draft that a batch may have had."""
+
+
 class Batch:
     """The sentences of a table, from when all came in until the last is done."""
 
     def __init__(self) -> None:
         self._iterations = 0
-        self._blocks: set[int] = set()
+        self._bare = 0  # of these, without a draft
+        self._block = 0
         self._longest = 0
         self._together = False
 
     def begin(self, all_new: bool) -> None:
         """New sentences come in; whether there are no others."""
         self._together = all_new
-        self._iterations, self._longest = 0, 0
-        self._blocks = set()
+        self._iterations, self._bare, self._longest = 0, 0, 0
 
     def iterate(self, block: int) -> None:
         """An iteration in which so many tokens were drafted."""
         self._iterations += 1
-        self._blocks.add(block)
+        self._bare += not block
+        self._block = block or self._block
 
     def finish(self, lengths: Iterable[int], last: bool) -> tuple[int, float] | None:
         """Sentences are done, whose outputs are so long, the end counted; whether they were the last of the batch.
@@ -41,11 +46,11 @@ class Batch:
         -> the block, and how many tokens an iteration brought by the clock, where that can be told
         """
         self._longest = max(self._longest, *lengths)
-        if not (last and self._together and len(self._blocks) == 1 and self._iterations):
+        drafted = self._iterations - self._bare
+        if not (last and self._together and drafted and self._bare <= FEW):
             return None
         self._together = False
-        (block,) = self._blocks
-        return block, self._longest / self._iterations
+        return self._block, (self._longest - self._bare) / drafted
 
 
 class Stragglers:

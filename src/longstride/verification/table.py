@@ -223,16 +223,11 @@ class Table:
         """Whether there was such an iteration: the first of its kind takes longer than others will."""
         return (block, window) in self._iterating or block in self._lone_rows
 
-    @property
-    def blocks(self) -> set[int]:
-        """The sizes of drafts that there were iterations with."""
-        return {block for block, _ in self._iterating}
-
-    def forget(self, block: int) -> None:
-        """Iterations with drafts of this size: what was recorded of them is let go."""
-        for key in [key for key in self._iterating if key[0] == block]:
-            del self._iterating[key]
-            self._again.pop(key, None)
+    @torch.inference_mode()
+    def prepare(self, block: int, window: int) -> None:
+        """Record such iterations, if they are not yet: a recording changes nothing."""
+        if self.recorded and (block, window) not in self._iterating:
+            self._record_iterations(block, window)
 
     def again(self, block: int, window: int) -> Callable[[], Iteration] | None:
         """Such an iteration as a recording, or all in one call, if there is one: it may be called as it is."""
@@ -263,11 +258,14 @@ class Table:
                     # Whatever the window is said to be, the row itself knows better.
                     self._again[key] = self._again[block, block + 1] = lone.again
             else:
-                iterate = partial(self._iterate, block, window)
-                self._iterating[key] = found = self._record(f"iterate {block}", iterate, alone=True)
-                if found is not iterate:
-                    self._again[key] = found
+                self._record_iterations(block, window)
         return self._iterating[key]()
+
+    def _record_iterations(self, block: int, window: int) -> None:
+        iterate = partial(self._iterate, block, window)
+        self._iterating[block, window] = found = self._record(f"iterate {block}", iterate, alone=True)
+        if found is not iterate:
+            self._again[block, window] = found
 
     def _iterate(self, block: int, window: int) -> Iteration:
         outputs, drafter = self.outputs, self.drafter
