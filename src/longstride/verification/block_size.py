@@ -36,13 +36,15 @@ MARGIN = 0.02
 MORE_MARGIN = 0.04
 """how much that grows each time that they turn out not to be, up to"""
 MOST_MARGIN = 0.2
+RARELY = 4
+"""Every so many batches it is looked at how drafts fare, where they pay."""
 SHARE = 0.01
 """Part of the time that drafts may lose which are made to see what comes of them."""
 ENOUGH = 64
 """Drafts of rows after which it is known how they fare; before, better is hoped."""
-FIRST_PAUSE = 64
-"""Iterations before one goes without a draft, where drafts pay; twice as many each time, up to"""
-LONGEST_PAUSE = 1024
+FIRST_PAUSE = 16
+"""Iterations that were looked at before one goes without a draft, where drafts pay; twice as many each time, up to"""
+LONGEST_PAUSE = 256
 NEXT_TO_NOTHING = 1e-12
 """Seconds."""
 
@@ -56,17 +58,18 @@ def sizes(most: int) -> list[int]:
 class Pace:
     """Whether drafts pay, for tables of one number of rows. It begins with drafts."""
 
-    def __init__(self, most: int, fates: Fates, block: int | None = None) -> None:
+    def __init__(self, most: int, fates: Fates, block: int | None = None, rows: int = 1) -> None:
         """`block`: what to begin with for those who only follow, where something is known of it."""
         self.block = most if block is None else block
         """tokens to draft, as far as is known: `most` or 0"""
         self._most = most
-        self._fates, self._stragglers = fates, Stragglers()
+        self._fates, self._stragglers = fates, Stragglers(rows)
         self._times = {size: deque[float](maxlen=TRIALS) for size in (most, 0)}
         self._margin = MARGIN
         self._drafts = 0  # of rows, up to enough
         self._saved = 0.0  # seconds that may be lost
-        self._looks = False  # this batch begins with drafts
+        self._looks = True  # at how drafts fare at the beginning of this batch
+        self._batches = 0
         self._pause, self._since = FIRST_PAUSE, 0  # iterations before the next without a draft, and since the last
 
     @property
@@ -76,19 +79,28 @@ class Pace:
 
     def begin(self) -> None:
         """A batch of new sentences alone."""
-        self._looks = False
-        if self.explored and self.block == 0:
-            lost = PROBES * max(0.0, self._seconds(self._most) - self._tokens(self._most) * self._seconds(0))
-            self._looks = lost <= self._saved
-            self._saved -= lost if self._looks else 0.0
-
-    def next(self, iteration: int) -> int:
-        """Tokens to draft in an iteration of a batch that measures, counted from 1."""
+        self._batches += 1
         if not self.explored:
-            return next(size for size, times in self._times.items() if len(times) < TRIALS)
-        if self.block == 0:
-            return self._most if iteration <= PROBES and self._looks else 0
-        return 0 if iteration > PROBES and self._since >= self._pause else self.block
+            return
+        if self.block:
+            self._looks = self._batches % RARELY == 0
+            return
+        lost = PROBES * max(0.0, self._seconds(self._most) - self._tokens(self._most) * self._seconds(0))
+        self._looks = lost <= self._saved
+        if self._looks:
+            self._saved -= lost
+            self._stragglers.hope()
+
+    def next(self, iteration: int) -> tuple[int, bool]:
+        """For an iteration of a batch, counted from 1: tokens to draft, and whether what comes of it is to be told; if
+        not, all that come after it in this batch are alike."""
+        if not self.explored:
+            return next(size for size, times in self._times.items() if len(times) < TRIALS), True
+        if self._looks and iteration <= PROBES:
+            return self._most, True
+        if self._looks and self.block and self._since >= self._pause:
+            return 0, True
+        return self.block, False
 
     def observe(self, block: int, stood: Sequence[int], seconds: float | None) -> None:
         """What became of an iteration: how many tokens stood in each row that took part; how long it took, if known."""
@@ -100,9 +112,14 @@ class Pace:
             return
         self._saved += SHARE * seconds
         self._times[block].append(seconds)
-        if block == 0 and self.block:
+        if block == 0:
             self._pause, self._since = min(2 * self._pause, LONGEST_PAUSE), 0
         self._judge()
+
+    def passed(self, block: int, iterations: int) -> None:
+        """There were so many iterations of which nothing else was told."""
+        if self._times[block]:
+            self._saved += SHARE * iterations * self._seconds(block)
 
     def waited(self, block: int, brought: float) -> None:
         """A whole batch drafted so many tokens throughout, and an iteration brought this many of its longest output."""

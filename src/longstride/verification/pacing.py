@@ -54,7 +54,7 @@ class Paces:
         known = self._find(rows)
         tries = not known.follow
         known.follow = max(0, known.follow - 1)
-        return Pacing(known.pace, table, rows, terms, (0, self._most) if tries else ())
+        return Pacing(known.pace, table, terms, (0, self._most) if tries else ())
 
     def _find(self, rows: int) -> _Known:
         found = self._known.get(rows)
@@ -62,7 +62,7 @@ class Paces:
             if len(self._known) >= MOST_SHAPES:
                 self._known.clear()
             near = min(self._known.values(), key=lambda known: abs(known.rows - rows), default=None)
-            pace = Pace(self._most, self._fates, None if near is None else near.pace.block)
+            pace = Pace(self._most, self._fates, None if near is None else near.pace.block, rows)
             found = self._known[rows] = _Known(pace, rows, 0 if near is None else FOLLOWING)
         return found
 
@@ -70,9 +70,9 @@ class Paces:
 class Pacing:
     """The blocks of one session whose iterations are recorded."""
 
-    def __init__(self, pace: Pace, table: Paced, rows: int, terms: Terms, tries: Sequence[int]) -> None:
+    def __init__(self, pace: Pace, table: Paced, terms: Terms, tries: Sequence[int]) -> None:
         """`tries`: the sizes of drafts between which it may choose; where there are none, it does as others do."""
-        self._pace, self._table, self._rows, self._sizes = pace, table, rows, tries
+        self._pace, self._table, self._sizes = pace, table, tries
         self._waits, self._learns, self._window = terms.waits, terms.learns, terms.window
         self._quiet = True
         self._batch = Batch()
@@ -80,25 +80,33 @@ class Pacing:
         self._iteration = 0
         self._in_vain = False
         self._begun: float | None = None
+        self.settled = False
+        """the iteration under way and those after it are alike until sentences come in, and nobody has to watch them"""
 
     def choose(self, missed: int) -> int:
         """Tokens to draft next, where the drafter has not seen so many of a row's newest ones."""
         usual = self._pace.block
-        block = self._pace.next(self._iteration + 1) if self._sizes else usual
-        if self._window is None:
-            return block
-        if block and missed > self._window:
-            return 0  # until all rows are new ones
-        return usual if not block and missed >= self._window else block
+        block, watched = self._pace.next(self._iteration + 1) if self._sizes else (usual, False)
+        if self._window is not None and block and missed > self._window:
+            block, watched = 0, False  # until all rows are new ones
+        elif self._window is not None and not block and watched and missed >= self._window:
+            block = usual  # one more without a draft would be too many
+        self.settled = not watched
+        return block
 
     def encode(self, all_new: bool) -> None:
         """New sentences come in before the next iteration; whether there are no others."""
         self._quiet = not self._waits
         self._batch.begin(all_new)
         if all_new:
-            self._block, self._iteration = 0, 0
-            if self._sizes:
-                self._pace.begin()
+            self._block = 0
+            self.look_again()
+
+    def look_again(self) -> None:
+        """At what iterations cost and bring, as if all sentences were new."""
+        self._iteration = 0
+        if self._sizes:
+            self._pace.begin()
 
     def begin(self, block: int, window: int) -> None:
         """An iteration, now."""
@@ -110,7 +118,7 @@ class Pacing:
         if not seen_before:
             for size in self._sizes:
                 self._table.prepare(size, window)
-        self._begun = clock() if seen_before and self._quiet and self._sizes else None
+        self._begun = clock() if seen_before and self._quiet and not self.settled else None
         self._quiet = True
 
     def end(self, stood: Sequence[int]) -> None:
@@ -119,8 +127,11 @@ class Pacing:
         if not self._in_vain:
             self._pace.observe(self._block, stood, seconds)
 
-    def finish(self, lengths: Sequence[int], last: bool) -> None:
-        """Sentences are done, whose outputs have so many tokens, the end counted; whether there are no others."""
+    def finish(self, lengths: Sequence[int], last: bool, alone: int = 0) -> None:
+        """Sentences are done, whose outputs have so many tokens, the end counted; whether there are no others; and how
+        many iterations like the last one there were since this was told last that were not asked about."""
+        self._batch.iterate(self._block, alone)
+        self._pace.passed(self._block, alone)
         found = self._batch.finish(lengths, last)
-        if found is not None and self._rows > 1:  # one sentence waits for nobody
+        if found is not None:
             self._pace.waited(*found)

@@ -26,6 +26,9 @@ from longstride.verification.pacing import Paces, Pacing
 from longstride.verification.settling import Iteration
 from longstride.verification.table import STRICT, Policy, Table
 
+MOST_ALONE = 512
+"""Iterations that nobody asks about, where sentences come in one by one and never all at once."""
+
 
 class Kind:
     """What the sessions of one decoder have in common under the same limits, made once.
@@ -106,6 +109,8 @@ class VerificationSession(LeasedSession[Table]):
         # An iteration that is the same each time and was recorded: nothing has to be asked before it is launched.
         self._again = None if policy.adaptive else self.table.again(drafter.block, drafter.block + 1)
         self._pacing = self._paced() if policy.adaptive else None
+        self._left_alone: int | None = None  # the block of all iterations to come, where nobody asks before each
+        self._alone = 0  # how many such there were
         self._observed = True  # what became of the last draft
 
     def _paced(self) -> Pacing | FreePacing:
@@ -131,6 +136,7 @@ class VerificationSession(LeasedSession[Table]):
             self._pacing.encode(all_new)
             if all_new:
                 self._behind = 1
+                self._watch_again()
         rows, tickets = self._slots.take(source.rows)
         portion = self.table.portion
         for first in range(0, len(rows), portion):
@@ -144,7 +150,7 @@ class VerificationSession(LeasedSession[Table]):
     def advance(self) -> Step:
         """Draft, verify, commit."""
         table = self.table
-        block = self._most if self._pacing is None else self._pacing.choose(self._behind)
+        block = self._next_block()
         found = self._launched or self._iterate(block)
         self._launched = None
         calls = 1 + (table.drafter.calls if block else 0)
@@ -166,6 +172,21 @@ class VerificationSession(LeasedSession[Table]):
         )
         return self._step
 
+    def _next_block(self) -> int:
+        if self._pacing is None:
+            return self._most
+        if self._left_alone is None:
+            return self._pacing.choose(self._behind)
+        self._alone += 1
+        if self._alone % MOST_ALONE == 0:
+            self._watch_again()
+            self._pacing.look_again()
+            return self._pacing.choose(self._behind)
+        return self._left_alone
+
+    def _watch_again(self) -> None:
+        self._again, self._left_alone = None, None
+
     def _iterate(self, block: int) -> Iteration:
         if self._again is not None:
             return self._again()
@@ -183,6 +204,10 @@ class VerificationSession(LeasedSession[Table]):
             self._behind = block + 1
         if self._pacing is None:
             self._again = table.again(block, window)
+        elif self._pacing.settled and (again := table.again(block, window)) is not None:
+            # The same until sentences come in again: asking before each and looking after it takes the host as long as
+            # small models take for an iteration.
+            self._again, self._left_alone = again, block
         return found
 
     def take_finished(self) -> list[Finished]:
@@ -194,14 +219,15 @@ class VerificationSession(LeasedSession[Table]):
         outputs.wait()
         if self._ahead:
             outlook.look(outputs.lengths)
-        if self._pacing is not None and not self._observed:
+        if self._pacing is not None and not self._observed and self._left_alone is None:
             held = self._slots.held
             self._pacing.end([stood for row, stood in enumerate(outputs.stood) if held[row] is not None])
             self._observed = True
         finished = outputs.finished(self._slots)
         if finished and self._pacing is not None:
             lengths = [len(one.hypotheses[0].tokens) + 1 for one in finished]
-            self._pacing.finish(lengths, self._slots.free == self.capacity)
+            self._pacing.finish(lengths, self._slots.free == self.capacity, self._alone)
+            self._alone = 0
         if finished and self._ahead:
             self._close_rows()
         return finished

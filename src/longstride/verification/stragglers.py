@@ -12,7 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 MEMORY = 0.7
-"""What a batch leaves of what was known before it."""
+"""What a batch of many rows leaves of what was known before it; one of few leaves more, since it says less."""
+MANY = 9
+LEAST_LEFT, MOST_LEFT = 0.2, 2.0
+HOPE = 0.05
+"""Part of the way back to all of it, each time that drafts are looked at where none are made."""
 
 
 FEW = 4
@@ -34,10 +38,10 @@ class Batch:
         self._together = all_new
         self._iterations, self._bare, self._longest = 0, 0, 0
 
-    def iterate(self, block: int) -> None:
-        """An iteration in which so many tokens were drafted."""
-        self._iterations += 1
-        self._bare += not block
+    def iterate(self, block: int, times: int = 1) -> None:
+        """An iteration in which so many tokens were drafted, or several."""
+        self._iterations += times
+        self._bare += 0 if block else times
         self._block = block or self._block
 
     def finish(self, lengths: Iterable[int], last: bool) -> tuple[int, float] | None:
@@ -54,16 +58,26 @@ class Batch:
 
 
 class Stragglers:
-    """Of batches of one number of rows: the part of the tokens beyond the first that is left, 1 before any is known."""
+    """Of batches of one number of rows: the part of the tokens beyond the first that is left, 1 before any is known.
 
-    def __init__(self) -> None:
+    More than all of them may be left: what drafts bring is watched at the beginnings of sentences alone.
+    """
+
+    def __init__(self, rows: int) -> None:
         self.left = 1.0
+        self._known = False
+        self._memory = MEMORY ** (1 / max(1, MANY - rows))
 
     def observe(self, brought: float, mean: float) -> None:
         """A batch kept `brought` tokens an iteration, where drafts bring `mean`."""
         if mean > 1:
-            left = min(1.0, max(0.0, (brought - 1) / (mean - 1)))
-            self.left = MEMORY * self.left + (1 - MEMORY) * left if self.left < 1 else left
+            left = min(MOST_LEFT, max(LEAST_LEFT, (brought - 1) / (mean - 1)))
+            self.left = self._memory * self.left + (1 - self._memory) * left if self._known else left
+            self._known = True
+
+    def hope(self) -> None:
+        """It is long ago that this was known."""
+        self.left += HOPE * max(0.0, 1 - self.left)
 
     def tokens(self, mean: float) -> float:
         """What is left of `mean` tokens an iteration."""
