@@ -1,12 +1,13 @@
 """What the host does beside captured steps: microseconds of Python and calls of PyTorch's, a sentence and an iteration.
 
     python benchmarks/host_probe.py [--decoders greedy,blockwise,draft-verify] [--profile] [--ahead] [--others 8]
+    python benchmarks/host_probe.py --rows 64 --decoders 'greedy,blockwise,blockwise adaptive'
 
-Needs no GPU. A tiny model is decoded one sentence at a time by the CUDA runner, with a recorder whose recordings do
-nothing but count, and end the sentence after so many iterations. What is left is what lies between two launches, and
-before the first and after the last. From short and long sentences follow what an iteration takes and what a sentence
-does beside. Calls are counted as PyTorch dispatches them, views included; on a CUDA device each that is not a view
-costs some microseconds more than here. What only a CUDA device asks for (copies between host and device, events,
+Needs no GPU. A tiny model is decoded by the CUDA runner, one sentence at a time or several, with a recorder whose
+recordings do nothing but count, and end the sentence after so many iterations. What is left is what lies between two
+launches, and before the first and after the last. From short and long sentences follow what an iteration takes and what
+a sentence does beside. Calls are counted as PyTorch dispatches them, views included; on a CUDA device each that is not
+a view costs some microseconds more than here. What only a CUDA device asks for (copies between host and device, events,
 launches) is not seen here. `--others` tables of other shapes wait beside the one in use, as after a test set.
 """
 
@@ -33,15 +34,15 @@ from longstride.nn.transformer import Transformer
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.cuda_graph_recorder import Recorded
 from longstride.systems.autoregressive.decoder import Greedy
-from longstride.systems.blockwise.decoder import Blockwise
+from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify
-from longstride.systems.draft_verify.decoder import DraftVerify
+from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
 from longstride.systems.draft_verify.model import Drafter
 from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.verification.table import Table
 
-DECODERS = ("greedy", "blockwise", "draft-verify", "copy-verify")
+DECODERS = ("greedy", "blockwise", "blockwise adaptive", "draft-verify", "draft-verify adaptive", "copy-verify")
 WORDS = 20
 SHORT, LONG = 2, 42
 """iterations of a sentence"""
@@ -70,11 +71,11 @@ class CountingRecorder:
 
         def enter() -> None:
             self._left = self.iterations
-            done[0], length[0] = False, 1
+            done[:], length[:] = False, 1
 
         def iterate() -> None:
             self._left -= 1
-            done[0] = self._left <= 0
+            done[:] = self._left <= 0
 
         return Recorded(enter if result is None else iterate, result, 0)
 
@@ -96,11 +97,13 @@ def decoder_of(name: str, runner: Runner) -> Decoder:
     """One of the decoders, over a model of no size."""
     shape: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 1, "vocabulary": 32}
     model = runner.place(Transformer(TransformerOptions(**shape, encoder_layers=1, decoder_layers=1)))
+    name, _, adaptive = name.partition(" ")
     if name == "blockwise":
-        return Blockwise(model, runner.place(Heads(HeadsOptions(8, 8))), runner)
+        options = BlockwiseOptions(adaptive=bool(adaptive))
+        return Blockwise(model, runner.place(Heads(HeadsOptions(8, 8))), runner, options)
     if name == "draft-verify":
         drafter = Drafter(DrafterOptions(**shape, encoder="shared", decoder_layers=1, block=10))
-        return DraftVerify(model, runner.place(drafter), runner)
+        return DraftVerify(model, runner.place(drafter), runner, DraftVerifyOptions(adaptive=bool(adaptive)))
     return CopyVerify(model, runner) if name == "copy-verify" else Greedy(model, runner)
 
 
@@ -120,11 +123,11 @@ def median_microseconds(function: Callable[[], Any]) -> float:
 class Bench:
     """A decoder over a runner that counts, ready to decode a sentence of so many iterations."""
 
-    def __init__(self, name: str, ahead: bool = False, others: int = 0) -> None:
+    def __init__(self, name: str, ahead: bool = False, others: int = 0, rows: int = 1) -> None:
         self._recorder = CountingRecorder()
         runner = CudaGraphRunner("cpu", "fp32", ahead=ahead, recorder=self._recorder)
         self._decoder = decoder_of(name, runner)
-        self._source, self._limits = Source.of([[*range(5, 5 + WORDS), EOS]], 32), Limits()
+        self._source, self._limits = Source.of([[*range(5, 5 + WORDS), EOS]] * rows, 32), Limits()
         for extra in range(others):
             decoder_of("greedy", runner).decode(self._source, Limits(max_length=100 + extra))
         for _ in range(20):
@@ -156,9 +159,9 @@ class Bench:
         return round(short - SHORT * iteration, 1), round(iteration, 2)
 
 
-def probe(name: str, ahead: bool, others: int, profiled: bool) -> dict[str, Any]:
+def probe(name: str, ahead: bool, others: int, profiled: bool, rows: int = 1) -> dict[str, Any]:
     """What a sentence and an iteration take with one decoder."""
-    bench = Bench(name, ahead, others)
+    bench = Bench(name, ahead, others, rows)
     sentence, iteration = bench.microseconds()
     of_sentence, of_iteration = bench.calls()
     if profiled:
@@ -190,12 +193,14 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="functions by the time they take")
     parser.add_argument("--ahead", action="store_true", help="launch before looking")
     parser.add_argument("--others", type=int, default=4, help="tables that wait beside the one in use")
+    parser.add_argument("--rows", type=int, default=1, help="sentences at a time")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    found = [probe(name, options.ahead, options.others, options.profile) for name in options.decoders.split(",")]
+    wanted = options.decoders.split(",")
+    found = [probe(name, options.ahead, options.others, options.profile, options.rows) for name in wanted]
     for one in found:
-        print(f"{one['decoder']:13} a sentence  {one['sentence_us']:7.1f} us, {shown(one['sentence_calls'])}")
-        print(f"{'':13} an iteration {one['iteration_us']:6.2f} us, {shown(one['iteration_calls'])}")
+        print(f"{one['decoder']:21} a sentence  {one['sentence_us']:7.1f} us, {shown(one['sentence_calls'])}")
+        print(f"{'':21} an iteration {one['iteration_us']:6.2f} us, {shown(one['iteration_calls'])}")
     print(json.dumps(found))
 
 

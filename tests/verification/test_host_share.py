@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from longstride.contract import EOS, PAD, Limits, Source
 from longstride.runtime.eager import EagerRunner
 from longstride.verification.arrivals import Arrivals
+from longstride.verification.block_size import PROBES
 from longstride.verification.drafting import NoDraft
 from longstride.verification.outputs import Outputs
+from longstride.verification.pacing import Pacing
 from longstride.verification.session import Kind, Kinds
 from tests.decoding.test_greedy import LIMITS
 from tests.models import tiny_model
@@ -43,6 +45,22 @@ def test_between_two_launches_pytorch_is_asked_for_nothing(probe, name, ahead):
     of_sentence, of_iteration = probe.Bench(name, ahead, others=1).calls()
     assert of_iteration == ({"copy_": 1.0} if ahead else {})
     assert {call for call in of_sentence if call not in probe.VIEWS} <= {"copy_"}
+
+
+@pytest.mark.parametrize("name", ["blockwise adaptive", "draft-verify adaptive"])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_where_blocks_follow_the_clock_nobody_asks_before_every_iteration(probe, name, rows, monkeypatch):
+    """A few times at the beginning of some sentences, and the rest goes as with fixed blocks."""
+    bench = probe.Bench(name, others=1, rows=rows)
+    for _ in range(20):
+        bench.decode(probe.LONG)
+    asked: list[int] = []
+    choose = Pacing.choose
+    monkeypatch.setattr(Pacing, "choose", lambda self, missed: asked.append(1) or choose(self, missed))
+    for _ in range(20):
+        bench.decode(probe.LONG)
+    assert len(asked) < 20 * (PROBES + 2)
+    assert bench.calls()[1] == {}
 
 
 @pytest.mark.parametrize("name", ["greedy", "blockwise", "draft-verify", "copy-verify"])
