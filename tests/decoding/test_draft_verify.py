@@ -14,11 +14,10 @@ from longstride import load, model_folder
 from longstride.contract import EOS, MASK, NEVER_GENERATED, RESERVED, Limits, OptionError, Source, UsageError
 from longstride.contract.options import parse
 from longstride.model_folder import DecoderConfig, Part
-from longstride.nn.link import CANDIDATES
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.draft_verify.decoder import Draft, DraftOptions, DraftVerify, DraftVerifyOptions
-from longstride.systems.draft_verify.drafter import ENOUGH, ModelDrafter, follows
+from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import begin_as
 from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.text.tokenizer import WordsTokenizer
@@ -156,14 +155,6 @@ def test_a_causal_prefix_never_sees_what_comes_after_it(seed, kind, word):
     for tail in ([word, MASK, MASK, MASK], [MASK, MASK, MASK, MASK]):
         drafter(torch.tensor([[6, 9, *tail]]), torch.tensor([2]), 4, source, None, None)
     torch.testing.assert_close(hidden[0][:, :2], hidden[1][:, :2])
-
-
-@pytest.mark.parametrize(
-    ("link", "vocabulary", "found"), [(0, 300, False), (3, 300, False), (3, 60, True), (3, CANDIDATES, True)]
-)
-def test_chains_of_few_candidates_are_not_what_is_proposed(link, vocabulary, found):
-    """As long as links have fewer than are enough; where all ids are candidates, nothing is lost."""
-    assert follows(tiny_drafter(vocabulary=vocabulary, link=link)) == (found or bool(link and CANDIDATES >= ENOUGH))
 
 
 def test_the_drafters_calls_are_counted_beside_the_verifiers():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from longstride.nn.link import Link, best_of_classes
 WIDTH, RANK = 6, 3
 
 
-def tiny(seed: int, vocabulary: int, candidates: int) -> tuple[Link, Tensor]:
+def tiny(seed: int, vocabulary: int, candidates: int | None) -> tuple[Link, Tensor]:
     torch.manual_seed(seed)
     link = Link(vocabulary, WIDTH, RANK, candidates).double()
     for weight in link.parameters():
@@ -118,3 +119,22 @@ def test_tokens_that_were_chosen_mean_what_known_ones_do(seed: int, vocabulary: 
     expected = F.linear(link.widened(hidden.expand(-1, each, -1), previous), link.widened_weight(weight))
     torch.testing.assert_close(found, expected)
     assert not link.kernels()
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "candidates", "twice"), [(300, None, True), (60, None, False), (300, 64, False)]
+)
+def test_after_a_chain_of_few_candidates_the_whole_vocabulary_is_looked_at(
+    vocabulary: int, candidates: int | None, twice: bool
+) -> None:
+    """Where all ids are candidates nothing is lost by the chain alone; where somebody wanted so many, it is wanted."""
+    link, weight = tiny(7, vocabulary, candidates)
+    hidden, newest = torch.randn(2, 4, WIDTH, dtype=torch.float64), torch.tensor([3, 9])
+    logits = hidden @ weight.T
+    drafted = link.drafted(logits, hidden, newest)
+    assert link.looks_twice == twice
+    if twice:
+        assert torch.equal(drafted, link.chained(logits, hidden, newest).argmax(dim=-1))
+    else:
+        slow = [slow_draft(link, logits[row], hidden[row], int(newest[row])) for row in range(2)]
+        assert drafted.tolist() == slow

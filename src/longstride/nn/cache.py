@@ -213,6 +213,15 @@ class Cache:
         for buffer in (self.keys[:, :, :, :span], self.values[:, :, :, :span]):
             buffer.copy_(buffer.index_select(1, parents))
 
+    def move(self, there: list[int], here: list[int], slots: int) -> None:
+        """Rows `there` become what rows `here` were, in place; only the first `slots` need to follow. On a processor.
+
+        By numpy, which wakes no threads for so little, and as bytes, since it does not know every type.
+        """
+        for buffer in (self.keys, self.values):
+            seen = buffer.view(torch.uint8).numpy()[:, :, :, :slots]
+            seen[:, there] = seen[:, here]
+
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         self.keys = self.keys.index_select(1, rows)

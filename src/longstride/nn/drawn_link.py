@@ -19,6 +19,8 @@ def chained(pen: Pen, link: Link, logits: Value, hidden: Value, newest: Value, l
 
 def drafted(pen: Pen, link: Link, logits: Value, hidden: Value, newest: Value, longest: int) -> Value:
     """The same values -> tokens [rows, block]: twin of :meth:`~longstride.nn.link.Link.drafted`"""
+    if link.looks_twice:
+        return pen.node("ArgMax", chained(pen, link, logits, hidden, newest, longest), axis=-1, keepdims=0)
     return _chain(pen, link, logits, factors(pen, link, hidden), newest, longest)
 
 

@@ -36,12 +36,6 @@ from longstride.verification.drafting import Drafter, Proposal, View
 from longstride.verification.kernels import Bounds, choose_within, permitted_ids, read_fused, usable
 from longstride.verification.reading import forbidden_ids, read
 
-ENOUGH = 128
-"""Candidates of a slot with which the best chain of them is as good as, after it, the best of the whole vocabulary. Two
-good words of one class keep each other out: of the bundled drafter (160 sentences of debates, lossless) chains of 64,
-128, 256 and 512 candidates bring 3.63, 3.78, 3.91 and 3.98 tokens an iteration, and the whole vocabulary after a chain
-of 64 brings 3.85."""
-
 
 @dataclass
 class DraftState:
@@ -84,7 +78,7 @@ class ModelDrafter(Drafter):
             own = own_kernels(drafter, runner) if self._fused else NOTHING
             self._draft, follow = draft_causal(drafter, own), follow_causal(drafter, own)
         self._choose = chosen(self._draft)
-        self._follow = follow if follows(drafter) else None
+        self._follow = None if drafter.link is None else follow
         self._permitted = permitted_ids(limits, drafter.options.vocabulary, runner.device)
 
     @property
@@ -132,9 +126,9 @@ class ModelDrafter(Drafter):
         return state.bound[1]
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
-        """The most likely token of every slot of the block, or the best chain (:func:`follows`).
+        """The most likely token of every slot of the block; of a linked drafter, given the one before it.
 
-        A chain knows no limits on outputs: they are the verifier's, who keeps no token that breaks them.
+        A link knows no limits on outputs: they are the verifier's, who keeps no token that breaks them.
         """
         room = None if view.room is None or torch.compiler.is_compiling() else view.room[:, :block]
         fused, given = self._fused and room is not None, self._arguments(state, view, block)
@@ -173,11 +167,6 @@ class ModelDrafter(Drafter):
 
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
         """Nothing to learn: what was committed is read when the next block is drafted."""
-
-
-def follows(drafter: DrafterModel) -> bool:
-    """Whether it proposes the best chain of candidates itself: it has a link, with candidates enough."""
-    return drafter.link is not None and drafter.link.candidates >= min(ENOUGH, drafter.options.vocabulary)
 
 
 def own_kernels(drafter: DrafterModel, runner: Runner) -> Own:

@@ -77,7 +77,7 @@ class Drafter(nn.Module):
     def followed(
         self, hidden: Tensor, tokens: Tensor, length: Tensor, newest: Tensor | None = None, into: Tensor | None = None
     ) -> Tensor:
-        """[rows, block, width] -> [rows, block], the tokens of the best chain after these, put `into` a tensor if one
+        """[rows, block, width] -> [rows, block], what a link drafts after these tokens, put `into` a tensor if one
         is given; for drafters with a link. Limits on outputs it does not know: whoever verifies does."""
         assert self.link is not None
         given = newest_of(tokens, length) if newest is None else newest
