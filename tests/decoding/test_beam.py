@@ -130,3 +130,15 @@ def test_the_bound_is_the_largest_divisor(penalty, length, more):
     rule = LengthPenalty(*penalty)
     lengths = torch.arange(length, length + more + 1)
     assert float(rule.best(lengths[0], lengths[-1])) == pytest.approx(float(rule(lengths).max()), rel=1e-12)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    kind=st.sampled_from(["gnmt", "average", "none"]),
+    strength=st.floats(-2, 2),
+    lengths=st.lists(st.integers(1, 2000), min_size=1, max_size=70),
+)
+def test_a_divisor_is_the_same_wherever_it_stands(kind, strength, lengths):
+    """Else a score depends on how many stand beside it: PyTorch raises what vectors leave over by another function."""
+    rule = LengthPenalty(kind, strength)
+    assert rule(torch.tensor(lengths)).tolist() == [rule(torch.tensor(length)).item() for length in lengths]

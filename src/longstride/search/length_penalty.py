@@ -14,6 +14,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+STRETCH = 64
+"""Numbers that every processor's vectors, and a few of them side by side, divide."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +31,9 @@ class LengthPenalty:
         """[...] lengths counting EOS -> [...] float64 divisors"""
         length = length.to(torch.float64)
         if self.kind == "gnmt":
-            return ((5 + length) / 6) ** self.strength
+            return _power((5 + length) / 6, self.strength)
         if self.kind == "average":
-            return length**self.strength
+            return _power(length, self.strength)
         return torch.ones_like(length)
 
     def best(self, length: Tensor, longest: Tensor) -> Tensor:
@@ -39,3 +43,16 @@ class LengthPenalty:
         score a live hypothesis can still reach. Both kinds are monotone in length: one of the two ends is largest.
         """
         return torch.maximum(self(length), self(longest))
+
+
+def _power(base: Tensor, exponent: float) -> Tensor:
+    """To the last bit the same for equal numbers, wherever they stand and whatever stands beside them.
+
+    On a processor PyTorch raises whole vectors by one function and what is left over by another, which differs in the
+    last bit for some numbers; so here nothing is left over.
+    """
+    if base.device.type != "cpu":
+        return base**exponent
+    count = base.numel()
+    whole = F.pad(base.reshape(-1), (0, -count % STRETCH), value=1.0)
+    return (whole**exponent)[:count].view(base.shape)
