@@ -32,6 +32,17 @@ def candidates(
     return beam.Candidates(picked.view(*shape, count), best.double().view(*shape, count), end.view(shape))
 
 
+def of_row(logits: Tensor, forbidden: Tensor, early: bool, count: int) -> tuple[list[int], list[float], float]:
+    """The same for one hypothesis and one model, in plain numbers: logits [vocabulary]; `early`: it may not end yet."""
+    scores = logits.log_softmax(dim=-1, dtype=_wide(logits))
+    end = float(scores[EOS])
+    scores.index_fill_(-1, forbidden, beam.DEAD)
+    if early:
+        scores[EOS] = beam.DEAD
+    best, picked = _topk(scores, count)
+    return picked.tolist(), best.tolist(), end
+
+
 def told(table: beam.BeamTable, penalty: LengthPenalty, active: Tensor) -> tuple[Tensor, Tensor]:
     """Ids [slots, columns] of the best outputs and which of these count: the whole output is written when its search
     ends, of those that were active [slots]."""

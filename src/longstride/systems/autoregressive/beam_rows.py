@@ -18,12 +18,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from longstride.contract import START, Limits, Runner, Source
+from longstride.contract import START, Hypothesis, Limits, Runner, Source
 from longstride.nn import programs
 from longstride.nn.cache import aligned
 from longstride.nn.transformer import Transformer
 from longstride.search import beam
 from longstride.search.length_penalty import LengthPenalty
+from longstride.search.ranking import best_first, hypotheses
 from longstride.systems.autoregressive import beam_reading
 from longstride.systems.autoregressive.beam_fused import OwnSearch, usable
 from longstride.systems.autoregressive.beam_seen import ENDED, Seen
@@ -198,7 +199,13 @@ class BeamRows:
             return self._seen.done()
         return self._runner.fetch(self.hypotheses.done)[0].tolist()
 
-    def finished(self) -> list[Tensor]:
+    def outputs(self, slots: list[int]) -> list[list[Hypothesis]]:
+        """What the searches in these slots, which are done, have found: of each the n best, best first."""
+        ended = (tensor[slots] for tensor in self._finished())
+        scores, totals, lengths, tokens = best_first(self._search.n_best, *ended)
+        return hypotheses(tokens, lengths, scores, totals)
+
+    def _finished(self) -> list[Tensor]:
         """Of finished hypotheses: scores, log-probabilities and lengths [slots, width], tokens [slots, width, columns].
 
         On the host, after waiting for the device; good until it is asked again, and where a search is done.

@@ -1,7 +1,8 @@
 """Beam search over a table of slots: `width` hypotheses a sentence, one model or several averaged.
 
 The host's side of it: which sentence stands in which slot, how long its hypotheses are by now, and what came out. All
-else is on the device (:mod:`longstride.systems.autoregressive.beam_rows`).
+else is on the device (:mod:`longstride.systems.autoregressive.beam_rows`), or in plain numbers where a single sentence
+is searched on a processor (:mod:`longstride.systems.autoregressive.lone_rows`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import torch
 from longstride.contract import Finished, Limits, Runner, Source, Step
 from longstride.nn.transformer import Transformer
 from longstride.search.length_penalty import LengthPenalty
-from longstride.search.ranking import best_first, hypotheses
 from longstride.systems.autoregressive.beam_rows import BeamRows, Search
+from longstride.systems.autoregressive.lone_rows import LoneRows, alone
 from longstride.verification.lease import Lease, LeasedSession
 
 
-class BeamSession(LeasedSession[BeamRows]):
+class BeamSession(LeasedSession[BeamRows | LoneRows]):
     """`capacity` sentences of `width` hypotheses."""
 
     @torch.inference_mode()
@@ -38,9 +39,9 @@ class BeamSession(LeasedSession[BeamRows]):
         positions = min(model.options.longest for model in models)
         family = ("beam", tuple(models), search, limits)
         lease = Lease.of(runner, family, capacity, longest_source, positions)
-        super().__init__(lease, partial(BeamRows, models, runner, search, limits))
+        table = LoneRows if alone(runner, lease.capacity) else BeamRows
+        super().__init__(lease, partial(table, models, runner, search, limits))
         self._models = len(models)
-        self._n_best = n_best
         # How many tokens the live hypotheses of a slot have, known without asking the device.
         self._age = [0] * self.capacity
 
@@ -70,9 +71,7 @@ class BeamSession(LeasedSession[BeamRows]):
         ready = self._slots.ready(self.table.done())
         if not ready:
             return []
-        found = self.table.finished()
-        scores, totals, lengths, tokens = best_first(self._n_best, *(tensor[ready] for tensor in found))
-        every = zip(ready, hypotheses(tokens, lengths, scores, totals), strict=True)
+        every = zip(ready, self.table.outputs(ready), strict=True)
         return [Finished(self._slots.release(slot), told) for slot, told in every]
 
     @torch.inference_mode()
