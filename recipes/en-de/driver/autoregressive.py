@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from driver.commands import SMALL_TRAINING, TRAINING, Task
-from driver.estimates import alone, decoding, small_training
+from driver.estimates import TEACHER, alone, decoding, large_alone, small_training
 from driver.jobs import Job, Stage
 
 SMALL = ("small", "small-6-2", "small-6-1")
@@ -15,15 +15,15 @@ EVALUATED = ("teacher", "verifier", *SMALL)
 def stages(task: Task) -> list[Stage]:
     """From text to the verifier."""
     return [
-        Stage("prepare", "autoregressive", (_prepare(task, "original"),)),
+        Stage("prepare", "autoregressive", (prepare(task, "original"),)),
         Stage(
             "teacher",
             "autoregressive",
-            (task.train("teacher", "original", alone(12200), TRAINING),),
+            (task.train("teacher", "original", large_alone(TEACHER), TRAINING),),
         ),
         Stage("distil-valid", "autoregressive", (task.distil("valid", 0.4, "--option", "keep_all=true"),)),
         Stage("distil", "autoregressive", (task.distil("train", 5.5, "--processes", "3"),)),
-        Stage("prepare-distilled", "autoregressive", (_prepare(task, "distilled", "distilled-valid"),)),
+        Stage("prepare-distilled", "autoregressive", (prepare(task, "distilled", "distilled-valid"),)),
         Stage(
             "verifier",
             "autoregressive",
@@ -50,7 +50,7 @@ def _scored(task: Task, model: str, decoder: str) -> Job:
     return task.evaluate(model, "test", "en-de", [decoder], minutes, name=model)
 
 
-def _prepare(task: Task, *corpora: str) -> Job:
+def prepare(task: Task, *corpora: str) -> Job:
     """The tokenizer and binarized corpora; the tokenizer is a given model's, where there is one."""
     take = [str(folder / "teacher" / "tokenizer.model") for folder in task.given]
     vocabulary = [one.partition("=")[2] for one in task.settings if one.startswith("data.vocabulary=")]

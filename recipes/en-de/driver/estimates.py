@@ -17,8 +17,19 @@ UPDATES = 507
 BASE, SMALL = 1.3e6, 2.2e6
 """target tokens a second of all trainings together, five to seven of one size"""
 BASE_ALONE, SMALL_ALONE = 0.68e6, 1.7e6
+BASE_LARGE = 0.94e6
+"""of a base model alone whose batches have twice the tokens: its host keeps up with the GPU"""
 START = 0.5
 """minutes to import, load, compile"""
+AROUND = 0.7
+"""minutes of a teacher's checkpoints and validations"""
+TEACHER, VERIFIER = 5600, 1500
+"""updates of 65k tokens: what teacher.yaml has, and a verifier that is to be made quickly"""
+GPU_SECONDS = {"verifier": 0.070, "heads": 0.045, "drafter": 0.085}
+"""of the GPU an update: a verifier's of 65k tokens; linked heads', trained with their base, and a linked drafter's (two
+layers, blocks of 10 after three cuts of every target) of 32k"""
+DISTILLED = 1805.0
+"""lines a second by beam 5, five processes through MPS"""
 
 GREEDY, BEAM = 500.0, 300.0
 """test sentences a second, eager, batch 512, beside trainings"""
@@ -35,6 +46,16 @@ def base_training(updates: int, faster: float = 1.0, share: float = TRAINING) ->
 def alone(updates: int) -> float:
     """A base model with the GPU for itself, since all else waits for it."""
     return round(START + updates / UPDATES * PASS / BASE_ALONE / 60, 1)
+
+
+def large_alone(updates: int) -> float:
+    """The same with batches of 65k tokens."""
+    return round(START + AROUND + 2 * updates / UPDATES * PASS / BASE_LARGE / 60, 1)
+
+
+def distilling(lines: int) -> float:
+    """A teacher's beam-5 output."""
+    return round(LOAD + lines / DISTILLED / 60, 1)
 
 
 def small_training(passes: float = 6, faster: float = 1.0, tokens: float = PASS) -> float:
