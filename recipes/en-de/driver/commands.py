@@ -115,22 +115,33 @@ class Task:
             checkpoints=True,
         )
 
-    def distil(self, split: str, minutes: float, *more: str) -> Job:
-        """The teacher's beam-5 output for a split; shards that were given are taken along."""
+    def distil(self, split: str, minutes: float, *more: str, source: Path | None = None) -> Job:
+        """The teacher's beam-5 output for a split, or another `source` in its place; shards that were given are taken
+        along."""
         teacher, folder = self.model("teacher"), self.work / "distilled" / split
         given = [str(one / "distilled" / split) for one in self.given if (one / "distilled" / split).is_dir()]
         return Job(
             split,
             (
                 *(str(HERE / "driver" / "resume_shards.py"), str(folder), *given, "--"),
-                *("distill", "-m", str(teacher), "-i", str(self.text(split, "en")), "-o", str(folder)),
-                *("--precision", self.precision, "--set", "width=5", "--option", f"name={split}", "--resume"),
+                *("distill", "-m", str(teacher), "-i", str(source or self.text(split, "en"))),
+                *(
+                    "-o",
+                    str(folder),
+                    "--precision",
+                    self.precision,
+                    "--set",
+                    "width=5",
+                    "--option",
+                    f"name={split}",
+                    "--resume",
+                ),
                 *("--record", str(self.records), *more),
             ),
             minutes,
             0.9,
             memory.DISTILLATION,
-            needs=(teacher,),
+            needs=(teacher, *((source,) if source is not None else ())),
             makes=(self.distilled(split),),
             checkpoints=True,
         )

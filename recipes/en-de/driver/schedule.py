@@ -114,6 +114,7 @@ class Schedule:
         self._times: dict[int, Times] = {}
         self._stopping = False
         self._signals: list[str] = []
+        self.told_to_end = False
         self._started = self._busy_at = time.monotonic()
         self._environment = dict(environment or {})
         self._still, self._notice = Stillness(), Notice(hold)
@@ -139,6 +140,7 @@ class Schedule:
 
     def _hear(self, number: int, frame: object) -> None:
         """Take note of a signal; the next step acts on it, since it may come in the middle of one."""
+        self.told_to_end = True
         self._signals.append("interrupted" if number == signal.SIGINT else "terminated")
 
     def _step(self) -> bool:
