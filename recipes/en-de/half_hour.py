@@ -5,7 +5,7 @@
 Asks nobody anything. Trainings end --clocks minutes before the end, with what they have: heads and drafter are trained
 for as many updates as fit. Then, with nothing beside, whatever is there is raced, scored and profiled. What is finished
 lies in WORK/parcels, in pieces that can be copied off at once; parcels/ready.txt names them. Run again, it goes on
-where it was, with as many minutes anew. Stages are in driver/half_hour_stages.py; docs/reproduction.md tells more.
+where it was, with as many minutes anew. Stages are in driver/half_hour_*.py; docs/reproduction.md tells more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pathlib import Path
 from driver.command_line import show_commands
 from driver.commands import Task
 from driver.first_lines import first_lines
-from driver.half_hour_stages import PACKED, Plan, clocks, gathering, keeping, making, packing
+from driver.half_hour_clocks import clocks
+from driver.half_hour_stages import PACKED, Plan, gathering, keeping, making, packing
 from driver.jobs import GPU, GPU_AT_ONCE, there
 from driver.mps import Service
 from driver.room import Limits

@@ -34,7 +34,7 @@ UPDATE = st.floats(0.005, 1.0)
 @pytest.fixture(scope="module")
 def half_hour(drive: ModuleType) -> Iterator[SimpleNamespace]:
     """The driver and its parts as modules; conftest forgets what is under `driver`."""
-    names = ("budget", "within", "parcels", "half_hour_stages")
+    names = ("budget", "within", "parcels", "half_hour_stages", "half_hour_clocks")
     found = {name: importlib.import_module(f"driver.{name}") for name in names}
     yield SimpleNamespace(main=importlib.import_module("half_hour"), **found)
     del sys.modules["half_hour"]
@@ -166,7 +166,11 @@ def commands(half_hour: Any, plan: Any) -> list[tuple[str, list[str]]]:
     """Every command of longstride, however it is begun."""
     stages = half_hour.half_hour_stages
     found = []
-    for stage in (*stages.making(plan), *stages.clocks(plan), *stages.gathering(plan)):
+    making = stages.making(plan)
+    for name in stages.MODELS:
+        write_folder(plan.task.work / name / "model")
+    assert stages.making(plan) == [], "models that are there are not made again"
+    for stage in (*making, *half_hour.half_hour_clocks.clocks(plan), *stages.gathering(plan)):
         for job in stage.jobs:
             parts = list(job.command)
             if parts[:2] == ["-m", "longstride"]:
@@ -179,8 +183,6 @@ def commands(half_hour: Any, plan: Any) -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("dry", [False, True])
 def test_every_command_can_be_read(half_hour: Any, plan: Any, dry: bool) -> None:
-    for name in half_hour.half_hour_stages.MODELS:
-        write_folder(plan.task.work / name / "model")
     found = commands(half_hour, replace(plan, dry=dry))
     assert len(found) == 4 + 2 + 2 + 3 + 4 + 3 + 1
     for name, arguments in found:
@@ -192,9 +194,11 @@ def test_every_command_can_be_read(half_hour: Any, plan: Any, dry: bool) -> None
             assert told["experiment"].startswith("en-de half an hour")
         if arguments[0] == "train":
             recipe = read_recipe(told["recipe"], dict(assignments(told["set"])))
-            assert (recipe.name, recipe.store) == (f"en-de-half-hour-{name}", "fp16")
+            assert (recipe.name, recipe.store) == (f"en-de-half-hour-{name.removeprefix('half-hour-')}", "fp16")
             assert recipe.objective["kind"] in OBJECTIVES
-            assert recipe.data.batches.tokens == (512 if dry else 65536 if name in ("teacher", "verifier") else 32768)
+            assert recipe.data.batches.tokens == (
+                512 if dry else 65536 if name.endswith(("teacher", "verifier")) else 32768
+            )
             assert told["record"] == plan.task.records
 
 
@@ -209,14 +213,18 @@ def test_everything_needed_is_made(half_hour: Any, plan: Any) -> None:
 
 
 def test_only_what_is_there_is_timed(half_hour: Any, plan: Any) -> None:
-    stages = half_hour.half_hour_stages
-    assert stages.clocks(plan) == []
-    write_folder(plan.task.work / stages.DRAFTER / "model")
-    assert stages.clocks(plan) == [], "there is nothing to compare with"
+    stages, clocks = half_hour.half_hour_stages, half_hour.half_hour_clocks.clocks
+    assert clocks(plan) == []
     write_folder(plan.task.work / "verifier" / "model")
-    told = [part for stage in stages.clocks(plan) for job in stage.jobs for part in job.command]
+    names = [stage.name for stage in clocks(plan) if stage.jobs]
+    assert names == ["scores", "profiles"], "a verifier alone has nobody to race with"
+    write_folder(plan.task.work / stages.DRAFTER / "model")
+    assert [stage.name for stage in clocks(plan)][:2] == ["race", "batches"]
+    told = [part for stage in clocks(plan) for job in stage.jobs for part in job.command]
     assert any(stages.DRAFTER in part for part in told)
     assert not any(stages.HEADS in part for part in told)
+    (plan.task.work / "verifier" / "model" / "config.json").unlink()
+    assert clocks(plan) == [], "there is nothing to compare with"
 
 
 def test_the_command_line_shows_and_refuses(half_hour: Any, tmp_path: Path, capsys: Any) -> None:

@@ -115,10 +115,12 @@ class Task:
             checkpoints=True,
         )
 
-    def distil(self, split: str, minutes: float, *more: str, source: Path | None = None) -> Job:
+    def distil(
+        self, split: str, minutes: float, *more: str, source: Path | None = None, teacher_name: str = "teacher"
+    ) -> Job:
         """The teacher's beam-5 output for a split, or another `source` in its place; shards that were given are taken
-        along."""
-        teacher, folder = self.model("teacher"), self.work / "distilled" / split
+        along. Records are known by the name of the teacher's folder."""
+        teacher, folder = self.model(teacher_name), self.work / "distilled" / split
         given = [str(one / "distilled" / split) for one in self.given if (one / "distilled" / split).is_dir()]
         return Job(
             split,

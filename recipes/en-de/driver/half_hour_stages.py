@@ -1,4 +1,4 @@
-"""Stages of a verifier, heads and a drafter in half an hour: what makes them, what packs them, what times them.
+"""Stages of a verifier, heads and a drafter in half an hour: what makes them and what packs them.
 
 Heads are begun on the teacher as soon as there is distilled data, beside the verifier; the drafter needs the verifier.
 For how many updates both are trained is decided when they begin, by within.py. Knows no clock and runs nothing.
@@ -11,16 +11,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from driver.autoregressive import prepare
-from driver.commands import TIMING, TRAINING, Task
+from driver.commands import TRAINING, Task
 from driver.drafts import LINK
-from driver.estimates import GPU_SECONDS, TEACHER, VERIFIER, distilling, large_alone, timing
+from driver.estimates import GPU_SECONDS, TEACHER, VERIFIER, distilling, large_alone
 from driver.jobs import Job, Stage, there
-from driver.memory import TIMED, training
+from driver.memory import training
 
 HEADS, DRAFTER = "blockwise-fine-tuned-linked", "drafter-linked-2"
+FIRST = "half-hour-teacher"
+"""the teacher's folder: records of distillation are known by that name"""
 MODELS = ("verifier", DRAFTER, HEADS)
 """in the order in which one would want to have them"""
-PACKED = ("teacher", *MODELS)
+PACKED = (FIRST, *MODELS)
 """with the teacher a run whose machine was lost need not begin at its beginning"""
 PREFIX = "half an hour"
 """of experiments, after en-de: these records stand beside the first family's and replace none"""
@@ -33,19 +35,10 @@ RARELY = ("training.validate_every=2000", "validation.every=100000")
 """validations by decoding at the end alone"""
 OWN = ("attention=own", "norms=own", "store=fp16")
 
-DECODERS = {
-    "verifier": ("greedy", "beam"),
-    HEADS: ("blockwise", "blockwise:k=6"),
-    DRAFTER: ("draft-verify", "draft-verify:accept=top:3,gap:1", "draft-verify:accept=top:5,gap:3"),
-}
-ADAPTIVE = {HEADS: "blockwise", DRAFTER: "draft-verify"}
-"""what promises greedy's words; with fixed and with adaptive blocks by batch size"""
-EXACT_BATCHES = (64, 1)
-
 _TINY = ("model.width=32", "model.feed_forward=64", "model.heads=2")
 _LAYERS = ("model.encoder_layers=1", "model.decoder_layers=2")
 TINY = {
-    "teacher": (*_TINY, *_LAYERS),
+    FIRST: (*_TINY, *_LAYERS),
     "verifier": (*_TINY, *_LAYERS),
     HEADS: ("model.feed_forward=16",),
     DRAFTER: _TINY,
@@ -78,7 +71,7 @@ class Plan:
     @property
     def first(self) -> Path:
         """The source lines that are distilled."""
-        return self.task.work / "text" / "first.en"
+        return self.task.work / "text" / f"first-{self.lines}.en"
 
     @property
     def short(self) -> tuple[str, ...]:
@@ -92,18 +85,32 @@ class Plan:
 
 
 def making(plan: Plan) -> list[Stage]:
-    """From text to three models, each packed as soon as it is there."""
+    """From text to three models, each packed as soon as it is there; nothing where all were brought along."""
+    if plan.there == list(MODELS):
+        return []
     task = plan.task
     lines = (str(task.text("train", "en")), str(plan.first), str(plan.lines))
     first = replace(task.script("first-lines", "first_lines.py", *lines, minutes=0.1), makes=(plan.first,))
-    many = ("--processes", str(plan.processes), *(("--option", "keep_all=true") if plan.dry else ()), *plan.short)
+    # Three shards for each process, so that all end together.
+    shard = ("--option", f"shard_lines={-(-plan.lines // (3 * plan.processes))}")
+    kept = ("--option", "keep_all=true") if plan.dry else ()
+    many = ("--processes", str(plan.processes), *shard, *kept, *plan.short)
+    teacher = task.train("teacher", "original", large_alone(TEACHER), TRAINING, name=FIRST)
     quick = "verifier", "distilled", large_alone(VERIFIER), TRAINING
-    verifier = task.train(*quick, *QUICK, *RARELY, "training.checkpoint_every=75", warm_start="teacher")
+    verifier = task.train(*quick, *QUICK, *RARELY, "training.checkpoint_every=75", warm_start=FIRST)
     return [
         Stage("prepare", PREFIX, (first, prepare(task, "original"))),
-        Stage("teacher", PREFIX, (_named(plan, task.train("teacher", "original", large_alone(TEACHER), TRAINING)),)),
-        Stage("distil-valid", PREFIX, (task.distil("valid", 0.2, "--option", "keep_all=true", *plan.short),)),
-        Stage("distil", PREFIX, (task.distil("train", distilling(plan.lines), *many, source=plan.first),)),
+        Stage("teacher", PREFIX, (_named(plan, teacher),)),
+        Stage(
+            "distil-valid",
+            PREFIX,
+            (task.distil("valid", 0.2, "--option", "keep_all=true", *plan.short, teacher_name=FIRST),),
+        ),
+        Stage(
+            "distil",
+            PREFIX,
+            (task.distil("train", distilling(plan.lines), *many, source=plan.first, teacher_name=FIRST),),
+        ),
         Stage("prepare-distilled", PREFIX, (prepare(task, "distilled", "distilled-valid"),)),
         Stage("verifier", PREFIX, (_named(plan, replace(verifier, gigabytes=training("teacher"))),)),
         Stage("heads", PREFIX, (_heads(plan),)),
@@ -115,28 +122,6 @@ def making(plan: Plan) -> list[Stage]:
 def packing(plan: Plan, models: Sequence[str]) -> Stage:
     """Each model to pieces that can be copied off."""
     return Stage("parcels", PREFIX, tuple(_parcel(plan, name) for name in models))
-
-
-def clocks(plan: Plan) -> list[Stage]:
-    """Scores, exactness and times of the models that are there; nothing where there is no verifier to compare with."""
-    found = plan.there
-    if "verifier" not in found:
-        return []
-    drafting = {name: decoder for name, decoder in ADAPTIVE.items() if name in found}
-    batched = ["verifier/greedy"]
-    batched += [f"{name}/{one}" for name, decoder in drafting.items() for one in (decoder, f"{decoder}:adaptive=true")]
-    raced = [f"{name}/{one}" for name in found for one in DECODERS[name]]
-    return [
-        Stage("race", PREFIX, (_bench(plan, "together", raced, plan.sample, plan.passes, (1,)),)),
-        Stage("batches", PREFIX, (_bench(plan, "batches", batched, plan.batched, 1, plan.sizes),)),
-        Stage("scores", PREFIX, tuple(_scores(plan, name) for name in found)),
-        Stage(
-            "exactness",
-            PREFIX,
-            tuple(_exactness(plan, name, one, batch) for name, one in drafting.items() for batch in EXACT_BATCHES),
-        ),
-        Stage("profiles", PREFIX, tuple(_profile(plan, name) for name in found)),
-    ]
 
 
 def gathering(plan: Plan) -> list[Stage]:
@@ -158,16 +143,22 @@ def keeping(plan: Plan) -> list[Stage]:
 
 def _named(plan: Plan, job: Job) -> Job:
     """A training whose records are this run's own; small where it is dry. Later settings win."""
-    changes = [*OWN, f"name={_name(job.name)}", *((*TINY[job.name], *DRY) if plan.dry else ()), *plan.task.settings]
+    changes = [
+        *OWN,
+        f"name={model_name(job.name)}",
+        *((*TINY[job.name], *DRY) if plan.dry else ()),
+        *plan.task.settings,
+    ]
     return replace(job, command=(*job.command, *(part for one in changes for part in ("--set", one))))
 
 
-def _name(model: str) -> str:
-    return f"en-de-half-hour-{model}"
+def model_name(model: str) -> str:
+    """Of a model in records."""
+    return f"en-de-half-hour-{model.removeprefix('half-hour-')}"
 
 
 def _heads(plan: Plan) -> Job:
-    job = plan.task.train(*("blockwise-fine-tuned", "distilled", 5.0, 0.4, LINK, *RARELY), name=HEADS, base="teacher")
+    job = plan.task.train(*("blockwise-fine-tuned", "distilled", 5.0, 0.4, LINK, *RARELY), name=HEADS, base=FIRST)
     beside = f"verifier:{GPU_SECONDS['verifier']}:{VERIFIER}"
     return _within(plan, job, GPU_SECONDS["heads"], beside, "--part", str(HEADS_PART))
 
@@ -192,40 +183,3 @@ def _parcel(plan: Plan, name: str) -> Job:
     like = ("--like", "verifier") if name == DRAFTER else ()
     job = plan.task.script(name, "parcels.py", str(plan.task.work), name, *like, minutes=0.1)
     return replace(job, needs=(plan.task.model(name),))
-
-
-def _bench(plan: Plan, name: str, decoders: Sequence[str], sample: int, passes: int, sizes: Sequence[int]) -> Job:
-    models = [model for model in MODELS if any(one.startswith(f"{model}/") for one in decoders)]
-    best = [f"{_name('verifier')} {one}" for one in DECODERS["verifier"] if f"verifier/{one}" in decoders]
-    return plan.task.bench(
-        f"{PREFIX} {name}",
-        models,
-        decoders,
-        timing(len(decoders), sample, 8.0, passes) + 1.0,
-        *(part for one in best for part in ("--baseline", one)),
-        *("--same-as", best[0], "--batch-sizes", ",".join(map(str, sizes))),
-        *("--sample", str(sample), "--passes", str(passes), *plan.short),
-    )
-
-
-def _scores(plan: Plan, name: str) -> Job:
-    return plan.task.evaluate(name, "test", f"en-de {PREFIX}", DECODERS[name], 0.5, *plan.short)
-
-
-def _exactness(plan: Plan, name: str, decoder: str, batch: int) -> Job:
-    task = plan.task
-    job = task.exactness(name, decoder, task.precision, batch, task.runtime)
-    return replace(
-        job, command=(*job.command, "--experiment", f"en-de {PREFIX} exactness, {task.runtime}", *plan.short)
-    )
-
-
-def _profile(plan: Plan, name: str) -> Job:
-    """Where the time goes; within captured steps too, where steps are captured."""
-    task = plan.task
-    told = ("-s", str(task.text("test", "en")), "--decoders", ",".join(DECODERS[name]), "--record", str(task.records))
-    how = ("--precision", task.precision, "--runtime", task.runtime, *(() if plan.dry else ("--inside",)))
-    few = ("--sentences", "2", *plan.short) if plan.dry else ()
-    named = ("--experiment", f"en-de {PREFIX} profiles, {task.runtime}", "--workload", "en-de test")
-    command = ("-m", "longstride", "profile", "-m", str(task.model(name)), *told, *how, *few, *named)
-    return Job(name, command, 0.4, TIMING, TIMED, needs=(task.model(name),))
