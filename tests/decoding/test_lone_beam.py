@@ -14,7 +14,7 @@ from longstride.search import beam
 from longstride.search.length_penalty import LengthPenalty
 from longstride.search.lone_beam import Continuations, LoneBeam
 from longstride.search.ranking import best_first, hypotheses
-from longstride.systems.autoregressive import beam_session
+from longstride.systems.autoregressive import beam_reading, beam_session
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 from longstride.systems.autoregressive.lone_rows import LoneRows
 from tests.decoding.test_beam import PENALTIES
@@ -99,6 +99,27 @@ def test_longer_than_a_span_of_the_cache(seed, longest):
     decoder = Beam([tiny_model(seed, sharpness=0.5)], EagerRunner(precision="fp64"), BeamOptions(4))
     source, limits = random_source(1, 12, seed=seed), Limits(max_length=longest, min_length=longest - 2)
     assert decoder.decode(source, limits, trace=True) == by_tensor_code(decoder, source, limits)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    vocabulary=st.integers(5, 300),
+    count=st.integers(1, 12),
+    early=st.booleans(),
+    steps=st.booleans(),
+    least=st.sampled_from([-1.0, -3.0, -5.0, -7.0]),
+)
+def test_leaving_out_what_is_too_unlikely_changes_nothing_else(seed, vocabulary, count, early, steps, least):
+    logits = torch.randn(vocabulary, generator=torch.Generator().manual_seed(seed)) * 3
+    logits = logits.round() if steps else logits
+    forbidden = torch.tensor([0, 2, 4])
+    ids, scores, end = beam_reading.of_row(logits, forbidden, early, count)
+    some, of_some, same_end = beam_reading.of_row(logits, forbidden, early, count, least)
+    reaching = sum(score >= least for score in scores)
+    assert some[:reaching] == ids[:reaching]
+    assert of_some == scores[: len(of_some)]
+    assert len(of_some) >= reaching
+    assert end == same_end
 
 
 @given(seed=st.integers(0, 1000), slots=st.integers(1, 5), half=st.booleans(), data=st.data())

@@ -20,9 +20,9 @@ class Continuations:
     """Of one live hypothesis, as a model scored them: a row of :class:`longstride.search.beam.Candidates`."""
 
     ids: Sequence[int]
-    """[2 * width]"""
+    """[n] the 2 * width best, or those among them that can still be among the 2 * width best of all hypotheses"""
     log_probabilities: Sequence[float]
-    """[2 * width] of the token alone, falling; -inf: forbidden"""
+    """[n] of the token alone, falling; -inf: forbidden"""
     end: float
     """log-probability of EOS, for a hypothesis that must end now"""
 

@@ -32,13 +32,26 @@ def candidates(
     return beam.Candidates(picked.view(*shape, count), best.double().view(*shape, count), end.view(shape))
 
 
-def of_row(logits: Tensor, forbidden: Tensor, early: bool, count: int) -> tuple[list[int], list[float], float]:
-    """The same for one hypothesis and one model, in plain numbers: logits [vocabulary]; `early`: it may not end yet."""
+def of_row(
+    logits: Tensor, forbidden: Tensor, early: bool, count: int, least: float = beam.DEAD
+) -> tuple[list[int], list[float], float]:
+    """The same for one hypothesis and one model, in plain numbers: logits [vocabulary]; `early`: it may not end yet.
+
+    Continuations below `least` may be left out, which saves looking for the `count` best in all of the vocabulary.
+    """
     scores = logits.log_softmax(dim=-1, dtype=_wide(logits))
     end = float(scores[EOS])
     scores.index_fill_(-1, forbidden, beam.DEAD)
     if early:
         scores[EOS] = beam.DEAD
+    if least > beam.DEAD:
+        numbers = scores.numpy()
+        reaching = (numbers >= least).nonzero()[0]
+        by_score = dict(zip(numbers[reaching].tolist(), reaching.tolist(), strict=True))
+        # Among equal ones `topk` takes what it likes: whoever wants the same has to ask it.
+        if len(by_score) == len(reaching) <= count:
+            ranked = sorted(by_score, reverse=True)
+            return [by_score[score] for score in ranked], ranked, end
     best, picked = _topk(scores, count)
     return picked.tolist(), best.tolist(), end
 

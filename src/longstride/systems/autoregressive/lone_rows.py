@@ -17,11 +17,15 @@ from longstride.contract import EOS, PAD, START, Hypothesis, Limits, Runner, Sou
 from longstride.nn import programs
 from longstride.nn.cache import aligned
 from longstride.nn.transformer import Transformer
+from longstride.search.beam import DEAD
 from longstride.search.lone_beam import Continuations, LoneBeam
 from longstride.systems.autoregressive import beam_reading
 from longstride.systems.autoregressive.beam_rows import Search, Written
 from longstride.verification.arrivals import Arrivals
 from longstride.verification.reading import forbidden_ids
+
+MARGIN = 1e-3
+"""Far more than comparing sums of log-probabilities in float32 can be wrong by."""
 
 
 def alone(runner: Runner, capacity: int) -> bool:
@@ -118,12 +122,19 @@ class LoneRows:
         beam, min_length = self._beam, self._limits.min_length
         count, live = 2 * beam.width, len(beam.live)
         if len(every) == 1:
-            early = beam.length < min_length
-            rows = every[0].unbind()[:live]
-            return [Continuations(*beam_reading.of_row(row, self._forbidden, early, count)) for row in rows]
+            return self._read(every[0].unbind()[:live], beam.length < min_length, count)
         found = beam_reading.candidates(every, self._start, self._forbidden, min_length, (1, beam.width))
         listed = (one[0, :live].tolist() for one in (found.ids, found.log_probabilities, found.end))
         return [Continuations(*one) for one in zip(*listed, strict=True)]
+
+    def _read(self, rows: Sequence[Tensor], early: bool, count: int) -> list[Continuations]:
+        """Row by row, by logits [vocabulary] each: of later ones only what `count` earlier continuations leave open."""
+        every, reached = [], [DEAD] * count
+        for so_far, row in zip(self._beam.live, rows, strict=True):
+            found = beam_reading.of_row(row, self._forbidden, early, count, reached[-1] - so_far - MARGIN)
+            every.append(Continuations(*found))
+            reached = sorted([*reached, *(so_far + gained for gained in found[1])], reverse=True)[:count]
+        return every
 
     def _bound(self, span: int) -> list[Callable[[], Tensor]]:
         # A graph finds out by itself how many slots to look at, whatever the span.
