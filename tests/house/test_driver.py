@@ -297,6 +297,16 @@ except KeyboardInterrupt:
     assert any("run again to go on" in line for line in runs.told)
 
 
+def test_who_was_told_to_end_says_so(runs: Runs) -> None:
+    """A driver of several schedules must not begin the next one then."""
+    runs.add("work", "import os, signal; os.kill(os.getppid(), signal.SIGINT)")
+    schedule = runs.schedule()
+    assert not schedule.told_to_end
+    schedule.run()
+    assert schedule.told_to_end
+    assert any("stopping: interrupted" in line for line in runs.told)
+
+
 def test_collected_models_are_told_in_the_manifest(drive: ModuleType, tmp_path: Path) -> None:
     work, store = tmp_path / "work", tmp_path / "store"
     write_folder(work / "teacher" / "model")

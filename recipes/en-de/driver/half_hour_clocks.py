@@ -68,9 +68,9 @@ def _scores(plan: Plan, name: str) -> Job:
 def _exactness(plan: Plan, name: str, decoder: str, batch: int) -> Job:
     task = plan.task
     job = task.exactness(name, decoder, task.precision, batch, task.runtime)
-    return replace(
-        job, command=(*job.command, "--experiment", f"en-de {PREFIX} exactness, {task.runtime}", *plan.short)
-    )
+    # Tables keep one record of a decoder and an experiment, whatever its batches.
+    named = ("--experiment", f"en-de {PREFIX} exactness, batches of {batch}, {task.runtime}")
+    return replace(job, command=(*job.command, *named, *plan.short))
 
 
 def _profile(plan: Plan, name: str) -> Job:
