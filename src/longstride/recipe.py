@@ -72,12 +72,12 @@ class Recipe:
         "plain", "How weights are drawn; depth-scaled makes them smaller from layer to layer."
     )
     attention: Literal["library", "own"] = option(
-        "library", "Kernels in training on CUDA; own: ours, for sequences of up to 128 tokens, not yet proven on a GPU."
+        "library", "Kernels in training on CUDA; own: ours, for sequences of up to 128 tokens."
     )
     norms: Literal["library", "own"] = option(
         "library",
         "Kernels for residual sums and their norms in training on CUDA; own: ours, for post-norm models of width 256 "
-        "or 512 in half precision, not yet proven on a GPU.",
+        "or 512 in half precision.",
     )
     store: Literal["fp32", "fp16"] = option("fp32", "Precision of the weights in the model folder.")
 
