@@ -27,8 +27,8 @@ TEACHER, VERIFIER = 5600, 1500
 """updates of 65k tokens: what teacher.yaml has, and a verifier that is to be made quickly"""
 GPU_SECONDS = {"verifier": 0.070, "heads": 0.080, "drafter": 0.040}
 """of the GPU an update: a verifier's of 65k tokens; linked heads', trained with their base, and a linked drafter's (two
-layers, blocks of 10 after three cuts of every target) of 32k. The last two are rather much: side by side 2,500 and 3,000
-of them took 4.9 minutes"""
+layers, blocks of 10 after three cuts of every target) of 32k. The last two are rather much: side by side 2,500 and
+3,000 of them took 4.9 minutes"""
 DISTILLED = 1805.0
 """lines a second by beam 5, five processes through MPS"""
 
