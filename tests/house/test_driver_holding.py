@@ -252,8 +252,10 @@ def test_a_schedule_that_breaks_leaves_nothing_still(runs: Runs, monkeypatch: py
     monkeypatch.setattr(schedule, "_start", breaking)
     with pytest.raises(OSError, match="no more processes"):
         schedule.run()
-    (process,) = [one.process for one in schedule._running]
-    assert process.wait(10) == -signal.SIGTERM, "a stopped one would not have heard of it"
+    # Who made the file may still have been ending when it was seen.
+    codes = {one.job.name: one.process.wait(10) for one in schedule._running}
+    assert codes["training"] == -signal.SIGTERM, "a stopped one would not have heard of it"
+    assert set(codes) <= {"training", "first"}
 
 
 def test_a_notice_holds_every_driver_that_knows_it(runs: Runs, tmp_path: Path) -> None:
