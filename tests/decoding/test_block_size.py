@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.verification.block_size import MEMORY, PROBES, Pace, sizes
+from longstride.verification.block_size import MEMORY, PROBES, Pace
 from longstride.verification.fates import Fates
+from longstride.verification.thrift import sizes
 
 SENTENCE = 25
 """iterations"""

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.verification.block_size import sizes
 from longstride.verification.costs import STALE, TRIALS, Costs, about
-from longstride.verification.thrift import SHARE, Thrift
+from longstride.verification.thrift import SHARE, Thrift, sizes
 
 Cost = Callable[[int, int], float]
 """(rows, block) -> seconds"""

@@ -49,12 +49,6 @@ NEXT_TO_NOTHING = 1e-12
 """Seconds."""
 
 
-def sizes(most: int) -> list[int]:
-    """0, the powers of two, and `most`."""
-    powers = [1 << place for place in range(most.bit_length()) if 1 << place < most]
-    return sorted({0, *powers, most})
-
-
 class Pace:
     """Whether drafts pay, for tables of one number of rows. It begins with drafts."""
 

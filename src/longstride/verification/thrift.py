@@ -18,7 +18,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from longstride.verification.block_size import sizes
 from longstride.verification.costs import Costs, about
 from longstride.verification.fates import Fates
 
@@ -40,6 +39,12 @@ ENOUGH = 64
 """Drafts with one number of rows after which it is known how drafts fare; before, better is hoped."""
 DEAREST = 32
 """Trials are charged no more than so many iterations: a machine that stood still says nothing of their cost."""
+
+
+def sizes(most: int) -> list[int]:
+    """0, the powers of two, and `most`."""
+    powers = [1 << place for place in range(most.bit_length()) if 1 << place < most]
+    return sorted({0, *powers, most})
 
 
 @dataclass(frozen=True)

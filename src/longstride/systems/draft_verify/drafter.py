@@ -209,7 +209,7 @@ def _draft(drafter: DrafterModel, run: Pass, drawing: Drawing) -> Program:
 
 
 def follow_causal(drafter: DrafterModel, own: Own = NOTHING) -> Program:
-    """(what :func:`draft_causal` takes, and where to put them, if anywhere) -> ids [rows, block], the best chain"""
+    """(what :func:`draft_causal` takes, and where to put them, if anywhere) -> ids [rows, block], a draft"""
     return _follow(drafter, passes.causal(drafter, own), drawn.draft_causal(drafter, ids=True))
 
 
