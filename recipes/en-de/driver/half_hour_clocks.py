@@ -13,7 +13,7 @@ from driver.memory import TIMED
 
 DECODERS = {
     "verifier": ("greedy", "beam"),
-    HEADS: ("blockwise", "blockwise:k=6"),
+    HEADS: ("blockwise", "blockwise:k=6", "blockwise:accept=top:3,gap:1", "blockwise:accept=top:5,gap:3"),
     DRAFTER: ("draft-verify", "draft-verify:accept=top:3,gap:1", "draft-verify:accept=top:5,gap:3"),
 }
 ADAPTIVE = {HEADS: "blockwise", DRAFTER: "draft-verify"}

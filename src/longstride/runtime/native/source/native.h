@@ -1,0 +1,98 @@
+/* What all files here share: values, instructions, the machine that carries them out, and the threads it may share work
+   with. A graph is a list of instructions over a table of values. Shapes are found while it runs.
+
+   A row's numbers come from one and the same code whatever stands beside it, so that a block of tokens gives bit for bit
+   what its tokens give one by one: integers are summed in products, and all that is in fp32 is done row by row, by a
+   function that is told nothing of other rows. */
+
+#ifndef LONGSTRIDE_NATIVE_H
+#define LONGSTRIDE_NATIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MOST_DIMENSIONS = 6, MOST_INPUTS = 12, MOST_OUTPUTS = 8, MOST_ATTRIBUTES = 12 };
+
+/* as ONNX numbers its types; a bool is one byte, 0 or 1 */
+enum { F32 = 1, U8 = 2, I32 = 6, I64 = 7, BOOL = 9 };
+
+/* One tensor, rows side by side without gaps (C order). 80 bytes. */
+typedef struct {
+    void *data;
+    int32_t kind;
+    int32_t rank;
+    int64_t sizes[MOST_DIMENSIONS];
+    int32_t room;   /* which of the machine's rooms its numbers lie in; -1: in memory that was given from outside */
+    int32_t fixed;  /* 1: data and sizes never change (constants, what a call is given) */
+    int64_t spare;
+} value;
+
+/* One operator. 192 bytes or so: its size is asked for from Python (sizes_of), and so are the places of its fields. */
+typedef struct {
+    int32_t code;          /* which operator: see codes.h */
+    int32_t inputs;        /* how many */
+    int32_t outputs;
+    int32_t input[MOST_INPUTS];   /* numbers of values; -1: left out */
+    int32_t output[MOST_OUTPUTS];
+    int32_t spare;
+    int64_t attribute[MOST_ATTRIBUTES]; /* what each means is said where the operator is */
+    const void *weights;   /* what was prepared for it ahead (a packed matrix), or NULL */
+} instruction;
+
+/* Memory for values that are made on the way. Values that never live at the same time share a room. It grows. */
+typedef struct {
+    void *data;      /* begins at a multiple of 64 bytes */
+    int64_t size;
+} room;
+
+struct pool;
+
+typedef struct machine {
+    value *values;
+    int64_t value_count;
+    const instruction *instructions;
+    int64_t instruction_count;
+    room *rooms;
+    int64_t room_count;
+    struct pool *pool;   /* NULL: this thread alone */
+    void *scratch;       /* of whichever operator runs, through take_scratch */
+    int64_t scratch_size;
+    const char *error;   /* what was wrong, where an operator gave something else than 0 */
+} machine;
+
+/* An operator: reads values, makes its outputs by `give`, 0 if all is well. It is carried out by the machine's own
+   thread, and may share work. */
+typedef int (*operator)(machine *, const instruction *);
+
+static inline value *input_of(machine *m, const instruction *i, int number) {
+    return i->input[number] < 0 ? NULL : m->values + i->input[number];
+}
+
+static inline int64_t count_of(const value *v) {
+    int64_t count = 1;
+    for (int d = 0; d < v->rank; d++) count *= v->sizes[d];
+    return count;
+}
+
+int64_t bytes_of(int32_t kind);   /* of one element */
+
+/* Says what output `number` is and gives memory for it (kept from call to call, 64 bytes more than asked for). NULL where
+   there is none, with the error set. An output whose data comes from outside (room -1, data set) keeps it. */
+void *give(machine *m, const instruction *i, int number, int32_t kind, int32_t rank, const int64_t *sizes);
+
+/* Output `number` has the numbers of an input (a Reshape): it points to them. The tape keeps rooms apart accordingly. */
+void alias(machine *m, const instruction *i, int number, const value *of, int32_t rank, const int64_t *sizes);
+
+/* Memory for an operator's own use, until the next operator. 64-byte aligned. NULL where there is none. */
+void *take_scratch(machine *m, int64_t bytes);
+
+int wrong(machine *m, const char *what);   /* sets the error, gives 1 */
+
+/* Work in parts that do not depend on each other: part(context, 0) ... part(context, parts - 1), by this thread and by
+   whichever others are awake; all are done when it comes back. Which thread does which is not determined. */
+void share(struct pool *pool, void (*part)(void *context, int64_t number), void *context, int64_t parts);
+
+/* 1 where parts may run side by side at all: otherwise cutting work up is of no use */
+int64_t threads_of(const struct pool *pool);
+
+#endif
