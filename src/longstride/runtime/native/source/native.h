@@ -24,7 +24,7 @@ typedef struct {
     int64_t sizes[MOST_DIMENSIONS];
     int32_t room;   /* which of the machine's rooms its numbers lie in; -1: in memory that was given from outside */
     int32_t fixed;  /* 1: data and sizes never change (constants, what a call is given) */
-    int64_t spare;
+    int64_t held;   /* bytes of memory from outside that it may be written to (an output's); 0: none of its own */
 } value;
 
 /* One operator. 192 bytes or so: its size is asked for from Python (sizes_of), and so are the places of its fields. */
@@ -58,6 +58,7 @@ typedef struct machine {
     void *scratch;       /* of whichever operator runs, through take_scratch */
     int64_t scratch_size;
     const char *error;   /* what was wrong, where an operator gave something else than 0 */
+    int64_t *clock;      /* NULL, or nanoseconds by instruction, to which every run adds its own */
 } machine;
 
 /* An operator: reads values, makes its outputs by `give`, 0 if all is well. It is carried out by the machine's own

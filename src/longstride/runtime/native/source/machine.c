@@ -1,0 +1,144 @@
+/* The machine: carries out a list of instructions in order, and keeps the memory of what they make.
+
+   Memory is asked for when a value is first made, or is larger than ever before, and kept from run to run: after a few
+   runs nothing is asked for any more. */
+
+#define _POSIX_C_SOURCE 200809L
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "codes.h"
+#include "native.h"
+
+enum { BORDER = 64, BEYOND = 64 };   /* of memory in bytes: where it begins, and what may be read behind its end */
+
+#define DECLARED(NAME) int op_##NAME(machine *, const instruction *);
+OPERATORS(DECLARED)
+
+#define NAMED(NAME) op_##NAME,
+static const operator OF_CODE[] = {OPERATORS(NAMED)};
+
+enum { CODES = sizeof OF_CODE / sizeof *OF_CODE };
+
+void wake(struct pool *pool);
+
+int64_t bytes_of(int32_t kind) {
+    return kind == I64 ? 8 : kind == F32 || kind == I32 ? 4 : 1;
+}
+
+int wrong(machine *m, const char *what) {
+    m->error = what;
+    return 1;
+}
+
+/* At least so many bytes in place of what was there, whose content is not kept */
+static void *enlarged(void *before, int64_t bytes, int64_t *size) {
+    if (bytes <= *size && before) return before;
+    int64_t wanted = bytes + bytes / 4;   /* lengths grow by one and one */
+    wanted = (wanted + BEYOND + BORDER - 1) / BORDER * BORDER;
+    free(before);
+    void *found = aligned_alloc(BORDER, (size_t)wanted);
+    *size = found ? wanted - BEYOND : 0;
+    return found;
+}
+
+void *take_scratch(machine *m, int64_t bytes) {
+    if (!m->scratch || bytes > m->scratch_size) {
+        m->scratch = enlarged(m->scratch, bytes, &m->scratch_size);
+        if (!m->scratch) wrong(m, "There is no memory left to work in.");
+    }
+    return m->scratch;
+}
+
+static value *described(machine *m, const instruction *i, int number, int32_t kind, int32_t rank, const int64_t *sizes) {
+    value *made = m->values + i->output[number];
+    made->kind = kind;
+    made->rank = rank;
+    for (int d = 0; d < rank; d++) made->sizes[d] = sizes[d];
+    return made;
+}
+
+void *give(machine *m, const instruction *i, int number, int32_t kind, int32_t rank, const int64_t *sizes) {
+    value *made = described(m, i, number, kind, rank, sizes);
+    int64_t bytes = count_of(made) * bytes_of(kind);
+    if (made->held) {
+        if (bytes > made->held) {
+            wrong(m, "An output is larger than the memory that was given for it.");
+            return NULL;
+        }
+        return made->data;
+    }
+    if (made->room < 0) {
+        wrong(m, "A value has neither a room nor memory of its own.");
+        return NULL;
+    }
+    room *within = m->rooms + made->room;
+    if (!within->data || bytes > within->size) {
+        within->data = enlarged(within->data, bytes, &within->size);
+        if (!within->data) wrong(m, "There is no memory left for a value.");
+    }
+    return made->data = within->data;
+}
+
+void alias(machine *m, const instruction *i, int number, const value *of, int32_t rank, const int64_t *sizes) {
+    void *data = of->data;
+    int32_t kind = of->kind;
+    value *made = described(m, i, number, kind, rank, sizes);
+    if (made->held && made->data != data) {   /* it goes out: whoever reads it looks there */
+        int64_t bytes = count_of(made) * bytes_of(kind);
+        if (bytes > made->held) {
+            wrong(m, "An output is larger than the memory that was given for it.");
+            return;
+        }
+        memcpy(made->data, data, (size_t)bytes);
+    } else {
+        made->data = data;
+    }
+}
+
+static int64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* Carries out all instructions: 0, or one more than the number of the one that went wrong */
+int64_t run(machine *m) {
+    m->error = NULL;
+    if (m->pool) wake(m->pool);
+    int64_t before = m->clock ? now() : 0;
+    for (int64_t number = 0; number < m->instruction_count; number++) {
+        const instruction *i = m->instructions + number;
+        if (i->code < 0 || i->code >= CODES) {
+            wrong(m, "There is no operator of this number.");
+            return number + 1;
+        }
+        if (OF_CODE[i->code](m, i) || m->error) return number + 1;
+        if (m->clock) {
+            int64_t after = now();
+            m->clock[number] += after - before;
+            before = after;
+        }
+    }
+    return 0;
+}
+
+/* Gives back what a machine has asked for; the machine itself is not ours */
+void empty(machine *m) {
+    for (int64_t number = 0; number < m->room_count; number++) {
+        free(m->rooms[number].data);
+        m->rooms[number] = (room){NULL, 0};
+    }
+    free(m->scratch);
+    m->scratch = NULL;
+    m->scratch_size = 0;
+}
+
+/* For Python, which has structures of its own: the sizes of ours */
+void sizes_of(int64_t *found) {
+    found[0] = sizeof(value);
+    found[1] = sizeof(instruction);
+    found[2] = sizeof(room);
+    found[3] = sizeof(machine);
+}

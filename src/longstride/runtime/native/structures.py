@@ -1,0 +1,77 @@
+"""What Python and C both read: the numbers of operators, and the structures of native.h once more, field by field."""
+
+from __future__ import annotations
+
+import re
+from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_void_p
+from pathlib import Path
+
+import torch
+
+SOURCE = Path(__file__).parent / "source"
+
+MOST_DIMENSIONS, MOST_INPUTS, MOST_OUTPUTS, MOST_ATTRIBUTES = 6, 12, 8, 12
+
+F32, I32, I64, BOOL = 1, 6, 7, 9
+KIND = {torch.float32: F32, torch.int32: I32, torch.int64: I64, torch.bool: BOOL}
+"""As ONNX numbers its types."""
+
+
+def operator_codes() -> dict[str, int]:
+    """The number of every operator, from the list that C reads."""
+    text = (SOURCE / "codes.h").read_text(encoding="utf-8")
+    names: list[str] = re.findall(r"X\((\w+)\)", text.split("OPERATORS(X)", 1)[1])
+    return {name: number for number, name in enumerate(names)}
+
+
+class CValue(Structure):
+    """One tensor."""
+
+    _fields_ = (
+        ("data", c_void_p),
+        ("kind", c_int32),
+        ("rank", c_int32),
+        ("sizes", c_int64 * MOST_DIMENSIONS),
+        ("room", c_int32),
+        ("fixed", c_int32),
+        ("held", c_int64),
+    )
+
+
+class CInstruction(Structure):
+    """One operator."""
+
+    _fields_ = (
+        ("code", c_int32),
+        ("inputs", c_int32),
+        ("outputs", c_int32),
+        ("input", c_int32 * MOST_INPUTS),
+        ("output", c_int32 * MOST_OUTPUTS),
+        ("spare", c_int32),
+        ("attribute", c_int64 * MOST_ATTRIBUTES),
+        ("weights", c_void_p),
+    )
+
+
+class CRoom(Structure):
+    """Memory that values share."""
+
+    _fields_ = (("data", c_void_p), ("size", c_int64))
+
+
+class CMachine(Structure):
+    """All that a run needs."""
+
+    _fields_ = (
+        ("values", POINTER(CValue)),
+        ("value_count", c_int64),
+        ("instructions", POINTER(CInstruction)),
+        ("instruction_count", c_int64),
+        ("rooms", POINTER(CRoom)),
+        ("room_count", c_int64),
+        ("pool", c_void_p),
+        ("scratch", c_void_p),
+        ("scratch_size", c_int64),
+        ("error", c_char_p),
+        ("clock", POINTER(c_int64)),
+    )
