@@ -10,7 +10,9 @@ import torch
 from longstride.contract import OptionError, Precision, Runner
 from longstride.runtime.eager import EagerRunner
 
-RUNTIMES = ("eager", "onnx", "cuda-graph", "cuda-compiled")
+RUNTIMES = ("eager", "native", "onnx", "cuda-graph", "cuda-compiled")
+PROCESSORS = ("native", "onnx")
+"""Those that build graphs for processors, in fp32 or int8."""
 
 
 def make_runner(
@@ -25,23 +27,40 @@ def make_runner(
         raise OptionError(f"There is no runtime {runtime!r} in this version; there are {', '.join(RUNTIMES)}.")
     if precision not in ("fp64", "fp32", "fp16", "bf16", "int8"):
         raise OptionError(f"precision expects fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
-    if runtime == "onnx":
-        return _onnx_runner(device, precision, threads, tell or _warn)
+    if runtime in PROCESSORS:
+        if device != "auto" and check_device(device).type != "cpu":
+            raise OptionError(f"The runtime {runtime} expects the device cpu, found {device!r}.")
+        if precision not in ("fp32", "int8"):
+            raise OptionError(f"precision expects fp32 or int8 with the runtime {runtime}, found {precision!r}.")
+        make = _native_runner if runtime == "native" else _onnx_runner
+        return make(precision, threads, tell or _warn)
     if precision == "int8":
-        raise OptionError(f"precision int8 expects the runtime onnx, found {runtime}.")
+        raise OptionError(f"precision int8 expects the runtime native or onnx, found {runtime}.")
     if runtime != "eager":
         return _cuda_runner(device, precision, runtime, tell or _warn)
     return EagerRunner(check_device(device), precision)
 
 
-def _onnx_runner(device: str, precision: Precision, threads: int | None, tell: Callable[[str], None]) -> Runner:
-    if device != "auto" and check_device(device).type != "cpu":
-        raise OptionError(f"The runtime onnx expects the device cpu, found {device!r}.")
+def _native_runner(precision: Precision, threads: int | None, tell: Callable[[str], None]) -> Runner:
+    from longstride.runtime.native.compiling import NoLibraryError
+    from longstride.runtime.native.runner import NativeRunner
+
+    try:
+        return NativeRunner(precision, threads, tell)
+    except NoLibraryError as error:
+        try:
+            from longstride.runtime.onnx_runner import OnnxRunner
+        except ImportError:
+            tell(f"The runtime native cannot be had here: {error}. The model runs eagerly in fp32.")
+            return EagerRunner("cpu", "fp32")
+        tell(f"The runtime native cannot be had here: {error}. The model runs in {precision} by the runtime onnx.")
+        return OnnxRunner(precision, threads, tell)
+
+
+def _onnx_runner(precision: Precision, threads: int | None, tell: Callable[[str], None]) -> Runner:
     try:
         from longstride.runtime.onnx_runner import OnnxRunner
     except ImportError as error:
-        if precision not in ("fp32", "int8"):
-            raise OptionError(f"precision expects fp32 or int8 with the runtime onnx, found {precision!r}.") from None
         tell(
             "The runtime onnx expects the packages onnxruntime and onnx (pip install 'longstride[onnx]'), found no "
             f"{error.name}: the model runs eagerly in fp32."

@@ -21,7 +21,7 @@ from pathlib import Path
 from longstride.runtime.native.structures import SOURCE, CMachine
 from longstride.runtime.processor import CPUINFO
 
-FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=default", "-shared", "-fPIC", "-pthread")
+FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC", "-pthread")
 FOR_THIS = ("-march=native", "-mcpu=native")
 """The flags that ask for this processor's own instructions; a compiler takes the first, or else the second."""
 COMPILERS = ("cc", "gcc", "clang")

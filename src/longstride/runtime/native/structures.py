@@ -10,7 +10,7 @@ import torch
 
 SOURCE = Path(__file__).parent / "source"
 
-MOST_DIMENSIONS, MOST_INPUTS, MOST_OUTPUTS, MOST_ATTRIBUTES = 6, 12, 8, 12
+MOST_DIMENSIONS, MOST_INPUTS, MOST_OUTPUTS, MOST_ATTRIBUTES = 6, 12, 12, 12
 
 F32, I32, I64, BOOL = 1, 6, 7, 9
 KIND = {torch.float32: F32, torch.int32: I32, torch.int64: I64, torch.bool: BOOL}
@@ -74,4 +74,6 @@ class CMachine(Structure):
         ("scratch_size", c_int64),
         ("error", c_char_p),
         ("clock", POINTER(c_int64)),
+        ("portion", c_int64),
+        ("next", c_int64),
     )

@@ -108,7 +108,9 @@ int64_t run(machine *m) {
     m->error = NULL;
     if (m->pool) wake(m->pool);
     int64_t before = m->clock ? now() : 0;
-    for (int64_t number = 0; number < m->instruction_count; number++) {
+    m->portion = 0;
+    for (int64_t number = 0; number < m->instruction_count; number = m->next) {
+        m->next = number + 1;
         const instruction *i = m->instructions + number;
         if (i->code < 0 || i->code >= CODES) {
             wrong(m, "There is no operator of this number.");

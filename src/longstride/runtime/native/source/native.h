@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MOST_DIMENSIONS = 6, MOST_INPUTS = 12, MOST_OUTPUTS = 8, MOST_ATTRIBUTES = 12 };
+enum { MOST_DIMENSIONS = 6, MOST_INPUTS = 12, MOST_OUTPUTS = 12, MOST_ATTRIBUTES = 12 };
 
 /* as ONNX numbers its types; a bool is one byte, 0 or 1 */
 enum { F32 = 1, U8 = 2, I32 = 6, I64 = 7, BOOL = 9 };
@@ -59,6 +59,8 @@ typedef struct machine {
     int64_t scratch_size;
     const char *error;   /* what was wrong, where an operator gave something else than 0 */
     int64_t *clock;      /* NULL, or nanoseconds by instruction, to which every run adds its own */
+    int64_t portion;     /* the row at which the next portion begins: see portions.c */
+    int64_t next;        /* the instruction to go on with */
 } machine;
 
 /* An operator: reads values, makes its outputs by `give`, 0 if all is well. It is carried out by the machine's own

@@ -1,0 +1,165 @@
+"""What runners share that build graphs of their own: a graph for each program with a drawing, eager calls for the rest.
+
+A program that comes with a drawing is built into a graph when it is first called, and carried out by it from then on. A
+program without a drawing, or one whose graph is refused, runs eagerly in fp32; the person is told so. Knows no system.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from longstride.contract import Drawing, Feeds, OptionError, Precision, Program, Runner
+from longstride.contract.running import K, Kept, M
+from longstride.runtime.onnx_tables import KeptTables
+from longstride.runtime.processor import Processor, this_processor
+
+Tell = Callable[[str], None]
+
+
+class Graph(Protocol):
+    """A drawing's graph, ready to be called."""
+
+    def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
+        """Outputs by name, in memory of their own; the states have been written."""
+
+    def bound(self, feeds: Feeds) -> tuple[Callable[[], None], dict[str, Tensor]] | None:
+        """What runs it on these tensors again and again, and the outputs, which it writes each time; None: it cannot"""
+
+
+class DrawnRunner(Runner):
+    """Carries programs out by graphs on the processor."""
+
+    binds = True
+
+    def __init__(
+        self,
+        precision: Precision = "fp32",
+        threads: int | None = None,
+        tell: Tell | None = None,
+        processor: Processor | None = None,
+    ) -> None:
+        if precision not in ("fp32", "int8"):
+            raise OptionError(f"precision expects fp32 or int8 with the runtime {self.name}, found {precision!r}.")
+        if threads is not None and threads < 1:
+            raise OptionError(f"threads expects 1 or more, found {threads}.")
+        self.device = torch.device("cpu")
+        self.precision = precision
+        self.threads = threads or available_cores()
+        self.processor = processor or this_processor()
+        self._tell = tell or _warn
+        self.graphs: dict[Hashable, Graph | None] = {}
+        """built so far, by program, modules, settings and variant; None: it cannot be built"""
+        self._tables = KeptTables()
+        self._told: set[str] = set()
+
+    @abstractmethod
+    def build(self, name: str, drawing: Drawing, variant: Hashable) -> Graph:
+        """The graph of a program's drawing."""
+
+    def variant(self, feeds: Feeds) -> Hashable:
+        """What tells one graph of a program from another, by what it is fed."""
+        return None
+
+    def place(self, module: M) -> M:
+        """Bring weights here, in fp32: graphs quantize for themselves."""
+        return module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
+
+    def call(self, program: Program, *arguments: Any) -> Any:
+        """By its graph, or eagerly where it has none."""
+        if torch.is_inference_mode_enabled():  # entering it once more takes as long as a product
+            return self._call(program, *arguments)
+        with torch.inference_mode():
+            return self._call(program, *arguments)
+
+    def _call(self, program: Program, *arguments: Any) -> Any:
+        drawing = program.drawing
+        if drawing is None:
+            if not program.weightless:
+                self._say_once(program.name, "it has no drawing")
+            return program.function(*arguments)
+        feeds = drawing.feeds(*arguments)
+        key = (program.name, drawing.modules, drawing.settings, variant := self.variant(feeds))
+        try:
+            graph = self._graph(key, program.name, drawing, variant)
+            found = None if graph is None else graph(feeds)
+        except Exception as error:  # whatever a graph's own library refuses: the eager way is always there
+            self._refused(key, program.name, error)
+            found = None
+        return program.function(*arguments) if found is None else drawing.result(found, feeds)
+
+    def bound(self, program: Program, *arguments: Any) -> Callable[[], Any]:
+        """By a binding of its own to the tensors' memory: a call is then little more than the graph's own work."""
+        again, drawing = super().bound(program, *arguments), program.drawing
+        if drawing is None:
+            return again
+        with torch.inference_mode():
+            feeds = drawing.feeds(*arguments)
+            if not stays(feeds, drawing.feeds(*arguments)):
+                return again
+            key = (program.name, drawing.modules, drawing.settings, variant := self.variant(feeds))
+            try:
+                graph = self._graph(key, program.name, drawing, variant)
+                laid = None if graph is None else graph.bound(feeds)
+            except Exception as error:
+                self._refused(key, program.name, error)
+                laid = None
+            if laid is None:
+                return again
+            run, outputs = laid
+            result = drawing.result(outputs, feeds)
+
+        def call() -> Any:
+            if self.graphs[key] is None:
+                return again()
+            try:
+                run()
+            except Exception as error:
+                self._refused(key, program.name, error)
+                return again()
+            return result
+
+        return call
+
+    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+        """A table that an earlier session has left, with all that was bound in it."""
+        return self._tables.borrow(family, shape, make)
+
+    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
+        """Keep a table for the next session of the same kind and shape."""
+        self._tables.give_back(family, shape, table)
+
+    def _refused(self, key: Hashable, name: str, error: Exception) -> None:
+        self.graphs[key] = None
+        self._say_once(name, str(error).splitlines()[0])
+
+    def _graph(self, key: Hashable, name: str, drawing: Drawing, variant: Hashable) -> Graph | None:
+        if key not in self.graphs:
+            self.graphs[key] = self.build(name, drawing, variant)
+        return self.graphs[key]
+
+    def _say_once(self, name: str, why: str) -> None:
+        if name not in self._told:
+            self._told.add(name)
+            self._tell(f"The runtime {self.name} carries the program {name!r} out eagerly in fp32: {why}.")
+
+
+def stays(feeds: Feeds, later: Feeds) -> bool:
+    """Whether a graph is fed its arguments' own memory: what is worked out of them lies elsewhere each time."""
+    before, after = ({**of.inputs, **of.state} for of in (feeds, later))
+    return all(before[name].data_ptr() == after[name].data_ptr() for name in before)
+
+
+def available_cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=4)

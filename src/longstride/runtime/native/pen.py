@@ -1,0 +1,197 @@
+"""Records drawings for the machine: ONNX operators by name, and the blocks it has operators of its own for.
+
+What a value was made by tells what can be left out: heads are split while they are written, slots are cut off by not
+being looked at, a Relu is taken along by the product before it, and what is made twice is made once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from longstride.contract import Drawing
+from longstride.nn.pen import Body, Pen, Value
+from longstride.runtime.native.nodes import Made, Node, Recording, attributes_of, folded
+from longstride.runtime.native.structures import MOST_INPUTS, MOST_OUTPUTS, operator_codes
+from longstride.runtime.native.weights import of_norm, packed
+from longstride.runtime.onnx_names import layer_names
+
+INTEGERS, FLOATS = 8, 32
+"""Precisions of a product, in bits."""
+
+SPLIT_HEADS = [0, 2, 1, 3]
+
+
+class NativePen(Pen):
+    """Collects nodes; :meth:`recording` draws a whole graph."""
+
+    def __init__(self, int8: bool) -> None:
+        self._precision = INTEGERS if int8 else FLOATS
+        self._nodes: list[Node] = []
+        self._known: dict[Any, Any] = {}  # constants and results, so that each is made once
+        self._codes = operator_codes()
+
+    # --- what systems draw with --------------------------------------------------------------------------------------
+
+    def node(self, kind: str, *inputs: Value, outputs: int = 1, **attributes: Any) -> Any:
+        """One ONNX operator."""
+        if kind not in self._codes:
+            raise ValueError(f"the operator {kind} is not known here")
+        if len(inputs) > MOST_INPUTS or outputs > MOST_OUTPUTS:
+            raise ValueError(f"{kind} expects {MOST_INPUTS} inputs and {MOST_OUTPUTS} outputs at most")
+        given = [value if isinstance(value, Made) else None for value in inputs]
+        node = Node(kind, given, attributes_of(kind, attributes))
+        key = (kind, tuple(id(made) for made in given), tuple(node.attributes), outputs)
+        if key in self._known:
+            return self._known[key]
+        node.outputs = [Made(node) for _ in range(outputs)]
+        constant = folded(node)
+        if constant is not None:
+            return self.constant(constant)
+        self._nodes.append(node)
+        found = node.outputs[0] if outputs == 1 else tuple(node.outputs)
+        self._known[key] = found
+        return found
+
+    def constant(self, tensor: Tensor) -> Value:
+        """A value that is always the same; a small one is kept once however often it is asked for."""
+        tensor = tensor.detach().cpu()
+        key = (tensor.dtype, tuple(tensor.shape), tensor.numpy().tobytes()) if tensor.numel() <= 16 else None
+        if key is None:
+            return Made(constant=tensor)
+        if key not in self._known:
+            self._known[key] = Made(constant=tensor)
+        return self._known[key]
+
+    def linear(self, x: Value, weight: Tensor, bias: Tensor | None = None) -> Value:
+        """A product in the pen's precision."""
+        outputs, inputs = weight.shape
+        nonnegative = x.maker is not None and x.maker.kind == "Relu"
+        attributes = [inputs, outputs, int(nonnegative), 0, self._precision]
+        return self._add(Node("Linear", [x], attributes, packed(weight, bias, self._precision)))
+
+    def norm(self, x: Value, norm: nn.LayerNorm, added: Value | None = None) -> Value:
+        """Layer norm, of a sum if need be."""
+        (eps,) = struct.unpack("<q", struct.pack("<d", norm.eps))
+        return self._add(Node("Norm", [x, added], [norm.normalized_shape[0], eps], of_norm(norm)))
+
+    def attend(self, queries: Value, keys: Value, values: Value, mask: Value, heads: int) -> Value:
+        """Attention in fp32; of slots that were cut off a buffer, the buffer itself is read that far."""
+        cuts = [_first_slots(made) for made in (keys, values)]
+        seen = None
+        if cuts[0] is not None and cuts[1] is not None and cuts[0][1] is cuts[1][1]:
+            (keys, seen), (values, _) = cuts[0], cuts[1]
+        return self._add(Node("Attend", [queries, keys, values, mask, seen], [heads]))
+
+    def write(self, state: Value, new: Value, start: Value) -> Value:
+        """In place, heads split on the way."""
+        whole, heads = _before_split(new)
+        return self._add(Node("Write", [state, whole, start], [heads]))
+
+    def in_portions(self, values: Sequence[Value], most: int, body: Body, kinds: Sequence[torch.dtype]) -> list[Value]:
+        """Between two nodes, the second of which goes back to the first as long as there are rows."""
+        begin = Node("Portion", list(values), [most])
+        begin.outputs = [Made(begin) for _ in values]
+        self._nodes.append(begin)
+        known = dict(self._known)
+        made = body(*begin.outputs)
+        self._known = known  # what was made inside is there inside alone
+        end = Node("Join", [values[0], *made], [0, most])
+        end.outputs = [Made(end) for _ in kinds]
+        self._nodes.append(end)
+        return list(end.outputs)
+
+    def _add(self, node: Node) -> Made:
+        self._nodes.append(node)
+        return node.outputs[0]
+
+    # --- the whole ---------------------------------------------------------------------------------------------------
+
+    def recording(self, drawing: Drawing) -> Recording:
+        """The graph of a drawing."""
+        given: dict[str, Made] = {}
+        handed: dict[str, Any] = {}
+        for name, (_, shape) in {**drawing.inputs, **drawing.state}.items():
+            places, _ = layer_names(drawing, name, shape)
+            given |= {place: Made() for place in places}
+            handed[name] = [given[place] for place in places] if name in drawing.layered else given[places[0]]
+        drawn = drawing.draw(self, handed)
+        outputs: dict[str, Made] = {}
+        for name in drawing.outputs:
+            outputs[name] = self._outward(drawn[name], outputs.values())
+        states: dict[str, Made] = {}
+        for name, (_, shape) in drawing.state.items():
+            places, _ = layer_names(drawing, name, shape)
+            states |= dict(zip(places, drawn[name] if name in drawing.layered else [drawn[name]], strict=True))
+        wanted = {*outputs.values(), *states.values()}
+        nodes = _rectified(_read_by(self._nodes, wanted), wanted)
+        return Recording(nodes, given, outputs, states)
+
+    def _outward(self, made: Made, taken: Iterable[Made]) -> Made:
+        """What goes out is made by an operator, and goes out once: it has memory of its own."""
+        return made if made.maker is not None and made not in taken else self._add(Node("Identity", [made]))
+
+
+def _first_slots(made: Made) -> tuple[Made, Made] | None:
+    """The buffer and the number of slots [1], of what is its first slots."""
+    node = made.maker
+    if node is None or node.kind != "Slice" or len(node.inputs) != 4:
+        return None
+    whole, first, last, axis = node.inputs
+    if whole is None or last is None or not (_is(first, [0]) and _is(axis, [2])):
+        return None
+    return whole, last
+
+
+def _before_split(made: Made) -> tuple[Made, int]:
+    """[rows, step, width] before its heads were split, and how many there are; or the value itself, and 0."""
+    turned = made.maker
+    if turned is not None and turned.kind == "Transpose" and turned.attributes == SPLIT_HEADS:
+        (split,) = turned.inputs
+        node = None if split is None else split.maker
+        if node is not None and node.kind == "Reshape":
+            whole, shape = node.inputs
+            numbers = None if shape is None or shape.constant is None else shape.constant.tolist()
+            if whole is not None and numbers and numbers[:2] == [0, 0] and len(numbers) == 4:
+                return whole, int(numbers[2])
+    return made, 0
+
+
+def _is(made: Made | None, numbers: list[int]) -> bool:
+    return made is not None and made.constant is not None and made.constant.tolist() == numbers
+
+
+def _read_by(nodes: Sequence[Node], wanted: set[Made]) -> list[Node]:
+    """The nodes, in order, without those whose results nobody reads."""
+    kept: list[Node] = []
+    read = set(wanted)
+    for node in reversed(nodes):
+        # A Portion stays if its Join does, which has been seen before: it is read by what lies between them.
+        if read.intersection(node.outputs):
+            kept.append(node)
+            read.update(made for made in node.inputs if made is not None)
+    return kept[::-1]
+
+
+def _rectified(nodes: Sequence[Node], wanted: set[Made]) -> list[Node]:
+    """A Relu of what a product gives, and nobody else reads, is the product's own."""
+    readers: dict[Made, int] = dict.fromkeys(wanted, 1)
+    for node in nodes:
+        for made in node.inputs:
+            if made is not None:
+                readers[made] = readers.get(made, 0) + 1
+    found: list[Node] = []
+    for node in nodes:
+        before = node.inputs[0] if node.kind == "Relu" else None
+        product = None if before is None else before.maker
+        if before is None or product is None or product.kind != "Linear" or readers[before] > 1:
+            found.append(node)
+            continue
+        product.attributes[3] = 1
+        product.outputs = node.outputs
+        node.outputs[0].maker = product
+    return found

@@ -1,0 +1,81 @@
+"""Weights as the machine reads them, kept once however many graphs read them.
+
+Programs of one model read the same matrices: what is equal is told by its content, so that a model whose weights have
+changed is never taken for what it was.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import weakref
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from longstride.runtime.native.compiling import library
+
+T = TypeVar("T")
+
+_KEPT: weakref.WeakValueDictionary[tuple[object, ...], object] = weakref.WeakValueDictionary()
+
+
+class Held:
+    """Numbers that stay where they are."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.address = tensor.data_ptr()
+
+
+class Packed:
+    """A matrix as products read it; given back when nobody reads it any more."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, precision: int) -> None:
+        outputs, inputs = weight.shape
+        found = library()
+        pointers = [
+            ctypes.cast(0 if tensor is None else tensor.data_ptr(), ctypes.POINTER(ctypes.c_float))
+            for tensor in (weight, bias)
+        ]
+        self.address: int = found.pack_linear(*pointers, outputs, inputs, precision, 0) or 0
+        if not self.address:
+            raise MemoryError("There is no memory left for a packed matrix.")
+        weakref.finalize(self, found.free_linear, self.address)
+
+
+def packed(weight: Tensor, bias: Tensor | None, precision: int) -> Packed:
+    """A matrix [outputs, inputs] and what is added to each output, in 8 bits or in 32."""
+    weight, bias = _plain(weight), None if bias is None else _plain(bias)
+    key = ("packed", precision, _content(weight), None if bias is None else _content(bias))
+    return _once(key, lambda: Packed(weight, bias, precision))
+
+
+def of_norm(norm: nn.LayerNorm) -> Held:
+    """[2 * width] weights, then biases"""
+    return held(torch.cat([_plain(norm.weight), _plain(norm.bias)]))
+
+
+def held(tensor: Tensor) -> Held:
+    """A constant."""
+    tensor = tensor.detach().cpu().contiguous()
+    return _once(("held", _content(tensor)), lambda: Held(tensor.clone()))
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return tensor.detach().to(device="cpu", dtype=torch.float32).contiguous()
+
+
+def _content(tensor: Tensor) -> tuple[object, ...]:
+    numbers = tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)
+    digest = hashlib.sha256(numbers.numpy().data).digest()
+    return (tensor.dtype, tuple(tensor.shape), digest)
+
+
+def _once(key: tuple[object, ...], make: Callable[[], T]) -> T:
+    found = _KEPT.get(key)
+    if found is None:
+        found = _KEPT[key] = make()
+    return found  # type: ignore[return-value]  # it is what `make` made before
