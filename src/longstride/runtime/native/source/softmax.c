@@ -1,0 +1,120 @@
+/* Softmax and LogSoftmax over the last axis. A row is cut into stretches of equal length, whatever stands beside it: the
+   largest number of each and the sum of e^(x - largest) are found first, by whichever thread, and put together in
+   order. */
+
+#include <math.h>
+
+#include "exponential.h"
+#include "lanes.h"
+#include "native.h"
+#include "sharing.h"
+
+enum { STRETCH = 2048 };
+
+typedef struct {
+    float largest, sum;
+} portion;
+
+typedef struct {
+    const float *x;
+    float *to;
+    int64_t rows, n, stretches, together; /* stretches of a row; stretches, of any rows, of a part */
+    portion *portions;                    /* [rows, stretches], and then one for each row */
+    int logarithm;
+} shares;
+
+static __attribute__((noinline)) portion look_at(const float *x, int64_t n) {
+    const lanes lowest = all_lanes(-__builtin_inff());
+    lanes most = lowest, more = lowest;
+    int64_t j = 0;
+    for (; j + 2 * LANES <= n; j += 2 * LANES) {
+        most = greater_lanes(load_lanes(x + j), most);
+        more = greater_lanes(load_lanes(x + j + LANES), more);
+    }
+    for (; j + LANES <= n; j += LANES) most = greater_lanes(load_lanes(x + j), most);
+    if (j < n) most = greater_lanes(load_some(x + j, n - j, -__builtin_inff()), most);
+    portion found = {greatest_lane(greater_lanes(most, more)), 0.0f};
+    if (found.largest == -__builtin_inff()) return found; /* all of it is forbidden */
+    const lanes largest = all_lanes(found.largest);
+    lanes sum = all_lanes(0.0f), other = sum;
+    for (j = 0; j + 2 * LANES <= n; j += 2 * LANES) {
+        sum += exponential(load_lanes(x + j) - largest);
+        other += exponential(load_lanes(x + j + LANES) - largest);
+    }
+    for (; j + LANES <= n; j += LANES) sum += exponential(load_lanes(x + j) - largest);
+    if (j < n) sum += exponential(load_some(x + j, n - j, -__builtin_inff()) - largest);
+    found.sum = sum_of_lanes(sum + other);
+    return found;
+}
+
+/* [stretches] -> the row's largest number, and its sum or the sum's logarithm */
+static __attribute__((noinline)) portion put_together(const portion *each, int64_t stretches, int logarithm) {
+    portion all = each[0];
+    if (stretches > 1) {
+        for (int64_t s = 1; s < stretches; s++)
+            if (each[s].largest > all.largest) all.largest = each[s].largest;
+        all.sum = 0.0f;
+        for (int64_t s = 0; s < stretches; s++)
+            all.sum += each[s].sum * exponential_of_one(each[s].largest - all.largest);
+    }
+    if (logarithm) all.sum = logf(all.sum);
+    return all;
+}
+
+static __attribute__((noinline)) void finish(const float *x, float *to, int64_t n, portion all, int logarithm) {
+    int64_t j = 0;
+    const lanes largest = all_lanes(all.largest), sum = all_lanes(all.sum);
+    if (logarithm) {
+        for (; j + LANES <= n; j += LANES) store_lanes(to + j, load_lanes(x + j) - largest - sum);
+        if (j < n) store_some(to + j, load_some(x + j, n - j, 0.0f) - largest - sum, n - j);
+        return;
+    }
+    for (; j + LANES <= n; j += LANES) store_lanes(to + j, exponential(load_lanes(x + j) - largest) / sum);
+    if (j < n) store_some(to + j, exponential(load_some(x + j, n - j, 0.0f) - largest) / sum, n - j);
+}
+
+static void look_part(void *context, int64_t number) {
+    const shares *s = context;
+    int64_t end = smaller((number + 1) * s->together, s->rows * s->stretches);
+    for (int64_t j = number * s->together; j < end; j++) {
+        int64_t first = j % s->stretches * STRETCH;
+        s->portions[j] = look_at(s->x + j / s->stretches * s->n + first, smaller(STRETCH, s->n - first));
+    }
+}
+
+static void finish_part(void *context, int64_t number) {
+    const shares *s = context;
+    int64_t end = smaller((number + 1) * s->together, s->rows * s->stretches);
+    for (int64_t j = number * s->together; j < end; j++) {
+        int64_t row = j / s->stretches, first = j % s->stretches * STRETCH, place = row * s->n + first;
+        portion all = s->portions[s->rows * s->stretches + row];
+        finish(s->x + place, s->to + place, smaller(STRETCH, s->n - first), all, s->logarithm);
+    }
+}
+
+static int soften(machine *m, const instruction *i, int logarithm) {
+    const value *x = input_of(m, i, 0);
+    int32_t axis = axis_of(i->attribute[0], x->rank);
+    if (x->kind != F32 || axis < 0 || product_of(x->sizes, axis + 1, x->rank) != 1)
+        return wrong(m, "Softmax expects F32 and the last axis");
+    shares s = {.x = x->data, .n = x->sizes[axis], .rows = product_of(x->sizes, 0, axis), .logarithm = logarithm};
+    if ((s.to = give(m, i, 0, F32, x->rank, x->sizes)) == NULL) return 1;
+    int64_t numbers = s.rows * s.n;
+    if (numbers == 0) return 0;
+    s.stretches = (s.n + STRETCH - 1) / STRETCH;
+    int64_t all = s.rows * s.stretches;
+    s.portions = take_scratch(m, (all + s.rows) * (int64_t)sizeof(portion));
+    if (s.portions == NULL) return 1;
+    s.together = numbers < WORTH_SHARING ? all : larger(1, NUMBERS_OF_A_PART / s.n);
+    int64_t parts = (all + s.together - 1) / s.together;
+    in_parts(m, look_part, &s, parts, numbers);
+    for (int64_t r = 0; r < s.rows; r++)
+        s.portions[all + r] = put_together(s.portions + r * s.stretches, s.stretches, logarithm);
+    in_parts(m, finish_part, &s, parts, numbers);
+    return 0;
+}
+
+/* attribute: axis */
+int op_Softmax(machine *m, const instruction *i) { return soften(m, i, 0); }
+
+int op_LogSoftmax(machine *m, const instruction *i) { return soften(m, i, 1); }
