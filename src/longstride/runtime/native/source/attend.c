@@ -1,0 +1,233 @@
+/* Attend: each query's mixture of values, by how well keys fit it.
+
+   One function does one query of one head, whatever stands beside it. Sixteen slots are scored at a time, each by the
+   same tree of additions; what a mask hides, or what is not there, has the weight 0, which exponential() gives exactly,
+   and adds nothing to any sum: neither how many slots are looked at nor what lies in hidden ones changes a bit. */
+
+#include <math.h>
+
+#include "exponential.h"
+#include "native.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+enum {
+    MOST_VECTORS = 4,   /* of one head, taken at a time */
+    FEW_SCORES = 1024   /* less work than so many pairs of query and slot is done by one thread */
+};
+
+typedef struct {
+    int64_t row, head, slot;   /* distances, in numbers */
+} distances;
+
+typedef struct {
+    const float *queries, *keys, *values, *mask;
+    float *scores;             /* [rows * heads, room] */
+    float *mixed;              /* [rows, step, heads * head] */
+    int64_t heads, head, step, seen, room;
+    distances far;             /* of keys, and of values as well */
+    int64_t mask_row, mask_step;
+    float scale;
+} attention;
+
+/* --- sixteen sums at once ----------------------------------------------------------------------------------------- */
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLED(A, B, ...) __builtin_shufflevector(A, B, __VA_ARGS__)
+#else
+#define SHUFFLED(A, B, ...) __builtin_shuffle(A, B, (whole_lanes){__VA_ARGS__})
+#endif
+
+/* Two vectors become one with half as many partial sums of each: neighbouring numbers by turns, ... */
+ALWAYS_INLINE lanes by_ones(lanes a, lanes b) {
+    return SHUFFLED(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29) +
+           SHUFFLED(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+}
+
+/* ... pairs by turns, ... */
+ALWAYS_INLINE lanes by_twos(lanes a, lanes b) {
+    return SHUFFLED(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+           SHUFFLED(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+}
+
+/* ... or fours. */
+ALWAYS_INLINE lanes by_fours(lanes a, lanes b) {
+    return SHUFFLED(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+           SHUFFLED(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+}
+
+/* x[16] -> in each lane the sum of one of them, all by the same tree */
+ALWAYS_INLINE lanes sums_of(const lanes *x) {
+    lanes four[4];
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; n++) four[n] = by_twos(by_ones(x[4 * n], x[4 * n + 1]), by_ones(x[4 * n + 2], x[4 * n + 3]));
+    return by_fours(by_fours(four[0], four[1]), by_fours(four[2], four[3]));
+}
+
+/* --- one query of one head ---------------------------------------------------------------------------------------- */
+
+/* Adds query * key to each of `count` slots' partial sums, over `vectors` times sixteen of the head's numbers */
+ALWAYS_INLINE void multiply(const int vectors, const float *query, const float *key, int64_t far, int64_t count, lanes *sums) {
+    lanes q[MOST_VECTORS];
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) q[v] = load_lanes(query + v * LANES);
+#pragma GCC unroll 16
+    for (int slot = 0; slot < LANES; slot++) {
+        if (slot >= count) break;
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) sums[slot] = fused(q[v], load_lanes(key + slot * far + v * LANES), sums[slot]);
+    }
+}
+
+/* A head of 64 numbers and all sixteen slots: the usual case, of which the compiler keeps everything in registers. The
+   same operations in the same order as below. */
+ALWAYS_INLINE lanes score_usual(const float *query, const float *key, int64_t far) {
+    lanes sums[LANES];
+#pragma GCC unroll 16
+    for (int slot = 0; slot < LANES; slot++) sums[slot] = (lanes){0};
+    multiply(MOST_VECTORS, query, key, far, LANES, sums);
+    return sums_of(sums);
+}
+
+/* [16] products of a query and `count` slots' keys; 0 for those that are not there */
+static inline lanes score(const float *query, const float *key, int64_t head, int64_t far, int64_t count) {
+    if (head == MOST_VECTORS * LANES && count == LANES) return score_usual(query, key, far);
+    lanes sums[LANES];
+    for (int slot = 0; slot < LANES; slot++) sums[slot] = (lanes){0};
+    int64_t place = 0;
+    for (; place + LANES <= head; place += LANES) {
+        lanes q = load_lanes(query + place);
+        for (int slot = 0; slot < count; slot++) sums[slot] = fused(q, load_lanes(key + slot * far + place), sums[slot]);
+    }
+    if (place < head) {
+        lanes q = load_some(query + place, head - place, 0.0f);
+        for (int slot = 0; slot < count; slot++)
+            sums[slot] = fused(q, load_some(key + slot * far + place, head - place, 0.0f), sums[slot]);
+    }
+    return sums_of(sums);
+}
+
+/* scores [seen, up to a border] of all slots: the largest; beyond the last they are so low that they weigh nothing */
+static inline float score_all(const attention *a, const float *query, const float *keys, const float *mask, float *scores) {
+    lanes largest = all_lanes(-INFINITY);
+    for (int64_t slot = 0; slot < a->seen; slot += LANES) {
+        int64_t count = a->seen - slot < LANES ? a->seen - slot : LANES;
+        lanes found = score(query, keys + slot * a->far.slot, a->head, a->far.slot, count) * all_lanes(a->scale);
+        found += count == LANES ? load_lanes(mask + slot) : load_some(mask + slot, count, -INFINITY);
+        store_lanes(scores + slot, found);
+        largest = greater_lanes(found, largest);
+    }
+    return greatest_lane(largest);
+}
+
+/* scores -> weights that are not yet divided by their sum, which it gives: lane by lane, a sum over slots in order */
+static inline float weigh(float *scores, int64_t seen, float largest) {
+    lanes sum = {0};
+    for (int64_t slot = 0; slot < seen; slot += LANES) {
+        lanes weights = exponential(load_lanes(scores + slot) - all_lanes(largest));
+        store_lanes(scores + slot, weights);
+        sum += weights;
+    }
+    return sum_of_lanes(sum);
+}
+
+/* `vectors` times sixteen numbers of the mixture. Slots with even and odd numbers have sums of their own, so that one
+   addition need not wait for the other. Whatever lies in a slot without weight, it is not looked at. */
+ALWAYS_INLINE void mix_vectors(const int vectors, const float *weights, int64_t seen, const float *values, int64_t far,
+                               float factor, float *mixed, int64_t count) {
+    lanes sums[2][MOST_VECTORS];
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) sums[0][v] = sums[1][v] = (lanes){0};
+    for (int64_t slot = 0; slot < seen; slot += 2) {
+#pragma GCC unroll 2
+        for (int odd = 0; odd < 2; odd++) {
+            if (slot + odd >= seen || weights[slot + odd] == 0.0f) continue;
+            const lanes weight = all_lanes(weights[slot + odd]);
+            const float *value = values + (slot + odd) * far;
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                sums[odd][v] = fused(weight, count < LANES ? load_some(value, count, 0.0f) : load_lanes(value + v * LANES),
+                                     sums[odd][v]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) {
+        lanes found = (sums[0][v] + sums[1][v]) * all_lanes(factor);
+        if (count < LANES) store_some(mixed, found, count);
+        else store_lanes(mixed + v * LANES, found);
+    }
+}
+
+static inline void mix(const attention *a, const float *weights, float factor, const float *values, float *mixed) {
+    int64_t place = 0;
+    for (; place + MOST_VECTORS * LANES <= a->head; place += MOST_VECTORS * LANES)
+        mix_vectors(MOST_VECTORS, weights, a->seen, values + place, a->far.slot, factor, mixed + place, LANES);
+    for (; place + LANES <= a->head; place += LANES)
+        mix_vectors(1, weights, a->seen, values + place, a->far.slot, factor, mixed + place, LANES);
+    if (place < a->head)
+        mix_vectors(1, weights, a->seen, values + place, a->far.slot, factor, mixed + place, a->head - place);
+}
+
+static __attribute__((noinline)) void attend_one(const attention *a, const float *query, const float *keys,
+                                                 const float *values, const float *mask, float *scores, float *mixed) {
+    float largest = score_all(a, query, keys, mask, scores);
+    float sum = weigh(scores, a->seen, largest);
+    mix(a, scores, 1.0f / sum, values, mixed);
+}
+
+/* --- all of them -------------------------------------------------------------------------------------------------- */
+
+/* all queries of one head in one row */
+static void attend_head(void *given, int64_t number) {
+    const attention *a = given;
+    const int64_t row = number / a->heads, h = number % a->heads, width = a->heads * a->head;
+    const int64_t there = row * a->far.row + h * a->far.head;
+    for (int64_t step = 0; step < a->step; step++) {
+        int64_t here = (row * a->step + step) * width + h * a->head;
+        attend_one(a, a->queries + here, a->keys + there, a->values + there,
+                   a->mask + row * a->mask_row + step * a->mask_step, a->scores + number * a->room, a->mixed + here);
+    }
+}
+
+static int fits(const value *v, int64_t rows, int64_t heads, int64_t head) {
+    if (v->kind != F32 || v->sizes[0] != rows) return 0;
+    if (v->rank == 4) return v->sizes[1] == heads && v->sizes[3] == head;
+    return v->rank == 3 && v->sizes[2] == heads * head;
+}
+
+/* inputs: queries [rows, step, width]; keys and values, both [rows, heads, slots, head] or both [rows, slots, width]; mask
+   [rows or 1, 1, step or 1, seen or more]; how many slots are `seen` (I64 [1]; left out: all). attribute: heads */
+int op_Attend(machine *m, const instruction *i) {
+    const value *queries = input_of(m, i, 0), *keys = input_of(m, i, 1), *values = input_of(m, i, 2);
+    const value *mask = input_of(m, i, 3), *seen = i->inputs > 4 ? input_of(m, i, 4) : NULL;
+    const int64_t heads = i->attribute[0];
+    if (queries->kind != F32 || queries->rank != 3 || heads < 1 || queries->sizes[2] % heads)
+        return wrong(m, "Attend expects fp32 queries [rows, step, width], the width a multiple of the heads");
+    const int64_t rows = queries->sizes[0], step = queries->sizes[1], head = queries->sizes[2] / heads;
+    if (!fits(keys, rows, heads, head) || !fits(values, rows, heads, head) || keys->rank != values->rank)
+        return wrong(m, "Attend expects keys and values for as many rows, heads and numbers as queries have");
+    const int apart = keys->rank == 4;
+    const int64_t slots = keys->sizes[apart ? 2 : 1];
+    attention a = {.queries = queries->data, .keys = keys->data, .values = values->data, .heads = heads, .head = head,
+                   .step = step, .seen = slots, .scale = 1.0f / sqrtf((float)head)};
+    if (seen) {
+        if (seen->kind != I64 || count_of(seen) != 1) return wrong(m, "Attend expects one number of slots");
+        a.seen = *(const int64_t *)seen->data;
+    }
+    if (values->sizes[apart ? 2 : 1] != slots || a.seen > slots || a.seen < 1)
+        return wrong(m, "Attend expects at least one slot, and not more than there are keys and values");
+    if (!mask || mask->kind != F32 || mask->rank != 4 || mask->sizes[3] < a.seen || mask->sizes[1] != 1 ||
+        (mask->sizes[0] != rows && mask->sizes[0] != 1) || (mask->sizes[2] != step && mask->sizes[2] != 1))
+        return wrong(m, "Attend expects an fp32 mask [rows or 1, 1, step or 1, slots]");
+    a.mask = mask->data;
+    a.mask_step = mask->sizes[2] == 1 ? 0 : mask->sizes[3];
+    a.mask_row = mask->sizes[0] == 1 ? 0 : mask->sizes[2] * mask->sizes[3];
+    if (apart) a.far = (distances){.row = heads * slots * head, .head = slots * head, .slot = head};
+    else a.far = (distances){.row = slots * heads * head, .head = head, .slot = heads * head};
+    a.mixed = give(m, i, 0, F32, 3, queries->sizes);
+    a.room = (a.seen + LANES - 1) / LANES * LANES;
+    a.scores = take_scratch(m, rows * heads * a.room * (int64_t)sizeof(float));
+    if (!a.mixed || !a.scores) return 1;
+    share(rows * heads * step * a.seen < FEW_SCORES ? NULL : m->pool, attend_head, &a, rows * heads);
+    return 0;
+}
