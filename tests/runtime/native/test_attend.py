@@ -1,0 +1,163 @@
+"""Attention and the cache it reads: against torch's, and bit for bit whatever is hidden or stands beside a row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longstride.nn.pen import HIDDEN
+from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_compiler, rows_of
+
+pytestmark = needs_compiler()
+
+
+def attend(
+    queries: Array, keys: Array, values: Array, mask: Array, heads: int, seen: int | None = None, threads: int = 1
+) -> Array:
+    """Attention, natively"""
+    number = None if seen is None else np.array([seen], np.int64)
+    return carry_out("Attend", queries, keys, values, mask, number, attributes=[heads], threads=threads)[0]
+
+
+def write(state: Array, new: Array, start: Array) -> Array:
+    """Natively, into the state's own memory"""
+    return carry_out("Write", state, new, start, attributes=[state.shape[1]])[0]
+
+
+def split_heads(x: Array, heads: int) -> Array:
+    """[rows, length, width] -> [rows, heads, length, head]"""
+    return np.ascontiguousarray(x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3))
+
+
+def twin(queries: Array, keys: Array, values: Array, mask: Array, heads: int) -> Array:
+    """The same by torch, in double precision; keys and values [rows, heads, seen, head]"""
+    parts = (torch.from_numpy(x).double() for x in (split_heads(queries, heads), keys, values, mask))
+    q, k, v, m = parts
+    mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, m)
+    return mixed.transpose(1, 2).reshape(queries.shape).numpy()
+
+
+def masked(rows: int, step: int, seen: int, seed: int) -> Array:
+    """[rows, 1, step, seen] of which every query sees at least one slot"""
+    visible = np.random.default_rng(seed).random((rows, 1, step, seen)) < 0.7
+    visible[..., 0] = True
+    return np.where(visible, 0, HIDDEN).astype(np.float32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 3),
+    step=st.integers(1, 12),
+    seen=st.integers(1, 70),
+    heads=st.sampled_from([1, 2, 8]),
+    head=st.sampled_from([1, 4, 8, 16, 24, 48, 64, 80, 128]),
+    apart=st.booleans(),
+    threads=st.sampled_from([1, 2]),
+)
+def test_attention(rows: int, step: int, seen: int, heads: int, head: int, apart: bool, threads: int) -> None:
+    """Heads apart or side by side."""
+    width = heads * head
+    queries, keys, values = (
+        rows_of([rows, step, width]),
+        rows_of([rows, seen, width], 1),
+        rows_of([rows, seen, width], 2),
+    )
+    mask = masked(rows, step, seen, seen)
+    expected = twin(queries, split_heads(keys, heads), split_heads(values, heads), mask, heads)
+    if apart:
+        keys, values = split_heads(keys, heads), split_heads(values, heads)
+    found = attend(queries, keys, values, mask, heads, threads=threads)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seen=st.integers(1, 50),
+    more=st.integers(0, 40),
+    head=st.sampled_from([4, 16, 64, 80]),
+    threads=st.sampled_from([1, 2]),
+    apart=st.booleans(),
+)
+def test_what_is_hidden_adds_nothing(seen: int, more: int, head: int, threads: int, apart: bool) -> None:
+    """Bit for bit: hidden slots, of whatever content, and how many there are, and slots that are not looked at."""
+    heads, step, width = 2, 5, 2 * head
+    queries = rows_of([1, step, width])
+    keys, values = rows_of([1, seen + more, width], 1) * 5, rows_of([1, seen + more, width], 2)
+    mask = masked(1, step, seen, seen)
+    wide = np.concatenate([mask, np.full((1, 1, step, more), HIDDEN, np.float32)], axis=3)
+    shape = (lambda x: split_heads(x, heads)) if apart else np.ascontiguousarray
+    exact = attend(queries, shape(keys[:, :seen]), shape(values[:, :seen]), mask, heads)
+    hidden = attend(queries, shape(keys), shape(values), wide, heads, threads=threads)
+    np.testing.assert_array_equal(hidden, exact)
+    for rest in (keys, values):
+        rest[:, seen:] = np.nan
+    unseen = attend(queries, shape(keys), shape(values), mask, heads, seen=seen, threads=threads)
+    np.testing.assert_array_equal(unseen, exact)
+
+
+def test_a_query_is_the_same_in_any_company() -> None:
+    """Other rows, other queries of a step, other threads."""
+    rows, step, seen, heads = 5, 11, 43, 8
+    queries = rows_of([rows, step, 512])
+    keys, values = rows_of([rows, heads, seen, 64], 1), rows_of([rows, heads, seen, 64], 2)
+    mask = masked(rows, step, seen, 3)
+    together = attend(queries, keys, values, mask, heads, threads=2)
+    for row in range(rows):
+        for query in range(step):
+            here = slice(row, row + 1), slice(query, query + 1)
+            own = mask[here[0], :, here[1]]
+            alone = attend(queries[here], keys[here[0]], values[here[0]], own, heads)
+            np.testing.assert_array_equal(alone[0, 0], together[row, query])
+
+
+def test_one_mask_for_all() -> None:
+    """A mask with one row, or one query, holds for every one."""
+    queries, keys, values = rows_of([3, 4, 16]), rows_of([3, 2, 9, 8], 1), rows_of([3, 2, 9, 8], 2)
+    mask = masked(1, 1, 9, 5)
+    for shape in ((3, 1, 4, 9), (1, 1, 4, 9), (3, 1, 1, 9)):
+        full = np.ascontiguousarray(np.broadcast_to(mask, shape))
+        np.testing.assert_array_equal(attend(queries, keys, values, full, 2), attend(queries, keys, values, mask, 2))
+
+
+def test_a_query_that_sees_nothing_is_finite() -> None:
+    """A padded row, for example: nobody reads it, but it must not spoil sums."""
+    queries, keys = rows_of([1, 2, 16]), rows_of([1, 2, 9, 8], 1)
+    mask = np.full((1, 1, 2, 9), HIDDEN, np.float32)
+    assert np.isfinite(attend(queries, keys, keys, mask, 2)).all()
+
+
+def test_attention_refuses_what_does_not_fit() -> None:
+    """By a sentence."""
+    queries, keys, mask = rows_of([1, 2, 16]), rows_of([1, 2, 9, 8], 1), np.zeros((1, 1, 2, 9), np.float32)
+    with pytest.raises(OperatorError, match="not more than there are"):
+        attend(queries, keys, keys, mask, 2, seen=10)
+    with pytest.raises(OperatorError, match="as many rows, heads"):
+        attend(queries, keys, keys, mask, 4)
+    with pytest.raises(OperatorError, match="mask"):
+        attend(queries, keys, keys, mask[..., :8], 2)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_writing(apart: bool) -> None:
+    """Each row's slots from its own place on, in the memory of the state."""
+    state, new = rows_of([3, 2, 9, 4]), rows_of([3, 4, 8], 1)
+    start = np.array([0, 5, 2])
+    expected = state.copy()
+    for row, place in enumerate(start):
+        expected[row, :, place : place + 4] = split_heads(new, 2)[row]
+    found = write(state, split_heads(new, 2) if apart else new, start)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(state, expected)
+
+
+def test_writing_beyond_the_end_is_refused() -> None:
+    """Before anything is written."""
+    state = rows_of([2, 2, 9, 4])
+    before = state.copy()
+    for start in ([0, 6], [-1, 0]):
+        with pytest.raises(OperatorError, match="room for all"):
+            write(state, rows_of([2, 4, 8]), np.array(start))
+    np.testing.assert_array_equal(state, before)
