@@ -1,0 +1,87 @@
+"""The largest, where it stands, the k largest, and sums, against numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as shapes
+
+from tests.runtime.native.harness import OperatorError, carry_out, needs_compiler, rows_of, same
+from tests.runtime.native.test_elementwise import NUMBERS, some
+from tests.runtime.native.test_shapes import whole
+
+pytestmark = needs_compiler()
+
+SHAPES = shapes.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=5)
+LONG = st.tuples(st.integers(1, 3), st.integers(1, 100), st.integers(1, 40))
+
+
+@settings(max_examples=120)
+@given(SHAPES | LONG, st.sampled_from([*NUMBERS, "bool"]), st.booleans(), st.data())
+def test_where_the_largest_stands(shape: tuple[int, ...], kind: str, keep: bool, data: Any) -> None:
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    x = some(kind, shape, 0)
+    found = carry_out("ArgMax", x, attributes=[axis, int(keep)])[0]
+    same(found, np.asarray(np.argmax(x, axis=axis, keepdims=keep)))
+
+
+@settings(max_examples=120)
+@given(SHAPES | LONG, st.sampled_from(NUMBERS), st.booleans(), st.data())
+def test_largest_and_sum(shape: tuple[int, ...], kind: str, keep: bool, data: Any) -> None:
+    first = data.draw(st.integers(0, len(shape) - 1))
+    axes = tuple(range(first, data.draw(st.integers(first, len(shape) - 1)) + 1))
+    x = some(kind, shape, 0)
+    same(
+        carry_out("ReduceMax", x, whole(*axes), attributes=[int(keep)])[0], np.asarray(x.max(axis=axes, keepdims=keep))
+    )
+    if kind != "int32":  # sums of few small integers are exact in fp32 as well
+        expected = np.asarray(x.sum(axis=axes, keepdims=keep, dtype=kind))
+        same(carry_out("ReduceSum", x, whole(*axes), attributes=[int(keep)])[0], expected)
+
+
+def test_all_axes_and_none_that_are_neighbours() -> None:
+    x = rows_of((2, 3, 4))
+    same(carry_out("ReduceMax", x, attributes=[0])[0], np.asarray(x.max()))
+    with pytest.raises(OperatorError, match="neighbours"):
+        carry_out("ReduceMax", x, whole(0, 2), attributes=[0])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((1, 11, 16000), 2), ((1, 11, 80, 200), 3), ((1, 10, 250, 64), 2), ((1, 10, 250, 70), 2)]
+)
+def test_large_ones(shape: tuple[int, ...], axis: int, threads: int) -> None:
+    x = np.round(rows_of(shape), 1)  # equals among them
+    same(carry_out("ArgMax", x, attributes=[axis, 0], threads=threads)[0], np.argmax(x, axis=axis))
+    same(carry_out("ReduceMax", x, whole(axis), attributes=[0], threads=threads)[0], x.max(axis=axis))
+    summed = carry_out("ReduceSum", x, whole(axis), attributes=[0], threads=threads)[0]
+    np.testing.assert_allclose(summed, x.sum(axis=axis, dtype=np.float64), atol=2e-3)
+
+
+def test_what_is_forbidden_everywhere() -> None:
+    x = np.full((2, 40), -np.inf, np.float32)
+    same(carry_out("ArgMax", x, attributes=[-1, 0])[0], whole(0, 0))
+    x[1, 37] = -1e30
+    same(carry_out("ArgMax", x, attributes=[-1, 0])[0], whole(0, 37))
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 5), st.integers(1, 60), st.booleans(), st.data())
+def test_the_k_largest(rows: int, length: int, largest: bool, data: Any) -> None:
+    k = data.draw(st.integers(1, length))
+    x = np.round(rows_of((rows, length)), 1)
+    order = np.argsort(-x if largest else x, axis=-1, kind="stable")[:, :k]
+    found, where = carry_out("TopK", x, whole(k), attributes=[-1, int(largest), 1], outputs=2)
+    same(where, order)
+    same(found, np.take_along_axis(x, order, axis=-1))
+
+
+def test_a_sum_is_the_same_in_any_company() -> None:
+    x = rows_of((60, 517))
+    together = carry_out("ReduceSum", x, whole(-1), attributes=[0], threads=2)[0]
+    for row in range(0, 60, 7):
+        same(carry_out("ReduceSum", x[row], whole(-1), attributes=[0])[0], together[row])
