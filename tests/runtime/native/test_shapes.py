@@ -105,7 +105,7 @@ def test_slice(shape: tuple[int, ...], kind: str, data: Any) -> None:
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         first = (
             max(start, -shape[axis]) if step < 0 else start
-        )  # ONNX goes back from within, numpy from where it was told
+        )  # ONNX goes back from within
         taken[axis] = slice(first, end, step)
     same(carry_out("Slice", x, whole(*starts), whole(*ends), whole(*axes), whole(*steps))[0], x[tuple(taken)])
 
