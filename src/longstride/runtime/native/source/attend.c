@@ -1,8 +1,9 @@
 /* Attend: each query's mixture of values, by how well keys fit it.
 
-   One function does one query of one head, whatever stands beside it. Sixteen slots are scored at a time, each by the
-   same tree of additions; what a mask hides, or what is not there, has the weight 0, which exponential() gives exactly,
-   and adds nothing to any sum: neither how many slots are looked at nor what lies in hidden ones changes a bit. */
+   The same functions do every query of every head, one by one, whatever stands beside it. Sixteen slots are scored at a
+   time, each by the same tree of additions; what a mask hides, or what is not there, has the weight 0, which exponential()
+   gives exactly, and adds nothing to any sum: neither how many slots are looked at nor what lies in hidden ones changes a
+   bit. */
 
 #include <math.h>
 
@@ -13,6 +14,7 @@
 
 enum {
     MOST_VECTORS = 4,   /* of one head, taken at a time */
+    MOST_TOGETHER = 16, /* queries */
     FEW_SCORES = 1024   /* less work than so many pairs of query and slot is done by one thread */
 };
 
@@ -22,21 +24,17 @@ typedef struct {
 
 typedef struct {
     const float *queries, *keys, *values, *mask;
-    float *scores;             /* [rows * heads, room] */
+    float *scores;             /* [rows * heads, together, room] */
     float *mixed;              /* [rows, step, heads * head] */
-    int64_t heads, head, step, seen, room;
+    int64_t heads, head, step, seen;
+    int64_t room;              /* slots, up to a multiple of sixteen */
+    int64_t together;          /* queries of one head taken at a time */
     distances far;             /* of keys, and of values as well */
     int64_t mask_row, mask_step;
     float scale;
 } attention;
 
 /* --- sixteen sums at once ----------------------------------------------------------------------------------------- */
-
-#if defined(__clang__) || __GNUC__ >= 12
-#define SHUFFLED(A, B, ...) __builtin_shufflevector(A, B, __VA_ARGS__)
-#else
-#define SHUFFLED(A, B, ...) __builtin_shuffle(A, B, (whole_lanes){__VA_ARGS__})
-#endif
 
 /* Two vectors become one with half as many partial sums of each: neighbouring numbers by turns, ... */
 ALWAYS_INLINE lanes by_ones(lanes a, lanes b) {
@@ -66,32 +64,24 @@ ALWAYS_INLINE lanes sums_of(const lanes *x) {
 
 /* --- one query of one head ---------------------------------------------------------------------------------------- */
 
-/* Adds query * key to each of `count` slots' partial sums, over `vectors` times sixteen of the head's numbers */
-ALWAYS_INLINE void multiply(const int vectors, const float *query, const float *key, int64_t far, int64_t count, lanes *sums) {
-    lanes q[MOST_VECTORS];
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) q[v] = load_lanes(query + v * LANES);
-#pragma GCC unroll 16
-    for (int slot = 0; slot < LANES; slot++) {
-        if (slot >= count) break;
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) sums[slot] = fused(q[v], load_lanes(key + slot * far + v * LANES), sums[slot]);
-    }
-}
-
 /* A head of 64 numbers and all sixteen slots: the usual case, of which the compiler keeps everything in registers. The
    same operations in the same order as below. */
 ALWAYS_INLINE lanes score_usual(const float *query, const float *key, int64_t far) {
-    lanes sums[LANES];
+    lanes sums[LANES], q[MOST_VECTORS];
+#pragma GCC unroll 4
+    for (int v = 0; v < MOST_VECTORS; v++) q[v] = load_lanes(query + v * LANES);
 #pragma GCC unroll 16
-    for (int slot = 0; slot < LANES; slot++) sums[slot] = (lanes){0};
-    multiply(MOST_VECTORS, query, key, far, LANES, sums);
+    for (int slot = 0; slot < LANES; slot++) {
+        sums[slot] = (lanes){0};
+#pragma GCC unroll 4
+        for (int v = 0; v < MOST_VECTORS; v++)
+            sums[slot] = fused(q[v], load_lanes(key + slot * far + v * LANES), sums[slot]);
+    }
     return sums_of(sums);
 }
 
 /* [16] products of a query and `count` slots' keys; 0 for those that are not there */
-static inline lanes score(const float *query, const float *key, int64_t head, int64_t far, int64_t count) {
-    if (head == MOST_VECTORS * LANES && count == LANES) return score_usual(query, key, far);
+static __attribute__((noinline)) lanes score_any(const float *query, const float *key, int64_t head, int64_t far, int64_t count) {
     lanes sums[LANES];
     for (int slot = 0; slot < LANES; slot++) sums[slot] = (lanes){0};
     int64_t place = 0;
@@ -107,41 +97,45 @@ static inline lanes score(const float *query, const float *key, int64_t head, in
     return sums_of(sums);
 }
 
-/* scores [seen, up to a border] of all slots: the largest; beyond the last they are so low that they weigh nothing */
-static inline float score_all(const attention *a, const float *query, const float *keys, const float *mask, float *scores) {
-    lanes largest = all_lanes(-INFINITY);
-    for (int64_t slot = 0; slot < a->seen; slot += LANES) {
-        int64_t count = a->seen - slot < LANES ? a->seen - slot : LANES;
-        lanes found = score(query, keys + slot * a->far.slot, a->head, a->far.slot, count) * all_lanes(a->scale);
-        found += count == LANES ? load_lanes(mask + slot) : load_some(mask + slot, count, -INFINITY);
-        store_lanes(scores + slot, found);
-        largest = greater_lanes(found, largest);
-    }
-    return greatest_lane(largest);
+/* Sixteen scores from `slot` on; beyond the last they are so low that they weigh nothing */
+static __attribute__((noinline)) void score(const attention *a, const float *query, const float *keys, const float *mask,
+                                            float *scores, int64_t slot) {
+    const int64_t count = a->seen - slot < LANES ? a->seen - slot : LANES, far = a->far.slot;
+    const float *key = keys + slot * far;
+    const int usual = a->head == MOST_VECTORS * LANES && count == LANES;
+    lanes found = usual ? score_usual(query, key, far) : score_any(query, key, a->head, far, count);
+    found *= all_lanes(a->scale);
+    found += count == LANES ? load_lanes(mask + slot) : load_some(mask + slot, count, -INFINITY);
+    store_lanes(scores + slot, found);
 }
 
-/* scores -> weights that are not yet divided by their sum, which it gives: lane by lane, a sum over slots in order */
-static inline float weigh(float *scores, int64_t seen, float largest) {
-    lanes sum = {0};
-    for (int64_t slot = 0; slot < seen; slot += LANES) {
-        lanes weights = exponential(load_lanes(scores + slot) - all_lanes(largest));
+/* scores -> weights that are not yet divided by their sum; gives what they are to be multiplied by. Lane by lane, the
+   sum goes over slots in order. */
+static __attribute__((noinline)) float weigh(float *scores, int64_t room) {
+    lanes largest = load_lanes(scores), sum = {0};
+    for (int64_t slot = LANES; slot < room; slot += LANES) largest = greater_lanes(load_lanes(scores + slot), largest);
+    largest = all_lanes(greatest_lane(largest));
+    for (int64_t slot = 0; slot < room; slot += LANES) {
+        lanes weights = exponential(load_lanes(scores + slot) - largest);
         store_lanes(scores + slot, weights);
         sum += weights;
     }
-    return sum_of_lanes(sum);
+    return 1.0f / sum_of_lanes(sum);
 }
 
-/* `vectors` times sixteen numbers of the mixture. Slots with even and odd numbers have sums of their own, so that one
-   addition need not wait for the other. Whatever lies in a slot without weight, it is not looked at. */
-ALWAYS_INLINE void mix_vectors(const int vectors, const float *weights, int64_t seen, const float *values, int64_t far,
-                               float factor, float *mixed, int64_t count) {
+/* `vectors` times sixteen numbers of the mixture, or `count` where these are fewer than sixteen. Slots with even and odd
+   numbers have sums of their own, so that one addition need not wait for the other. Whatever lies in a slot without
+   weight, it is not looked at. */
+ALWAYS_INLINE void mix_vectors(const int vectors, const attention *a, const float *weights, float factor,
+                               const float *values, float *mixed, int64_t count) {
+    const int64_t far = a->far.slot;
     lanes sums[2][MOST_VECTORS];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) sums[0][v] = sums[1][v] = (lanes){0};
-    for (int64_t slot = 0; slot < seen; slot += 2) {
+    for (int64_t slot = 0; slot < a->seen; slot += 2) {   /* an odd one beyond the last has no weight */
 #pragma GCC unroll 2
         for (int odd = 0; odd < 2; odd++) {
-            if (slot + odd >= seen || weights[slot + odd] == 0.0f) continue;
+            if (weights[slot + odd] == 0.0f) continue;
             const lanes weight = all_lanes(weights[slot + odd]);
             const float *value = values + (slot + odd) * far;
 #pragma GCC unroll 4
@@ -158,34 +152,35 @@ ALWAYS_INLINE void mix_vectors(const int vectors, const float *weights, int64_t 
     }
 }
 
-static inline void mix(const attention *a, const float *weights, float factor, const float *values, float *mixed) {
+static __attribute__((noinline)) void mix(const attention *a, const float *weights, float factor, const float *values,
+                                          float *mixed) {
     int64_t place = 0;
     for (; place + MOST_VECTORS * LANES <= a->head; place += MOST_VECTORS * LANES)
-        mix_vectors(MOST_VECTORS, weights, a->seen, values + place, a->far.slot, factor, mixed + place, LANES);
+        mix_vectors(MOST_VECTORS, a, weights, factor, values + place, mixed + place, LANES);
     for (; place + LANES <= a->head; place += LANES)
-        mix_vectors(1, weights, a->seen, values + place, a->far.slot, factor, mixed + place, LANES);
-    if (place < a->head)
-        mix_vectors(1, weights, a->seen, values + place, a->far.slot, factor, mixed + place, a->head - place);
-}
-
-static __attribute__((noinline)) void attend_one(const attention *a, const float *query, const float *keys,
-                                                 const float *values, const float *mask, float *scores, float *mixed) {
-    float largest = score_all(a, query, keys, mask, scores);
-    float sum = weigh(scores, a->seen, largest);
-    mix(a, scores, 1.0f / sum, values, mixed);
+        mix_vectors(1, a, weights, factor, values + place, mixed + place, LANES);
+    if (place < a->head) mix_vectors(1, a, weights, factor, values + place, mixed + place, a->head - place);
 }
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
-/* all queries of one head in one row */
+/* All queries of one head in one row, some at a time: first what all of them score, then what all of them weigh, then all
+   mixtures. Each query's work is a chain in which every step waits for the one before; side by side they need not. */
 static void attend_head(void *given, int64_t number) {
     const attention *a = given;
     const int64_t row = number / a->heads, h = number % a->heads, width = a->heads * a->head;
-    const int64_t there = row * a->far.row + h * a->far.head;
-    for (int64_t step = 0; step < a->step; step++) {
-        int64_t here = (row * a->step + step) * width + h * a->head;
-        attend_one(a, a->queries + here, a->keys + there, a->values + there,
-                   a->mask + row * a->mask_row + step * a->mask_step, a->scores + number * a->room, a->mixed + here);
+    const float *keys = a->keys + row * a->far.row + h * a->far.head;
+    const float *values = a->values + row * a->far.row + h * a->far.head;
+    float *scores = a->scores + number * a->together * a->room, factors[MOST_TOGETHER];
+    for (int64_t first = 0; first < a->step; first += a->together) {
+        const int64_t count = a->step - first < a->together ? a->step - first : a->together;
+        const int64_t here = (row * a->step + first) * width + h * a->head;
+        const float *mask = a->mask + row * a->mask_row + first * a->mask_step;
+        for (int64_t slot = 0; slot < a->seen; slot += LANES)
+            for (int64_t q = 0; q < count; q++)
+                score(a, a->queries + here + q * width, keys, mask + q * a->mask_step, scores + q * a->room, slot);
+        for (int64_t q = 0; q < count; q++) factors[q] = weigh(scores + q * a->room, a->room);
+        for (int64_t q = 0; q < count; q++) mix(a, scores + q * a->room, factors[q], values, a->mixed + here + q * width);
     }
 }
 
@@ -226,7 +221,8 @@ int op_Attend(machine *m, const instruction *i) {
     else a.far = (distances){.row = slots * heads * head, .head = head, .slot = heads * head};
     a.mixed = give(m, i, 0, F32, 3, queries->sizes);
     a.room = (a.seen + LANES - 1) / LANES * LANES;
-    a.scores = take_scratch(m, rows * heads * a.room * (int64_t)sizeof(float));
+    a.together = step < MOST_TOGETHER ? step : MOST_TOGETHER;
+    a.scores = take_scratch(m, rows * heads * a.together * a.room * (int64_t)sizeof(float));
     if (!a.mixed || !a.scores) return 1;
     share(rows * heads * step * a.seen < FEW_SCORES ? NULL : m->pool, attend_head, &a, rows * heads);
     return 0;

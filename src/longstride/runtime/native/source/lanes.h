@@ -78,22 +78,33 @@ static inline lanes fused(lanes a, lanes b, lanes c) {
 #endif
 }
 
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLED(A, B, ...) __builtin_shufflevector(A, B, __VA_ARGS__)
+#else
+#define SHUFFLED(A, B, ...) __builtin_shuffle(A, B, (whole_lanes){__VA_ARGS__})
+#endif
+
+/* the other half of sixteen, of eight, of four, of two lanes in the place of each */
+#define OTHER_OF_16(X) SHUFFLED(X, X, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
+#define OTHER_OF_8(X) SHUFFLED(X, X, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)
+#define OTHER_OF_4(X) SHUFFLED(X, X, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)
+#define OTHER_OF_2(X) SHUFFLED(X, X, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
+
 /* halves added to halves: 16, 8, 4, 2, 1 */
 static inline float sum_of_lanes(lanes x) {
-    float part[LANES];
-    store_lanes(part, x);
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++) part[lane] += part[lane + half];
-    return part[0];
+    x += OTHER_OF_16(x);
+    x += OTHER_OF_8(x);
+    x += OTHER_OF_4(x);
+    x += OTHER_OF_2(x);
+    return x[0];
 }
 
 static inline float greatest_lane(lanes x) {
-    float part[LANES];
-    store_lanes(part, x);
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++)
-            part[lane] = part[lane + half] > part[lane] ? part[lane + half] : part[lane];
-    return part[0];
+    x = greater_lanes(x, OTHER_OF_16(x));
+    x = greater_lanes(x, OTHER_OF_8(x));
+    x = greater_lanes(x, OTHER_OF_4(x));
+    x = greater_lanes(x, OTHER_OF_2(x));
+    return x[0];
 }
 
 #endif
