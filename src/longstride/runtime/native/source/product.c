@@ -5,52 +5,16 @@
    Panels are shared out. In int8 integers are summed; in fp32 each sum goes over the inputs in order: either way a number
    depends on its own row and output alone. */
 
-#include "native.h"
-#include "packed.h"
+#include "product.h"
 #include "quantizing.h"
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#include "tiles.h"
 
 enum {
-    AHEAD = 4096,          /* bytes between what is read and what is fetched */
     MOST_PARTS = 64,       /* of one product: enough for threads to end together */
     FEW_BYTES = 16 << 10,  /* of weights: a part has at least so many, if there is but one turn of rows */
     FEW_ROWS = 16,         /* fewer are quantized by the one thread */
     TOGETHER = 8           /* rows that one part quantizes */
 };
-
-typedef struct {
-    const packed *weights;
-    const float *x;         /* [rows, inputs] */
-    uint8_t *codes;         /* [rows, code_bytes] */
-    float *steps;           /* [rows] what a step of each row's codes is worth */
-    float *y;               /* [rows, outputs] */
-    int64_t rows, code_bytes, nonnegative, relu;
-    int64_t turns;          /* in which rows are taken */
-    int64_t panels;         /* of one part */
-} product;
-
-/* --- what becomes of sums ----------------------------------------------------------------------------------------- */
-
-/* Sixteen outputs of a row, or as many as there are */
-ALWAYS_INLINE void write_row(const product *p, int64_t row, int64_t output, lanes y) {
-    const int64_t outputs = p->weights->outputs;
-    if (p->relu) y = greater_lanes(y, all_lanes(0.0f));
-    float *to = p->y + row * outputs + output;
-    if (output + LANES <= outputs) store_lanes(to, y);
-    else if (output < outputs) store_some(to, y, outputs - output);
-}
-
-ALWAYS_INLINE lanes from_sums(const product *p, int64_t row, int64_t output, whole_lanes sums) {
-    const packed *w = p->weights;
-    if (!p->nonnegative) {
-        whole_lanes surplus;
-        memcpy(&surplus, w->surplus + output, sizeof surplus);
-        sums -= surplus;
-    }
-    lanes found = __builtin_convertvector(sums, lanes);
-    return found * all_lanes(p->steps[row]) * load_lanes(w->scale + output) + load_lanes(w->bias + output);
-}
 
 /* --- tiles: one panel of outputs, so many rows --------------------------------------------------------------------- */
 
@@ -145,6 +109,10 @@ static void do_panels(void *given, int64_t number) {
     const tile *tiles = p->weights->precision == 8 ? whole_tiles : float_tiles;
     int64_t panel = number * p->panels, last = panel + p->panels;
     if (last > p->weights->panels) last = p->weights->panels;
+    if (p->by_tiles) {
+        do_panels_by_tiles(p, panel, last);
+        return;
+    }
     for (; panel < last; panel++)
         for (int64_t turn = 0; turn < p->turns; turn++) {
             int64_t row = p->rows * turn / p->turns, end = p->rows * (turn + 1) / p->turns;
@@ -188,7 +156,8 @@ int op_Linear(machine *m, const instruction *i) {
     if (w->precision == 8) {
         /* A line more than needed: rows whose distance is a power of two would stand in each other's way. */
         p.code_bytes = (w->fours * FOUR + 63) / 64 * 64 + 64;
-        int64_t codes = rows * p.code_bytes;
+        p.by_tiles = suits_tiles(&p);
+        int64_t codes = (p.by_tiles ? (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS : rows) * p.code_bytes;
         p.codes = take_scratch(m, codes + rows * (int64_t)sizeof(float));
         if (!p.codes) return 1;
         p.steps = (float *)(void *)(p.codes + codes);
