@@ -238,11 +238,17 @@ int op_Pad(machine *m, const instruction *i) {
 /* --- Expand -------------------------------------------------------------------------------------------------------- */
 
 #define LINE_OF_EXPAND(NAME, BYTES)                                                             \
-    static void NAME(void *to, const void *const *given, const int64_t *steps, int64_t n) {    \
-        if (steps[0])                                                                           \
-            copy_bytes(to, given[0], n * BYTES);                                                \
-        else                                                                                    \
-            fill(to, given[0], BYTES, n);                                                       \
+    static void NAME(void *to, const void *const *given, const sheet *s) {                      \
+        char *out = to;                                                                         \
+        const char *from = given[0];                                                            \
+        for (int64_t l = s->lines; l > 0; l--) {                                                \
+            if (s->steps[0])                                                                    \
+                copy_bytes(out, from, s->n * BYTES);                                            \
+            else                                                                                \
+                fill(out, from, BYTES, s->n);                                                   \
+            out += s->out_jump * BYTES;                                                         \
+            from += s->jumps[0] * BYTES;                                                        \
+        }                                                                                       \
     }
 
 LINE_OF_EXPAND(expand_1, 1)

@@ -55,33 +55,30 @@ typedef struct {
     int64_t piece, pieces;     /* or, where lines are long, numbers of a part, and parts of a line */
 } errand;
 
+/* Lines first ... end - 1, or a piece of one: as many at a time as lie in one row of dimension 1 */
 static void walk_part(void *context, int64_t number) {
     const errand *e = context;
     const walk *w = e->walk;
     int64_t first = number / e->pieces * e->together, end = smaller(first + e->together, e->lines);
-    int64_t from = number % e->pieces * e->piece, n = smaller(e->piece, w->sizes[0] - from);
-    int64_t at[MOST_DIMENSIONS], steps[MOST_WALKED], rest = first;
-    const char *here[MOST_WALKED];
+    int64_t from = number % e->pieces * e->piece, row = w->rank > 1 ? w->sizes[1] : 1;
+    sheet s = {.n = smaller(e->piece, w->sizes[0] - from), .out_jump = w->sizes[0]};
     for (int t = 0; t < e->count; t++) {
-        steps[t] = w->steps[t][0];
-        here[t] = e->given[t] + from * steps[t] * e->bytes[t];
+        s.steps[t] = w->steps[t][0];
+        s.jumps[t] = w->rank > 1 ? w->steps[t][1] : 0;
     }
-    for (int32_t d = 1; d < w->rank; d++) {
-        at[d] = rest % w->sizes[d];
-        rest /= w->sizes[d];
-        for (int t = 0; t < e->count; t++) here[t] += at[d] * w->steps[t][d] * e->bytes[t];
-    }
-    char *out = e->out + (first * w->sizes[0] + from) * e->out_bytes;
-    for (int64_t j = first;; out += w->sizes[0] * e->out_bytes) {
-        e->each(out, (const void *const *)here, steps, n);
-        if (++j >= end) return;
-        for (int32_t d = 1; d < w->rank; d++) {
-            int around = ++at[d] == w->sizes[d];
-            for (int t = 0; t < e->count; t++)
-                here[t] += (around ? -(w->sizes[d] - 1) : 1) * w->steps[t][d] * e->bytes[t];
-            if (!around) break;
-            at[d] = 0;
+    for (int64_t j = first; j < end; j += s.lines) {
+        const void *here[MOST_WALKED] = {NULL};
+        int64_t within = j % row;
+        s.lines = smaller(row - within, end - j);
+        for (int t = 0; t < e->count; t++) {
+            int64_t place = from * s.steps[t] + within * s.jumps[t], rest = j / row;
+            for (int32_t d = 2; d < w->rank; d++) {
+                place += rest % w->sizes[d] * w->steps[t][d];
+                rest /= w->sizes[d];
+            }
+            here[t] = e->given[t] + place * e->bytes[t];
         }
+        e->each(e->out + (j * w->sizes[0] + from) * e->out_bytes, here, &s);
     }
 }
 

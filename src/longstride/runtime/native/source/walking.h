@@ -19,10 +19,16 @@ typedef struct {
 /* Sizes of what comes out of `count` tensors as numpy broadcasts them, and the walk. 1 where they do not fit. */
 int broadcast(int count, const value *const *given, int32_t *rank, int64_t *sizes, walk *found);
 
-/* What is done along a line of n elements: step[j] is that of the tensor `given[j]`, 0 or 1. */
-typedef void (*line)(void *out, const void *const *given, const int64_t *steps, int64_t n);
+/* Lines one after the other: `lines` of n elements each. Along a line a tensor goes on by steps[t] (0 or 1), from a line
+   to the next by jumps[t] elements; the result is written without gaps, `out_jump` elements from a line to the next. */
+typedef struct {
+    int64_t n, lines, out_jump;
+    int64_t steps[MOST_WALKED], jumps[MOST_WALKED];
+} sheet;
 
-/* All lines; `out` is written without gaps. Shared out where there are many numbers. */
+typedef void (*line)(void *out, const void *const *given, const sheet *s);
+
+/* All of it. Shared out where there are many numbers. */
 void walk_lines(machine *m, const walk *w, line each, value *out, int count, const value *const *given);
 
 #endif
