@@ -63,7 +63,7 @@ def test_misuse() -> None:
         make_runner("auto", "bf16", "onnx")
     with pytest.raises(OptionError, match="threads expects 1 or more, found 0"):
         make_runner("cpu", "fp32", "onnx", threads=0)
-    with pytest.raises(OptionError, match="int8 expects the runtime onnx"):
+    with pytest.raises(OptionError, match="int8 expects the runtime native or onnx"):
         make_runner("cpu", "int8", "eager")
 
 

@@ -26,7 +26,7 @@ from longstride.runtime.native.weights import held
 ALWAYS_ALIAS = frozenset({"Identity", "Portion", "Reshape", "Squeeze", "Unsqueeze", "Write"})
 """Their results are their first input's memory (of a Portion, each its own input's)."""
 
-MAY_ALIAS = frozenset({"Cast", "Expand", "Slice"})
+MAY_ALIAS = frozenset({"Cast", "Concat", "Expand", "Pad", "Slice", "Split", "Transpose"})
 """Theirs may be, where nothing has to be changed."""
 
 VALUE = np.dtype(
