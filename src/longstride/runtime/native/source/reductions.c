@@ -47,32 +47,52 @@ static __attribute__((noinline)) float greatest(const float *x, int64_t n) {
 /* The first that equals it; 0 where none does, since one of them is no number */
 static __attribute__((noinline)) int64_t first_equal(const float *x, int64_t n, float wanted) {
     int64_t j = 0;
+#if defined(__AVX512F__)
+    const __m512 all = _mm512_set1_ps(wanted);
+    for (; j + LANES <= n; j += LANES) {
+        __mmask16 found = _mm512_cmp_ps_mask(_mm512_loadu_ps(x + j), all, _CMP_EQ_OQ);
+        if (found) return j + __builtin_ctz(found);
+    }
+#else
     for (; j + 32 <= n; j += 32) {
         int found = 0;
         for (int k = 0; k < 32; k++) found |= x[j + k] == wanted;
         if (found) break;
     }
+#endif
     for (; j < n; j++)
         if (x[j] == wanted) return j;
     return 0;
 }
 
-/* Of one column each, sixteen side by side: x [n, inner]; largest and where, either may be NULL */
+/* Of one column each, sixteen side by side, in `wide` vectors: x [n, inner]; largest and where, either may be NULL */
+static inline __attribute__((always_inline)) void down_vectors(
+    const float *x, int64_t n, int64_t inner, float *largest, int64_t *where, int wide) {
+    lanes best[4];
+    whole_lanes at[4] = {{0}, {0}, {0}, {0}};
+    for (int v = 0; v < wide; v++) best[v] = load_lanes(x + v * LANES);
+    for (int64_t j = 1; j < n; j++) {
+        const whole_lanes number = (whole_lanes){0} + (int32_t)j;
+        x += inner;
+        for (int v = 0; v < wide; v++) {
+            const lanes here = load_lanes(x + v * LANES);
+            const whole_lanes more = here > best[v];
+            best[v] = choose(more, here, best[v]);
+            if (where) at[v] = (more & number) | (~more & at[v]);
+        }
+    }
+    for (int v = 0; v < wide; v++) {
+        if (largest) store_lanes(largest + v * LANES, best[v]);
+        for (int k = 0; where && k < LANES; k++) where[v * LANES + k] = at[v][k];
+    }
+}
+
 static void down_columns(const float *x, int64_t n, int64_t inner, float *largest, int64_t *where) {
     int64_t c = 0;
-    for (; c + LANES <= inner; c += LANES) {
-        lanes best = load_lanes(x + c);
-        whole_lanes at = {0};
-        for (int64_t j = 1; j < n; j++) {
-            lanes here = load_lanes(x + j * inner + c);
-            whole_lanes more = here > best;
-            const int32_t number = (int32_t)j;
-            best = choose(more, here, best);
-            at = (more & number) | (~more & at);
-        }
-        if (largest) store_lanes(largest + c, best);
-        for (int k = 0; where && k < LANES; k++) where[c + k] = at[k];
-    }
+    for (; c + 4 * LANES <= inner; c += 4 * LANES) /* a row's numbers are read side by side, which memory likes best */
+        down_vectors(x + c, n, inner, largest ? largest + c : NULL, where ? where + c : NULL, 4);
+    for (; c + LANES <= inner; c += LANES)
+        down_vectors(x + c, n, inner, largest ? largest + c : NULL, where ? where + c : NULL, 1);
     for (; c < inner; c++) {
         float best = x[c];
         int64_t at = 0;

@@ -1,6 +1,10 @@
 /* Transpose: dimensions in another order. Those that stay side by side are moved as one, and where the last stays the
    last, whole runs of it. Otherwise squares are turned, so that neither side is read or written far apart. */
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include "copying.h"
 #include "native.h"
 #include "sharing.h"
@@ -36,11 +40,45 @@ static void turn_lines(void *context, int64_t number) {
     }
 }
 
-/* [rows, columns] of 4 bytes, `from_row` and `to_row` elements from a row to the next -> [columns, rows] */
+/* A square [SIDE, SIDE] of 4 bytes each, `from_row` and `to_row` elements from a row to the next. In registers: rows
+   that lie eight, four, two and one apart change those of their elements that lie as far apart. */
+#if defined(__AVX512F__)
+typedef int32_t row __attribute__((vector_size(64)));
+
+static inline row merged(row a, row b, row which) {
+    return (row)_mm512_permutex2var_epi32((__m512i)a, (__m512i)which, (__m512i)b);
+}
+
+#define EXCHANGE(APART)                                                                               \
+    do {                                                                                              \
+        row low, high;                                                                                \
+        for (int k = 0; k < SIDE; k++) {                                                              \
+            low[k] = k & APART ? (k ^ APART) + SIDE : k;                                              \
+            high[k] = k & APART ? k + SIDE : k ^ APART;                                               \
+        }                                                                                             \
+        for (int k = 0; k < SIDE; k++) {                                                              \
+            if (k & APART) continue;                                                                  \
+            const row a = rows[k], b = rows[k + APART];                                               \
+            rows[k] = merged(a, b, low);                                                              \
+            rows[k + APART] = merged(a, b, high);                                                     \
+        }                                                                                             \
+    } while (0)
+
+static void turn_square(uint32_t *restrict to, int64_t to_row, const uint32_t *restrict from, int64_t from_row) {
+    row rows[SIDE];
+    for (int k = 0; k < SIDE; k++) memcpy(rows + k, from + k * from_row, sizeof(row));
+    EXCHANGE(8);
+    EXCHANGE(4);
+    EXCHANGE(2);
+    EXCHANGE(1);
+    for (int k = 0; k < SIDE; k++) memcpy(to + k * to_row, rows + k, sizeof(row));
+}
+#else
 static void turn_square(uint32_t *restrict to, int64_t to_row, const uint32_t *restrict from, int64_t from_row) {
     for (int64_t r = 0; r < SIDE; r++)
         for (int64_t c = 0; c < SIDE; c++) to[r * to_row + c] = from[c * from_row + r];
 }
+#endif
 
 /* The last dimension of the result and the one along which the input lies side by side make a matrix that is turned,
    for each of the others. A part is one such matrix. */
