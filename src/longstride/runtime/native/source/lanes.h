@@ -53,8 +53,13 @@ static inline lanes choose(whole_lanes condition, lanes chosen, lanes other) {
     return (lanes)((condition & (whole_lanes)chosen) | (~condition & (whole_lanes)other));
 }
 
+/* a > b ? a : b in every lane, which is what processors call a maximum */
 static inline lanes greater_lanes(lanes a, lanes b) {
+#if defined(__AVX512F__)
+    return (lanes)_mm512_max_ps((__m512)a, (__m512)b);
+#else
     return choose(a > b, a, b);
+#endif
 }
 
 /* a * b + c, rounded once where the processor can: always so, or never, in one library */

@@ -10,10 +10,9 @@
 #include "tiles.h"
 
 enum {
-    MOST_PARTS = 64,       /* of one product: enough for threads to end together */
-    FEW_BYTES = 16 << 10,  /* of weights: a part has at least so many, if there is but one turn of rows */
-    FEW_ROWS = 16,         /* fewer are quantized by the one thread */
-    TOGETHER = 8           /* rows that one part quantizes */
+    FEW_BYTES = 12 << 10,  /* of weights: a part has at least so many, if there is but one turn of rows */
+    FEW_NUMBERS = 8192,    /* of activations: fewer are quantized by the one thread */
+    TOGETHER = 2048        /* numbers, or a row, that one part quantizes at least */
 };
 
 /* --- tiles: one panel of outputs, so many rows --------------------------------------------------------------------- */
@@ -107,8 +106,7 @@ static const tile whole_tiles[] = {NULL, TILES(NAME_OF_WHOLE)}, float_tiles[] = 
 static void do_panels(void *given, int64_t number) {
     const product *p = given;
     const tile *tiles = p->weights->precision == 8 ? whole_tiles : float_tiles;
-    int64_t panel = number * p->panels, last = panel + p->panels;
-    if (last > p->weights->panels) last = p->weights->panels;
+    int64_t panel = p->begins[number], last = p->begins[number + 1];
     if (p->by_tiles) {
         do_panels_by_tiles(p, panel, last);
         return;
@@ -122,18 +120,27 @@ static void do_panels(void *given, int64_t number) {
 
 static void quantize_rows(void *given, int64_t number) {
     const product *p = given;
-    int64_t row = number * TOGETHER, last = row + TOGETHER < p->rows ? row + TOGETHER : p->rows;
+    int64_t row = number * p->together, last = row + p->together < p->rows ? row + p->together : p->rows;
     for (; row < last; row++)
         p->steps[row] = quantize_row(p->x + row * p->weights->inputs, p->weights->inputs, p->nonnegative,
                                      p->codes + row * p->code_bytes, p->code_bytes);
 }
 
-/* Parts small enough to end together, large enough that claiming them costs little */
-static int64_t panels_of_a_part(const product *p) {
+/* Cuts panels into parts: how many. The first are long, as weights that lie side by side are fetched ahead; those that
+   follow are ever shorter, so that threads end together. */
+static int64_t cut_panels(product *p, int64_t threads) {
     const packed *w = p->weights;
-    int64_t panels = (w->panels + MOST_PARTS - 1) / MOST_PARTS;
-    int64_t least = FEW_BYTES / (w->panel_bytes * p->turns);
-    return panels > least ? panels : least > 1 ? least : 1;
+    int64_t least = FEW_BYTES / (w->panel_bytes * p->turns + 1) + 1, parts = 0;
+    if (least * MOST_PARTS < w->panels) least = (w->panels + MOST_PARTS - 1) / MOST_PARTS;
+    if (threads < 2) least = w->panels;
+    for (int64_t panel = 0; panel < w->panels; parts++) {
+        int64_t left = w->panels - panel, size = left / (2 * threads);
+        size = size < least ? least : size;
+        p->begins[parts] = (int32_t)panel;
+        panel += size < left ? size : left;
+    }
+    p->begins[parts] = (int32_t)w->panels;
+    return parts;
 }
 
 /* attributes: inputs, outputs, whether x is never below zero, whether a Relu follows, precision (8 or 32) */
@@ -152,7 +159,6 @@ int op_Linear(machine *m, const instruction *i) {
     if (!rows) return 0;
     product p = {.weights = w, .x = x->data, .y = y, .rows = rows, .nonnegative = i->attribute[2], .relu = i->attribute[3]};
     p.turns = (rows + DOT_ROWS - 1) / DOT_ROWS;
-    p.panels = panels_of_a_part(&p);
     if (w->precision == 8) {
         /* A line more than needed: rows whose distance is a power of two would stand in each other's way. */
         p.code_bytes = (w->fours * FOUR + 63) / 64 * 64 + 64;
@@ -161,8 +167,10 @@ int op_Linear(machine *m, const instruction *i) {
         p.codes = take_scratch(m, codes + rows * (int64_t)sizeof(float));
         if (!p.codes) return 1;
         p.steps = (float *)(void *)(p.codes + codes);
-        share(rows < FEW_ROWS ? NULL : m->pool, quantize_rows, &p, (rows + TOGETHER - 1) / TOGETHER);
+        p.together = TOGETHER / w->inputs + 1;
+        struct pool *helpers = rows * w->inputs < FEW_NUMBERS ? NULL : m->pool;
+        share(helpers, quantize_rows, &p, (rows + p.together - 1) / p.together);
     }
-    share(m->pool, do_panels, &p, (w->panels + p.panels - 1) / p.panels);
+    share(m->pool, do_panels, &p, cut_panels(&p, threads_of(m->pool)));
     return 0;
 }

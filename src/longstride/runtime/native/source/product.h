@@ -8,7 +8,10 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-enum { AHEAD = 4096 };   /* bytes between what is read and what is fetched */
+enum {
+    AHEAD = 4096,       /* bytes between what is read and what is fetched */
+    MOST_PARTS = 255    /* into which a product is cut */
+};
 
 typedef struct {
     const packed *weights;
@@ -17,8 +20,9 @@ typedef struct {
     float *steps;           /* [rows] what a step of each row's codes is worth */
     float *y;               /* [rows, outputs] */
     int64_t rows, code_bytes, nonnegative, relu;
-    int64_t turns;          /* in which rows are taken */
-    int64_t panels;         /* of one part */
+    int64_t together;       /* rows that are quantized at a time */
+    int64_t turns;          /* in which rows are multiplied */
+    int32_t begins[MOST_PARTS + 1];   /* the first panel of each part, and the end of the last */
     int by_tiles;           /* the processor's own unit for products of matrices does it */
 } product;
 

@@ -7,15 +7,16 @@
 
 #include "dot.h"
 
+static inline lanes size_of(lanes x) { return (lanes)((whole_lanes)x & 0x7fffffff); }
+
 static float largest_size(const float *x, int64_t width) {
-    const whole_lanes without_sign = (whole_lanes)all_lanes(-0.0f) ^ -1;
-    lanes largest = all_lanes(0.0f);
+    lanes largest[4] = {{0}};   /* one alone would wait for each comparison */
     int64_t place = 0;
-    for (; place + LANES <= width; place += LANES)
-        largest = greater_lanes((lanes)((whole_lanes)load_lanes(x + place) & without_sign), largest);
-    if (place < width)
-        largest = greater_lanes((lanes)((whole_lanes)load_some(x + place, width - place, 0.0f) & without_sign), largest);
-    return greatest_lane(largest);
+    for (; place + 4 * LANES <= width; place += 4 * LANES)
+        for (int n = 0; n < 4; n++) largest[n] = greater_lanes(size_of(load_lanes(x + place + n * LANES)), largest[n]);
+    for (; place < width; place += LANES)
+        largest[0] = greater_lanes(size_of(load_some(x + place, width - place < LANES ? width - place : LANES, 0.0f)), largest[0]);
+    return greatest_lane(greater_lanes(greater_lanes(largest[0], largest[1]), greater_lanes(largest[2], largest[3])));
 }
 
 /* Sixteen codes: rounded to the nearest, half to even. `zero` is 1.5 * 2^23 more than the zero point: added to a number
