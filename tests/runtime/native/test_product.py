@@ -58,7 +58,8 @@ def quantized_twin(x: Array, weight: Array, bias: Array | None, nonnegative: boo
     parts = np.rint(x * (levels / largest)).astype(np.int64)
     found = (parts @ codes.T).astype(np.float32) * (largest * (np.float32(1) / levels)) * scale
     found = found if bias is None else found + bias
-    return np.maximum(found, 0) if relu else found
+    rectified: Array = np.maximum(found, 0) if relu else found
+    return rectified
 
 
 def close(found: Array, expected: Array, step: float = 0.0) -> None:
