@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from longstride.contract import EOS, Drawing, Feeds, Limits, Program
 from longstride.nn import programs
-from longstride.nn.drawn import best
 from longstride.runtime.eager import EagerRunner
 from longstride.runtime.processor import Processor
 from longstride.systems.blockwise import programs as heads_programs
@@ -97,7 +96,7 @@ def _best(logits: torch.Tensor, forbidden: list[int]) -> torch.Tensor:
         },
         state={},
         outputs={"ids": (torch.int64, ("rows", "step"))},
-        draw=lambda pen, given: {"ids": best(pen, given["logits"], given["forbidden"], vocabulary)},
+        draw=lambda pen, given: {"ids": pen.best(given["logits"], given["forbidden"], vocabulary)},
         result=lambda found, feeds: found["ids"],
         settings=(vocabulary,),
     )

@@ -178,27 +178,10 @@ def position_table(module: nn.Module) -> Tensor:
     return table
 
 
-def best(pen: Pen, logits: Value, forbidden: Value, vocabulary: int) -> Value:
-    """[rows, step, vocabulary] -> [rows, step] the largest not among the `forbidden` ids [n]; the first of equals
-
-    The largest of every stretch is found first, which takes vector instructions, and then the largest within a stretch.
-    """
-    never = pen.node("Expand", pen.constant(torch.tensor(float("-inf"))), pen.node("Shape", forbidden))
-    bias = pen.node("ScatterElements", pen.constant(torch.zeros(vocabulary)), forbidden, never, axis=0)
-    allowed = pen.node("Add", logits, bias)
-    stretch = next((size for size in range(256, 31, -1) if vocabulary % size == 0), 0)
-    if not stretch:
-        return pen.node("ArgMax", allowed, axis=-1, keepdims=0)
-    stretches = pen.node("Reshape", allowed, pen.integers(0, 0, vocabulary // stretch, stretch))
-    which = pen.node("ArgMax", pen.node("ReduceMax", stretches, pen.integers(-1), keepdims=0), axis=-1, keepdims=0)
-    within = pen.node("ArgMax", pen.node("GatherND", stretches, pen.column(which), batch_dims=2), axis=-1, keepdims=0)
-    return pen.node("Add", pen.node("Mul", which, pen.integer(stretch)), within)
-
-
 def choices(pen: Pen, logits: Value, positions: Value, longest: Value, forbidden: Value, vocabulary: int) -> Value:
     """[rows, step] the best id for output positions [rows, step], EOS from each row's `longest` [rows] on"""
     must_end = pen.node("GreaterOrEqual", positions, pen.column(longest))
-    return pen.node("Where", must_end, pen.integer(EOS), best(pen, logits, forbidden, vocabulary))
+    return pen.node("Where", must_end, pen.integer(EOS), pen.best(logits, forbidden, vocabulary))
 
 
 # --- programs --------------------------------------------------------------------------------------------------------

@@ -41,10 +41,7 @@ def _chain(pen: Pen, link: Link, logits: Value, factors: Value, newest: Value, l
     values, ids = _best_of_classes(pen, logits, classes, link.before.weight.shape[0])
     first = pen.node("Expand", pen.column(pen.column(newest)), pen.integers(1, 1, classes))
     before = pen.cut(pen.node("Concat", first, ids, axis=1), pen.integers(0), block, 1)
-    left = pen.node("Mul", pen.look_up(link.before.weight, before), pen.node("Unsqueeze", factors, pen.integers(2)))
-    after = pen.node("Transpose", pen.look_up(link.after.weight, ids), perm=[0, 1, 3, 2])
-    scores = pen.node("Add", pen.node("MatMul", left, after), pen.node("Unsqueeze", values, pen.integers(2)))
-    onward = pen.node("ArgMax", scores, axis=-1, keepdims=0)
+    onward = pen.link_steps(link.before.weight, before, factors, link.after.weight, ids, values)
     # Where a chain stands after each slot: steps put together, then pairs of them, then fours, ...
     reach = 1
     while reach < longest:

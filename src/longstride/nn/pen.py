@@ -120,3 +120,34 @@ class Pen(ABC):
         if kind == "gelu":
             return self.node("Gelu", x)
         return self.node("Mul", x, self.node("Sigmoid", x))
+
+    def best(self, logits: Value, forbidden: Value, vocabulary: int) -> Value:
+        """[rows, step, vocabulary] -> [rows, step] the largest not among the `forbidden` ids [n]; the first of equals
+
+        The largest of every stretch is found first, which takes vector instructions, and then the largest within it.
+        """
+        never = self.node("Expand", self.constant(torch.tensor(float("-inf"))), self.node("Shape", forbidden))
+        bias = self.node("ScatterElements", self.constant(torch.zeros(vocabulary)), forbidden, never, axis=0)
+        allowed = self.node("Add", logits, bias)
+        stretch = next((size for size in range(256, 31, -1) if vocabulary % size == 0), 0)
+        if not stretch:
+            return self.node("ArgMax", allowed, axis=-1, keepdims=0)
+        stretches = self.node("Reshape", allowed, self.integers(0, 0, vocabulary // stretch, stretch))
+        largest = self.node("ReduceMax", stretches, self.integers(-1), keepdims=0)
+        which = self.node("ArgMax", largest, axis=-1, keepdims=0)
+        there = self.node("GatherND", stretches, self.column(which), batch_dims=2)
+        within = self.node("ArgMax", there, axis=-1, keepdims=0)
+        return self.node("Add", self.node("Mul", which, self.integer(stretch)), within)
+
+    def link_steps(
+        self, before: Tensor, earlier: Value, factors: Value, after: Tensor, ids: Value, values: Value
+    ) -> Value:
+        """For each of the candidates `earlier` [rows, block, n] of the slot before, which of a slot's own follows best.
+
+        Tables before and after [vocabulary, rank], factors [rows, block, rank], own candidates ids [rows, block, n] and
+        their values [rows, block, n] -> places among these [rows, block, n]
+        """
+        left = self.node("Mul", self.look_up(before, earlier), self.node("Unsqueeze", factors, self.integers(2)))
+        right = self.node("Transpose", self.look_up(after, ids), perm=[0, 1, 3, 2])
+        scores = self.node("Add", self.node("MatMul", left, right), self.node("Unsqueeze", values, self.integers(2)))
+        return self.node("ArgMax", scores, axis=-1, keepdims=0)

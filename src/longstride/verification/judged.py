@@ -103,7 +103,7 @@ def _drawing(verify: Drawing, ahead: Drawing | None) -> Drawing:
         # Sums over the vocabulary are what costs: only of what some row commits.
         most = pen.node("ReduceMax", committed, zero, keepdims=1)
         scores = pen.node("LogSoftmax", pen.cut(logits, zero, most, 1), axis=-1)
-        of_top = pen.node("GatherElements", scores, pen.column(pen.cut(top, zero, most, 1)), axis=2)
+        of_top = pen.node("GatherElements", scores, pen.column(pen.cut(top, zero, most, 1)), axis=-1)
         of_top = pen.node("Squeeze", of_top, pen.integers(2))
         accepted, newest = pen.node("Add", before, ended), pen.node("GatherND", top, place, batch_dims=1)
         told = pen.node("GatherND", hidden, place, batch_dims=1)

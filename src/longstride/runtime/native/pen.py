@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from longstride.contract import Drawing
 from longstride.nn.pen import Body, Pen, Value
+from longstride.runtime.native.fusions import fused
 from longstride.runtime.native.nodes import Made, Node, Recording, attributes_of, folded
 from longstride.runtime.native.structures import MOST_INPUTS, MOST_OUTPUTS, operator_codes
 from longstride.runtime.native.weights import of_norm, packed
@@ -92,6 +93,17 @@ class NativePen(Pen):
         whole, heads = _before_split(new)
         return self._add(Node("Write", [state, whole, start], [heads]))
 
+    def best(self, logits: Value, forbidden: Value, vocabulary: int) -> Value:
+        """One operator, which skips what is forbidden."""
+        return self._add(Node("Best", [logits, None, forbidden]))
+
+    def link_steps(
+        self, before: Tensor, earlier: Value, factors: Value, after: Tensor, ids: Value, values: Value
+    ) -> Value:
+        """One operator, slot by slot."""
+        tables = self.constant(before), self.constant(after)
+        return self._add(Node("Chain", [tables[0], earlier, factors, tables[1], ids, values]))
+
     def in_portions(self, values: Sequence[Value], most: int, body: Body, kinds: Sequence[torch.dtype]) -> list[Value]:
         """Between two nodes, the second of which goes back to the first as long as there are rows."""
         begin = Node("Portion", list(values), [most])
@@ -128,7 +140,7 @@ class NativePen(Pen):
             places, _ = layer_names(drawing, name, shape)
             states |= dict(zip(places, drawn[name] if name in drawing.layered else [drawn[name]], strict=True))
         wanted = {*outputs.values(), *states.values()}
-        nodes = _rectified(_read_by(self._nodes, wanted), wanted)
+        nodes = fused(_rectified(_read_by(self._nodes, wanted), wanted), wanted)
         return Recording(nodes, given, outputs, states)
 
     def _outward(self, made: Made, taken: Iterable[Made]) -> Made:

@@ -40,7 +40,7 @@ def predict(model: Transformer, heads: Heads, k: int) -> Drawing:
         states = pen.node("Add", hidden, pen.node("Reshape", flat, pen.integers(0, -1, width)))
         logits = pen.linear(states, model.output_weight)
         if heads.link is None:
-            return {"ids": drawn.best(pen, logits, given["forbidden"], vocabulary)}
+            return {"ids": pen.best(logits, given["forbidden"], vocabulary)}
         return {"ids": drawn_link.drafted(pen, heads.link, logits, states, given["newest"], k - 1)}
 
     # A graph has no inputs that it does not read.

@@ -8,9 +8,8 @@
 #include "lanes.h"
 #include "native.h"
 #include "sharing.h"
+#include "float_tiles.h"
 #include "walking.h"
-
-enum { ROWS = 6, WIDE = 2 * LANES }; /* of a tile: twelve sums, two vectors of the right, and one number of the left */
 
 typedef struct {
     const float *left, *right;
@@ -18,7 +17,7 @@ typedef struct {
     int64_t rows, inner, columns;
     int64_t batches, bands;        /* a part is a band of rows in a batch */
     const int64_t *left_places, *right_places; /* [batches] matrices to go on by, in the order of the result */
-    const float *ends;             /* [batches, inner, WIDE] the last columns, where they do not fill a tile */
+    const float *ends;             /* [batches, inner, TILE_WIDTH] the last columns, where they do not fill a tile */
 } product;
 
 /* `height` rows: fixed when compiled, so that all sums stay in registers */
@@ -49,32 +48,37 @@ TILE(5)
 TILE(6)
 
 typedef void (*tile)(const float *, int64_t, const float *, int64_t, float *, int64_t);
-static const tile OF_HEIGHT[ROWS + 1] = {NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6};
+static const tile OF_HEIGHT[TILE_ROWS + 1] = {NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6};
+
+void multiply_tile(const float *left, int64_t height, int64_t inner, const float *right, int64_t step, float *to,
+    int64_t to_step) {
+    OF_HEIGHT[height](left, inner, right, step, to, to_step);
+}
 
 static void multiply_part(void *context, int64_t number) {
     const product *p = context;
-    int64_t batch = number / p->bands, row = number % p->bands * ROWS, height = smaller(ROWS, p->rows - row);
+    int64_t batch = number / p->bands, row = number % p->bands * TILE_ROWS, height = smaller(TILE_ROWS, p->rows - row);
     const float *left = p->left + (p->left_places[batch] * p->rows + row) * p->inner;
     const float *right = p->right + p->right_places[batch] * p->inner * p->columns;
     float *to = p->to + (batch * p->rows + row) * p->columns;
     int64_t c = 0;
-    for (; c + WIDE <= p->columns; c += WIDE)
-        OF_HEIGHT[height](left, p->inner, right + c, p->columns, to + c, p->columns);
+    for (; c + TILE_WIDTH <= p->columns; c += TILE_WIDTH)
+        multiply_tile(left, height, p->inner, right + c, p->columns, to + c, p->columns);
     if (c == p->columns) return;
-    float found[ROWS * WIDE];
-    OF_HEIGHT[height](left, p->inner, p->ends + batch * p->inner * WIDE, WIDE, found, WIDE);
+    float found[TILE_ROWS * TILE_WIDTH];
+    multiply_tile(left, height, p->inner, p->ends + batch * p->inner * TILE_WIDTH, TILE_WIDTH, found, TILE_WIDTH);
     for (int64_t r = 0; r < height; r++)
-        memcpy(to + r * p->columns + c, found + r * WIDE, (size_t)(p->columns - c) * sizeof(float));
+        memcpy(to + r * p->columns + c, found + r * TILE_WIDTH, (size_t)(p->columns - c) * sizeof(float));
 }
 
 /* The last columns of every matrix on the right, with zeros behind them */
 static void lay_ends(const product *p, float *ends) {
-    int64_t left_over = p->columns % WIDE, first = p->columns - left_over;
+    int64_t left_over = p->columns % TILE_WIDTH, first = p->columns - left_over;
     for (int64_t b = 0; b < p->batches; b++) {
         const float *right = p->right + p->right_places[b] * p->inner * p->columns + first;
-        for (int64_t k = 0; k < p->inner; k++, ends += WIDE) {
+        for (int64_t k = 0; k < p->inner; k++, ends += TILE_WIDTH) {
             memcpy(ends, right + k * p->columns, (size_t)left_over * sizeof(float));
-            memset(ends + left_over, 0, (size_t)(WIDE - left_over) * sizeof(float));
+            memset(ends + left_over, 0, (size_t)(TILE_WIDTH - left_over) * sizeof(float));
         }
     }
 }
@@ -119,8 +123,8 @@ int op_MatMul(machine *m, const instruction *i) {
         p.batches = 1;
         w = (walk){.rank = 1, .sizes = {1}};
     }
-    p.bands = (p.rows + ROWS - 1) / ROWS;
-    int64_t left_over = p.columns % WIDE ? p.batches * p.inner * WIDE : 0;
+    p.bands = (p.rows + TILE_ROWS - 1) / TILE_ROWS;
+    int64_t left_over = p.columns % TILE_WIDTH ? p.batches * p.inner * TILE_WIDTH : 0;
     int64_t *places = take_scratch(m, (left_over + 4 * p.batches + LANES) * (int64_t)sizeof(float) + 64);
     if (places == NULL) return 1;
     place_batches(&w, p.batches, places, places + p.batches);

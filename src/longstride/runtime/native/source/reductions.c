@@ -3,6 +3,7 @@
 
 #include "lanes.h"
 #include "native.h"
+#include "searching.h"
 #include "sharing.h"
 
 typedef struct {
@@ -24,46 +25,6 @@ static int32_t reduced(const value *x, int32_t first, int32_t end, int64_t keep,
 }
 
 /* --- the largest of a row -------------------------------------------------------------------------------------------- */
-
-static __attribute__((noinline)) float greatest(const float *x, int64_t n) {
-    int64_t j = 0;
-    if (n < LANES) {
-        float found = x[0];
-        for (j = 1; j < n; j++) found = x[j] > found ? x[j] : found;
-        return found;
-    }
-    lanes a = load_lanes(x), b = a, c = a, d = a;
-    for (; j + 4 * LANES <= n; j += 4 * LANES) {
-        a = greater_lanes(load_lanes(x + j), a);
-        b = greater_lanes(load_lanes(x + j + LANES), b);
-        c = greater_lanes(load_lanes(x + j + 2 * LANES), c);
-        d = greater_lanes(load_lanes(x + j + 3 * LANES), d);
-    }
-    for (; j + LANES <= n; j += LANES) a = greater_lanes(load_lanes(x + j), a);
-    a = greater_lanes(load_lanes(x + n - LANES), a); /* some are seen twice */
-    return greatest_lane(greater_lanes(greater_lanes(a, b), greater_lanes(c, d)));
-}
-
-/* The first that equals it; 0 where none does, since one of them is no number */
-static __attribute__((noinline)) int64_t first_equal(const float *x, int64_t n, float wanted) {
-    int64_t j = 0;
-#if defined(__AVX512F__)
-    const __m512 all = _mm512_set1_ps(wanted);
-    for (; j + LANES <= n; j += LANES) {
-        __mmask16 found = _mm512_cmp_ps_mask(_mm512_loadu_ps(x + j), all, _CMP_EQ_OQ);
-        if (found) return j + __builtin_ctz(found);
-    }
-#else
-    for (; j + 32 <= n; j += 32) {
-        int found = 0;
-        for (int k = 0; k < 32; k++) found |= x[j + k] == wanted;
-        if (found) break;
-    }
-#endif
-    for (; j < n; j++)
-        if (x[j] == wanted) return j;
-    return 0;
-}
 
 /* Of one column each, sixteen side by side, in `wide` vectors: x [n, inner]; largest and where, either may be NULL */
 static inline __attribute__((always_inline)) void down_vectors(
@@ -211,6 +172,22 @@ int op_ReduceMax(machine *m, const instruction *i) {
     void *largest = give(m, i, 0, x->kind, reduced(x, first, end, i->attribute[0], sizes), sizes);
     if (largest == NULL) return 1;
     seek_any(m, x, e, largest, NULL);
+    return 0;
+}
+
+/* attributes: axis, keepdims; outputs: what ReduceMax gives and what ArgMax gives, of numbers that are read once */
+int op_Largest(machine *m, const instruction *i) {
+    const value *x = input_of(m, i, 0);
+    int32_t axis = axis_of(i->attribute[0], x->rank);
+    if (axis < 0) return wrong(m, "Largest expects an axis of its input");
+    extent e = around(x, axis, axis + 1);
+    if (e.n == 0) return wrong(m, "Largest expects at least one number");
+    int64_t sizes[MOST_DIMENSIONS];
+    int32_t rank = reduced(x, axis, axis + 1, i->attribute[1], sizes);
+    void *largest = give(m, i, 0, x->kind, rank, sizes);
+    int64_t *where = give(m, i, 1, I64, rank, sizes);
+    if (largest == NULL || where == NULL) return 1;
+    seek_any(m, x, e, largest, where);
     return 0;
 }
 

@@ -92,6 +92,19 @@ static void finish_part(void *context, int64_t number) {
     }
 }
 
+/* The largest number and the sum of every row, into `portions` behind those of stretches */
+static int look_at_rows(machine *m, shares *s) {
+    s->stretches = (s->n + STRETCH - 1) / STRETCH;
+    int64_t all = s->rows * s->stretches, numbers = s->rows * s->n;
+    s->portions = take_scratch(m, (all + s->rows) * (int64_t)sizeof(portion));
+    if (s->portions == NULL) return 1;
+    s->together = numbers < WORTH_SHARING ? all : larger(1, NUMBERS_OF_A_PART / s->n);
+    in_parts(m, look_part, s, (all + s->together - 1) / s->together, numbers);
+    for (int64_t r = 0; r < s->rows; r++)
+        s->portions[all + r] = put_together(s->portions + r * s->stretches, s->stretches, s->logarithm);
+    return 0;
+}
+
 static int soften(machine *m, const instruction *i, int logarithm) {
     const value *x = input_of(m, i, 0);
     int32_t axis = axis_of(i->attribute[0], x->rank);
@@ -101,16 +114,8 @@ static int soften(machine *m, const instruction *i, int logarithm) {
     if ((s.to = give(m, i, 0, F32, x->rank, x->sizes)) == NULL) return 1;
     int64_t numbers = s.rows * s.n;
     if (numbers == 0) return 0;
-    s.stretches = (s.n + STRETCH - 1) / STRETCH;
-    int64_t all = s.rows * s.stretches;
-    s.portions = take_scratch(m, (all + s.rows) * (int64_t)sizeof(portion));
-    if (s.portions == NULL) return 1;
-    s.together = numbers < WORTH_SHARING ? all : larger(1, NUMBERS_OF_A_PART / s.n);
-    int64_t parts = (all + s.together - 1) / s.together;
-    in_parts(m, look_part, &s, parts, numbers);
-    for (int64_t r = 0; r < s.rows; r++)
-        s.portions[all + r] = put_together(s.portions + r * s.stretches, s.stretches, logarithm);
-    in_parts(m, finish_part, &s, parts, numbers);
+    if (look_at_rows(m, &s)) return 1;
+    in_parts(m, finish_part, &s, (s.rows * s.stretches + s.together - 1) / s.together, numbers);
     return 0;
 }
 
@@ -118,3 +123,26 @@ static int soften(machine *m, const instruction *i, int logarithm) {
 int op_Softmax(machine *m, const instruction *i) { return soften(m, i, 0); }
 
 int op_LogSoftmax(machine *m, const instruction *i) { return soften(m, i, 1); }
+
+/* inputs: x [..., n], indices [..., k]; bit for bit what GatherElements over the last axis finds in LogSoftmax(x) */
+int op_LogShares(machine *m, const instruction *i) {
+    const value *x = input_of(m, i, 0), *indices = input_of(m, i, 1);
+    int32_t last = x->rank - 1;
+    int fit = x->kind == F32 && is_integer(indices) && last >= 0 && indices->rank == x->rank;
+    for (int32_t d = 0; fit && d < last; d++) fit = x->sizes[d] == indices->sizes[d];
+    if (!fit) return wrong(m, "LogShares expects rows of F32, and integers for each of them");
+    shares s = {.x = x->data, .n = x->sizes[last], .rows = product_of(x->sizes, 0, last), .logarithm = 1};
+    float *to = give(m, i, 0, F32, x->rank, indices->sizes);
+    if (to == NULL) return 1;
+    if (count_of(indices) == 0) return 0;
+    if (look_at_rows(m, &s)) return 1;
+    const portion *rows = s.portions + s.rows * s.stretches;
+    for (int64_t r = 0, j = 0; r < s.rows; r++)
+        for (int64_t k = 0; k < indices->sizes[last]; k++, j++) {
+            int64_t place = integer_of(indices, j);
+            if (place < 0) place += s.n;
+            if (place < 0 || place >= s.n) return wrong(m, "an index lies outside of what it looks into");
+            to[j] = s.x[r * s.n + place] - rows[r].largest - rows[r].sum;
+        }
+    return 0;
+}

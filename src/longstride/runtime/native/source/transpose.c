@@ -8,6 +8,7 @@
 #include "copying.h"
 #include "native.h"
 #include "sharing.h"
+#include "turning.h"
 
 enum { SIDE = 16 }; /* of a square: sixteen numbers of fp32 fill a line of the processor's cache */
 
@@ -80,13 +81,26 @@ static void turn_square(uint32_t *restrict to, int64_t to_row, const uint32_t *r
 }
 #endif
 
+void turn(void *result, int64_t to_row, const void *given, int64_t from_row, int64_t rows, int64_t columns) {
+    uint32_t *to = result;
+    const uint32_t *from = given;
+    int64_t r = 0;
+    for (; r + SIDE <= rows; r += SIDE) {
+        int64_t c = 0;
+        for (; c + SIDE <= columns; c += SIDE) turn_square(to + r * to_row + c, to_row, from + c * from_row + r, from_row);
+        for (; c < columns; c++)
+            for (int64_t k = r; k < r + SIDE; k++) to[k * to_row + c] = from[c * from_row + k];
+    }
+    for (; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++) to[r * to_row + c] = from[c * from_row + r];
+}
+
 /* The last dimension of the result and the one along which the input lies side by side make a matrix that is turned,
    for each of the others. A part is one such matrix. */
 static void turn_matrix(void *context, int64_t number) {
     const turning *t = context;
     int32_t last = t->rank - 1;
-    int64_t columns = t->sizes[last], rows = t->sizes[t->turned], from_row = t->steps[last];
-    int64_t place = 0, there = 0, behind = columns, rest = number;
+    int64_t place = 0, there = 0, behind = t->sizes[last], rest = number;
     for (int32_t d = last - 1; d >= 0; behind *= t->sizes[d], d--) {
         if (d == t->turned) continue;
         int64_t at = rest % t->sizes[d];
@@ -94,18 +108,8 @@ static void turn_matrix(void *context, int64_t number) {
         place += at * t->steps[d];
         there += at * behind;
     }
-    const uint32_t *from = (const uint32_t *)t->from + place;
-    uint32_t *to = (uint32_t *)t->to + there;
-    int64_t r = 0;
-    for (; r + SIDE <= rows; r += SIDE) {
-        int64_t c = 0;
-        for (; c + SIDE <= columns; c += SIDE)
-            turn_square(to + r * t->behind + c, t->behind, from + c * from_row + r, from_row);
-        for (; c < columns; c++)
-            for (int64_t k = r; k < r + SIDE; k++) to[k * t->behind + c] = from[c * from_row + k];
-    }
-    for (; r < rows; r++)
-        for (int64_t c = 0; c < columns; c++) to[r * t->behind + c] = from[c * from_row + r];
+    turn((uint32_t *)(void *)t->to + there, t->behind, (const uint32_t *)(const void *)t->from + place, t->steps[last],
+        t->sizes[t->turned], t->sizes[last]);
 }
 
 /* attributes: the dimension of the input that each of the result is */

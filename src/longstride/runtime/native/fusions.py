@@ -1,0 +1,73 @@
+"""Operators that are done together where both are done at all: what lies between them is then never written down.
+
+Each of the machine's operators that comes of this gives bit for bit what the plain ones give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from longstride.runtime.native.nodes import Made, Node
+
+
+def fused(nodes: Sequence[Node], wanted: Iterable[Made]) -> list[Node]:
+    """The nodes in order, with fewer of them; `wanted` are read from outside."""
+    readers: dict[Made, int] = dict.fromkeys(wanted, 1)
+    for node in nodes:
+        for made in node.inputs:
+            if made is not None:
+                readers[made] = readers.get(made, 0) + 1
+    gone: set[int] = set()
+    largest: dict[tuple[Made | None, int, int], Node] = {}  # by what they read, an axis and whether it is kept
+    for node in nodes:
+        before = node.inputs[0].maker if node.inputs and node.inputs[0] is not None else None
+        alone = before is not None and readers[before.outputs[0]] == 1
+        if before is not None and alone and _is_best_of_sum(node, before):
+            _become(node, "Best", [*before.inputs, None], [])
+            gone.add(id(before))
+        elif before is not None and alone and _is_share(node, before):
+            _become(node, "LogShares", [before.inputs[0], node.inputs[1]], [])
+            gone.add(id(before))
+        elif (key := _searched(node)) is not None:
+            other = largest.setdefault(key, node)
+            if other.kind == node.kind:
+                continue
+            outputs = {one.kind: one.outputs[0] for one in (other, node)}
+            gone.add(id(node))
+            _become(other, "Largest", [key[0]], [key[1], key[2]])
+            other.outputs = [outputs["ReduceMax"], outputs["ArgMax"]]
+            for made in other.outputs:
+                made.maker = other
+            del largest[key]
+    return [node for node in nodes if id(node) not in gone]
+
+
+def _become(node: Node, kind: str, inputs: list[Made | None], attributes: list[int]) -> None:
+    node.kind, node.inputs, node.attributes = kind, inputs, attributes
+
+
+def _is_best_of_sum(node: Node, before: Node) -> bool:
+    """The best of two products' sum: of numbers that surely have the same shape"""
+    if node.kind != "ArgMax" or node.attributes != [-1, 0] or before.kind != "Add":
+        return False
+    makers = [made.maker for made in before.inputs if made is not None]
+    widths = [maker.attributes[1] for maker in makers if maker is not None and maker.kind == "Linear"]
+    return len(widths) == 2 and widths[0] == widths[1]
+
+
+def _is_share(node: Node, before: Node) -> bool:
+    """Some of a row's logarithms of shares"""
+    last = node.kind == "GatherElements" and node.attributes == [-1]
+    return last and before.kind == "LogSoftmax" and before.attributes == [-1]
+
+
+def _searched(node: Node) -> tuple[Made | None, int, int] | None:
+    """What a search for the largest reads, its axis, and whether that is kept"""
+    if node.kind == "ArgMax":
+        return node.inputs[0], node.attributes[0], node.attributes[1]
+    if node.kind != "ReduceMax" or len(node.inputs) != 2:
+        return None
+    axes = node.inputs[1].constant if node.inputs[1] is not None else None
+    if axes is None or axes.numel() != 1:
+        return None
+    return node.inputs[0], int(axes), node.attributes[0]

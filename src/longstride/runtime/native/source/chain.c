@@ -1,0 +1,77 @@
+/* A link's steps: for every slot and every candidate before it, which candidate of the slot follows best. Bit for bit what
+   plain operators give (Gather, Mul, Transpose, MatMul, Add, ArgMax; see Pen.link_steps), but all that belongs to a slot
+   stays near the processor: a slot is a part. */
+
+#include <string.h>
+
+#include "native.h"
+#include "searching.h"
+#include "sharing.h"
+#include "float_tiles.h"
+#include "turning.h"
+
+typedef struct {
+    const float *before, *after; /* tables [vocabulary, rank] */
+    const value *earlier, *ids;  /* [rows, slots, classes] */
+    const float *factors;        /* [rows, slots, rank] */
+    const float *values;         /* [rows, slots, classes] */
+    int64_t *to;                 /* [rows, slots, classes] */
+    int64_t classes, rank, wide; /* wide: classes, filled up to whole tiles */
+    float *rooms;                /* of each slot: [classes, rank], [classes, rank], [rank, wide], [TILE_ROWS, wide] */
+    int64_t room;
+} chain;
+
+static void chain_part(void *context, int64_t slot) {
+    const chain *c = context;
+    const int64_t n = c->classes, rank = c->rank, wide = c->wide;
+    float *left = c->rooms + slot * c->room, *gathered = left + n * rank, *right = gathered + n * rank;
+    float *scores = right + rank * wide;
+    const float *factors = c->factors + slot * rank, *values = c->values + slot * n;
+    for (int64_t j = 0; j < n; j++) {
+        const float *row = c->before + integer_of(c->earlier, slot * n + j) * rank;
+        for (int64_t k = 0; k < rank; k++) left[j * rank + k] = row[k] * factors[k];
+        memcpy(gathered + j * rank, c->after + integer_of(c->ids, slot * n + j) * rank, (size_t)rank * sizeof(float));
+    }
+    turn(right, wide, gathered, rank, rank, n);
+    for (int64_t k = 0; n < wide && k < rank; k++) memset(right + k * wide + n, 0, (size_t)(wide - n) * sizeof(float));
+    for (int64_t first = 0; first < n; first += TILE_ROWS) {
+        int64_t height = smaller(TILE_ROWS, n - first);
+        for (int64_t column = 0; column < wide; column += TILE_WIDTH)
+            multiply_tile(left + first * rank, height, rank, right + column, wide, scores + column, wide);
+        for (int64_t r = 0; r < height; r++) {
+            float best = greatest_sum(scores + r * wide, values, n);
+            c->to[slot * n + first + r] = first_equal_sum(scores + r * wide, values, n, best);
+        }
+    }
+}
+
+static int all_within(const value *ids, int64_t size) {
+    for (int64_t j = 0, count = count_of(ids); j < count; j++)
+        if (integer_of(ids, j) < 0 || integer_of(ids, j) >= size) return 0;
+    return 1;
+}
+
+/* inputs: before [vocabulary, rank], earlier ids [rows, slots, classes], factors [rows, slots, rank], after [vocabulary,
+   rank], ids [rows, slots, classes], their values [rows, slots, classes] -> which of `ids` [rows, slots, classes] */
+int op_Chain(machine *m, const instruction *i) {
+    const value *before = input_of(m, i, 0), *earlier = input_of(m, i, 1), *factors = input_of(m, i, 2);
+    const value *after = input_of(m, i, 3), *ids = input_of(m, i, 4), *values = input_of(m, i, 5);
+    int fit = before->rank == 2 && after->rank == 2 && before->kind == F32 && after->kind == F32 && factors->kind == F32
+        && values->kind == F32 && is_integer(ids) && is_integer(earlier) && ids->rank == 3;
+    if (!fit || count_of(earlier) != count_of(ids) || count_of(values) != count_of(ids))
+        return wrong(m, "Chain expects two tables, and as many candidates before as after");
+    int64_t slots = ids->sizes[0] * ids->sizes[1];
+    chain c = {.before = before->data, .after = after->data, .earlier = earlier, .ids = ids, .factors = factors->data,
+        .values = values->data, .classes = ids->sizes[2], .rank = before->sizes[1]};
+    if (after->sizes[1] != c.rank || count_of(factors) != slots * c.rank || c.classes == 0)
+        return wrong(m, "Chain expects tables and factors of the same rank");
+    if (!all_within(earlier, before->sizes[0]) || !all_within(ids, after->sizes[0]))
+        return wrong(m, "an id lies outside of the vocabulary");
+    if ((c.to = give(m, i, 0, I64, 3, ids->sizes)) == NULL) return 1;
+    c.wide = (c.classes + TILE_WIDTH - 1) / TILE_WIDTH * TILE_WIDTH;
+    c.room = 2 * c.classes * c.rank + c.rank * c.wide + TILE_ROWS * c.wide;
+    c.room = (c.room + LANES - 1) / LANES * LANES;
+    if ((c.rooms = take_scratch(m, slots * c.room * (int64_t)sizeof(float))) == NULL) return slots != 0;
+    in_parts(m, chain_part, &c, slots, slots * c.classes * c.classes * c.rank / 16);
+    return 0;
+}

@@ -1,0 +1,145 @@
+"""Operators of our own that do the work of several: bit for bit what the plain ones give one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_compiler, rows_of, same
+from tests.runtime.native.test_shapes import whole
+
+pytestmark = needs_compiler()
+
+
+def coarse(shape: tuple[int, ...], seed: int = 0) -> Array:
+    """Numbers among which are equals"""
+    return np.round(rows_of(shape, seed), 1)
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 4), st.integers(1, 90), st.lists(st.integers(-1, 89), max_size=6), st.integers(0, 99))
+def test_best_but_for_what_is_forbidden(rows: int, length: int, ids: list[int], seed: int) -> None:
+    x = coarse((rows, 1, length), seed)
+    forbidden = whole(*(number % length for number in ids), *([-1] if -1 in ids else []))
+    allowed = x.copy()
+    allowed[..., forbidden] = -np.inf
+    expected = carry_out("ArgMax", allowed, attributes=[-1, 0])[0]
+    same(carry_out("Best", x, None, forbidden)[0], expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_best_of_a_vocabulary(threads: int) -> None:
+    x = coarse((1, 11, 16000))
+    x[0, :, 3] = x[0, :, 15999] = 100.0
+    x[0, 4, 7000] = x[0, 4, 7001] = 50.0
+    bias = np.zeros(16000, np.float32)
+    bias[[3, 15999]] = -np.inf
+    same(carry_out("Best", x, None, whole(15999, 3), threads=threads)[0], np.argmax(x + bias, axis=-1))
+    assert carry_out("Best", x, None, whole(15999, 3))[0][0, 4] == 7000
+    with pytest.raises(OperatorError, match="outside"):
+        carry_out("Best", x, None, whole(16000))
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 90), st.sampled_from(["whole", "rows", "row", "one"]))
+def test_best_of_a_sum(rows: int, step: int, length: int, kind: str) -> None:
+    x = coarse((rows, step, length))
+    shape = {"whole": x.shape, "rows": (rows, 1, length), "row": (length,), "one": (1, step, length)}[kind]
+    y = coarse(shape, 1)
+    plain = carry_out("ArgMax", carry_out("Add", x, y)[0], attributes=[-1, 0])[0]
+    same(carry_out("Best", x, y)[0], plain)
+
+
+@settings(max_examples=40)
+@given(st.tuples(st.integers(1, 3), st.integers(1, 30), st.integers(1, 70)), st.integers(-3, 2), st.booleans())
+def test_largest_and_where(shape: tuple[int, ...], axis: int, keep: bool) -> None:
+    x = coarse(shape)
+    largest, where = carry_out("Largest", x, attributes=[axis, int(keep)], outputs=2)
+    same(largest, carry_out("ReduceMax", x, whole(axis), attributes=[int(keep)])[0])
+    same(where, carry_out("ArgMax", x, attributes=[axis, int(keep)])[0])
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 4), st.integers(1, 3), st.sampled_from([1, 7, 100, 2049, 16000]))
+def test_some_of_the_shares(rows: int, asked: int, length: int) -> None:
+    x = rows_of((rows, length)) * 3
+    places = np.random.default_rng(0).integers(-length, length, size=(rows, asked))
+    plain = carry_out("GatherElements", carry_out("LogSoftmax", x, attributes=[-1])[0], places, attributes=[-1])[0]
+    same(carry_out("LogShares", x, places)[0], plain)
+    same(carry_out("LogShares", x, places, threads=2)[0], plain)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 2), st.integers(1, 4), st.integers(1, 70), st.integers(1, 70), st.sampled_from([1, 2]))
+def test_steps_of_a_link(rows: int, slots: int, classes: int, rank: int, threads: int) -> None:
+    random = np.random.default_rng(0)
+    before, after = rows_of((50, rank)), rows_of((50, rank), 1)
+    earlier, ids = (random.integers(0, 50, size=(rows, slots, classes)) for _ in range(2))
+    factors, values = rows_of((rows, slots, rank), 2), coarse((rows, slots, classes), 3)
+    left = carry_out("Mul", before[earlier], factors[:, :, None])[0]
+    right = carry_out("Transpose", after[ids], attributes=[0, 1, 3, 2])[0]
+    scores = carry_out("Add", carry_out("MatMul", left, right)[0], values[:, :, None])[0]
+    plain = carry_out("ArgMax", scores, attributes=[-1, 0])[0]
+    same(carry_out("Chain", before, earlier, factors, after, ids, values, threads=threads)[0], plain)
+
+
+def test_ids_outside_of_a_link_are_told() -> None:
+    table, ids = rows_of((5, 4)), np.full((1, 1, 3), 5)
+    with pytest.raises(OperatorError, match="outside"):
+        carry_out("Chain", table, ids, rows_of((1, 1, 4)), table, ids, rows_of((1, 1, 3)))
+
+
+class Recorded:
+    """A pen's nodes of a small drawing, by kind."""
+
+    def __init__(self, draw: Any) -> None:
+        from longstride.runtime.native.fusions import fused
+        from longstride.runtime.native.nodes import Made
+        from longstride.runtime.native.pen import NativePen
+
+        pen = NativePen(int8=False)
+        found = draw(pen, Made())
+        self.kinds = [node.kind for node in fused(pen._nodes, found)]
+
+
+def test_what_is_done_together() -> None:
+    weight = torch.ones(4, 4)
+
+    def twice(pen: Any, x: Any) -> Any:
+        return [pen.node("ArgMax", pen.node("Add", pen.linear(x, weight), pen.linear(x, weight)), axis=-1, keepdims=0)]
+
+    def share(pen: Any, x: Any) -> Any:
+        return [pen.node("GatherElements", pen.node("LogSoftmax", x, axis=-1), x, axis=-1)]
+
+    def both(pen: Any, x: Any) -> Any:
+        where = pen.node("ArgMax", x, axis=2, keepdims=0)
+        return [pen.node("ReduceMax", x, pen.integers(2), keepdims=0), where]
+
+    assert Recorded(twice).kinds == ["Linear", "Linear", "Best"]
+    assert Recorded(share).kinds == ["LogShares"]
+    assert Recorded(both).kinds == ["Largest"]
+
+
+def test_what_somebody_else_reads_stays() -> None:
+    weight = torch.ones(4, 4)
+
+    def twice(pen: Any, x: Any) -> Any:
+        total = pen.node("Add", pen.linear(x, weight), pen.linear(x, weight))
+        return [pen.node("ArgMax", total, axis=-1, keepdims=0), total]
+
+    def share(pen: Any, x: Any) -> Any:
+        shares = pen.node("LogSoftmax", x, axis=-1)
+        return [pen.node("GatherElements", shares, x, axis=-1), shares]
+
+    def apart(pen: Any, x: Any) -> Any:
+        where = pen.node("ArgMax", x, axis=2, keepdims=1)
+        return [pen.node("ReduceMax", x, pen.integers(2), keepdims=0), where]
+
+    assert Recorded(twice).kinds == ["Linear", "Linear", "Add", "ArgMax"]
+    assert Recorded(share).kinds == ["LogSoftmax", "GatherElements"]
+    assert sorted(Recorded(apart).kinds) == ["ArgMax", "ReduceMax"]
