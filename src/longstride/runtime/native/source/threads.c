@@ -31,7 +31,7 @@ enum { LINE = 128 };   /* bytes that travel between processors together, their n
 
 static const int64_t BUSY_NANOSECONDS = 200000;
 static const int PAUSES_BETWEEN_LOOKS = 64;     /* at the clock */
-static const int PAUSES_BEFORE_YIELDING = 4096; /* a part's thread was halted: whoever waits for it makes room */
+static const int PAUSES_BEFORE_YIELDING = 256;  /* a part's thread was halted: whoever waits for it makes room */
 static const int64_t MOST_PARTS = INT32_MAX;    /* of one job */
 
 typedef void (*part_function)(void *context, int64_t number);
