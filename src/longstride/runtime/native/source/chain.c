@@ -21,15 +21,26 @@ typedef struct {
     int64_t room;
 } chain;
 
+static inline void fetch(const float *row, int64_t rank) {
+    for (int64_t k = 0; k < rank; k += LANES) __builtin_prefetch(row + k);
+}
+
+static inline void multiply(float *restrict to, const float *restrict x, const float *restrict y, int64_t n) {
+    for (int64_t k = 0; k < n; k++) to[k] = x[k] * y[k];
+}
+
 static void chain_part(void *context, int64_t slot) {
     const chain *c = context;
     const int64_t n = c->classes, rank = c->rank, wide = c->wide;
     float *left = c->rooms + slot * c->room, *gathered = left + n * rank, *right = gathered + n * rank;
     float *scores = right + rank * wide;
     const float *factors = c->factors + slot * rank, *values = c->values + slot * n;
+    for (int64_t j = 0; j < n; j++) { /* all rows are asked for before the first is waited for */
+        fetch(c->before + integer_of(c->earlier, slot * n + j) * rank, rank);
+        fetch(c->after + integer_of(c->ids, slot * n + j) * rank, rank);
+    }
     for (int64_t j = 0; j < n; j++) {
-        const float *row = c->before + integer_of(c->earlier, slot * n + j) * rank;
-        for (int64_t k = 0; k < rank; k++) left[j * rank + k] = row[k] * factors[k];
+        multiply(left + j * rank, c->before + integer_of(c->earlier, slot * n + j) * rank, factors, rank);
         memcpy(gathered + j * rank, c->after + integer_of(c->ids, slot * n + j) * rank, (size_t)rank * sizeof(float));
     }
     turn(right, wide, gathered, rank, rank, n);

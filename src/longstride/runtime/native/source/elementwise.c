@@ -107,13 +107,17 @@ int op_Div(machine *m, const instruction *i) {
         LOOP(one_##NAME(a[j]));                                                                             \
     }
 
-static int of_one(machine *m, const instruction *i, int32_t kind, line each) {
+static int of_one_weighing(machine *m, const instruction *i, int32_t kind, line each, int32_t weight) {
     const value *x = input_of(m, i, 0);
     if (each == NULL) return wrong(m, "not for numbers of that kind");
     if (give(m, i, 0, kind, x->rank, x->sizes) == NULL) return 1;
-    walk w = {.rank = 1, .sizes = {count_of(x)}, .steps = {{1}}};
+    walk w = {.rank = 1, .weight = weight, .sizes = {count_of(x)}, .steps = {{1}}};
     walk_lines(m, &w, each, m->values + i->output[0], 1, &x);
     return 0;
+}
+
+static int of_one(machine *m, const instruction *i, int32_t kind, line each) {
+    return of_one_weighing(m, i, kind, each, 1);
 }
 
 LINE_OF_ONE(abs_f32, float, float, __builtin_fabsf(x))
@@ -174,11 +178,11 @@ LINE_OF_LANES(sigmoid_f32, sigmoid)
 LINE_OF_LANES(gelu_f32, gelu)
 
 int op_Sigmoid(machine *m, const instruction *i) {
-    return of_one(m, i, F32, input_of(m, i, 0)->kind == F32 ? sigmoid_f32 : NULL);
+    return of_one_weighing(m, i, F32, input_of(m, i, 0)->kind == F32 ? sigmoid_f32 : NULL, 4);
 }
 
 int op_Gelu(machine *m, const instruction *i) {
-    return of_one(m, i, F32, input_of(m, i, 0)->kind == F32 ? gelu_f32 : NULL);
+    return of_one_weighing(m, i, F32, input_of(m, i, 0)->kind == F32 ? gelu_f32 : NULL, 8);
 }
 
 int op_Identity(machine *m, const instruction *i) {

@@ -40,6 +40,7 @@ int broadcast(int count, const value *const *given, int32_t *rank, int64_t *size
         for (int t = 0; t < count; t++) found->steps[t][0] = 1;
     }
     found->rank = last + 1;
+    found->weight = 1;
     return 0;
 }
 
@@ -94,10 +95,11 @@ void walk_lines(machine *m, const walk *w, line each, value *out, int count, con
     e.piece = w->sizes[0];
     e.pieces = 1;
     e.together = e.lines;
-    if (numbers >= WORTH_SHARING) {
-        e.piece = smaller(w->sizes[0], NUMBERS_OF_A_PART);
+    if (numbers * w->weight >= WORTH_SHARING) {
+        int64_t enough = NUMBERS_OF_A_PART / w->weight;
+        e.piece = smaller(w->sizes[0], enough);
         e.pieces = (w->sizes[0] + e.piece - 1) / e.piece;
-        e.together = e.pieces > 1 ? 1 : larger(1, NUMBERS_OF_A_PART / w->sizes[0]);
+        e.together = e.pieces > 1 ? 1 : larger(1, enough / w->sizes[0]);
     }
-    in_parts(m, walk_part, &e, (e.lines + e.together - 1) / e.together * e.pieces, numbers);
+    in_parts(m, walk_part, &e, (e.lines + e.together - 1) / e.together * e.pieces, numbers * w->weight);
 }

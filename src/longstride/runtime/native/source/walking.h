@@ -12,6 +12,7 @@ enum { MOST_WALKED = 3 };
    itself; along a line (dimension 0) they are 0 or 1. */
 typedef struct {
     int32_t rank;
+    int32_t weight; /* how many numbers that are merely added each of these takes as long as: sharing depends on it */
     int64_t sizes[MOST_DIMENSIONS];
     int64_t steps[MOST_WALKED][MOST_DIMENSIONS];
 } walk;
