@@ -103,9 +103,7 @@ def test_slice(shape: tuple[int, ...], kind: str, data: Any) -> None:
     steps = [data.draw(st.sampled_from([1, 1, 1, 2, -1, -2])) for _ in axes]
     taken = [slice(None)] * len(shape)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        first = (
-            max(start, -shape[axis]) if step < 0 else start
-        )  # ONNX goes back from within
+        first = max(start, -shape[axis]) if step < 0 else start  # ONNX goes back from within
         taken[axis] = slice(first, end, step)
     same(carry_out("Slice", x, whole(*starts), whole(*ends), whole(*axes), whole(*steps))[0], x[tuple(taken)])
 

@@ -97,14 +97,15 @@ def test_ids_outside_of_a_link_are_told() -> None:
 class Recorded:
     """A pen's nodes of a small drawing, by kind."""
 
-    def __init__(self, draw: Any) -> None:
+    def __init__(self, draw: Any, read_alone: bool = False) -> None:
         from longstride.runtime.native.fusions import fused
         from longstride.runtime.native.nodes import Made
-        from longstride.runtime.native.pen import NativePen
+        from longstride.runtime.native.pen import NativePen, _read_by
 
         pen = NativePen(int8=False)
         found = draw(pen, Made())
-        self.kinds = [node.kind for node in fused(pen._nodes, found)]
+        nodes = _read_by(pen._nodes, set(found)) if read_alone else pen._nodes
+        self.kinds = [node.kind for node in fused(nodes, found)]
 
 
 def test_what_is_done_together() -> None:
@@ -143,3 +144,29 @@ def test_what_somebody_else_reads_stays() -> None:
     assert Recorded(twice).kinds == ["Linear", "Linear", "Add", "ArgMax"]
     assert Recorded(share).kinds == ["LogSoftmax", "GatherElements"]
     assert sorted(Recorded(apart).kinds) == ["ArgMax", "ReduceMax"]
+
+
+def test_what_lies_side_by_side_is_read_where_it_lies() -> None:
+    rows, step, heads, head, slots = 2, 3, 2, 8, 7
+    qkv = rows_of((rows, step, 3 * heads * head))
+    queries, new, _ = np.split(qkv, 3, axis=-1)
+    keys, values = rows_of((rows, heads, slots, head), 1), rows_of((rows, heads, slots, head), 2)
+    mask = np.zeros((1, 1, 1, slots), np.float32)
+    plain = carry_out("Attend", queries, keys, values, mask, attributes=[heads])[0]
+    same(carry_out("Attend", qkv, keys, values, mask, attributes=[heads, 0, 3])[0], plain)
+    start, apart = whole(1, 4), [keys.copy(), keys.copy()]
+    same(
+        carry_out("Write", apart[0], qkv, start, attributes=[heads, 1, 3])[0],
+        carry_out("Write", apart[1], new, start, attributes=[heads])[0],
+    )
+
+
+def test_a_split_goes_where_nobody_else_reads_it() -> None:
+    def step(pen: Any, x: Any, other: bool) -> Any:
+        queries, keys, values = pen.split(x, 3)
+        kept = [pen.write(pen.constant(torch.zeros(1)), pen.split_heads(new, 2), x) for new in (keys, values)]
+        queries = pen.cut(queries, pen.integers(0), pen.integers(1), 1) if other else queries
+        return [pen.attend(queries, *kept, x, 2)]
+
+    assert Recorded(lambda pen, x: step(pen, x, False), True).kinds == ["Write", "Write", "Attend"]
+    assert "Split" in Recorded(lambda pen, x: step(pen, x, True), True).kinds

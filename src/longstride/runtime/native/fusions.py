@@ -5,12 +5,12 @@ Each of the machine's operators that comes of this gives bit for bit what the pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from longstride.runtime.native.nodes import Made, Node
 
 
-def fused(nodes: Sequence[Node], wanted: Iterable[Made]) -> list[Node]:
+def fused(nodes: Sequence[Node], wanted: Collection[Made]) -> list[Node]:
     """The nodes in order, with fewer of them; `wanted` are read from outside."""
     readers: dict[Made, int] = dict.fromkeys(wanted, 1)
     for node in nodes:
@@ -39,7 +39,40 @@ def fused(nodes: Sequence[Node], wanted: Iterable[Made]) -> list[Node]:
             for made in other.outputs:
                 made.maker = other
             del largest[key]
-    return [node for node in nodes if id(node) not in gone]
+    return _unsplit([node for node in nodes if id(node) not in gone], set(wanted))
+
+
+def _unsplit(nodes: Sequence[Node], wanted: set[Made]) -> list[Node]:
+    """Queries, keys and values that lie side by side are read where they lie, if that is all they are read for."""
+    splits = {id(node) for node in nodes if _is_equal_split(node) and not wanted.intersection(node.outputs)}
+    reads = [(node, place) for node in nodes for place, made in enumerate(node.inputs) if _part_of(made, splits)]
+    for node, place in reads:
+        if (node.kind, place) not in READ_IN_PARTS or not node.attributes[0]:  # heads that are apart already
+            splits.discard(id(_maker(node.inputs[place])))
+    for node, place in reads:
+        made = node.inputs[place]
+        split = _maker(made)
+        if split is not None and made is not None and id(split) in splits:
+            node.attributes = [node.attributes[0], split.outputs.index(made), len(split.outputs)]
+            node.inputs[place] = split.inputs[0]
+    return [node for node in nodes if id(node) not in splits]
+
+
+READ_IN_PARTS = {("Attend", 0), ("Write", 1)}
+"""What may be one of several equal parts of wider rows: queries, and what is written."""
+
+
+def _maker(made: Made | None) -> Node | None:
+    return None if made is None else made.maker
+
+
+def _part_of(made: Made | None, splits: set[int]) -> bool:
+    maker = _maker(made)
+    return maker is not None and id(maker) in splits
+
+
+def _is_equal_split(node: Node) -> bool:
+    return node.kind == "Split" and len(node.inputs) == 1 and node.attributes[0] == -1
 
 
 def _become(node: Node, kind: str, inputs: list[Made | None], attributes: list[int]) -> None:

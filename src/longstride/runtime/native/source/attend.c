@@ -27,6 +27,7 @@ typedef struct {
     float *scores;             /* [rows * heads, together, room] */
     float *mixed;              /* [rows, step, heads * head] */
     int64_t heads, head, step, seen;
+    int64_t query_step;        /* from a query to the next */
     int64_t room;              /* slots, up to a multiple of sixteen */
     int64_t together;          /* queries of one head taken at a time */
     distances far;             /* of keys, and of values as well */
@@ -175,10 +176,11 @@ static void attend_head(void *given, int64_t number) {
     for (int64_t first = 0; first < a->step; first += a->together) {
         const int64_t count = a->step - first < a->together ? a->step - first : a->together;
         const int64_t here = (row * a->step + first) * width + h * a->head;
+        const float *queries = a->queries + (row * a->step + first) * a->query_step + h * a->head;
         const float *mask = a->mask + row * a->mask_row + first * a->mask_step;
         for (int64_t slot = 0; slot < a->seen; slot += LANES)
             for (int64_t q = 0; q < count; q++)
-                score(a, a->queries + here + q * width, keys, mask + q * a->mask_step, scores + q * a->room, slot);
+                score(a, queries + q * a->query_step, keys, mask + q * a->mask_step, scores + q * a->room, slot);
         for (int64_t q = 0; q < count; q++) factors[q] = weigh(scores + q * a->room, a->room);
         for (int64_t q = 0; q < count; q++) mix(a, scores + q * a->room, factors[q], values, a->mixed + here + q * width);
     }
@@ -191,20 +193,23 @@ static int fits(const value *v, int64_t rows, int64_t heads, int64_t head) {
 }
 
 /* inputs: queries [rows, step, width]; keys and values, both [rows, heads, slots, head] or both [rows, slots, width]; mask
-   [rows or 1, 1, step or 1, seen or more]; how many slots are `seen` (I64 [1]; left out: all). attribute: heads */
+   [rows or 1, 1, step or 1, seen or more]; how many slots are `seen` (I64 [1]; left out: all). attributes: heads;
+   part and parts, where queries are one of so many equal parts of wider rows (parts 0: they are all of it) */
 int op_Attend(machine *m, const instruction *i) {
     const value *queries = input_of(m, i, 0), *keys = input_of(m, i, 1), *values = input_of(m, i, 2);
     const value *mask = input_of(m, i, 3), *seen = i->inputs > 4 ? input_of(m, i, 4) : NULL;
-    const int64_t heads = i->attribute[0];
-    if (queries->kind != F32 || queries->rank != 3 || heads < 1 || queries->sizes[2] % heads)
+    const int64_t heads = i->attribute[0], parts = i->attribute[2] ? i->attribute[2] : 1;
+    if (queries->kind != F32 || queries->rank != 3 || heads < 1 || queries->sizes[2] % (heads * parts))
         return wrong(m, "Attend expects fp32 queries [rows, step, width], the width a multiple of the heads");
-    const int64_t rows = queries->sizes[0], step = queries->sizes[1], head = queries->sizes[2] / heads;
+    const int64_t rows = queries->sizes[0], step = queries->sizes[1], head = queries->sizes[2] / parts / heads;
     if (!fits(keys, rows, heads, head) || !fits(values, rows, heads, head) || keys->rank != values->rank)
         return wrong(m, "Attend expects keys and values for as many rows, heads and numbers as queries have");
     const int apart = keys->rank == 4;
     const int64_t slots = keys->sizes[apart ? 2 : 1];
-    attention a = {.queries = queries->data, .keys = keys->data, .values = values->data, .heads = heads, .head = head,
-                   .step = step, .seen = slots, .scale = 1.0f / sqrtf((float)head)};
+    const int64_t width = heads * head, sizes[3] = {rows, step, width};
+    attention a = {.queries = (const float *)queries->data + i->attribute[1] * width, .query_step = queries->sizes[2],
+                   .keys = keys->data, .values = values->data, .heads = heads, .head = head, .step = step,
+                   .seen = slots, .scale = 1.0f / sqrtf((float)head)};
     if (seen) {
         if (seen->kind != I64 || count_of(seen) != 1) return wrong(m, "Attend expects one number of slots");
         a.seen = *(const int64_t *)seen->data;
@@ -219,7 +224,7 @@ int op_Attend(machine *m, const instruction *i) {
     a.mask_row = mask->sizes[0] == 1 ? 0 : mask->sizes[2] * mask->sizes[3];
     if (apart) a.far = (distances){.row = heads * slots * head, .head = slots * head, .slot = head};
     else a.far = (distances){.row = slots * heads * head, .head = head, .slot = heads * head};
-    a.mixed = give(m, i, 0, F32, 3, queries->sizes);
+    a.mixed = give(m, i, 0, F32, 3, sizes);
     a.room = (a.seen + LANES - 1) / LANES * LANES;
     a.together = step < MOST_TOGETHER ? step : MOST_TOGETHER;
     a.scores = take_scratch(m, rows * heads * a.together * a.room * (int64_t)sizeof(float));
