@@ -69,7 +69,7 @@ def load(
 ) -> Translator:
     """Open a model folder (or the one that comes with the package) for translating, with another folder's drafter.
 
-    `threads` are those of the runtime onnx (default: all cores); `tell` hears what it could not do, and did eagerly.
+    `threads` are those of native and onnx (default: all cores); `tell` hears what these could not do, and did eagerly.
     """
     path = Path(str(resources.files("longstride") / "bundled")) if str(model) == BUNDLED else Path(model)
     other = ModelFolder(drafter) if drafter is not None else None

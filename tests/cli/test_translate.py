@@ -119,7 +119,7 @@ def test_a_trace_replays_to_the_text(run: Run, model: Path, tmp_path: Path, deco
         (["--set", "text=x"], ["no option 'text'"]),
         (["--set", "batch=x"], ["no option 'batch'"]),
         (["--precision", "fp8"], ["--precision expects fp32, fp16, bf16, fp64 or int8, found 'fp8'"]),
-        (["--precision", "int8"], ["precision int8 expects the runtime onnx, found eager"]),
+        (["--precision", "int8"], ["precision int8 expects the runtime native or onnx, found eager"]),
         (["--runtime", "onnx", "--precision", "fp16"], ["expects fp32 or int8 with the runtime onnx", "fp16"]),
         (["--runtime", "warp"], ["no runtime 'warp'", "eager"]),
         (["--device", "abacus"], ["device expects auto, cpu or cuda", "'abacus'"]),

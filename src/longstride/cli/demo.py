@@ -21,8 +21,8 @@ from longstride.contract import InputError, Trace
 from longstride.text.corpus import read_lines
 from longstride.translator import BUNDLED, Translator, load
 
-DemoRuntime = Annotated[str | None, typer.Option("--runtime", help="eager or onnx (default: onnx where it is there).")]
-DemoPrecision = Annotated[str | None, typer.Option("--precision", help="fp32 or int8 (default: int8 with onnx).")]
+DemoRuntime = Annotated[str | None, typer.Option("--runtime", help="eager, native or onnx (default: onnx if there).")]
+DemoPrecision = Annotated[str | None, typer.Option("--precision", help="fp32 or int8 (default: int8, but eager).")]
 
 EXAMPLES = "examples.tsv"
 REPEATS = 3
@@ -36,7 +36,7 @@ ENOUGH = 45.0
 def demo(model: Model = BUNDLED, runtime: DemoRuntime = None, precision: DemoPrecision = None) -> None:
     """Translate a handful of sentences by every decoder of the bundled model."""
     runtime = runtime or ("onnx" if _onnx() else "eager")
-    precision = precision or ("int8" if runtime == "onnx" else "fp32")
+    precision = precision or ("fp32" if runtime == "eager" else "int8")
     translator = open_model(model, runtime, precision, device="cpu")
     pairs = examples(translator.folder.path)
     decoders = sorted(translator.decoders, key=lambda name: name != REFERENCE)

@@ -22,9 +22,9 @@ DrafterFolder = Annotated[
 Set = Annotated[list[str] | None, typer.Option("--set", help="An option as name=value; may be given several times.")]
 Runtime = Annotated[
     str,
-    typer.Option(help="Carries the model calls out: eager, onnx (processors), cuda-graph or cuda-compiled (CUDA)."),
+    typer.Option(help="Carries model calls out: eager; native, onnx (processors); cuda-graph, cuda-compiled (CUDA)."),
 ]
-Precision = Annotated[str, typer.Option(help="fp32, fp16, bf16 or fp64; with the runtime onnx fp32 or int8.")]
+Precision = Annotated[str, typer.Option(help="fp32, fp16, bf16 or fp64; with native or onnx fp32 or int8.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the processor to use (default: all cores).")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 

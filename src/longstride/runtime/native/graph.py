@@ -143,11 +143,11 @@ class Machine:
         for name, (dtype, shape) in self._drawing.outputs.items():
             sizes = [dimensions[size] if isinstance(size, str) else size for size in shape]
             count = math.prod(sizes)
-            output = torch.empty(count + BEYOND, dtype=dtype)[:count].view(sizes)
+            memory = torch.empty(count + BEYOND, dtype=dtype)
             number = self._tape.outputs[name]
-            self.values["data"][number] = output.data_ptr()
-            self.values["held"][number] = max(1, count * output.element_size())
-            outputs[name] = output
+            self.values["data"][number] = memory.data_ptr()
+            self.values["held"][number] = max(1, count * memory.element_size())
+            outputs[name] = memory[:count].view(sizes)
         self._given = outputs
         return outputs
 

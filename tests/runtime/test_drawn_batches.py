@@ -11,23 +11,20 @@ from longstride.contract import Limits, Source
 from longstride.nn import programs
 from longstride.systems.autoregressive.decoder import Beam, Greedy
 from tests.models import random_source, tiny_model
-
-pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
-
-from longstride.runtime.onnx_runner import OnnxRunner
+from tests.runtime.graphs import BOTH, Graphs
 
 
 def refuse(message: str) -> None:
     raise AssertionError(message)
 
 
+@BOTH
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 999))
-def test_greedy_and_beam_search(seed: int) -> None:
+def test_greedy_and_beam_search(graphs: Graphs, seed: int) -> None:
     model = tiny_model(seed, torch.float32, sharpness=2.0, encoder_layers=2)
     source, limits = random_source(4, 20, seed=seed), Limits(max_length=20)
-    runner = OnnxRunner("int8", 1, tell=refuse)
+    runner = graphs("int8", 1, tell=refuse)
     for decoder in (Greedy(model, runner), Beam([model], runner)):
         together = decoder.decode(source, limits)
         for row in range(source.rows):
@@ -35,12 +32,13 @@ def test_greedy_and_beam_search(seed: int) -> None:
             assert decoder.decode(Source.of([sentence]), limits).hypotheses[0] == together.hypotheses[row]
 
 
+@BOTH
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_encoder_does_not_mind_padding(threads: int) -> None:
+def test_the_encoder_does_not_mind_padding(graphs: Graphs, threads: int) -> None:
     """Whatever the width of the rectangle, for lengths on both sides of the borders."""
     options = {"vocabulary": 97, "width": 64, "feed_forward": 256, "heads": 4, "longest": 128}
     model = tiny_model(1, torch.float32, sharpness=1.0, **options)
-    runner = OnnxRunner("int8", threads, tell=refuse)
+    runner = graphs("int8", threads, tell=refuse)
     remember = programs.remember(model)
     for length in (1, 2, 7, 15, 16, 17, 26, 35, 39):
         ids = torch.randint(5, 97, (1, length), generator=torch.Generator().manual_seed(length))

@@ -24,11 +24,7 @@ from tests.lattice.models import FakeSource, tiny_scorer
 from tests.lattice.test_candidates import made
 from tests.lattice.test_counts import EXAMPLE, VOCABULARY
 from tests.models import random_source
-
-pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
-
-from longstride.runtime.onnx_runner import OnnxRunner
+from tests.runtime.graphs import BOTH, Graphs
 
 MODELS = st.fixed_dictionaries(
     {
@@ -59,6 +55,7 @@ def decoder(model: Scorer, runner: Runner, **options: Any) -> LatticeDecoder:
     return LatticeDecoder(model, source, LengthRegression(1.0, 0.4, 0.8), runner, chosen)
 
 
+@BOTH
 @settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 999),
@@ -70,7 +67,7 @@ def decoder(model: Scorer, runner: Runner, **options: Any) -> LatticeDecoder:
     at_once=st.booleans(),
 )
 def test_the_programs_give_the_eager_numbers(
-    seed: int, rows: int, columns: int, shape: dict[str, Any], order: int, normalise: Any, at_once: bool
+    graphs: Graphs, seed: int, rows: int, columns: int, shape: dict[str, Any], order: int, normalise: Any, at_once: bool
 ) -> None:
     """Columns with missing candidates, too; with logits of all slots together, and of two at a time."""
     model = tiny_scorer(seed, torch.float32, **shape)
@@ -80,7 +77,7 @@ def test_the_programs_give_the_eager_numbers(
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scoring.AT_ONCE, "cpu", 1 << 22 if at_once else 1)
-        for runner in (EagerRunner(), OnnxRunner("fp32", 1, tell=refuse)):
+        for runner in (EagerRunner(), graphs("fp32", 1, tell=refuse)):
             encoded = runner.call(programs.encode(model), source.ids, source.lengths, True)
             lattice = runner.call(programs.score(model, order, normalise), encoded, candidates, window)
             found.append((encoded, lattice, runner.call(programs.unigrams(model), encoded, columns)))
@@ -96,17 +93,19 @@ def test_the_programs_give_the_eager_numbers(
     close(mine[2], theirs[2])
 
 
+@BOTH
 @pytest.mark.parametrize("normalise", ["vocabulary", "candidates"])
-def test_a_lattice_of_two_columns_has_no_triples(normalise: Any) -> None:
+def test_a_lattice_of_two_columns_has_no_triples(graphs: Graphs, normalise: Any) -> None:
     model, source = tiny_scorer(1, torch.float32), random_source(2, 3)
     mine, theirs = (
         decoder(model, runner, order=3, normalise=normalise).decode(source, Limits(max_length=1))
-        for runner in (OnnxRunner("fp32", 1, tell=refuse), EagerRunner())
+        for runner in (graphs("fp32", 1, tell=refuse), EagerRunner())
     )
     assert mine.tokens == theirs.tokens
     assert mine.scores == pytest.approx(theirs.scores, abs=1e-3)
 
 
+@BOTH
 @settings(max_examples=12, deadline=None)
 @given(
     seed=st.integers(0, 999),
@@ -119,6 +118,7 @@ def test_a_lattice_of_two_columns_has_no_triples(normalise: Any) -> None:
     options=st.sampled_from([{}, {"n_best": 2}, {"length_prior": 0.5}, {"length_window": 0}]),
 )
 def test_in_fp32_the_output_is_the_eager_one(
+    graphs: Graphs,
     seed: int,
     shape: dict[str, Any],
     order: int,
@@ -132,13 +132,14 @@ def test_in_fp32_the_output_is_the_eager_one(
     options = {"order": order, "normalise": normalise, "construction": construction, **options}
     mine, theirs = (
         decoder(model, runner, **options).decode(source, limits, capacity, trace=True)
-        for runner in (OnnxRunner("fp32", 1, tell=refuse), EagerRunner())
+        for runner in (graphs("fp32", 1, tell=refuse), EagerRunner())
     )
     assert mine.tokens == theirs.tokens
     assert mine.scores == pytest.approx(theirs.scores, abs=1e-3)
     assert mine.traces == theirs.traces
 
 
+@BOTH
 @settings(max_examples=10, deadline=None)
 @given(
     seed=st.integers(0, 999),
@@ -149,29 +150,30 @@ def test_in_fp32_the_output_is_the_eager_one(
     candidates=st.sampled_from([3, 4]),
 )
 def test_in_int8_a_batch_gives_what_its_rows_give(
-    seed: int, shape: dict[str, Any], order: int, normalise: Any, construction: Any, candidates: int
+    graphs: Graphs, seed: int, shape: dict[str, Any], order: int, normalise: Any, construction: Any, candidates: int
 ) -> None:
     """To the bit: scores are equal, not close."""
     model, source = tiny_scorer(seed, torch.float32, **shape), random_source(4, 20, seed=seed)
     options = {"order": order, "normalise": normalise, "construction": construction, "candidates": candidates}
-    searching = decoder(model, OnnxRunner("int8", 1, tell=refuse), **options)
+    searching = decoder(model, graphs("int8", 1, tell=refuse), **options)
     together = searching.decode(source)
     for row in range(source.rows):
         sentence = source.ids[row, : int(source.lengths[row])].tolist()  # in a rectangle of its own
         assert searching.decode(Source.of([sentence])).hypotheses[0] == together.hypotheses[row]
 
 
-def test_tables_and_searches_are_left_to_pytorch_without_a_word() -> None:
+@BOTH
+def test_tables_and_searches_are_left_to_pytorch_without_a_word(graphs: Graphs) -> None:
     """They read no weights: nothing is lost, and nothing to be told."""
     tables, source = made(EXAMPLE, CountOptions(reach=2)), random_source(3, 5)
     model = tiny_scorer(1, torch.float32, vocabulary=VOCABULARY)
     for options in (LatticeOptions(candidates=3), LatticeOptions(candidates=3, search="scan", construction="shared")):
         mine, theirs = (
             with_tables(model, tables, runner, options).decode(source)
-            for runner in (OnnxRunner("fp32", 1, tell=refuse), EagerRunner())
+            for runner in (graphs("fp32", 1, tell=refuse), EagerRunner())
         )
         assert mine.tokens == theirs.tokens
-    runner = OnnxRunner("int8", 1, tell=refuse)
+    runner = graphs("int8", 1, tell=refuse)
     assert (
         CountsDecoder(tables, runner).decode(source).tokens
         == CountsDecoder(tables, EagerRunner()).decode(source).tokens

@@ -19,11 +19,7 @@ from longstride.systems.draft_verify.copy_decoder import CopyVerify
 from longstride.systems.draft_verify.decoder import Draft, DraftVerify
 from tests.decoding.drafters import KINDS, tiny_drafter
 from tests.models import random_source, tiny_model
-
-pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
-
-from longstride.runtime.onnx_runner import OnnxRunner
+from tests.runtime.graphs import BOTH, Graphs
 
 
 def refuse(message: str) -> None:
@@ -40,13 +36,14 @@ def tiny_heads(seed: int, first: str = "identity", link: int = 0, vocabulary: in
     return heads.eval().requires_grad_(False)
 
 
+@BOTH
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_step_of_any_width_gives_the_same_bits(precision: Any, threads: int) -> None:
+def test_a_step_of_any_width_gives_the_same_bits(graphs: Graphs, precision: Any, threads: int) -> None:
     """Also where the cache is longer, as a drafter's verifier has it: greedy's is not."""
     options = {"vocabulary": 97, "width": 64, "feed_forward": 256, "heads": 4, "longest": 128}
     model = tiny_model(1, torch.float32, sharpness=1.0, **options)
-    runner = OnnxRunner(precision, threads, tell=refuse)
+    runner = graphs(precision, threads, tell=refuse)
     source = random_source(1, 30, 97, seed=2)
     memory = runner.call(programs.remember(model), source.ids, source.lengths)
     generator = torch.Generator().manual_seed(3)
@@ -65,11 +62,14 @@ def test_a_step_of_any_width_gives_the_same_bits(precision: Any, threads: int) -
         assert torch.equal(cache.values[:, :, :, :60], whole.values[:, :, :, :60])
 
 
+@BOTH
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 999), precision=st.sampled_from(["fp32", "int8"]), rows=st.integers(1, 3), kind=KINDS)
-def test_verified_decoders_give_greedys_output(seed: int, precision: Any, rows: int, kind: dict[str, Any]) -> None:
+def test_verified_decoders_give_greedys_output(
+    graphs: Graphs, seed: int, precision: Any, rows: int, kind: dict[str, Any]
+) -> None:
     model = tiny_model(seed, torch.float32, sharpness=2.0, encoder_layers=2)
-    runner = OnnxRunner(precision, 1, tell=refuse)
+    runner = graphs(precision, 1, tell=refuse)
     source = random_source(3, 8, seed=seed)
     limits = Limits(max_length=30)
     greedy = Greedy(model, runner).decode(source, limits, capacity=rows)
@@ -85,14 +85,17 @@ def test_verified_decoders_give_greedys_output(seed: int, precision: Any, rows: 
         assert decoded.scores == pytest.approx(greedy.scores, abs=1e-4)  # summed in another order
 
 
+@BOTH
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), kind=KINDS)
-def test_in_fp32_every_decoder_gives_the_eager_output(seed: int, rows: int, kind: dict[str, Any]) -> None:
+def test_in_fp32_every_decoder_gives_the_eager_output(
+    graphs: Graphs, seed: int, rows: int, kind: dict[str, Any]
+) -> None:
     model = tiny_model(seed, torch.float32, sharpness=2.0, encoder_layers=2)
     drafter = tiny_drafter(seed, torch.float32, **kind)
     source = random_source(3, 8, seed=seed)
     limits = Limits(max_length=30)
-    onnx, eager = OnnxRunner("fp32", 1, tell=refuse), EagerRunner()
+    onnx, eager = graphs("fp32", 1, tell=refuse), EagerRunner()
     makers: list[Any] = [
         lambda runner: Greedy(model, runner),
         lambda runner: Beam([model], runner),
@@ -107,7 +110,8 @@ def test_in_fp32_every_decoder_gives_the_eager_output(seed: int, rows: int, kind
         assert mine.iterations == theirs.iterations
 
 
-def test_int8_stays_close_to_fp32() -> None:
+@BOTH
+def test_int8_stays_close_to_fp32(graphs: Graphs) -> None:
     options = {"vocabulary": 500, "width": 64, "feed_forward": 256, "heads": 4, "longest": 128}
     model = tiny_model(1, torch.float32, **options)
     with torch.no_grad():
@@ -118,7 +122,7 @@ def test_int8_stays_close_to_fp32() -> None:
     ids = torch.randint(5, 500, (4, 20), generator=torch.Generator().manual_seed(3))
     found = []
     for precision in ("fp32", "int8"):
-        runner = OnnxRunner(precision, 1, tell=refuse)  # type: ignore[arg-type]
+        runner = graphs(precision, 1, tell=refuse)  # type: ignore[arg-type]
         memory = runner.call(programs.remember(model), source.ids, source.lengths)
         start = torch.zeros(4, dtype=torch.int64)
         found.append(runner.call(programs.verify(model), ids, start, model.new_cache(4, 20), memory)[0])

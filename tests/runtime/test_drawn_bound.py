@@ -23,10 +23,12 @@ from tests.models import random_source, tiny_model
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
+from longstride.runtime.native.graph import Machine
+from longstride.runtime.native.runner import NativeRunner
 from longstride.runtime.onnx_graph import Desk
-from longstride.runtime.onnx_runner import OnnxRunner
 from longstride.runtime.onnx_tables import KeptTables
-from tests.runtime.test_onnx_exact import refuse, tiny_heads
+from tests.runtime.graphs import BOTH, Graphs
+from tests.runtime.test_drawn_exact import refuse, tiny_heads
 
 
 def steps(runner: Any, precision: Any, bound: bool) -> list[torch.Tensor]:
@@ -46,9 +48,10 @@ def steps(runner: Any, precision: Any, bound: bool) -> list[torch.Tensor]:
     return [*found, cache.keys, cache.values]
 
 
+@BOTH
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_a_bound_call_reads_its_tensors_anew_and_gives_the_same_bits(precision: Any) -> None:
-    runner = OnnxRunner(precision, 1, tell=refuse)
+def test_a_bound_call_reads_its_tensors_anew_and_gives_the_same_bits(graphs: Graphs, precision: Any) -> None:
+    runner = graphs(precision, 1, tell=refuse)
     assert all(map(torch.equal, steps(runner, precision, bound=True), steps(runner, precision, bound=False)))
 
 
@@ -56,9 +59,10 @@ def test_runners_without_graphs_bind_by_calling() -> None:
     assert all(map(torch.equal, steps(EagerRunner(), "fp32", bound=True), steps(EagerRunner(), "fp32", bound=False)))
 
 
-def test_what_cannot_be_used_where_it_lies_is_called() -> None:
+@BOTH
+def test_what_cannot_be_used_where_it_lies_is_called(graphs: Graphs) -> None:
     model = tiny_model(4, torch.float32)
-    runner = OnnxRunner("fp32", 1, tell=refuse)
+    runner = graphs("fp32", 1, tell=refuse)
     wide = random_source(2, 14, seed=4).ids
     lengths = torch.tensor([7, 7])
     again = runner.bound(programs.remember(model), wide[:, ::2], lengths)
@@ -71,28 +75,32 @@ def test_what_cannot_be_used_where_it_lies_is_called() -> None:
     assert torch.equal(runner.bound(doubled, lengths)(), lengths * 2)
 
 
-def test_what_is_worked_out_of_arguments_is_worked_out_anew() -> None:
+@BOTH
+def test_what_is_worked_out_of_arguments_is_worked_out_anew(graphs: Graphs) -> None:
     """A drafter that reads a whole canvas pads it first."""
     drafter = tiny_drafter(1, torch.float32, prefix="full")
     model = tiny_model(1, torch.float32, sharpness=2.0)
     source = random_source(2, 8, seed=1)
     limits = Limits(max_length=20)
-    onnx, eager = (DraftVerify(model, drafter, runner) for runner in (OnnxRunner("fp32", 1), EagerRunner()))
+    onnx, eager = (DraftVerify(model, drafter, runner) for runner in (graphs("fp32", 1), EagerRunner()))
     mine, theirs = (decoder.decode(source, limits, capacity=1) for decoder in (onnx, eager))
     assert mine.tokens == theirs.tokens
     assert mine.iterations == theirs.iterations
 
 
+@BOTH
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 999), k=st.integers(1, 5), precision=st.sampled_from(["fp32", "int8"]), kind=KINDS)
-def test_an_iteration_in_one_call_is_the_two_calls(seed: int, k: int, precision: Any, kind: dict[str, Any]) -> None:
+def test_an_iteration_in_one_call_is_the_two_calls(
+    graphs: Graphs, seed: int, k: int, precision: Any, kind: dict[str, Any]
+) -> None:
     """To the bit: outputs, scores, and all that was drafted and accepted."""
     model = tiny_model(seed, torch.float32, sharpness=2.0, encoder_layers=2)
     drafter = tiny_drafter(seed, torch.float32, **kind)
     source, limits = random_source(3, 8, seed=seed), Limits(max_length=20)
     found = []
     for binds in (True, False):
-        runner = OnnxRunner(precision, 1, tell=refuse)
+        runner = graphs(precision, 1, tell=refuse)
         runner.binds = binds
         decoder = DraftVerify(model, drafter, runner, DraftVerifyOptions(k=min(k, drafter.options.block)))
         found.append(decoder.decode(source, limits, capacity=1, trace=True))
@@ -101,18 +109,19 @@ def test_an_iteration_in_one_call_is_the_two_calls(seed: int, k: int, precision:
     assert (mine.tokens, mine.scores, mine.traces) == (theirs.tokens, theirs.scores, theirs.traces)
 
 
-def test_a_graph_that_fails_later_is_left_for_the_eager_way(monkeypatch: pytest.MonkeyPatch) -> None:
+@BOTH
+def test_a_graph_that_fails_later_is_left_for_the_eager_way(graphs: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     model = tiny_model(4, torch.float32)
-    runner = OnnxRunner("fp32", 1, tell=told.append)
+    runner = graphs("fp32", 1, tell=told.append)
     source = random_source(2, 7, seed=4)
     again = runner.bound(programs.remember(model), source.ids, source.lengths)
     first = again().keys.clone()
 
-    def fail(desk: Desk) -> None:
+    def fail(_: object) -> None:
         raise RuntimeError("no more")
 
-    monkeypatch.setattr(Desk, "run", fail)
+    monkeypatch.setattr(Machine if graphs is NativeRunner else Desk, "run", fail)
     other = runner.bound(programs.remember(model), source.ids, source.lengths)
     assert torch.allclose(other().keys, first, atol=1e-5)
     assert torch.allclose(other().keys, first, atol=1e-5)
@@ -132,16 +141,17 @@ def decoders(runner: Any, seed: int) -> list[Decoder]:
     ]
 
 
+@BOTH
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_sentences_one_after_the_other_give_what_each_gives_first(precision: Any) -> None:
+def test_sentences_one_after_the_other_give_what_each_gives_first(graphs: Graphs, precision: Any) -> None:
     """All of one length, so that each finds the table of the one before."""
     generator = torch.Generator().manual_seed(1)
     sources = [Source.of([[*torch.randint(5, 11, (4,), generator=generator).tolist(), EOS]]) for _ in range(6)]
     limits = Limits(max_length=20)
-    kept = decoders(OnnxRunner(precision, 1, tell=refuse), 2)
+    kept = decoders(graphs(precision, 1, tell=refuse), 2)
     for one in range(len(kept)):
         for source in sources:
-            fresh = decoders(OnnxRunner(precision, 1, tell=refuse), 2)[one].decode(source, limits, trace=True)
+            fresh = decoders(graphs(precision, 1, tell=refuse), 2)[one].decode(source, limits, trace=True)
             found = kept[one].decode(source, limits, trace=True)
             assert found.tokens == fresh.tokens
             assert found.scores == fresh.scores

@@ -16,11 +16,7 @@ from longstride.systems.non_autoregressive.decoder import NonAutoregressive, Non
 from longstride.systems.non_autoregressive.filling import Filled
 from tests.decoding.one_pass import tiny_one_pass
 from tests.models import random_source
-
-pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
-
-from longstride.runtime.onnx_runner import OnnxRunner
+from tests.runtime.graphs import BOTH, Graphs
 
 MODELS = st.fixed_dictionaries(
     {
@@ -36,10 +32,11 @@ def refuse(message: str) -> None:
     raise AssertionError(message)
 
 
+@BOTH
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), tried=st.integers(1, 3), shape=MODELS, at_once=st.booleans())
 def test_the_programs_give_the_eager_numbers(
-    seed: int, rows: int, tried: int, shape: dict[str, Any], at_once: bool
+    graphs: Graphs, seed: int, rows: int, tried: int, shape: dict[str, Any], at_once: bool
 ) -> None:
     """With logits of all slots together, and of two at a time."""
     model = tiny_one_pass(seed, torch.float32, **shape)
@@ -51,7 +48,7 @@ def test_the_programs_give_the_eager_numbers(
     found: list[tuple[Any, Filled]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawn, "AT_ONCE", drawn.AT_ONCE if at_once else 1)
-        for runner in (EagerRunner(), OnnxRunner("fp32", 1, tell=refuse)):
+        for runner in (EagerRunner(), graphs("fp32", 1, tell=refuse)):
             encoded = runner.call(programs.encode(model), source.ids, source.lengths, True)
             found.append((encoded, runner.call(programs.fill(model), banned, 2, encoded, lengths, odds, 12)))
     theirs, mine = found
@@ -63,6 +60,7 @@ def test_the_programs_give_the_eager_numbers(
     torch.testing.assert_close(mine[1].score, theirs[1].score, rtol=1e-4, atol=1e-3)
 
 
+@BOTH
 @settings(max_examples=10, deadline=None)
 @given(
     seed=st.integers(0, 999),
@@ -72,34 +70,36 @@ def test_the_programs_give_the_eager_numbers(
     options=st.sampled_from([{}, {"length_window": 0}, {"dedup": 2}]),
 )
 def test_in_fp32_the_output_is_the_eager_one(
-    seed: int, shape: dict[str, Any], capacity: int, limits: Limits, options: dict[str, Any]
+    graphs: Graphs, seed: int, shape: dict[str, Any], capacity: int, limits: Limits, options: dict[str, Any]
 ) -> None:
     model, source = tiny_one_pass(seed, torch.float32, **shape), random_source(3, 8, seed=seed)
     chosen = NonAutoregressiveOptions(**options)
     mine, theirs = (
         NonAutoregressive(model, runner, chosen).decode(source, limits, capacity, trace=True)
-        for runner in (OnnxRunner("fp32", 1, tell=refuse), EagerRunner())
+        for runner in (graphs("fp32", 1, tell=refuse), EagerRunner())
     )
     assert mine.tokens == theirs.tokens
     assert mine.scores == pytest.approx(theirs.scores, abs=1e-3)
     assert mine.traces == theirs.traces
 
 
+@BOTH
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 999), shape=MODELS)
-def test_in_int8_a_batch_gives_what_its_rows_give(seed: int, shape: dict[str, Any]) -> None:
+def test_in_int8_a_batch_gives_what_its_rows_give(graphs: Graphs, seed: int, shape: dict[str, Any]) -> None:
     """To the bit: scores are equal, not close."""
     model, source = tiny_one_pass(seed, torch.float32, **shape), random_source(4, 24, seed=seed)
-    decoder = NonAutoregressive(model, OnnxRunner("int8", 1, tell=refuse))
+    decoder = NonAutoregressive(model, graphs("int8", 1, tell=refuse))
     together = decoder.decode(source)
     for row in range(source.rows):
         sentence = source.ids[row, : int(source.lengths[row])].tolist()  # in a rectangle of its own
         assert decoder.decode(Source.of([sentence])).hypotheses[0] == together.hypotheses[row]
 
 
-def test_other_limits_need_no_other_graph() -> None:
+@BOTH
+def test_other_limits_need_no_other_graph(graphs: Graphs) -> None:
     model, source = tiny_one_pass(1, torch.float32), random_source(2, 5)
-    runner = OnnxRunner("fp32", 1, tell=refuse)
+    runner = graphs("fp32", 1, tell=refuse)
     for banned in ((), (5,), (6, 7)):
         decoded = NonAutoregressive(model, runner).decode(source, Limits(banned=banned))
         assert not {*banned} & {token for tokens in decoded.tokens for token in tokens}

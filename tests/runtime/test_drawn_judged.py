@@ -28,7 +28,8 @@ from longstride.runtime import onnx_runner
 from longstride.runtime.onnx_means import OF_ARM, OF_X86, Means, means_of
 from longstride.runtime.onnx_runner import OnnxRunner
 from longstride.runtime.onnx_trial import rows_are_independent
-from tests.runtime.test_onnx_exact import refuse, tiny_heads
+from tests.runtime.graphs import BOTH, Graphs
+from tests.runtime.test_drawn_exact import refuse, tiny_heads
 
 CPU = torch.device("cpu")
 
@@ -41,6 +42,7 @@ def step(model: Any, runner: Any, rows: int, width: int, seed: int) -> tuple[tor
     return ids, torch.zeros(rows, dtype=torch.int64), memory, model.new_cache(rows, 32)
 
 
+@BOTH
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 999),
@@ -50,12 +52,12 @@ def step(model: Any, runner: Any, rows: int, width: int, seed: int) -> tuple[tor
     ahead=st.sampled_from([None, {}, {"link": 3}]),
 )
 def test_the_graph_judges_as_the_function_does(
-    seed: int, rows: int, width: int, vocabulary: int, ahead: dict[str, int] | None
+    graphs: Graphs, seed: int, rows: int, width: int, vocabulary: int, ahead: dict[str, int] | None
 ) -> None:
     """For drafts that are right for a while, with EOS among them, and rows that must end."""
     model = tiny_model(seed, torch.float32, sharpness=2.0, vocabulary=vocabulary)
     heads = tiny_heads(seed, vocabulary=vocabulary, **(ahead or {}))
-    onnx, eager = OnnxRunner("fp32", 1, tell=refuse), EagerRunner()
+    onnx, eager = graphs("fp32", 1, tell=refuse), EagerRunner()
     program = judged(programs.verify(model), heads_programs.predict(model, heads, 4) if ahead is not None else None)
     ids, start, memory, cache = step(model, eager, rows, width, seed)
     generator = torch.Generator().manual_seed(seed)
@@ -76,16 +78,17 @@ def test_the_graph_judges_as_the_function_does(
         ids[:, 1:] = expected.ids[:, :-1]
 
 
-def test_forbidden_ids_are_never_best_and_of_equals_the_first_is() -> None:
+@BOTH
+def test_forbidden_ids_are_never_best_and_of_equals_the_first_is(graphs: Graphs) -> None:
     for vocabulary in (64, 97, 320):
         logits = torch.zeros(2, 3, vocabulary)
         logits[0, 1, [7, 40]] = 2.0
         logits[1, 2, [1, 33]] = 5.0
-        found = _best(logits, forbidden=[0, 1, 2, 4])
+        found = _best(graphs, logits, forbidden=[0, 1, 2, 4])
         assert found.tolist() == [[3, 7, 3], [3, 3, 33]]
 
 
-def _best(logits: torch.Tensor, forbidden: list[int]) -> torch.Tensor:
+def _best(graphs: Graphs, logits: torch.Tensor, forbidden: list[int]) -> torch.Tensor:
     vocabulary = logits.shape[-1]
     drawing = Drawing(
         modules=(),
@@ -100,7 +103,7 @@ def _best(logits: torch.Tensor, forbidden: list[int]) -> torch.Tensor:
         result=lambda found, feeds: found["ids"],
         settings=(vocabulary,),
     )
-    found: torch.Tensor = OnnxRunner("fp32", 1, tell=refuse).call(Program("best", refuse, drawing), logits)
+    found: torch.Tensor = graphs("fp32", 1, tell=refuse).call(Program("best", refuse, drawing), logits)
     return found
 
 
@@ -125,11 +128,12 @@ def test_a_lone_row_gives_what_many_rows_give(seed: int, k: int, adaptive: bool,
             assert [trace.events for trace in lone.traces] == [trace.events for trace in many.traces]
 
 
-def test_a_least_length_is_kept_though_the_graph_does_not_know_it() -> None:
+@BOTH
+def test_a_least_length_is_kept_though_the_graph_does_not_know_it(graphs: Graphs) -> None:
     model = tiny_model(3, torch.float32, sharpness=2.0)
     source = random_source(2, 8, seed=3)
     limits = Limits(max_length=12, min_length=9)
-    decoder = Blockwise(model, tiny_heads(3), OnnxRunner("fp32", 1, tell=refuse))
+    decoder = Blockwise(model, tiny_heads(3), graphs("fp32", 1, tell=refuse))
     eager = Blockwise(model, tiny_heads(3), EagerRunner())
     for capacity in (1, 2):
         found = decoder.decode(source, limits, capacity=capacity).tokens

@@ -14,6 +14,7 @@ from torch import Tensor
 from longstride.contract import Program
 from longstride.nn import programs
 from longstride.nn.cache import Memory
+from longstride.runtime.drawn_runner import DrawnRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.systems.blockwise.programs import predict
@@ -21,11 +22,7 @@ from longstride.systems.blockwise.programs import verify as verify_by_head
 from longstride.systems.draft_verify import drafter as drafting
 from tests.decoding.drafters import KINDS, tiny_drafter
 from tests.models import random_source, tiny_model
-
-pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
-
-from longstride.runtime.onnx_runner import OnnxRunner
+from tests.runtime.graphs import BOTH, Graphs
 
 SHAPES = st.fixed_dictionaries(
     {
@@ -43,8 +40,8 @@ def refuse(message: str) -> None:
     raise AssertionError(message)
 
 
-def runner(precision: str = "fp32") -> OnnxRunner:
-    return OnnxRunner(precision, 1, tell=refuse)  # type: ignore[arg-type]
+def runner(graphs: Graphs, precision: str = "fp32") -> DrawnRunner:
+    return graphs(precision, 1, tell=refuse)  # type: ignore[arg-type]
 
 
 def tensors(found: Any) -> list[Tensor]:
@@ -55,7 +52,9 @@ def tensors(found: Any) -> list[Tensor]:
     return [tensor for part in found for tensor in tensors(part)]
 
 
-def same(program: Program, *arguments: Any, states: tuple[Tensor, ...] = (), read: Tensor | None = None) -> Any:
+def same(
+    graphs: Graphs, program: Program, *arguments: Any, states: tuple[Tensor, ...] = (), read: Tensor | None = None
+) -> Any:
     """Run a program both ways on the same state; the eager result. Of the states [layers, rows, heads, slots, head]
     others may look at the first `read` [rows] slots alone, or at all."""
     before = [state.clone() for state in states]
@@ -63,7 +62,7 @@ def same(program: Program, *arguments: Any, states: tuple[Tensor, ...] = (), rea
     after = [state.clone() for state in states]
     for state, was in zip(states, before, strict=True):
         state.copy_(was)
-    found = runner().call(program, *arguments)
+    found = runner(graphs).call(program, *arguments)
     for mine, theirs in zip(tensors(found), tensors(expected), strict=True):
         assert mine.dtype == theirs.dtype
         torch.testing.assert_close(mine, theirs, **CLOSE)
@@ -74,63 +73,68 @@ def same(program: Program, *arguments: Any, states: tuple[Tensor, ...] = (), rea
     return expected
 
 
+@BOTH
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), step=st.integers(1, 5), shape=SHAPES)
-def test_the_transformers_steps(seed: int, rows: int, step: int, shape: dict[str, Any]) -> None:
+def test_the_transformers_steps(graphs: Graphs, seed: int, rows: int, step: int, shape: dict[str, Any]) -> None:
     model = tiny_model(seed, torch.float32, sharpness=1.0, **shape)
     source = random_source(rows, 7, seed=seed)
-    memory = same(programs.remember(model), source.ids, source.lengths)
+    memory = same(graphs, programs.remember(model), source.ids, source.lengths)
     cache = model.new_cache(rows, 40)
     generator = torch.Generator().manual_seed(seed)
     cache.keys.normal_(generator=generator)
     cache.values.normal_(generator=generator)
     ids = torch.randint(0, 11, (rows, step), generator=generator)
     start = torch.randint(0, 35, (rows,), generator=generator)
-    same(programs.verify(model), ids, start, cache, memory, states=(cache.keys, cache.values))
+    same(graphs, programs.verify(model), ids, start, cache, memory, states=(cache.keys, cache.values))
 
 
+@BOTH
 @pytest.mark.parametrize("step", [1, 3])
 @pytest.mark.parametrize("beams", [1, 3])
-def test_hypotheses_that_share_a_source(step: int, beams: int) -> None:
+def test_hypotheses_that_share_a_source(graphs: Graphs, step: int, beams: int) -> None:
     model = tiny_model(3, torch.float32, sharpness=1.0)
     source = random_source(2, 7, seed=3)
     memory = model.remember(source.ids, source.lengths)
     cache = model.new_cache(2 * beams, 20)
     ids = torch.randint(0, 11, (2 * beams, step), generator=torch.Generator().manual_seed(1))
     start = torch.arange(2 * beams)
-    same(programs.extend(model), ids, start, cache, memory, 32, states=(cache.keys, cache.values))
+    same(graphs, programs.extend(model), ids, start, cache, memory, 32, states=(cache.keys, cache.values))
 
 
-def test_a_cache_that_is_no_block_of_memory_is_written_all_the_same() -> None:
+@BOTH
+def test_a_cache_that_is_no_block_of_memory_is_written_all_the_same(graphs: Graphs) -> None:
     model = tiny_model(4, torch.float32, sharpness=1.0)
     source = random_source(2, 5, seed=4)
     memory = model.remember(source.ids, source.lengths)
     cache = model.new_cache(4, 20)
     cache.keys, cache.values = cache.keys[:, ::2], cache.values[:, ::2]
     ids, start = torch.tensor([[5, 6], [7, 8]]), torch.tensor([0, 3])
-    same(programs.verify(model), ids, start, cache, memory, states=(cache.keys, cache.values))
+    same(graphs, programs.verify(model), ids, start, cache, memory, states=(cache.keys, cache.values))
 
 
+@BOTH
 @pytest.mark.parametrize("link", [{}, {"link": 3, "vocabulary": 11}])
 @pytest.mark.parametrize("first", ["identity", "learned"])
 @pytest.mark.parametrize("k", [2, 4])
-def test_heads(first: str, k: int, link: dict[str, int]) -> None:
+def test_heads(graphs: Graphs, first: str, k: int, link: dict[str, int]) -> None:
     model = tiny_model(5, torch.float32, sharpness=1.0)
     torch.manual_seed(5)
     heads = Heads(HeadsOptions(4, 16, feed_forward=8, first=first, **link)).eval()  # type: ignore[arg-type]
     for weight in heads.parameters():
         torch.nn.init.normal_(weight, std=0.5)
-    same(predict(model, heads, k), torch.randn(3, 16), torch.tensor([5, 0, 9]), torch.tensor([0, 1, 2, 4, 7]))
+    same(graphs, predict(model, heads, k), torch.randn(3, 16), torch.tensor([5, 0, 9]), torch.tensor([0, 1, 2, 4, 7]))
     source = random_source(2, 5, seed=4)
     memory = model.remember(source.ids, source.lengths)
     cache = model.new_cache(2, 20)
     ids, start = torch.tensor([[5, 6], [7, 8]]), torch.tensor([0, 3])
-    same(verify_by_head(model, heads), ids, start, cache, memory, states=(cache.keys, cache.values))
+    same(graphs, verify_by_head(model, heads), ids, start, cache, memory, states=(cache.keys, cache.values))
 
 
+@BOTH
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), given_states=st.booleans(), kind=KINDS)
-def test_a_drafters_steps(seed: int, rows: int, given_states: bool, kind: dict[str, Any]) -> None:
+def test_a_drafters_steps(graphs: Graphs, seed: int, rows: int, given_states: bool, kind: dict[str, Any]) -> None:
     verifier = tiny_model(seed, torch.float32, encoder_layers=2)
     drafter = tiny_drafter(seed, torch.float32, **kind)
     source = random_source(rows, 7, seed=seed)
@@ -138,7 +142,7 @@ def test_a_drafters_steps(seed: int, rows: int, given_states: bool, kind: dict[s
     whole = drafter.options.encoder != "own" and drafter.options.shared_layers is None
     states = verifier.remember(source.ids, source.lengths).states if given_states and whole else None
     remember = drafting.remember(drafter, verifier, states is not None)
-    memory, mask_slots = same(remember, source.ids, source.lengths, states, columns)
+    memory, mask_slots = same(graphs, remember, source.ids, source.lengths, states, columns)
     cache = drafter.new_cache(rows, columns + drafter.options.block)
     generator = torch.Generator().manual_seed(seed)
     cache.keys.normal_(generator=generator)
@@ -147,13 +151,16 @@ def test_a_drafters_steps(seed: int, rows: int, given_states: bool, kind: dict[s
     length = torch.randint(0, 18, (rows,), generator=generator)
     draw = drafting.draft_full if drafter.options.prefix == "full" else drafting.draft_causal
     states_kept = (cache.keys, cache.values)
-    same(draw(drafter), tokens, length, window, block, mask_slots, cache, memory, states=states_kept, read=length)
+    same(
+        graphs, draw(drafter), tokens, length, window, block, mask_slots, cache, memory, states=states_kept, read=length
+    )
 
 
-def test_results_are_nobody_elses_memory() -> None:
+@BOTH
+def test_results_are_nobody_elses_memory(graphs: Graphs) -> None:
     """What one call gave stays what it was whatever is called after it."""
     model = tiny_model(6, torch.float32)
-    onnx = runner()
+    onnx = runner(graphs)
     source = random_source(1, 5, seed=4)
     memory = onnx.call(programs.remember(model), source.ids, source.lengths)
     kept = dataclasses.replace(memory, keys=memory.keys.clone())

@@ -16,11 +16,7 @@ from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.programs import extend, tie
 from tests.decoding.interleaved import EVERY, LINKED, tiny_interleaved
 from tests.models import random_source
-
-pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
-
-from longstride.runtime.onnx_runner import OnnxRunner
+from tests.runtime.graphs import BOTH, Graphs
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 variants = st.sampled_from(EVERY)
@@ -38,9 +34,12 @@ def decoder(model: InterleavedModel, runner: Any, **options: Any) -> Interleaved
     return Interleaved(model.model, model.interleaving, runner, InterleavedOptions(**options))
 
 
+@BOTH
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 999), sources=st.integers(1, 2), beams=st.integers(1, 3), variant=variants)
-def test_a_step_gives_the_eager_numbers(seed: int, sources: int, beams: int, variant: dict[str, Any]) -> None:
+def test_a_step_gives_the_eager_numbers(
+    graphs: Graphs, seed: int, sources: int, beams: int, variant: dict[str, Any]
+) -> None:
     """In every variant, at the beginning and later, and leaves the same behind in the cache."""
     model = tiny(seed, variant, sharpness=1.0)
     rows, step = sources * beams, model.options.step
@@ -51,7 +50,7 @@ def test_a_step_gives_the_eager_numbers(seed: int, sources: int, beams: int, var
     start = torch.randint(0, 5, (rows,), generator=generator) * step
     layout = model.layout(48)
     found = []
-    for runner in (EagerRunner(), OnnxRunner("fp32", 1, tell=refuse)):
+    for runner in (EagerRunner(), graphs("fp32", 1, tell=refuse)):
         cache = model.model.new_cache(rows, 48)
         cache.keys.normal_(generator=torch.Generator().manual_seed(seed))
         cache.values.normal_(generator=torch.Generator().manual_seed(seed + 1))
@@ -62,6 +61,7 @@ def test_a_step_gives_the_eager_numbers(seed: int, sources: int, beams: int, var
         torch.testing.assert_close(mine, theirs, **CLOSE)
 
 
+@BOTH
 @settings(max_examples=12, deadline=None)
 @given(
     seed=st.integers(0, 999),
@@ -70,26 +70,29 @@ def test_a_step_gives_the_eager_numbers(seed: int, sources: int, beams: int, var
     options=st.sampled_from([{}, {"dedup": 2}, {"end": "paper"}, {"width": 3, "n_best": 2}]),
 )
 def test_in_fp32_the_output_is_the_eager_one(
-    seed: int, capacity: int, variant: dict[str, Any], options: dict[str, Any]
+    graphs: Graphs, seed: int, capacity: int, variant: dict[str, Any], options: dict[str, Any]
 ) -> None:
     model = tiny(seed, variant, ending=1.0)
     source, limits = random_source(3, 8, seed=seed), Limits(max_length=20)
     mine, theirs = (
         decoder(model, runner, **options).decode(source, limits, capacity)
-        for runner in (OnnxRunner("fp32", 1, tell=refuse), EagerRunner())
+        for runner in (graphs("fp32", 1, tell=refuse), EagerRunner())
     )
     assert mine.tokens == theirs.tokens
     assert mine.scores == pytest.approx(theirs.scores, abs=1e-3)
     assert mine.iterations == theirs.iterations
 
 
+@BOTH
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 999), variant=variants, width=st.sampled_from([1, 3]))
-def test_in_int8_a_batch_gives_what_its_rows_give(seed: int, variant: dict[str, Any], width: int) -> None:
+def test_in_int8_a_batch_gives_what_its_rows_give(
+    graphs: Graphs, seed: int, variant: dict[str, Any], width: int
+) -> None:
     """To the bit: scores are equal, not close."""
     model = tiny(seed, variant, ending=1.0)
     source, limits = random_source(4, 20, seed=seed), Limits(max_length=20)
-    searching = decoder(model, OnnxRunner("int8", 1, tell=refuse), width=width)
+    searching = decoder(model, graphs("int8", 1, tell=refuse), width=width)
     together = searching.decode(source, limits)
     for row in range(source.rows):
         sentence = source.ids[row, : int(source.lengths[row])].tolist()  # in a rectangle of its own
@@ -98,9 +101,10 @@ def test_in_int8_a_batch_gives_what_its_rows_give(seed: int, variant: dict[str, 
     assert searching.decode(source, limits, capacity=2).hypotheses == together.hypotheses
 
 
+@BOTH
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), slots=st.integers(1, 4), alike=st.booleans())
-def test_a_link_gives_the_eager_numbers(seed: int, rows: int, slots: int, alike: bool) -> None:
+def test_a_link_gives_the_eager_numbers(graphs: Graphs, seed: int, rows: int, slots: int, alike: bool) -> None:
     """For as many slots as words before them, as greedy search asks, and for one slot of all of them, as beams do."""
     link = tiny(seed, {"h": 1, "c": 2, "link": 3}).interleaving.link
     assert link is not None
@@ -109,31 +113,32 @@ def test_a_link_gives_the_eager_numbers(seed: int, rows: int, slots: int, alike:
     logits, factors = torch.randn(rows, given, 11), torch.randn(rows, given, 3)
     previous = torch.randint(0, 11, (rows, slots))
     eager, drawn = (
-        runner.call(tie(link), logits, factors, previous)
-        for runner in (EagerRunner(), OnnxRunner("fp32", 1, tell=refuse))
+        runner.call(tie(link), logits, factors, previous) for runner in (EagerRunner(), graphs("fp32", 1, tell=refuse))
     )
     torch.testing.assert_close(drawn, eager, **CLOSE)
 
 
+@BOTH
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 999), variant=st.sampled_from(LINKED), width=st.sampled_from([1, 3]))
 def test_linked_outputs_are_the_eager_ones_and_in_int8_those_of_every_row(
-    seed: int, variant: dict[str, Any], width: int
+    graphs: Graphs, seed: int, variant: dict[str, Any], width: int
 ) -> None:
     model = tiny(seed, variant, ending=1.0)
     source, limits = random_source(3, 8, seed=seed), Limits(max_length=20)
     mine, theirs = (
         decoder(model, runner, width=width).decode(source, limits)
-        for runner in (OnnxRunner("fp32", 1, tell=refuse), EagerRunner())
+        for runner in (graphs("fp32", 1, tell=refuse), EagerRunner())
     )
     assert mine.tokens == theirs.tokens
-    quantized = decoder(model, OnnxRunner("int8", 1, tell=refuse), width=width)
+    quantized = decoder(model, graphs("int8", 1, tell=refuse), width=width)
     assert quantized.decode(source, limits, capacity=1).hypotheses == quantized.decode(source, limits).hypotheses
 
 
-def test_one_graph_serves_greedy_search_and_the_beam() -> None:
+@BOTH
+def test_one_graph_serves_greedy_search_and_the_beam(graphs: Graphs) -> None:
     model = tiny(1, {"h": 2, "c": 2})
-    runner = OnnxRunner("fp32", 1, tell=refuse)
+    runner = graphs("fp32", 1, tell=refuse)
     for width in (1, 2):
         decoder(model, runner, width=width).decode(random_source(2, 5), Limits(max_length=8))
     assert len(runner.graphs) == 2  # the encoder's and the step's

@@ -1,0 +1,33 @@
+"""Runners that build graphs, for tests that all of them have to pass."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from longstride.runtime.drawn_runner import DrawnRunner
+from longstride.runtime.native.runner import NativeRunner, what_is_missing
+
+Graphs = type[DrawnRunner]
+
+WHY_NOT_NATIVE = what_is_missing("int8") or ""
+HAS_ONNX = all(importlib.util.find_spec(package) for package in ("onnx", "onnxruntime"))
+
+if HAS_ONNX:
+    from longstride.runtime.onnx_runner import OnnxRunner
+
+    FIRST: Graphs = OnnxRunner
+else:
+    FIRST = NativeRunner
+
+BOTH = pytest.mark.parametrize(
+    "graphs",
+    [
+        pytest.param(FIRST, id="onnx", marks=pytest.mark.skipif(not HAS_ONNX, reason="onnx is not installed")),
+        pytest.param(
+            NativeRunner, id="native", marks=pytest.mark.skipif(bool(WHY_NOT_NATIVE), reason=WHY_NOT_NATIVE or "none")
+        ),
+    ],
+)
+"""Gives a test `graphs`, a class of runner: graphs(precision, threads, tell)."""

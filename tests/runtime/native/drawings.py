@@ -1,0 +1,46 @@
+"""Small drawings for tests, and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longstride.contract import Drawing, Feeds
+from longstride.runtime.native.graph import NativeGraph
+from longstride.runtime.native.pen import NativePen
+from longstride.runtime.native.tape import Tape
+
+Draw = Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
+
+
+def drawing_of(draw: Draw, given: Mapping[str, Tensor], outputs: Mapping[str, Tensor], *states: str) -> Drawing:
+    """Of tensors like these; those named as states are written."""
+    shapes = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in given.items()}
+    return Drawing(
+        modules=(),
+        feeds=lambda given: Feeds(
+            {name: tensor for name, tensor in given.items() if name not in states},
+            {name: given[name] for name in states},
+        ),
+        inputs={name: shape for name, shape in shapes.items() if name not in states},
+        state={name: shapes[name] for name in states},
+        outputs={name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in outputs.items()},
+        draw=draw,
+        result=lambda found, feeds: found,
+    )
+
+
+def graph_of(drawing: Drawing, int8: bool = False, threads: int = 1) -> NativeGraph:
+    return NativeGraph(drawing, Tape(NativePen(int8).recording(drawing)), threads)
+
+
+def kinds_of(drawing: Drawing) -> list[str]:
+    """The operators that are left of it, in order."""
+    return [node.kind for node in NativePen(int8=False).recording(drawing).nodes]
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))

@@ -1,0 +1,141 @@
+"""What is left of a drawing: operators that others do on the way are gone, and the numbers are those of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from longstride.nn.pen import HIDDEN
+from longstride.runtime.native.pen import NativePen
+from tests.runtime.native.drawings import drawing_of, graph_of, kinds_of, numbers
+from tests.runtime.native.harness import needs_compiler
+
+pytestmark = needs_compiler()
+
+
+def test_a_product_takes_the_relu_behind_it_along() -> None:
+    x, up, down = numbers(2, 3, 8), numbers(12, 8, seed=1), numbers(8, 12, seed=2)
+
+    def draw(pen: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {"y": pen.linear(pen.node("Relu", pen.linear(given["x"], up)), down)}
+
+    expected = F.linear(F.linear(x, up).relu(), down)
+    drawing = drawing_of(draw, {"x": x}, {"y": expected})
+    nodes = NativePen(int8=True).recording(drawing).nodes
+    assert [node.kind for node in nodes] == ["Linear", "Linear"]
+    assert [node.attributes[2:4] for node in nodes] == [[0, 1], [1, 0]]  # (of what has no sign, with a Relu)
+    torch.testing.assert_close(graph_of(drawing)(drawing.feeds({"x": x}))["y"], expected)
+    close = graph_of(drawing, int8=True)(drawing.feeds({"x": x}))["y"]
+    assert (close - expected).std() < 0.02 * expected.std()
+
+
+def test_a_product_that_others_read_too_stays_as_it_is() -> None:
+    x, weight = numbers(2, 3, 8), numbers(12, 8, seed=1)
+
+    def draw(pen: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        y = pen.linear(given["x"], weight)
+        return {"y": y, "z": pen.node("Relu", y)}
+
+    y = F.linear(x, weight)
+    drawing = drawing_of(draw, {"x": x}, {"y": y, "z": y})
+    assert kinds_of(drawing) == ["Linear", "Relu"]
+    found = graph_of(drawing)(drawing.feeds({"x": x}))
+    assert torch.equal(found["y"].relu(), found["z"])
+    torch.testing.assert_close(found["y"], y)
+
+
+def attention(x: Tensor, kept: Tensor, used: int) -> Tensor:
+    """[1, step, width] over the first slots of a cache [1, heads, slots, head]"""
+    heads = kept.shape[1]
+    queries = x.unflatten(2, (heads, -1)).transpose(1, 2)
+    found = F.scaled_dot_product_attention(queries, kept[:, :, :used], kept[:, :, :used])
+    return found.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_heads_are_split_and_slots_cut_off_on_the_way(alike: bool) -> None:
+    x, kept, used = numbers(1, 2, 8), numbers(1, 2, 6, 4, seed=1), 5
+    start, seen = torch.tensor([3]), torch.tensor([used])
+
+    def draw(pen: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        after = pen.write(given["kept"], pen.split_heads(given["x"], 2), given["start"])
+        mask = pen.constant(torch.zeros(1, 1, 2, used))
+        # by one and the same length, or by equal ones
+        keys, values = (
+            pen.cut(after, pen.integers(0), given["seen"] if alike else pen.node("Relu", given["seen"]), 2)
+            if number or alike
+            else pen.cut(after, pen.integers(0), given["seen"], 2)
+            for number in range(2)
+        )
+        return {"y": pen.attend(given["x"], keys, values, mask, 2), "kept": after}
+
+    written = kept.clone()
+    written[:, :, 3:5] = x.unflatten(2, (2, 4)).transpose(1, 2)
+    expected = attention(x, written, used)
+    fed = {"x": x, "kept": kept, "start": start, "seen": seen}
+    drawing = drawing_of(draw, fed, {"y": expected}, "kept")
+    if alike:
+        assert kinds_of(drawing) == ["Write", "Attend"]
+        torch.testing.assert_close(graph_of(drawing)(drawing.feeds(fed))["y"], expected)
+        assert torch.equal(kept, written)
+    else:
+        assert kinds_of(drawing) == ["Write", "Slice", "Relu", "Slice", "Attend"]
+
+
+def test_what_nobody_reads_is_left_out_and_what_is_known_worked_out() -> None:
+    x = numbers(2, 3)
+
+    def draw(pen: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        pen.node("Relu", given["x"])
+        both = pen.node("Concat", pen.integers(3), pen.node("Add", pen.integers(1), pen.integers(1)), axis=0)
+        turned = [pen.node("Reshape", given["x"], both) for _ in range(2)]
+        return {"y": pen.node("Add", *turned)}
+
+    drawing = drawing_of(draw, {"x": x}, {"y": numbers(3, 2)})
+    assert kinds_of(drawing) == ["Reshape", "Add"]
+    assert torch.equal(graph_of(drawing)(drawing.feeds({"x": x}))["y"], 2 * x.reshape(3, 2))
+
+
+def test_what_goes_out_has_memory_of_its_own() -> None:
+    x = numbers(2, 3)
+
+    def draw(pen: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        y = pen.node("Relu", given["x"])
+        return {"x0": given["x"], "y0": y, "y1": y, "flat": pen.node("Reshape", y, pen.integers(-1))}
+
+    y = x.relu()
+    drawing = drawing_of(draw, {"x": x}, {"x0": x, "y0": y, "y1": y, "flat": y.flatten()})
+    graph = graph_of(drawing)
+    found = graph(drawing.feeds({"x": x}))
+    assert len({tensor.data_ptr() for tensor in (x, *found.values())}) == 5
+    graph(drawing.feeds({"x": -x}))
+    assert torch.equal(found["x0"], x)
+    assert all(torch.equal(found[name], y) for name in ("y0", "y1"))
+    assert torch.equal(found["flat"], y.flatten())
+
+
+def test_a_row_that_sees_nothing_is_no_nan() -> None:
+    x, memory = numbers(1, 1, 4), numbers(1, 2, 3, 2)
+
+    def draw(pen: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        mask = pen.constant(torch.full((1, 1, 1, 3), HIDDEN))
+        return {"y": pen.attend(given["x"], given["memory"], given["memory"], mask, 2)}
+
+    fed = {"x": x, "memory": memory}
+    drawing = drawing_of(draw, fed, {"y": x})
+    assert graph_of(drawing)(drawing.feeds(fed))["y"].isfinite().all()
+
+
+def test_misuse() -> None:
+    pen = NativePen(int8=False)
+    with pytest.raises(ValueError, match="the operator Loop is not known here"):
+        pen.node("Loop", pen.integers(1))
+    with pytest.raises(ValueError, match="Add expects no attribute axis here"):
+        pen.node("Add", pen.integers(1), pen.integers(1), axis=0)
+    with pytest.raises(ValueError, match="Cast expects the attribute to, found none"):
+        pen.node("Cast", pen.integers(1))

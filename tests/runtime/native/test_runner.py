@@ -1,0 +1,95 @@
+"""The runner: what it says of itself, what it falls back to, and that it trusts nothing untried."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from longstride.contract import OptionError, Program
+from longstride.nn import programs
+from longstride.runtime.choosing import make_runner
+from longstride.runtime.native import runner as native
+from longstride.runtime.native import trial
+from longstride.runtime.native.compiling import NoLibraryError
+from longstride.runtime.native.graph import MachineError
+from longstride.runtime.native.runner import NativeRunner
+from longstride.runtime.processor import Processor
+from tests.models import random_source, tiny_model
+from tests.runtime.native.harness import needs_compiler
+
+pytestmark = needs_compiler()
+
+
+def test_what_it_says() -> None:
+    runner = NativeRunner("fp32", 3, processor=Processor("riscv64", frozenset()))
+    assert runner.describe() == "native, fp32 on 3 threads of riscv64"
+    assert make_runner("cpu", "fp32", "native", threads=2).name == "native"
+
+
+def test_misuse() -> None:
+    with pytest.raises(OptionError, match="fp32 or int8 with the runtime native, found 'bf16'"):
+        make_runner("auto", "bf16", "native")
+    with pytest.raises(OptionError, match="threads expects 1 or more, found 0"):
+        make_runner("cpu", "fp32", "native", threads=0)
+
+
+def test_without_a_compiler_others_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise NoLibraryError("a C compiler is expected, found none")
+
+    monkeypatch.setattr(native, "library", refuse)
+    told: list[str] = []
+    monkeypatch.setitem(sys.modules, "longstride.runtime.onnx_runner", None)
+    found = make_runner("cpu", "int8", "native", tell=told.append)
+    assert (found.name, found.precision) == ("eager", "fp32")
+    assert told == [
+        "The runtime native cannot be had here: a C compiler is expected, found none. The model runs eagerly in fp32."
+    ]
+    monkeypatch.delitem(sys.modules, "longstride.runtime.onnx_runner")
+    pytest.importorskip("onnxruntime")
+    found = make_runner("cpu", "int8", "native", tell=told.append)
+    assert (found.name, found.precision) == ("onnx", "int8")
+    assert told[1].endswith("The model runs in int8 by the runtime onnx.")
+
+
+def test_a_program_without_a_drawing_runs_eagerly_and_says_so_once() -> None:
+    told: list[str] = []
+    runner = NativeRunner("fp32", 1, tell=told.append)
+    program = Program("twice", lambda x: 2 * x)
+    for _ in range(2):
+        assert runner.call(program, torch.tensor([1.0])).tolist() == [2.0]
+    assert told == ["The runtime native carries the program 'twice' out eagerly in fp32: it has no drawing."]
+
+
+def test_what_fails_the_trial_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial.what_is_wrong.cache_clear()
+    monkeypatch.setattr(trial, "_holds", lambda int8: False)
+    with pytest.raises(NoLibraryError, match="gave other numbers than it should"):
+        NativeRunner("fp32", 1)
+
+    def fail(int8: bool) -> bool:
+        raise MachineError("Linear, operator 1 of 2: no")
+
+    trial.what_is_wrong.cache_clear()
+    monkeypatch.setattr(trial, "_holds", fail)
+    with pytest.raises(NoLibraryError, match="a trial of what was compiled failed"):
+        NativeRunner("fp32", 1)
+    trial.what_is_wrong.cache_clear()
+
+
+def test_programs_of_one_model_share_its_weights() -> None:
+    model = tiny_model(1, torch.float32)
+    runner = NativeRunner("fp32", 1)
+    source = random_source(2, 5)
+    memory = runner.call(programs.remember(model), source.ids, source.lengths)
+    ids, start = torch.tensor([[5, 6], [7, 8]]), torch.zeros(2, dtype=torch.int64)
+    for program in (programs.verify(model), programs.extend(model)):
+        runner.call(program, ids, start, model.new_cache(2, 16), memory)
+    _, verify, extend = runner.graphs.values()
+    of_verify, of_extend = (
+        [node.weights for node in graph.tape.nodes if node.weights is not None]  # type: ignore[union-attr]
+        for graph in (verify, extend)
+    )
+    assert all(one is other for one, other in zip(of_verify, of_extend, strict=True))

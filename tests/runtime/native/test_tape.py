@@ -1,0 +1,141 @@
+"""Rooms: no two values live in one at the same time, and random graphs give what tensor code gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from longstride.runtime.native.nodes import Made, Node
+from longstride.runtime.native.pen import NativePen
+from longstride.runtime.native.tape import ALWAYS_ALIAS, MAY_ALIAS, Tape, assigned, lives
+from tests.runtime.native.drawings import drawing_of, graph_of, numbers
+from tests.runtime.native.harness import needs_compiler
+
+pytestmark = needs_compiler()
+
+SHAPE = (3, 4)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["Add", "Mul", "Sub", "Relu", "Identity", "Transpose", "Reshape", "Slice", "Portion"]),
+        st.integers(0, 99),
+        st.integers(0, 99),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def drawn(pen: Any, steps: list[tuple[str, int, int]], values: list[Any]) -> list[Any]:
+    """Every step reads two of the values before it; all are [3, 4]"""
+    for kind, first, second in steps:
+        one, other = (values[number % len(values)] for number in (first, second))
+        if kind in ("Add", "Mul", "Sub"):
+            found = pen.node(kind, one, other)
+        elif kind == "Transpose":
+            found = pen.node("Transpose", pen.node("Transpose", one, perm=[1, 0]), perm=[1, 0])
+        elif kind == "Reshape":
+            found = pen.node("Reshape", pen.node("Reshape", one, pen.integers(2, 6)), pen.integers(*SHAPE))
+        elif kind == "Slice":
+            found = pen.cut(one, pen.integers(0), pen.integers(SHAPE[0] - second % 2), 0)
+            found = pen.lengthen(found, pen.integers(second % 2), 0)
+        elif kind == "Portion":
+            outside = pen.node("Relu", values[-1])
+            (row,) = pen.in_portions(
+                [one, other],
+                1 + second % 3,
+                lambda x, y, outside=outside: [
+                    pen.node("Add", pen.node("Mul", x, y), pen.cut(outside, pen.integers(0), pen.integers(1), 0))
+                ],
+                (torch.float32,),
+            )
+            found = row
+        else:
+            found = pen.node(kind, one)
+        values.append(found)
+    return values
+
+
+def computed(steps: list[tuple[str, int, int]], values: list[Tensor]) -> list[Tensor]:
+    for kind, first, second in steps:
+        one, other = (values[number % len(values)] for number in (first, second))
+        if kind in ("Add", "Mul", "Sub"):
+            found = {"Add": one + other, "Mul": one * other, "Sub": one - other}[kind]
+        elif kind == "Relu":
+            found = one.relu()
+        elif kind == "Slice":
+            found = one.clone()
+            if second % 2:
+                found[-1] = 0
+        elif kind == "Portion":
+            found = one * other + values[-1].relu()[:1]
+        else:
+            found = one
+        values.append(found)
+    return values
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS, count=st.integers(1, 3))
+def test_random_graphs_give_what_tensor_code_gives(steps: list[tuple[str, int, int]], count: int) -> None:
+    fed = {f"x{number}": numbers(*SHAPE, seed=number) for number in range(2)}
+    expected = computed(steps, list(fed.values()))[-count:]
+
+    def draw(pen: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {f"y{n}": value for n, value in enumerate(drawn(pen, steps, [given["x0"], given["x1"]])[-count:])}
+
+    drawing = drawing_of(draw, fed, {f"y{number}": tensor for number, tensor in enumerate(expected)})
+    graph = graph_of(drawing)
+    for _ in range(2):  # the second run finds rooms that are not empty
+        found = graph(drawing.feeds(fed))
+        for number, tensor in enumerate(expected):
+            assert torch.equal(found[f"y{number}"], tensor)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS)
+def test_rooms_are_shared_by_values_that_never_live_together(steps: list[tuple[str, int, int]]) -> None:
+    fed = {f"x{number}": numbers(*SHAPE) for number in range(2)}
+    drawing = drawing_of(
+        lambda pen, given: {"y": drawn(pen, steps, [given["x0"], given["x1"]])[-1]}, fed, {"y": fed["x0"]}
+    )
+    tape = Tape(NativePen(int8=False).recording(drawing))
+    by_room: dict[int, list[tuple[int, int]]] = {}
+    for made, life in tape.lives.items():
+        room = tape.rooms.get(tape.numbers[made])
+        if room is not None:
+            by_room.setdefault(room, []).append((life.first, life.last))
+    for spans in by_room.values():
+        spans.sort()
+        assert all(before[1] < after[0] for before, after in pairwise(spans))
+
+
+def test_a_value_lives_as_long_as_what_lies_in_its_memory() -> None:
+    first = Node("Relu", [Made()])
+    view = Node("Reshape", [first.outputs[0]])
+    part = Node("Slice", [view.outputs[0]])
+    other = Node("Relu", [Made()])
+    last = Node("Add", [part.outputs[0], other.outputs[0]])
+    found = lives([first, view, part, other, last])
+    assert found[first.outputs[0]].last == 4
+    rooms = assigned({made: life for made, life in found.items() if made is not view.outputs[0]})
+    assert rooms[first.outputs[0]] != rooms[other.outputs[0]]
+    assert not ALWAYS_ALIAS & MAY_ALIAS
+
+
+def test_a_state_stays_in_its_memory() -> None:
+    fed = {"x": numbers(*SHAPE), "kept": numbers(*SHAPE, seed=1)}
+    drawing = drawing_of(
+        lambda pen, given: {"y": pen.node("Relu", given["x"]), "kept": pen.node("Relu", given["kept"])},
+        fed,
+        {"y": fed["x"]},
+        "kept",
+    )
+    with pytest.raises(ValueError, match="state kept is expected in the memory of the old"):
+        graph_of(drawing)
