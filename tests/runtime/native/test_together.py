@@ -170,3 +170,10 @@ def test_a_split_goes_where_nobody_else_reads_it() -> None:
 
     assert Recorded(lambda pen, x: step(pen, x, False), True).kinds == ["Write", "Write", "Attend"]
     assert "Split" in Recorded(lambda pen, x: step(pen, x, True), True).kinds
+
+
+def test_some_of_a_split_may_be_read_by_nobody() -> None:
+    def second(pen: Any, x: Any) -> Any:
+        return [pen.node("Relu", pen.split(x, 2)[1])]
+
+    assert Recorded(second).kinds == ["Split", "Relu"]

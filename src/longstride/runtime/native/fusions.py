@@ -20,8 +20,9 @@ def fused(nodes: Sequence[Node], wanted: Collection[Made]) -> list[Node]:
     gone: set[int] = set()
     largest: dict[tuple[Made | None, int, int], Node] = {}  # by what they read, an axis and whether it is kept
     for node in nodes:
-        before = node.inputs[0].maker if node.inputs and node.inputs[0] is not None else None
-        alone = before is not None and readers[before.outputs[0]] == 1
+        read = node.inputs[0] if node.inputs else None
+        before = _maker(read)
+        alone = read is not None and readers[read] == 1
         if before is not None and alone and _is_best_of_sum(node, before):
             _become(node, "Best", [*before.inputs, None], [])
             gone.add(id(before))
