@@ -122,13 +122,13 @@ def test_rows_are_expected_to_gain_what_they_gained():
     assert found.goes_on()
 
 
-def test_blocks_that_follow_the_clock_are_not_launched_ahead():
+@pytest.mark.parametrize("kind", ["blockwise", "draft-verify"])
+def test_batches_that_follow_the_clock_are_launched_ahead_as_others_are(kind):
     runner, _ = running_ahead()
-    session = decoder_of("blockwise", runner, 1, adaptive=True).start(2, Limits(), 6)
-    session.admit(random_source(2, 6, seed=1))
-    session.advance()
-    session.take_finished()
-    assert session._launched is None
+    ours, theirs = decoder_of(kind, runner, 1, adaptive=True), decoder_of(kind, EAGER, 1)
+    for seed in range(4):  # either way
+        source = random_source(2, 6, seed=seed)
+        same(ours.decode(source, Limits(max_length=9)), theirs.decode(source, Limits(max_length=9)), traces=False)
 
 
 def test_tables_that_were_made_before_stay_as_they_are():

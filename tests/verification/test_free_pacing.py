@@ -16,9 +16,9 @@ from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.verification import free_pacing
 from longstride.verification.free_pacing import FreePacing
 from longstride.verification.paced import Terms
-from longstride.verification.pacing import Paces
 from longstride.verification.session import VerificationSession
 from longstride.verification.table import Table
+from longstride.verification.thrift import Thrift
 from longstride.verification.unread import Unread
 from tests.models import random_source
 from tests.runtime.test_cuda_graph import EAGER, KINDS, decoder_of, same
@@ -177,9 +177,7 @@ def clock(monkeypatch) -> Clock:
 
 
 def joined(table: Fake, rows: int, terms: Terms) -> FreePacing:
-    found = Paces(4).join(table, rows, terms)
-    assert isinstance(found, FreePacing)
-    return found
+    return FreePacing(Thrift(4), table, rows, terms)
 
 
 def observed(paced: FreePacing) -> list[tuple[int, float | None]]:

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from longstride.contract import EOS, PAD, Limits, Source
 from longstride.runtime.eager import EagerRunner
 from longstride.verification.arrivals import Arrivals
-from longstride.verification.block_size import PROBES
 from longstride.verification.drafting import NoDraft
 from longstride.verification.outputs import Outputs
-from longstride.verification.pacing import Pacing
+from longstride.verification.pacing import Pace
 from longstride.verification.session import Kind, Kinds
 from tests.decoding.test_greedy import LIMITS
 from tests.models import tiny_model
@@ -49,18 +48,16 @@ def test_between_two_launches_pytorch_is_asked_for_nothing(probe, name, ahead):
 
 @pytest.mark.parametrize("name", ["blockwise adaptive", "draft-verify adaptive"])
 @pytest.mark.parametrize("rows", [1, 4])
-def test_where_blocks_follow_the_clock_nobody_asks_before_every_iteration(probe, name, rows, monkeypatch):
-    """A few times at the beginning of some sentences, and the rest goes as with fixed blocks."""
+def test_where_blocks_follow_the_clock_it_is_asked_once_a_batch(probe, name, rows, monkeypatch):
+    """And the rest goes as with fixed blocks."""
     bench = probe.Bench(name, others=1, rows=rows)
-    for _ in range(20):
-        bench.decode(probe.LONG)
     asked: list[int] = []
-    choose = Pacing.choose
-    monkeypatch.setattr(Pacing, "choose", lambda self, missed: asked.append(1) or choose(self, missed))
+    choose = Pace.choose
+    monkeypatch.setattr(Pace, "choose", lambda self: asked.append(1) or choose(self))
     for _ in range(20):
         bench.decode(probe.LONG)
-    assert len(asked) < 20 * (PROBES + 2)
-    assert bench.calls()[1] == {}
+    assert len(asked) == 20
+    assert bench.calls() == probe.Bench(name.partition(" ")[0], others=1, rows=rows).calls()
 
 
 @pytest.mark.parametrize("name", ["greedy", "blockwise", "draft-verify", "copy-verify"])

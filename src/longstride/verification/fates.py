@@ -11,16 +11,13 @@ from collections.abc import Sequence
 PRIOR = 1.0
 """Iterations that what is known of all places counts for at each of them."""
 LARGE = 1e9
-MOST_ROWS = 32
-"""of an iteration, that make it forget more than one row would"""
 
 
 class Fates:
-    """Of drafts of up to `most` tokens; an iteration leaves `memory` of what was known before it, or each of its rows
-    does, up to so many of them."""
+    """Of drafts of up to `most` tokens; an iteration leaves `memory` of what was known before it."""
 
-    def __init__(self, most: int, memory: float, by_row: bool = False) -> None:
-        self._memories = [memory**rows for rows in range(1, MOST_ROWS + 1)] if by_row else [memory]
+    def __init__(self, most: int, memory: float) -> None:
+        self._memory = memory
         self._weight = 1.0  # of an iteration: it grows, which is less work than making all earlier ones lighter
         self._fell = [0.0] * (most + 1)  # by how many tokens stood: the next one did not
         self._whole = [0.0] * (most + 1)  # by how many tokens stood: there was no next one
@@ -29,7 +26,7 @@ class Fates:
         """An iteration of drafts of `block` tokens: per row, how many stood. Fewer drafted count as fallen."""
         if not stood:
             return
-        self._weight /= self._memories[min(len(stood), len(self._memories)) - 1]
+        self._weight /= self._memory
         if self._weight > LARGE:
             self._lighten()
         share = self._weight / len(stood)

@@ -18,9 +18,6 @@ from longstride.verification.thrift import NOTHING, Choice, Thrift
 class FreePacing:
     """The blocks of one session."""
 
-    settled = False
-    """every iteration is asked about"""
-
     def __init__(self, thrift: Thrift, table: Paced, rows: int, terms: Terms) -> None:
         self._thrift, self._table, self._rows, self._terms = thrift, table, rows, terms
         self._choice: Choice = NOTHING
@@ -46,9 +43,6 @@ class FreePacing:
             self._blind = True
             self._thrift.begin(self._rows)
 
-    def look_again(self) -> None:
-        """Nothing to do: it never looks away."""
-
     def begin(self, block: int, window: int) -> None:
         """An iteration, now."""
         if block and self._table.unread:
@@ -69,7 +63,3 @@ class FreePacing:
             self._thrift.observe(self._choice, self._rows, stood, seconds)
         elif seconds is not None:
             self._thrift.in_vain(self._choice, self._rows, seconds)
-
-    def finish(self, lengths: Sequence[int], last: bool, alone: int = 0) -> None:
-        """Sentences are done. Nothing is made of it: where arithmetic is what costs, drafts of large batches do not pay
-        with or without stragglers."""

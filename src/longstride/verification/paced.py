@@ -12,17 +12,12 @@ SPARE = 2
 class Paced(Protocol):
     """What has to be known of a table."""
 
-    recorded: bool
-
     @property
     def unread(self) -> bool:
         """Whether there are sentences that the drafter has not read yet."""
 
     def knows(self, block: int, window: int) -> bool:
         """Whether there was such an iteration."""
-
-    def prepare(self, block: int, window: int) -> None:
-        """Record such iterations, if they are not yet; nothing is done."""
 
     def read_along(self) -> None:
         """Let the drafter read what it has not."""

@@ -1,137 +1,130 @@
-"""Whose blocks follow the clock: what the sessions of one decoder share of it, and what one session asks and tells.
+"""Whether to draft where each way is a recording: batch by batch, whichever takes less time.
 
-What is known of drafts holds for all tables of a decoder; what iterations cost, for those of one number of rows. Both
-outlive sessions, so that a sentence begins with what earlier ones found out.
+A draft costs in a large batch and saves calls in a small one; where drafts are bad or steps dear none is best, which is
+greedy search. A batch is one or the other from its first sentence to its last, and then is what a decoder that always
+drafts does, or greedy search itself: nothing is asked before an iteration, nothing is encoded for a drafter that has
+nothing to say, and a batch's time holds all there is to compare, its slowest sentence included. Where any size may be
+had at any time, it is :mod:`longstride.verification.thrift` that chooses.
 
-Where iterations are recorded, a recording is dear: the two kinds that there are, with a whole draft and without one,
-are both recorded when a table is first used, beside how sentences enter it. An iteration that had to be recorded first
-tells nothing of what iterations cost, nor does one that waited for new sentences to be encoded. Where nothing is
-recorded, see :mod:`longstride.verification.free_pacing`. Knows no slots and no outputs.
+What greedy search would have taken for the same outputs is known from its own batches: what comes before an iteration,
+and as many iterations as the longest output has tokens; where sentences take the places of others, as many as it takes
+for all. A batch with drafts is measured by that. The way that seems worse is tried again, since texts change, as rarely
+as keeps what that loses a small share of the time, and at once again as long as it goes well.
+
+This makes the shape of steps depend on the clock, so that in low precision a near-tie may flip against a fixed block:
+exact only where kernels do not depend on shapes. Knows no table and no slots.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter as clock
 
-from longstride.verification.block_size import MEMORY, Pace
-from longstride.verification.fates import Fates
-from longstride.verification.free_pacing import FreePacing
-from longstride.verification.paced import Paced, Terms
-from longstride.verification.stragglers import Batch
-from longstride.verification.thrift import Thrift
-
-FOLLOWING = 2
-"""Sessions that only follow where other numbers of rows are known: a test set's last batch needs nothing tried."""
+TRIALS = 2
+"""Batches of each way before they are judged; of these with drafts, the better one counts: texts vary."""
+REMEMBERED = 3
+"""Greedy batches of which the least counts: others may have waited for something else."""
+WEIGHT = 0.25
+"""Of the newest batch with drafts, among those before it; less for few rows, which say less:"""
+MANY = 9
+OUTLIER = 2.0
+"""A batch counts for no more than so many times the ratio that was expected: it may have waited for something else."""
+SHARE = 0.005
+"""Part of the time that may be lost by trying what seems worse."""
+SOONEST, LATEST = 8, 256
+"""Batches between two such trials."""
 MOST_SHAPES = 64
+NEXT_TO_NOTHING = 1e-12
+"""Seconds."""
 
 
-@dataclass
-class _Known:
-    """What is known of tables of one number of rows."""
+class Pace:
+    """What is known of batches of one number of rows."""
 
-    pace: Pace
-    rows: int
-    follow: int
-    """sessions that are not to try anything yet"""
+    def __init__(self, rows: int = 1) -> None:
+        self.ratio = math.inf
+        """time with drafts, where greedy search takes 1"""
+        self._weight = WEIGHT / max(1, MANY - rows)
+        self._greedy: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)  # seconds before iterations, and of each
+        self._drafted = 0  # batches
+        self._since = 0  # batches since the last trial
+        self._tries = False
+
+    def choose(self) -> bool:
+        """Whether the next batch is to draft."""
+        if len(self._greedy) < TRIALS or self._drafted < TRIALS:
+            return self._drafted < len(self._greedy)
+        best = self.ratio < 1
+        self._since += 1
+        lost = (1 / self.ratio if best else self.ratio) - 1
+        self._tries = self._since >= min(LATEST, max(SOONEST, lost / SHARE))
+        return best != self._tries
+
+    def observe(self, drafts: bool, tokens: float, first: float, seconds: float) -> None:
+        """A batch for whose outputs greedy search takes `tokens` iterations is done: what it took until its first
+        iteration was seen to be done, and in all."""
+        if drafts and self._greedy:
+            self._compare(seconds / self._expected(tokens))
+        elif not drafts:
+            each = (seconds - first) / (tokens - 1) if tokens > 1 else first
+            self._greedy.append((max(0.0, first - each), each))
+            self._since = 0 if self._tries else self._since
+        self._tries = False
+
+    def _expected(self, tokens: float) -> float:
+        """Seconds that greedy search takes for outputs like these."""
+        before, each = min(one for one, _ in self._greedy), min(one for _, one in self._greedy)
+        return max(before + tokens * each, NEXT_TO_NOTHING)
+
+    def _compare(self, ratio: float) -> None:
+        self._drafted += 1
+        if self._drafted <= TRIALS:
+            self.ratio = min(self.ratio, ratio)
+        else:
+            self.ratio += max(1 / self._drafted, self._weight) * (min(ratio, OUTLIER * self.ratio) - self.ratio)
+        if self._tries and ratio >= 1:
+            self._since = 0
+
+
+class Watch:
+    """The clock beside the batches of one session."""
+
+    def __init__(self, pace: Pace, drafts: bool, rows: int) -> None:
+        self._pace, self._drafts, self._rows = pace, drafts, rows
+        self._begun = self._first = 0.0
+        self._tokens = self._longest = 0
+
+    def begin(self) -> None:
+        """Sentences are about to come into an empty table."""
+        self._begun = clock()
+        self._tokens = self._longest = 0
+
+    def look(self) -> None:
+        """The first iteration after that was seen to be done."""
+        self._first = clock() - self._begun
+
+    def finish(self, lengths: Sequence[int], last: bool) -> None:
+        """Sentences are done, whose outputs have so many tokens, the end counted; whether there are no others."""
+        self._tokens += sum(lengths)
+        self._longest = max(self._longest, *lengths)
+        if last:
+            needed = max(self._longest, self._tokens / self._rows)
+            self._pace.observe(self._drafts, needed, self._first, clock() - self._begun)
 
 
 class Paces:
-    """What the sessions of one decoder have found out, for drafts of up to `most` tokens."""
+    """What the sessions of one decoder have found out, by numbers of rows. It outlives sessions."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._fates = Fates(most, MEMORY, by_row=True)
-        self._known: dict[int, _Known] = {}
-        self._free: Thrift | None = None
+    def __init__(self) -> None:
+        self._known: dict[int, Pace] = {}
 
-    def join(self, table: Paced, rows: int, terms: Terms) -> Pacing | FreePacing:
-        """A new session with a table of so many rows."""
-        if not table.recorded:
-            self._free = self._free or Thrift(self._most)
-            return FreePacing(self._free, table, rows, terms)
-        known = self._find(rows)
-        tries = not known.follow
-        known.follow = max(0, known.follow - 1)
-        return Pacing(known.pace, table, terms, (0, self._most) if tries else ())
-
-    def _find(self, rows: int) -> _Known:
+    def of(self, rows: int) -> Pace:
+        """For tables of so many rows."""
         found = self._known.get(rows)
         if found is None:
             if len(self._known) >= MOST_SHAPES:
                 self._known.clear()
-            near = min(self._known.values(), key=lambda known: abs(known.rows - rows), default=None)
-            pace = Pace(self._most, self._fates, None if near is None else near.pace.block, rows)
-            found = self._known[rows] = _Known(pace, rows, 0 if near is None else FOLLOWING)
+            found = self._known[rows] = Pace(rows)
         return found
-
-
-class Pacing:
-    """The blocks of one session whose iterations are recorded."""
-
-    def __init__(self, pace: Pace, table: Paced, terms: Terms, tries: Sequence[int]) -> None:
-        """`tries`: the sizes of drafts between which it may choose; where there are none, it does as others do."""
-        self._pace, self._table, self._sizes = pace, table, tries
-        self._waits, self._learns, self._window = terms.waits, terms.learns, terms.window
-        self._quiet = True
-        self._batch = Batch()
-        self._block = 0  # of the iteration under way, or the last; before the first, heads have nothing to propose
-        self._iteration = 0
-        self._in_vain = False
-        self._begun: float | None = None
-        self.settled = False
-        """the iteration under way and those after it are alike until sentences come in, and nobody has to watch them"""
-
-    def choose(self, missed: int) -> int:
-        """Tokens to draft next, where the drafter has not seen so many of a row's newest ones."""
-        usual = self._pace.block
-        block, watched = self._pace.next(self._iteration + 1) if self._sizes else (usual, False)
-        if self._window is not None and block and missed > self._window:
-            block, watched = 0, False  # until all rows are new ones
-        elif self._window is not None and not block and watched and missed >= self._window:
-            block = usual  # one more without a draft would be too many
-        self.settled = not watched
-        return block
-
-    def encode(self, all_new: bool) -> None:
-        """New sentences come in before the next iteration; whether there are no others."""
-        self._quiet = not self._waits
-        self._batch.begin(all_new)
-        if all_new:
-            self._block = 0
-            self.look_again()
-
-    def look_again(self) -> None:
-        """At what iterations cost and bring, as if all sentences were new."""
-        self._iteration = 0
-        if self._sizes:
-            self._pace.begin()
-
-    def begin(self, block: int, window: int) -> None:
-        """An iteration, now."""
-        self._in_vain = self._learns and self._block == 0 and block > 0
-        self._block = block
-        self._iteration += 1
-        self._batch.iterate(block)
-        seen_before = self._table.knows(block, window)
-        if not seen_before:
-            for size in self._sizes:
-                self._table.prepare(size, window)
-        self._begun = clock() if seen_before and self._quiet and not self.settled else None
-        self._quiet = True
-
-    def end(self, stood: Sequence[int]) -> None:
-        """It is done, and the host has seen so: how many drafted tokens stood in each row that took part."""
-        seconds = None if self._begun is None else clock() - self._begun
-        if not self._in_vain:
-            self._pace.observe(self._block, stood, seconds)
-
-    def finish(self, lengths: Sequence[int], last: bool, alone: int = 0) -> None:
-        """Sentences are done, whose outputs have so many tokens, the end counted; whether there are no others; and how
-        many iterations like the last one there were since this was told last that were not asked about."""
-        self._batch.iterate(self._block, alone)
-        self._pace.passed(self._block, alone)
-        found = self._batch.finish(lengths, last)
-        if found is not None:
-            self._pace.waited(*found)

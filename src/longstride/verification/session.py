@@ -7,27 +7,30 @@ rows; the host reads a few numbers per row and iteration, in one copy.
 Where the runner says so (`Runner.ahead`), an iteration is launched before the host has looked at the last one's
 numbers, as long as rows are expected to go on (:mod:`longstride.verification.outlook`). Rows that turn out to be done
 idle in it, and their outputs stay as they were. A step is then good until finished sentences are taken.
+
+Blocks that follow the clock are chosen iteration by iteration where nothing is recorded
+(:mod:`longstride.verification.free_pacing`). Where iterations are, a session always drafts or never, and which is
+chosen when it starts (:mod:`longstride.verification.pacing`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from longstride.contract import Finished, Limits, Program, Runner, Source, Step
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
-from longstride.verification.drafting import Drafter
+from longstride.verification.drafting import Drafter, NoDraft
 from longstride.verification.free_pacing import FreePacing
 from longstride.verification.lease import Lease, LeasedSession
 from longstride.verification.paced import SPARE, Terms
-from longstride.verification.pacing import Paces, Pacing
+from longstride.verification.pacing import Paces, Watch
 from longstride.verification.settling import Iteration
 from longstride.verification.table import STRICT, Policy, Table
-
-MOST_ALONE = 512
-"""Iterations that nobody asks about, where sentences come in one by one and never all at once."""
+from longstride.verification.thrift import Thrift
 
 
 class Kind:
@@ -48,13 +51,36 @@ class Kind:
         self.model, self.runner, self.drafter = model, runner, drafter
         self.limits, self.policy = limits, policy
         self.verify = verify or programs.verify(model)
-        self.paces = Paces(drafter.block)
+        self.thrift = Thrift(drafter.block)
         """what sessions have found out, where blocks follow the clock"""
+        self._paces = Paces()  # the same where each way is a recording
+        self._ways = self._both() if policy.adaptive and runner.records else None
         self.family = ("verification", model, self.verify.identity, drafter.key, policy, limits)
 
     def start(self, capacity: int, longest_source: int) -> VerificationSession:
         """An empty session."""
-        return VerificationSession(self, capacity, longest_source)
+        if self._ways is None:
+            return VerificationSession(self, capacity, longest_source)
+        rows = self.runner.room(capacity)
+        pace = self._paces.of(rows)
+        drafts = pace.choose()
+        session = VerificationSession(self._ways[drafts], capacity, longest_source, Watch(pace, drafts, rows))
+        if not session.table.prepared:
+            # Both, so that nothing has to be recorded when an opinion changes: it takes as long as some batches do.
+            session.table.prepare()
+            other = VerificationSession(self._ways[not drafts], capacity, longest_source)
+            other.table.prepare()
+            other.close()
+        return session
+
+    def _both(self) -> tuple[Kind, Kind] | None:
+        """Greedy search and fixed blocks; None where a drafter works on the host, so that nothing is recorded."""
+        drafter = self.drafter
+        if drafter.buffers(drafter.begin(1, 1, 2 + drafter.block, self.runner.device)) is None:
+            return None
+        never = Kind(self.model, self.runner, NoDraft(), self.limits, STRICT, self.verify)
+        policy = replace(self.policy, adaptive=False)
+        return never, Kind(self.model, self.runner, drafter, self.limits, policy, self.verify)
 
     def drafted_by(self, drafter: Drafter) -> Kind:
         """The same with another drafter of the same block."""
@@ -88,7 +114,7 @@ class Kinds:
 class VerificationSession(LeasedSession[Table]):
     """One verifier, one drafter, `capacity` rows."""
 
-    def __init__(self, kind: Kind, capacity: int, longest_source: int) -> None:
+    def __init__(self, kind: Kind, capacity: int, longest_source: int, watch: Watch | None = None) -> None:
         runner, drafter, policy = kind.runner, kind.drafter, kind.policy
         super().__init__(
             Lease.of(runner, kind.family, capacity, longest_source, kind.model.options.longest), kind.new_table
@@ -109,21 +135,16 @@ class VerificationSession(LeasedSession[Table]):
         # An iteration that is the same each time and was recorded: nothing has to be asked before it is launched.
         self._again = None if policy.adaptive else self.table.again(drafter.block, drafter.block + 1)
         self._pacing = self._paced() if policy.adaptive else None
-        self._left_alone: int | None = None  # the block of all iterations to come, where nobody asks before each
-        self._alone = 0  # how many such there were
         self._observed = True  # what became of the last draft
+        self._watch = watch
+        self._unseen = False  # sentences came into an empty table, and no iteration was looked at since
 
-    def _paced(self) -> Pacing | FreePacing:
+    def _paced(self) -> FreePacing:
         """For blocks that follow the clock."""
         table = self.table
-        window = None
-        if table.drafter.calls:
-            window = min(self._usual + SPARE, table.columns)
-            if table.recorded:
-                self._usual = window
-        return self._kind.paces.join(
-            table, self.capacity, Terms(not self._looks, table.drafter.ahead is not None, window)
-        )
+        window = min(self._usual + SPARE, table.columns) if table.drafter.calls else None
+        terms = Terms(not self._looks, table.drafter.ahead is not None, window)
+        return FreePacing(self._kind.thrift, table, self.capacity, terms)
 
     def drafted_by(self, drafter: Drafter) -> VerificationSession:
         """An empty session of the same kind and shape with another drafter of the same block."""
@@ -131,12 +152,14 @@ class VerificationSession(LeasedSession[Table]):
 
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
+        all_new = self._slots.free == self.capacity
+        if all_new and self._watch is not None:
+            self._watch.begin()
+            self._unseen = True
         if self._pacing is not None:
-            all_new = self._slots.free == self.capacity
             self._pacing.encode(all_new)
             if all_new:
                 self._behind = 1
-                self._watch_again()
         rows, tickets = self._slots.take(source.rows)
         portion = self.table.portion
         for first in range(0, len(rows), portion):
@@ -150,7 +173,7 @@ class VerificationSession(LeasedSession[Table]):
     def advance(self) -> Step:
         """Draft, verify, commit."""
         table = self.table
-        block = self._next_block()
+        block = self._most if self._pacing is None else self._pacing.choose(self._behind)
         found = self._launched or self._iterate(block)
         self._launched = None
         calls = 1 + (table.drafter.calls if block else 0)
@@ -172,21 +195,6 @@ class VerificationSession(LeasedSession[Table]):
         )
         return self._step
 
-    def _next_block(self) -> int:
-        if self._pacing is None:
-            return self._most
-        if self._left_alone is None:
-            return self._pacing.choose(self._behind)
-        self._alone += 1
-        if self._alone % MOST_ALONE == 0:
-            self._watch_again()
-            self._pacing.look_again()
-            return self._pacing.choose(self._behind)
-        return self._left_alone
-
-    def _watch_again(self) -> None:
-        self._again, self._left_alone = None, None
-
     def _iterate(self, block: int) -> Iteration:
         if self._again is not None:
             return self._again()
@@ -204,10 +212,6 @@ class VerificationSession(LeasedSession[Table]):
             self._behind = block + 1
         if self._pacing is None:
             self._again = table.again(block, window)
-        elif self._pacing.settled and (again := table.again(block, window)) is not None:
-            # The same until sentences come in again: asking before each and looking after it takes the host as long as
-            # small models take for an iteration.
-            self._again, self._left_alone = again, block
         return found
 
     def take_finished(self) -> list[Finished]:
@@ -219,15 +223,17 @@ class VerificationSession(LeasedSession[Table]):
         outputs.wait()
         if self._ahead:
             outlook.look(outputs.lengths)
-        if self._pacing is not None and not self._observed and self._left_alone is None:
+        if self._unseen and self._watch is not None:
+            self._watch.look()
+            self._unseen = False
+        if self._pacing is not None and not self._observed:
             held = self._slots.held
             self._pacing.end([stood for row, stood in enumerate(outputs.stood) if held[row] is not None])
             self._observed = True
         finished = outputs.finished(self._slots)
-        if finished and self._pacing is not None:
+        if finished and self._watch is not None:
             lengths = [len(one.hypotheses[0].tokens) + 1 for one in finished]
-            self._pacing.finish(lengths, self._slots.free == self.capacity, self._alone)
-            self._alone = 0
+            self._watch.finish(lengths, self._slots.free == self.capacity)
         if finished and self._ahead:
             self._close_rows()
         return finished

@@ -122,6 +122,7 @@ class Table:
         self._entering_again: Callable[[], None] | None = None  # the same, if it is a recording
         self._iterating: dict[tuple[int, int], Callable[[], Iteration]] = {}
         self._again: dict[tuple[int, int], Callable[[], Iteration]] = {}  # those that may be called as they are
+        self._whole = (drafter.block, drafter.block + 1)  # the key of those that draft all they may
         self._lone_rows: dict[int, LoneRow] = {}
 
     steady = True
@@ -171,15 +172,15 @@ class Table:
             self._entering_again()  # a recording: nothing of PyTorch's runs here
             return
         with torch.inference_mode():
-            self._enter_anew() if whole else self._enter(len(rows))
+            self._entrance()() if whole else self._enter(len(rows))
 
-    def _enter_anew(self) -> None:
+    def _entrance(self) -> Callable[[], None]:
         if self._entering is None:
             enter = partial(self._enter, self.portion)
             self._entering = found = self._record("enter", enter, alone=False)
             if found is not enter:
                 self._entering_again = found
-        self._entering()
+        return self._entering
 
     def _enter(self, count: int) -> None:
         """Encode the whole portion, and open rows for the first `count` of it."""
@@ -223,11 +224,18 @@ class Table:
         """Whether there was such an iteration: the first of its kind takes longer than others will."""
         return (block, window) in self._iterating or block in self._lone_rows
 
+    @property
+    def prepared(self) -> bool:
+        """Whether nothing has to be recorded any more for whole portions of sentences and whole blocks."""
+        return not self.recorded or (self._entering is not None and self._whole in self._iterating)
+
     @torch.inference_mode()
-    def prepare(self, block: int, window: int) -> None:
-        """Record such iterations, if they are not yet: a recording changes nothing."""
-        if self.recorded and (block, window) not in self._iterating:
-            self._record_iterations(block, window)
+    def prepare(self) -> None:
+        """See to that: a recording changes nothing."""
+        if not self.prepared:
+            self._entrance()
+            if self._whole not in self._iterating:
+                self._record_iterations(*self._whole)
 
     def again(self, block: int, window: int) -> Callable[[], Iteration] | None:
         """Such an iteration as a recording, or all in one call, if there is one: it may be called as it is."""
