@@ -15,6 +15,13 @@ def test_warm_up_is_never_measured_and_spans_all_lengths(workload: Workload) -> 
     assert workload.sources[0] not in made.warmup
 
 
+def test_warm_up_is_nearly_what_is_measured() -> None:
+    """Who adapts to texts finds the like of them: the words of a sentence, two of them swapped."""
+    sources = [[5, 6, 7, 8, EOS], [5, 5, 5, 9, EOS], [4, 4, EOS], [7, EOS]]
+    made = Workload.of("x", sources, ["a"] * 4, detokenize)
+    assert set(made.warmup) == {(6, 5, 7, 8, EOS), (5, 5, 9, 5, EOS)}
+
+
 def test_samples_are_fixed_by_seed_and_in_order() -> None:
     workload = make_workload(list(range(1, 60)))
     chosen = workload.sample(20, seed=3)

@@ -90,7 +90,9 @@ def bench(
             "those that are slow decode a sample of 200 sentences once."
         ),
     ] = None,
-    warmup: Annotated[Path | None, typer.Option(help="Text to warm up on, besides shuffled sentences.")] = None,
+    warmup: Annotated[
+        Path | None, typer.Option(help="Text to warm up on, besides sentences of the test set with two words swapped.")
+    ] = None,
     runtime: Runtime = "eager",
     precision: Precision = "fp32",
     device: Device = "auto",
