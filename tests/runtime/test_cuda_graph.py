@@ -345,5 +345,5 @@ def test_without_a_gpu_there_is_a_message_and_the_eager_runner(runtime):
     runner = make_runner("auto", "fp32", runtime, tell=heard.append)
     assert runner.name == "eager"
     assert heard == [f"The runtime {runtime} expects a CUDA device, found cpu: the model runs eagerly in fp32."]
-    with pytest.raises(OptionError, match=f"int8 expects the runtime onnx, found {runtime}"):
+    with pytest.raises(OptionError, match=f"int8 expects the runtime native or onnx, found {runtime}"):
         make_runner("auto", "int8", runtime)

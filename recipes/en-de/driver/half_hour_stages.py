@@ -27,8 +27,8 @@ PACKED = (FIRST, *MODELS)
 PREFIX = "half an hour"
 """of experiments, after en-de: these records stand beside the first family's and replace none"""
 HEADS_PART = 0.4
-"""of the GPU's time after distillation, less what the verifier takes: one update to the drafter's three, since heads gain
-little from more"""
+"""of the GPU's time after distillation, less what the verifier takes: one update to the drafter's three, since heads
+gain little from more"""
 
 LARGE = ("data.batches.tokens=65536",)
 QUICK = (*LARGE, f"training.steps={VERIFIER}", "training.schedule.peak=6e-4", "training.schedule.warmup=150")

@@ -97,7 +97,7 @@ class CudaGraphRunner(Runner):
     ) -> None:
         self.device = torch.device(device)
         if precision == "int8":
-            raise OptionError("precision int8 expects the runtime onnx, found cuda-graph.")
+            raise OptionError("precision int8 expects the runtime native or onnx, found cuda-graph.")
         if recorder is None and not (self.device.type == "cuda" and torch.cuda.is_available()):
             raise OptionError(f"The runtime cuda-graph expects a CUDA device, found {device}.")
         self.name = "cuda-compiled" if compiled else "cuda-graph"
