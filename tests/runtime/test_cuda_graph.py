@@ -287,7 +287,7 @@ def test_shapes_are_few():
 def test_without_a_gpu_it_is_refused_and_int8_always():
     with pytest.raises(OptionError, match="expects a CUDA device"):
         CudaGraphRunner("cpu")
-    with pytest.raises(OptionError, match="runtime onnx"):
+    with pytest.raises(OptionError, match="runtime native or onnx"):
         CudaGraphRunner("cpu", "int8", recorder=TapeRecorder())
 
 
