@@ -93,3 +93,9 @@ def test_programs_of_one_model_share_its_weights() -> None:
         for graph in (verify, extend)
     )
     assert all(one is other for one, other in zip(of_verify, of_extend, strict=True))
+
+
+def test_a_few_tables_serve_all_lengths() -> None:
+    runner = NativeRunner("fp32", threads=1)
+    assert [runner.room(size, 16) for size in (1, 16, 17, 33)] == [16, 16, 32, 48]
+    assert [runner.room(rows) for rows in (1, 3, 17)] == [1, 3, 17]

@@ -17,6 +17,9 @@ from longstride.runtime.native.tape import Tape
 from longstride.runtime.native.trial import what_is_wrong
 from longstride.runtime.processor import Processor
 
+BORDER = 16
+"""Tokens that texts are rounded up to: rows of a product go sixteen at a time where there is a unit for matrices."""
+
 
 class NativeRunner(DrawnRunner):
     """Carries programs out by our own machine."""
@@ -39,6 +42,11 @@ class NativeRunner(DrawnRunner):
         """``native, int8 on 2 threads of x86_64 with int8 dot products (AVX-512 VNNI); weights in 8 bits``"""
         processor = self.processor.describe() if self.precision == "int8" else self.processor.machine
         return f"native, {self.precision} on {self.threads} threads of {processor}"
+
+    def room(self, size: int, least: int = 1) -> int:
+        """Texts end at a border, so that a few tables serve all lengths: making one takes as long as an iteration.
+        Rows (where one is enough) are as many as are asked for."""
+        return size if least == 1 else -(-size // BORDER) * BORDER
 
     def build(self, name: str, drawing: Drawing, variant: Hashable) -> NativeGraph:
         """One graph for all shapes."""
