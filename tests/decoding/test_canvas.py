@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from longstride.nn.fused import KERNELS, TYPES, Fusible
 from longstride.systems.draft_verify.canvas import differing, why_not
-from longstride.systems.draft_verify.drafter import draft_causal, follow_causal
+from longstride.systems.draft_verify.programs import draft, follow
 from longstride.systems.draft_verify.passes import Own
 from tests.decoding.drafters import tiny_drafter
 from tests.nn.running_kernels import where
@@ -50,7 +50,7 @@ def test_a_draft_by_kernels_is_as_it_was(said):
         for part in drafter.modules():
             if isinstance(part, Fusible):
                 part.use(names)
-        program, cache = draft_causal(drafter, Own(bool(names), bool(names))), drafter.new_cache(2, 19)
+        program, cache = draft(drafter, Own(bool(names), bool(names))), drafter.new_cache(2, 19)
         found.append([program.function(tokens, length + on, 8, 3, masked, cache, memory) for on in (0, 2)])
     for plain, own in zip(*found, strict=True):
         torch.testing.assert_close(own, plain, atol=1e-3, rtol=1e-3)
@@ -74,7 +74,7 @@ def test_a_chain_by_kernels_is_the_plain_one_and_lies_where_it_is_wanted():
             if isinstance(part, Fusible):
                 part.use(names)
         own = Own(bool(names), bool(names))
-        program, cache = follow_causal(drafter, own), drafter.new_cache(3, 25)
+        program, cache = follow(drafter, own), drafter.new_cache(3, 25)
         room = torch.full((3, 6), -1, device=device)
         for asked in (5, 3):
             ids = program.function(tokens, length + 5 - asked, 6, asked, masked, cache, memory, room[:, 1 : asked + 1])

@@ -63,7 +63,8 @@ def test_candidates_are_its_best_words_whatever_the_batch(monkeypatch):
         alone = proposing.candidates(source.ids[row : row + 1, :length], source.lengths[row : row + 1], 9, 20)
         assert torch.equal(alone.ids[0], together.ids[row])
     monkeypatch.setattr(scored, "AT_ONCE", 1)
-    monkeypatch.setattr(filling, "AT_ONCE", 1)
+    monkeypatch.setattr(filling, "AT_ONCE", {"cpu": 1})
+    monkeypatch.setattr(filling, "AT_MOST", 1)
     assert torch.equal(proposing.candidates(source.ids, source.lengths, 9, 20).ids, together.ids)
 
 

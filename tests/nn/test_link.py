@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.nn.link import Link, best_of_classes
+from longstride.nn.link import Link
+from longstride.ops import best_of_classes
 
 WIDTH, RANK = 6, 3
 

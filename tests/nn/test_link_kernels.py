@@ -18,7 +18,8 @@ from longstride.contract import Decoder, Limits, Precision, Source
 from longstride.nn import link as link_module
 from longstride.nn.fused import Kernel
 from longstride.nn.fused_trials import TOLERANCE, switch, trial
-from longstride.nn.link import CANDIDATES, HIGHEST_RANK, MOST_CANDIDATES, Link, best_of_classes, plus_product, walked
+from longstride.nn.link import CANDIDATES, HIGHEST_RANK, MOST_CANDIDATES, Link, plus_product, walked
+from longstride.ops import best_of_classes
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.blockwise.decoder import Blockwise

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from longstride.contract import Limits
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
-from longstride.systems.draft_verify import drafter as drafting
+from longstride.systems.draft_verify import programs as drafting
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
 from tests.decoding.drafters import KINDS, tiny_drafter
 from tests.decoding.test_greedy import LIMITS
@@ -36,9 +36,8 @@ def test_a_chain_is_followed_as_eagerly(graphs: Graphs, seed: int, rows: int, ki
     cache.values.normal_(generator=generator)
     tokens = torch.randint(5, 11, (rows, columns - 1), generator=generator)
     length = torch.randint(0, 18, (rows,), generator=generator)
-    follow = drafting.follow_full if drafter.options.prefix == "full" else drafting.follow_causal
     kept = (cache.keys, cache.values)
-    same(graphs, follow(drafter), tokens, length, window, block, mask_slots, cache, memory, states=kept, read=length)
+    same(graphs, drafting.follow(drafter), tokens, length, window, block, mask_slots, cache, memory, states=kept, read=length)
 
 
 @BOTH

@@ -19,7 +19,7 @@ from longstride.runtime.eager import EagerRunner
 from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.systems.blockwise.programs import predict
 from longstride.systems.blockwise.programs import verify as verify_by_head
-from longstride.systems.draft_verify import drafter as drafting
+from longstride.systems.draft_verify import programs as drafting
 from tests.decoding.drafters import KINDS, tiny_drafter
 from tests.models import random_source, tiny_model
 from tests.runtime.graphs import BOTH, Graphs
@@ -149,10 +149,9 @@ def test_a_drafters_steps(graphs: Graphs, seed: int, rows: int, given_states: bo
     cache.values.normal_(generator=generator)
     tokens = torch.randint(5, 11, (rows, columns - 1), generator=generator)
     length = torch.randint(0, 18, (rows,), generator=generator)
-    draw = drafting.draft_full if drafter.options.prefix == "full" else drafting.draft_causal
     states_kept = (cache.keys, cache.values)
     same(
-        graphs, draw(drafter), tokens, length, window, block, mask_slots, cache, memory, states=states_kept, read=length
+        graphs, drafting.draft(drafter), tokens, length, window, block, mask_slots, cache, memory, states=states_kept, read=length
     )
 
 

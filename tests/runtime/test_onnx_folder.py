@@ -13,7 +13,7 @@ from tests.family import write_family
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
-from longstride.runtime.onnx_pen import OnnxPen
+from longstride.runtime.onnx_pen import OnnxBuilder
 
 LINES = ["a b c", "d d e f a", "b"]
 
@@ -53,13 +53,13 @@ def test_every_decoder_runs_in_int8(family: Path) -> None:
 def test_what_a_graph_cannot_do_is_said_and_done_eagerly(
     family: Path, monkeypatch: pytest.MonkeyPatch, decoder: str, block: str, program: str
 ) -> None:
-    def cannot(self: OnnxPen, *arguments: Any) -> Any:
+    def cannot(self: OnnxBuilder, *arguments: Any) -> Any:
         return self.node("NoSuchThing", arguments[0])
 
     told: list[str] = []
     expected = longstride.load(family, device="cpu").translate(LINES, decoder=decoder)
     graphs = longstride.load(family, runtime="onnx", threads=1, tell=told.append)
-    monkeypatch.setattr(OnnxPen, block, cannot)
+    monkeypatch.setattr(OnnxBuilder, block, cannot)
     found = graphs.translate(LINES, decoder=decoder)
     assert [one.text for one in found] == [one.text for one in expected]
     assert sum(f"the program {program!r} out eagerly in fp32" in message for message in told) == 1

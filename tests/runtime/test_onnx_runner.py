@@ -18,7 +18,7 @@ from tests.models import random_source, tiny_model
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
-from longstride.runtime.onnx_pen import OnnxPen, quantize
+from longstride.runtime.onnx_pen import OnnxBuilder, quantize
 from longstride.runtime.onnx_runner import OnnxRunner
 from longstride.runtime.processor import Processor, this_processor
 
@@ -38,7 +38,7 @@ def test_a_graph_that_is_refused_runs_eagerly_and_says_why(monkeypatch: pytest.M
     source = random_source(2, 5)
     told: list[str] = []
     runner = OnnxRunner("fp32", 1, tell=told.append)
-    monkeypatch.setattr(OnnxPen, "write", lambda self, state, new, start: self.node("NoSuchThing", state, new, start))
+    monkeypatch.setattr(OnnxBuilder, "write", lambda self, state, new, start: self.node("NoSuchThing", state, new, start))
     memory = runner.call(programs.remember(model), source.ids, source.lengths)
     arguments = (torch.tensor([[5, 6]] * 2), torch.tensor([0, 0]), model.new_cache(2, 20), memory)
     for _ in range(2):

@@ -25,11 +25,11 @@ from longstride.contract import NEVER_GENERATED, RESERVED, OptionError, Program
 from longstride.contract.running import Shape
 from longstride.interop.optional import MissingPackageError
 from longstride.nn import programs
-from longstride.nn.cache import ALIGNMENT
+from longstride.ops.attention import ALIGNMENT
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise import programs as blockwise
 from longstride.systems.blockwise.model import Heads
-from longstride.systems.draft_verify import drafter as drafting
+from longstride.systems.draft_verify import programs as drafting
 from longstride.systems.draft_verify.model import Drafter, reads_whole_encoder
 from longstride.text.files import file_sha256
 from longstride.translator import Translator
@@ -100,8 +100,7 @@ def _programs(translator: Translator) -> Iterator[Program]:
         yield programs.verify(model)
     if isinstance(drafter, Drafter):
         yield drafting.remember(drafter, model, reads_whole_encoder(drafter.options, model))
-        full = drafter.options.prefix == "full"
-        yield drafting.draft_full(drafter) if full else drafting.draft_causal(drafter)
+        yield drafting.draft(drafter)
 
 
 def _described(program: Program, file: Path) -> dict[str, Any]:

@@ -6,24 +6,13 @@ from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-
+from longstride import ops
 from longstride.nn import decode_attention, short_attention, source_attention
-from longstride.nn.cache import Cache, Causal, Sight
+from longstride.nn.cache import Cache
 from longstride.nn.decode_product import StepLinear
 from longstride.nn.fused import Fusible, Kernel
-
-
-def split_heads(flat: Tensor, heads: int) -> Tensor:
-    """[rows, length, width] -> [rows, heads, length, head]"""
-    rows, length, width = flat.shape
-    return flat.view(rows, length, heads, width // heads).transpose(1, 2)
-
-
-def join_heads(split: Tensor) -> Tensor:
-    """[rows, heads, length, head] -> [rows, length, width]"""
-    rows, heads, length, head = split.shape
-    return split.transpose(1, 2).reshape(rows, length, heads * head)
+from longstride.ops import Asked, Bias, Causal
+from longstride.ops.attention import read_cache, write_cache
 
 
 def _projection(inputs: int, outputs: int, blocks: int = 1) -> StepLinear:
@@ -57,14 +46,6 @@ class SelfAttention(nn.Module, Fusible):
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[rows, length, width] -> queries, keys, values [rows, heads, length, head]"""
-        return self._split(self.qkv(x))
-
-    def _split(self, packed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        queries, keys, values = packed.chunk(3, dim=-1)
-        return split_heads(queries, self.heads), split_heads(keys, self.heads), split_heads(values, self.heads)
-
     def forward(self, x: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """`mask` is boolean and broadcasts to [rows, heads, length, length]; with `causal` it must be None."""
         packed = self.qkv(x)
@@ -73,27 +54,32 @@ class SelfAttention(nn.Module, Fusible):
             return self.out(short_attention.self_attention(packed, self.heads, mask, causal, self.dropout))  # type: ignore[no-any-return]
         if self.own_sources and not causal and source_attention.serves(packed, mask):
             return self.out(source_attention.attended(packed, self.heads, mask))  # type: ignore[no-any-return]
-        queries, keys, values = self._split(packed)
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal
-        )
-        return self.out(join_heads(mixed))  # type: ignore[no-any-return]
+        return self.out(ops.self_attention(packed, self.heads, mask, causal, dropout))  # type: ignore[no-any-return]
 
-    def extend(self, x: Tensor, layer: int, cache: Cache, slots: Tensor, sight: Sight) -> Tensor:
-        """New slots [rows, step] of a cache's layer, x [rows, step, width]; who sees whom, `sight` says."""
+    def extend(
+        self, x: Tensor, layer: int, cache: Cache, slots: Tensor, bias: Bias, asked: Asked = None
+    ) -> Tensor:
+        """New slots [rows, step] of a cache's layer, x [rows, step, width]; who sees whom, the bias says.
+
+        All are written; what is made are those that are `asked` for, first and end, or all.
+        """
         packed = self.qkv(x)
-        if isinstance(sight, Causal) and (self.own_steps if cache.lines is None else self.own_lines):
-            keys, values = cache.keys[layer], cache.values[layer]
-            return self.out(decode_attention.extend(packed, slots, keys, values, cache.lines))  # type: ignore[no-any-return]
-        split = packed.view(*packed.shape[:2], 3, self.heads, -1)
-        cache.write(layer, slots, split[:, :, 1:].permute(2, 0, 3, 1, 4))
-        added = sight.added if isinstance(sight, Causal) else sight
-        keys, values = cache.read(layer, slots, added.shape[-1])
-        if self.own_masks:
-            return self.out(decode_attention.read(packed.chunk(3, dim=-1)[0], keys, values, added, each=True))  # type: ignore[no-any-return]
-        mixed = F.scaled_dot_product_attention(split[:, :, 0].transpose(1, 2), keys, values, attn_mask=added)
-        return self.out(join_heads(mixed))  # type: ignore[no-any-return]
+        keys, values = cache.keys[layer], cache.values[layer]
+        if isinstance(bias, Causal) and (self.own_steps if cache.lines is None else self.own_lines):
+            mixed = decode_attention.extend(packed, slots, keys, values, cache.lines)
+            mixed = mixed if asked is None else mixed[:, asked[0] : asked[1]]
+        elif self.own_masks:
+            write_cache(packed, keys, values, slots)
+            added = (bias.added if isinstance(bias, Causal) else bias)[..., : keys.shape[2]]
+            keys, values = read_cache(keys, values, slots, added.shape[-1], cache.lines)
+            queries = packed.chunk(3, dim=-1)[0]
+            if asked is not None:
+                queries, added = queries[:, asked[0] : asked[1]], added[:, :, asked[0] : asked[1]]
+            mixed = decode_attention.read(queries, keys, values, added, each=True)
+        else:
+            mixed = ops.cached_attention(packed, keys, values, slots, bias, self.heads, cache.lines, asked)
+        return self.out(mixed)  # type: ignore[no-any-return]
 
     def kernels(self) -> list[Kernel]:
         """Of steps, causal ones and those with another mask, and of sources."""
@@ -129,8 +115,8 @@ class CrossAttention(nn.Module, Fusible):
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """[sources, source, width] -> keys, values [sources, heads, source, head]"""
-        keys, values = self.kv(memory).chunk(2, dim=-1)
-        return split_heads(keys, self.heads), split_heads(values, self.heads)
+        keys, values = ops.project_layers(memory, [self.kv], self.heads)
+        return keys[0], values[0]
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """x [rows, length, width]; rows is a multiple of the sources; mask [sources, 1, 1, source].
@@ -139,17 +125,17 @@ class CrossAttention(nn.Module, Fusible):
         """
         rows, length, width = x.shape
         sources, _, source, head = keys.shape
-        side_by_side = self.q(x).reshape(sources, rows // sources * length, width)
+        queries = self.q(x)
+        side_by_side = queries if sources == rows else queries.reshape(sources, rows // sources * length, width)
         if self.training and short_attention.serves(side_by_side, head, side_by_side.shape[1], source, mask):
             mixed = short_attention.cross_attention(side_by_side, keys, values, mask, self.dropout)
             return self.out(mixed.view(rows, length, width))  # type: ignore[no-any-return]
         if self.own and mask is not None and mask.dtype == x.dtype:
             mixed = decode_attention.read(side_by_side, keys, values, mask, each=False)
             return self.out(mixed.view(rows, length, width))  # type: ignore[no-any-return]
-        queries = split_heads(side_by_side, self.heads)
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout)
-        return self.out(join_heads(mixed).view(rows, length, width))  # type: ignore[no-any-return]
+        mixed = ops.attention(side_by_side, keys, values, mask, self.heads, dropout)
+        return self.out(mixed if sources == rows else mixed.view(rows, length, width))  # type: ignore[no-any-return]
 
     def kernels(self) -> list[Kernel]:
         """Of steps."""

@@ -13,19 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-ALIGNMENT = 16
-"""Attention kernels want masks whose rows are so many elements long, and pad others anew in every layer."""
-
-
-def aligned(columns: int) -> int:
-    """Columns rounded up to what attention kernels want."""
-    return -(-columns // ALIGNMENT) * ALIGNMENT
-
-
-def additive(visible: Tensor, like: Tensor) -> Tensor:
-    """Booleans -> 0 where visible, -inf elsewhere: attention would make this of them again in every layer."""
-    return torch.zeros(visible.shape, dtype=like.dtype, device=like.device).masked_fill_(~visible, float("-inf"))
-
+from longstride.ops import Bias, Causal, additive
 
 @dataclass(frozen=True)
 class Memory:
@@ -90,26 +78,6 @@ class Memory:
                 there[:, rows, :, :width] = here
 
 
-class Causal:
-    """Slots [rows, width] that see themselves and what is before them; what is added to scores is made when needed."""
-
-    def __init__(self, slots: Tensor, sight: Tensor) -> None:
-        self._slots = slots
-        self._sight = sight
-        self._added: Tensor | None = None
-
-    @property
-    def added(self) -> Tensor:
-        """[rows, 1, width, span] what attention adds to scores; made once for all layers"""
-        if self._added is None:
-            self._added = F.embedding(self._slots, self._sight)[:, None]
-        return self._added
-
-
-Sight = Tensor | Causal
-"""Who sees whom in a step: what attention adds to scores [rows, 1, width, span], or the rule that it follows from."""
-
-
 class Cache:
     """Self-attention keys and values for a table of rows."""
 
@@ -168,39 +136,16 @@ class Cache:
         """How many rows there are."""
         return self.keys.shape[1]
 
-    def write(self, layer: int, slots: Tensor, keys_values: Tensor) -> None:
-        """Write [2, rows, heads, width, head] at each row's own slots [rows, width]."""
-        index = slots[None, :, None, :, None].expand_as(keys_values)
-        if self._both is not None:
-            self._both[:, layer].scatter_(3, index, keys_values)
-            return
-        self.keys[layer].scatter_(2, index[0], keys_values[0])
-        self.values[layer].scatter_(2, index[1], keys_values[1])
-
-    def read(self, layer: int, slots: Tensor, span: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of the first `span` slots [rows, heads, span, head] after a step wrote slots [rows, width].
-
-        Pasts that lie in other rows are brought together, in every layer anew; kernels of our own read them there.
-        """
-        keys, values = self.keys[layer, :, :, :span], self.values[layer, :, :, :span]
-        if self.lines is None:
-            return keys, values
-        own = torch.arange(self.rows, device=slots.device)[:, None]
-        slot = torch.arange(span, device=slots.device)
-        line = torch.where(slot >= slots[:, :1], own, self.lines[:, :span].long())[:, None]
-        head = torch.arange(keys.shape[1], device=slots.device)[None, :, None]
-        return keys[line, head, slot], values[line, head, slot]
-
-    def causal(self, slots: Tensor, span: int) -> Sight:
+    def causal(self, slots: Tensor, span: int) -> Bias:
         """Slots [rows, width], each row's side by side, of which each sees none but itself and earlier ones."""
-        self.prepare(span)
-        return Causal(slots, self._sight[span])
+        return Causal(slots, lambda: self.prepare(span))
 
-    def prepare(self, span: int) -> None:
-        """Work out beforehand what every slot sees of a span: whoever compiles or records wants it there already."""
+    def prepare(self, span: int) -> Tensor:
+        """[longest, span] what is added for every slot; who compiles or records asks for it beforehand."""
         if span not in self._sight:
             every = torch.arange(self.longest, device=self.keys.device)
             self._sight[span] = additive(every[:span] <= every[:, None], self.keys)
+        return self._sight[span]
 
     def reorder(self, parents: Tensor, span: int) -> None:
         """Row r becomes what row parents[r] was; only the first `span` slots need to survive."""

@@ -10,10 +10,11 @@ from torch.nn import functional as F
 
 from longstride.nn import fused_training
 from longstride.nn.attention import CrossAttention, SelfAttention
-from longstride.nn.cache import Cache, Memory, Sight
+from longstride.nn.cache import Cache, Memory
 from longstride.nn.decode_product import StepLinear, product
 from longstride.nn.fused import Fusible, Kernel, add_norm, linear_relu
 from longstride.nn.options import TransformerOptions
+from longstride.ops import Asked, Bias
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
@@ -154,13 +155,15 @@ class DecoderLayer(nn.Module):
         layer: int,
         cache: Cache,
         slots: Tensor,
-        sight: Sight,
+        bias: Bias,
         memory_keys: Tensor,
         memory_values: Tensor,
         memory_mask: Tensor,
+        asked: Asked = None,
     ) -> Tensor:
-        """New slots only, x [rows, width of the step, width], the past from the cache."""
-        block = self.attention.extend(self.attention_residual.enter(x), layer, cache, slots, sight)
+        """New slots only, x [rows, step, width], the past from the cache; hidden states of the `asked` alone."""
+        block = self.attention.extend(self.attention_residual.enter(x), layer, cache, slots, bias, asked)
+        x = x if asked is None else x[:, asked[0] : asked[1]]
         x = self.attention_residual.leave(x, block)
         return self._rest(x, memory_keys, memory_values, memory_mask)
 
@@ -176,17 +179,20 @@ def extend_all(
     x: Tensor,
     cache: Cache,
     slots: Tensor,
-    sight: Sight,
+    bias: Bias,
     memory: Memory,
     also: Tensor | None = None,
+    asked: Asked = None,
 ) -> Tensor:
     """New slots through a stack of layers, x [rows, step, width], each with its own part of cache and memory.
 
-    `also`, like x, is added to what every layer but the first reads.
+    `also`, like x, is added to what every layer but the first reads. What leaves the last layer are the slots that are
+    `asked` for, or all.
     """
     memory_mask = memory.mask
     for number, layer in enumerate(layers):
         if also is not None and number > 0:
             x = x + also
-        x = layer.extend(x, number, cache, slots, sight, memory.keys[number], memory.values[number], memory_mask)
+        source = memory.keys[number], memory.values[number], memory_mask
+        x = layer.extend(x, number, cache, slots, bias, *source, asked if number + 1 == len(layers) else None)
     return x

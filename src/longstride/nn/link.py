@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longstride import ops
 from longstride.nn.decode_product import FEW, StepLinear
 from longstride.nn.fused import Fusible, Kernel
 
@@ -158,15 +159,9 @@ class Link(nn.Module, Fusible):
 
     def _chain(self, logits: Tensor, hidden: Tensor, newest: Tensor) -> Tensor:
         """[rows, block] what each slot has chosen"""
-        values, ids = best_of_classes(logits, self.candidates)
-        # From every candidate of a slot, whichever of the next one's is best: [rows, block, candidates]
-        before = torch.cat([newest[:, None, None].expand(-1, 1, self.candidates), ids[:, :-1]], dim=1)
-        left = self.before(before) * (1 + self.gate(hidden))[:, :, None]
-        onward = (values[:, :, None] + left @ self.after(ids).transpose(-1, -2)).argmax(dim=-1)
-        places = [onward[:, 0, :1]]
-        for slot in range(1, onward.shape[1]):
-            places.append(onward[:, slot].gather(1, places[-1]))
-        return ids.gather(2, torch.stack(places, dim=1))[..., 0]
+        candidates = ops.best_of_classes(logits, self.candidates)
+        tables = self.before.weight, self.factors(hidden), self.after.weight
+        return ops.best_chain(*candidates, newest, *tables)
 
     # --- kernels of our own ------------------------------------------------------------------------------------------
 
@@ -180,15 +175,6 @@ class Link(nn.Module, Fusible):
         """Use them, if they are among these, and with them more candidates: there they cost next to nothing."""
         self.own = "link" in names
         self.candidates = self._many if self.own else self._few
-
-
-def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """[..., vocabulary] -> values and ids [..., classes] of the largest of each class of ids that are equal modulo
-    `classes`, at most as many as there are ids"""
-    spare = -logits.shape[-1] % classes
-    padded = F.pad(logits, (0, spare), value=float("-inf"))
-    values, which = padded.view(*padded.shape[:-1], padded.shape[-1] // classes, classes).max(dim=-2)
-    return values, which * classes + torch.arange(classes, device=logits.device)
 
 
 def walked(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
+from longstride import ops
 from longstride.contract import Prepared
 
 Rule = Callable[[Tensor, Tensor], Tensor]
@@ -24,8 +24,7 @@ def real(lengths: Tensor, longest: int) -> Tensor:
     The first column is always visible: a softmax over nothing is not a number, and an empty slot of a table must not
     produce one.
     """
-    columns = torch.arange(longest, device=lengths.device)
-    return columns < lengths[:, None].clamp(min=1)
+    return ops.arange(longest, lengths) < lengths[:, None].clamp(min=1)
 
 
 def of_sources(prepared: Prepared) -> Tensor | None:

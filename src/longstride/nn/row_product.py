@@ -45,9 +45,9 @@ class RowLinear(nn.Linear, Fusible):
         """Whether there are so few of them, and it may be asked."""
         return self.own and rows <= FEW
 
-    def serves_slots(self, slots: int) -> bool:
-        """Whether the other product may be asked for so many."""
-        return self.own and slots <= FEW_SLOTS
+    def serves_slots(self, x: Tensor) -> bool:
+        """Whether the other product may be asked for the slots of x [..., width]."""
+        return self.own and x[..., 0].numel() <= FEW_SLOTS
 
     def kernels(self) -> list[Kernel]:
         """Where inputs and outputs are whole multiples."""

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longstride import ops
 from longstride.nn import masks
-from longstride.nn.cache import Cache, Memory, additive, aligned
+from longstride.nn.cache import Cache, Memory
 from longstride.nn.fused import Fusible, Kernel, embed
 from longstride.nn.layers import DecoderLayer, EncoderLayer, LayerNorm, extend_all
 from longstride.nn.losses import TokenLoss
 from longstride.nn.options import TransformerOptions
 from longstride.nn.positions import make_positions
+from longstride.ops import additive, aligned
 
 
 class Stack(nn.Module):
@@ -60,7 +62,7 @@ class Transformer(nn.Module, Fusible):
         table = self.target_embedding if self.source_embedding is None else self.source_embedding
         if self.own and ids.shape[1] <= self.options.longest:
             return embed(ids, None, table.weight, self.scale, self.source_positions.rows, self.options.longest - 1)[0]
-        positions = torch.arange(ids.shape[1], device=ids.device)
+        positions = ops.arange(ids.shape[1], ids)
         return self.dropout(_lowered(table(ids) * self.scale + self.source_positions(positions)))  # type: ignore[no-any-return]
 
     def embed_target(self, ids: Tensor, positions: Tensor) -> Tensor:
@@ -90,7 +92,7 @@ class Transformer(nn.Module, Fusible):
         broadcasting to [rows, target]) replace 0, 1, 2, ...
         """
         if positions is None:
-            positions = torch.arange(ids.shape[1], device=ids.device)
+            positions = ops.arange(ids.shape[1], ids)
         memory_mask = None if visible is None else visible[:, None, None, :]
         x = self.embed_target(ids, positions)
         for layer in self.decoder.layers:
@@ -128,10 +130,12 @@ class Transformer(nn.Module, Fusible):
         """Encode sources and project them once for every decoder layer."""
         visible = masks.real(lengths, ids.shape[1])
         memory = self.encode(ids, visible)
-        projected = [layer.cross.project_memory(memory) for layer in self.decoder_layers()]
-        keys = torch.stack([keys for keys, _ in projected])
-        values = torch.stack([values for _, values in projected])
+        keys, values = self.project(memory)
         return Memory(keys, values, visible, memory)
+
+    def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """[rows, source, width] -> keys and values of every decoder layer [layers, rows, heads, source, head]"""
+        return ops.project_layers(memory, [layer.cross.kv for layer in self.decoder_layers()], self.options.heads)
 
     def extend(
         self,
@@ -158,17 +162,16 @@ class Transformer(nn.Module, Fusible):
         if rule is masks.causal:
             mask = cache.causal(slots, span)
         else:
-            mask = additive(rule(slots, torch.arange(span, device=ids.device))[:, None], memory.keys)
+            mask = additive(rule(slots, ops.arange(span, ids))[:, None], memory.keys)
         x = extend_all(self.decoder_layers(), x, cache, slots, mask, memory)
         return self.decoder.norm(x)  # type: ignore[no-any-return]
 
     def _embed_step(self, ids: Tensor, start: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
         """What the first layer reads, [rows, step, width], and the slots [rows, step]."""
-        step = ids.shape[1]
-        slots = start[:, None] if step == 1 else start[:, None] + torch.arange(step, device=ids.device)
+        slots = ops.slots_from(start, ids.shape[1])
         if positions is None:
             # A draft may run past the last position there is: no such token is ever committed.
-            positions = slots if step == 1 else slots.clamp(max=self.options.longest - 1)
+            positions = slots.clamp(max=self.options.longest - 1)
         return self.embed_target(ids, positions), slots
 
     # --- kernels of our own ------------------------------------------------------------------------------------------

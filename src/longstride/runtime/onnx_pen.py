@@ -25,11 +25,11 @@ import numpy as np
 import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from torch import Tensor, nn
+from torch import Tensor
 
 from longstride.contract import Drawing
 from longstride.contract.running import Shape
-from longstride.nn.pen import Body, Pen, Value
+from longstride.ops.graph_builder import Body, GraphBuilder, Handle
 from longstride.runtime.onnx_means import PLAIN, Means
 from longstride.runtime.onnx_names import layer_names
 
@@ -54,7 +54,7 @@ BLOCK_SIZES = (256, 128, 64, 32, 16)
 MANY_OUTPUTS = 4096
 """With more outputs than that a product takes so long that the nodes around it do not matter."""
 
-Quantized = tuple[Value, Value, tuple[Value, ...], int]
+Quantized = tuple[Handle, Handle, tuple[Handle, ...], int]
 """Codes; a number for each row [..., 1]; a zero point, if need be; a step is worth that number over this one"""
 
 ELEMENT = {torch.float32: TensorProto.FLOAT, torch.int64: TensorProto.INT64, torch.bool: TensorProto.BOOL}
@@ -66,7 +66,7 @@ def quantize(weight: Tensor, levels: int = LEVELS) -> tuple[Tensor, Tensor]:
     return (weight / scale[:, None]).round().clamp(-levels, levels).to(torch.int8), scale
 
 
-class OnnxPen(Pen):
+class OnnxBuilder(GraphBuilder):
     """Collects nodes and weights; :meth:`model` makes a graph of them."""
 
     def __init__(self, int8: bool, lone: bool = False, narrow: bool = False, means: Means = PLAIN) -> None:
@@ -84,7 +84,7 @@ class OnnxPen(Pen):
 
     # --- what systems draw with --------------------------------------------------------------------------------------
 
-    def node(self, kind: str, *inputs: Value, outputs: int = 1, **attributes: Any) -> Any:
+    def node(self, kind: str, *inputs: Handle, outputs: int = 1, **attributes: Any) -> Any:
         """One operator."""
         names = [self._name(kind) for _ in range(outputs)]
         domain = CONTRIB if kind in CONTRIBUTED else ""
@@ -96,7 +96,7 @@ class OnnxPen(Pen):
                 self._same_rows(name, inputs[0])
         return names[0] if outputs == 1 else tuple(names)
 
-    def constant(self, tensor: Tensor) -> Value:
+    def constant(self, tensor: Tensor) -> Handle:
         """A value that is always the same; a small one is kept once however often it is asked for."""
         array = tensor.detach().cpu().numpy()
         key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= 16 else None
@@ -108,7 +108,7 @@ class OnnxPen(Pen):
             self._known[key] = name
         return name
 
-    def linear(self, x: Value, weight: Tensor, bias: Tensor | None = None) -> Value:
+    def linear(self, x: Handle, weight: Tensor, bias: Tensor | None = None) -> Handle:
         """A product in the pen's precision."""
         if self._int8:
             size = self._block_size(weight)
@@ -118,48 +118,48 @@ class OnnxPen(Pen):
         product = self._halved(product)
         return product if bias is None else self.node("Add", product, self.constant(bias))
 
-    def norm(self, x: Value, norm: nn.LayerNorm, added: Value | None = None) -> Value:
+    def norm(self, x: Handle, weight: Tensor, bias: Tensor, eps: float, added: Handle | None = None) -> Handle:
         """Layer norm, of a sum if need be."""
-        weights = self.constant(norm.weight), self.constant(norm.bias)
+        weights = self.constant(weight), self.constant(bias)
         if added is None:
-            found = self.node("LayerNormalization", x, *weights, epsilon=norm.eps, axis=-1)
+            found = self.node("LayerNormalization", x, *weights, epsilon=eps, axis=-1)
             return self._same_rows(found, x)
-        if norm.normalized_shape[0] % VECTOR:
-            return self.node("SkipLayerNormalization", x, added, *weights, epsilon=norm.eps)
+        if len(weight) % VECTOR:
+            return self.node("SkipLayerNormalization", x, added, *weights, epsilon=eps)
         if self._means.whole_norms:
-            return self._same_rows(self.norm(self.node("Add", x, added), norm), x)
+            return self._same_rows(self.norm(self.node("Add", x, added), weight, bias, eps), x)
         # Every slot as a channel of its own: unlike the operators for layer norms, this one takes vector instructions.
         ones, zeros = self._channels(x)
-        found = self.node("InstanceNormalization", self.node("Add", x, added), ones, zeros, epsilon=norm.eps)
+        found = self.node("InstanceNormalization", self.node("Add", x, added), ones, zeros, epsilon=eps)
         found = self.node("Add", self.node("Mul", found, weights[0]), weights[1])
         self._known["channels", found] = (ones, zeros)
         return self._same_rows(found, x)
 
-    def _channels(self, x: Value) -> tuple[Value, Value]:
+    def _channels(self, x: Handle) -> tuple[Handle, Handle]:
         """Ones and zeros [step] for x [rows, step, width]; made once for all that are norms of norms of x"""
         if ("channels", x) not in self._known:
             step = self.size(x, 1)
             filled = (self.node("Expand", self.constant(torch.tensor([value])), step) for value in (1.0, 0.0))
             self._known["channels", x] = tuple(filled)
-        found: tuple[Value, Value] = self._known["channels", x]
+        found: tuple[Handle, Handle] = self._known["channels", x]
         return found
 
-    def _doubled_mask(self, mask: Value) -> Value:
+    def _doubled_mask(self, mask: Handle) -> Handle:
         """One for all layers that are given the same."""
         if self._lone and ("doubled", mask) not in self._known:
-            self._known["doubled", mask] = self._doubled(mask, axis=2)
+            self._known["doubled", mask] = self._doubled(mask)
         return self._known["doubled", mask] if self._lone else mask
 
-    def attend(self, queries: Value, keys: Value, values: Value, mask: Value, heads: int) -> Value:
+    def attend(self, queries: Handle, keys: Handle, values: Handle, mask: Handle, heads: int) -> Handle:
         """Attention in fp32."""
         inputs = (self._doubled(queries), keys, values, "", "", self._doubled_mask(mask))
         return self._same_rows(self._halved(self.node("MultiHeadAttention", *inputs, num_heads=heads)), queries)
 
-    def write(self, state: Value, new: Value, start: Value) -> Value:
+    def write(self, state: Handle, new: Handle, start: Handle) -> Handle:
         """In place, where the runner binds the result to the memory of `state`."""
         return self.node("TensorScatter", state, new, start, axis=2)
 
-    def in_portions(self, values: Sequence[Value], most: int, body: Body, kinds: Sequence[torch.dtype]) -> list[Value]:
+    def in_portions(self, values: Sequence[Handle], most: int, body: Body, kinds: Sequence[torch.dtype]) -> list[Handle]:
         """A Loop over portions of equal size; the last is filled up with its last row, which is dropped again."""
         one = self.integers(1)
         rows = self.size(values[0], 0)
@@ -186,11 +186,11 @@ class OnnxPen(Pen):
         parts = [stacked] if len(kinds) == 1 else list(stacked)
         return [self.cut(self._joined(part), self.integers(0), rows, 0) for part in parts]
 
-    def _quotient(self, size: Value, by: Value) -> Value:
+    def _quotient(self, size: Handle, by: Handle) -> Handle:
         """[1] rounded up"""
         return self.node("Div", self.node("Sub", self.node("Add", size, by), self.integers(1)), by)
 
-    def _joined(self, x: Value) -> Value:
+    def _joined(self, x: Handle) -> Handle:
         """[portions, rows, ...] -> [portions · rows, ...]"""
         rest = self.node("Shape", x, start=2)
         return self.node("Reshape", x, self.node("Concat", self.integers(-1), rest, axis=0))
@@ -204,7 +204,7 @@ class OnnxPen(Pen):
             return 0
         return next((size for size in BLOCK_SIZES if inputs % size == 0), 0)
 
-    def _blockwise_linear(self, x: Value, weight: Tensor, bias: Tensor | None, size: int) -> Value:
+    def _blockwise_linear(self, x: Handle, weight: Tensor, bias: Tensor | None, size: int) -> Handle:
         """Everything in one node: it quantizes x for itself, each row by itself in blocks of so many inputs."""
         outputs, inputs = weight.shape
         codes, scale = quantize(weight.detach().float().cpu().reshape(-1, size))
@@ -215,7 +215,7 @@ class OnnxPen(Pen):
         shape = {"K": inputs, "N": outputs, "bits": 8, "block_size": size}
         return self.node("MatMulNBits", *given, accuracy_level=4, **shape)
 
-    def _integer_linear(self, x: Value, weight: Tensor, bias: Tensor | None) -> Value:
+    def _integer_linear(self, x: Handle, weight: Tensor, bias: Tensor | None) -> Handle:
         codes, size, zero_point, levels = self._quantized(x, weight.shape[1])
         whole, weight_scale = quantize(weight.detach().float().cpu(), self._levels)
         product = self.node("MatMulInteger", codes, self.constant(whole.t()), *zero_point)
@@ -223,7 +223,7 @@ class OnnxPen(Pen):
         product = self.node("Mul", product, self.constant(weight_scale / levels))
         return product if bias is None else self.node("Add", product, self.constant(bias))
 
-    def _quantized(self, x: Value, width: int) -> Quantized:
+    def _quantized(self, x: Handle, width: int) -> Quantized:
         """[..., width] in 8 bits, made once for all that read it"""
         if ("codes", x) not in self._known:
             # What a Relu gives needs no sign, and what it takes away quantizing takes away as well.
@@ -233,7 +233,7 @@ class OnnxPen(Pen):
         found: Quantized = self._known["codes", x]
         return found
 
-    def _by_rows(self, x: Value, before: Value | None, width: int) -> Quantized:
+    def _by_rows(self, x: Handle, before: Handle | None, width: int) -> Quantized:
         """The operator is given a scale for each row: a block as long as a row"""
         levels = LEVELS if before is None else 2 * LEVELS + 1
         largest = self._largest(x, before)
@@ -253,7 +253,7 @@ class OnnxPen(Pen):
             1,
         )
 
-    def _zero_points(self, x: Value, zero_point: Value) -> Value:
+    def _zero_points(self, x: Handle, zero_point: Handle) -> Handle:
         """[..., 1] one for each row of x [..., width]; made once for all that have as many rows"""
         x = self._known.get(("rows", x), x)
         if ("zero points", x) not in self._known:
@@ -261,12 +261,12 @@ class OnnxPen(Pen):
             self._known["zero points", x] = self.node("Expand", zero_point, rows)
         return self._known["zero points", x]
 
-    def _same_rows(self, found: Value, x: Value) -> Value:
+    def _same_rows(self, found: Handle, x: Handle) -> Handle:
         """`found` [..., any width], of which is remembered that it has the rows of x [..., width]"""
         self._known["rows", found] = self._known.get(("rows", x), x)
         return found
 
-    def _by_parts(self, x: Value, before: Value | None) -> Quantized:
+    def _by_parts(self, x: Handle, before: Handle | None) -> Quantized:
         """Rows are first divided by their largest value; unsigned"""
         zero, levels = (ZERO_POINT, LEVELS) if before is None else (0, 2 * LEVELS + 1)
         largest = self.node("Clip", self._largest(x, before), self.constant(torch.tensor(SMALLEST)))
@@ -275,17 +275,17 @@ class OnnxPen(Pen):
         codes = self.node("QuantizeLinear", part, self.constant(torch.tensor(1 / levels)), zero_point)
         return codes, largest, (zero_point,), levels
 
-    def _largest(self, x: Value, before: Value | None) -> Value:
+    def _largest(self, x: Handle, before: Handle | None) -> Handle:
         """[..., width] -> [..., 1]"""
         return self.node("ReduceMax", self.node("Abs", x) if before is None else before, self.integers(-1), keepdims=1)
 
     # --- steps of width one ------------------------------------------------------------------------------------------
 
-    def _doubled(self, x: Value, axis: int = 1) -> Value:
-        return self.node("Concat", x, x, axis=axis) if self._lone else x
+    def _doubled(self, x: Handle) -> Handle:
+        return self.node("Concat", x, x, axis=-2) if self._lone else x
 
-    def _halved(self, x: Value) -> Value:
-        return self.node("Split", x, outputs=2, axis=1, num_outputs=2)[0] if self._lone else x
+    def _halved(self, x: Handle) -> Handle:
+        return self.node("Split", x, outputs=2, axis=-2, num_outputs=2)[0] if self._lone else x
 
     # --- the whole ---------------------------------------------------------------------------------------------------
 
@@ -311,12 +311,14 @@ class OnnxPen(Pen):
             for place, value in zip(places, values, strict=True):
                 outputs.append(self._output(value, f"new_{place}", dtype, each, given))
         nodes = _read_by(self._nodes, {output.name for output in outputs})
-        graph = helper.make_graph(nodes, name, inputs, outputs, self._weights)
+        read = {name for node in _every(nodes) for name in node.input}
+        weights = [weight for weight in self._weights if weight.name in read]
+        graph = helper.make_graph(nodes, name, inputs, outputs, weights)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="longstride")
 
     def _output(
-        self, value: Value, name: str, dtype: torch.dtype, shape: Shape, given: Mapping[str, Any]
+        self, value: Handle, name: str, dtype: torch.dtype, shape: Shape, given: Mapping[str, Any]
     ) -> onnx.ValueInfoProto:
         """Give a value its outward name: the node that makes it is told so, and all that read it."""
         makers = [node for node in self._nodes if value in node.output]

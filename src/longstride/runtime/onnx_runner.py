@@ -14,7 +14,7 @@ from longstride.contract import Drawing, Feeds
 from longstride.runtime.drawn_runner import DrawnRunner, available_cores
 from longstride.runtime.onnx_graph import OnnxGraph
 from longstride.runtime.onnx_means import PLAIN, means_of
-from longstride.runtime.onnx_pen import OnnxPen
+from longstride.runtime.onnx_pen import OnnxBuilder
 from longstride.runtime.onnx_trial import rows_are_independent
 
 __all__ = ["OnnxRunner", "available_cores", "is_lone"]
@@ -38,7 +38,7 @@ class OnnxRunner(DrawnRunner):
         """With the means that were tried on this processor."""
         int8, narrow, means = self.precision == "int8", self.processor.saturates, means_of(self.processor)
         tried = int8 and rows_are_independent(means, narrow)
-        pen = OnnxPen(int8, bool(variant), narrow, means if tried else PLAIN)
+        pen = OnnxBuilder(int8, bool(variant), narrow, means if tried else PLAIN)
         return OnnxGraph(drawing, pen.model(name, drawing).SerializeToString(), self.threads)
 
 

@@ -14,10 +14,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from longstride.contract import Drawing, Feeds
-from longstride.nn.pen import Value
+from longstride.ops.graph_builder import Handle as Value
 from longstride.runtime.onnx_graph import OnnxGraph
 from longstride.runtime.onnx_means import PLAIN, Means
-from longstride.runtime.onnx_pen import OnnxPen
+from longstride.runtime.onnx_pen import OnnxBuilder
 
 INPUTS, OUTPUTS = 512, 80
 WIDEST = 26
@@ -47,11 +47,11 @@ def _holds(means: Means, narrow: bool, few: bool) -> bool:
     state = {"state": torch.zeros(1, 1, 16, 1)} if few else {}
     norm = nn.LayerNorm(OUTPUTS).requires_grad_(False)
 
-    def draw(pen: OnnxPen, given: Mapping[str, Value]) -> dict[str, Value]:
+    def draw(pen: OnnxBuilder, given: Mapping[str, Value]) -> dict[str, Value]:
         plain = pen.linear(given["x"], weight, bias)
         rectified = pen.linear(pen.node("Relu", given["x"]), weight)
         kept = {name: pen.node("Identity", given[name]) for name in state}
-        return {"y": pen.node("Add", plain, rectified), "z": pen.norm(plain, norm, rectified), **kept}
+        return {"y": pen.node("Add", plain, rectified), "z": pen.norm(plain, norm.weight, norm.bias, norm.eps, rectified), **kept}
 
     outputs = (torch.float32, ("rows", "step", OUTPUTS))
     drawing = Drawing(
@@ -63,7 +63,7 @@ def _holds(means: Means, narrow: bool, few: bool) -> bool:
         draw=draw,
         result=lambda found, feeds: found,
     )
-    model = OnnxPen(int8=True, narrow=narrow, means=means).model("trial", drawing).SerializeToString()
+    model = OnnxBuilder(int8=True, narrow=narrow, means=means).model("trial", drawing).SerializeToString()
     expected = F.linear(rows, weight, bias) + F.linear(rows.relu(), weight)
     for threads in (1, 2):
         graph = OnnxGraph(drawing, model, threads)

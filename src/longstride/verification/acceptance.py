@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from longstride import ops
 from longstride.contract import EOS, OptionError
 from longstride.verification.drafting import Proposal
 
@@ -133,7 +134,7 @@ def judge(rule: Rule, min_block: int, proposal: Proposal, reading: Reading) -> V
         return Verdict(proposal.count, reading.top, reading.top_log_probability, one, newest == EOS, newest)
     if min_block > 1:
         return commit(proposal, reading, accept(rule, min_block, proposal, reading))
-    meant = torch.arange(block, device=proposal.ids.device) < proposal.count[:, None]
+    meant = ops.arange(block, proposal.ids) < proposal.count[:, None]
     stands = meant & _stands(rule, proposal.ids, reading)
     # What follows is committed as far as tokens stand and do not end the output, and one token more.
     before = _prefix(stands & (proposal.ids != EOS))
@@ -152,7 +153,7 @@ def judge(rule: Rule, min_block: int, proposal: Proposal, reading: Reading) -> V
 def accept(rule: Rule, min_block: int, proposal: Proposal, reading: Reading) -> Tensor:
     """[rows] how many drafted tokens stand: the longest prefix of the draft that the rule lets pass."""
     block = proposal.ids.shape[1]
-    meant = torch.arange(block, device=proposal.ids.device) < proposal.count[:, None]
+    meant = ops.arange(block, proposal.ids) < proposal.count[:, None]
     accepted = _prefix(meant & _stands(rule, proposal.ids, reading))
     if min_block > 1:
         assert reading.draft_logit is not None
@@ -181,7 +182,7 @@ def _stands(rule: Rule, draft: Tensor, reading: Reading) -> Tensor:
 
 def _prefix(flags: Tensor) -> Tensor:
     """[rows, block] bool -> [rows] how many are True before the first that is not"""
-    return flags.cumprod(dim=1).sum(dim=1)
+    return ops.first_false(flags)
 
 
 def commit(proposal: Proposal, reading: Reading, accepted: Tensor) -> Verdict:

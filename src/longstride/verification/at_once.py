@@ -15,7 +15,8 @@ from torch import Tensor
 
 from longstride.contract import Drawing, Feeds, Program
 from longstride.contract.running import Shape
-from longstride.nn.pen import Pen, Value
+from longstride.ops.graph_builder import GraphBuilder as Pen
+from longstride.ops.graph_builder import Handle as Value
 from longstride.verification.judged import Judged
 
 OF_DRAFT = "draft_"

@@ -1,25 +1,26 @@
 """Verify, choose and judge in one program, where acceptance is exact and nothing but small results has to be handed on.
 
 Logits of a whole vocabulary are then never moved, and what follows from them is a handful of nodes in the verifier's
-own graph instead of a handful of calls from outside. The function is made of :mod:`longstride.verification.reading` and
-:mod:`longstride.verification.acceptance`; the drawing is its twin, and tests hold the two together.
+own graph instead of a handful of calls from outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from longstride import ops
 from longstride.contract import EOS, Drawing, Feeds, Program
-from longstride.nn import drawn
+from longstride.nn.programs import cache_of, memory_of
 from longstride.nn.cache import Cache, Memory
-from longstride.nn.pen import Pen, Value
+from longstride.ops.recording import recorded
 from longstride.verification.acceptance import EXACT, Verdict, judge
 from longstride.verification.drafting import Proposal
-from longstride.verification.reading import normalise, read
+from longstride.verification.reading import read
 
 I64 = torch.int64
 
@@ -59,63 +60,28 @@ def judged(verify: Program, ahead: Program | None = None) -> Program:
         ids: Tensor, count: Tensor, start: Tensor, longest: Tensor, forbidden: Tensor, cache: Cache, memory: Memory
     ) -> Judged:
         logits, hidden = verify.function(ids, start, cache, memory)
-        positions = start[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        reading = read(logits, positions, longest, forbidden, 0, normalised=False)
+        step = ids.shape[1]
+        reading = read(logits, ops.slots_from(start, step), longest, forbidden, 0, normalised=False)
         verdict = judge(EXACT, 1, Proposal(ids[:, 1:], count), reading)
-        scores = normalise(verdict.log_probability, logits, int(verdict.committed.max()))
-        at_newest = (verdict.committed - 1)[:, None, None].expand(-1, 1, hidden.shape[2])
-        told = hidden.gather(1, at_newest)[:, 0]
+        # Sums over the vocabulary are what costs: only of what some row commits.
+        most = ops.largest(verdict.committed)
+        scores = ops.log_shares(logits[:, :most], verdict.ids[:, :most, None])[..., 0]
+        told = ops.take(hidden, verdict.committed[:, None] - 1)[:, 0]
         first = (verdict.committed, verdict.accepted, verdict.newest)
-        numbers = torch.cat([torch.stack(first, dim=1), verdict.ids], dim=1)
-        return Judged(numbers, scores, told if ahead is None else ahead.function(told, verdict.newest, forbidden))
+        return Judged(
+            torch.cat([*(number[:, None] for number in first), verdict.ids], dim=1),
+            F.pad(scores, (0, step - most)),
+            told if ahead is None else ahead.function(told, verdict.newest, forbidden),
+        )
 
     drawing = None
     if verify.drawing is not None and (ahead is None or ahead.drawing is not None):
-        drawing = _drawing(verify.drawing, None if ahead is None else ahead.drawing)
+        drawing = _drawing(function, verify.drawing, None if ahead is None else ahead.drawing)
     return Program("judge", function, drawing)
 
 
-def _drawing(verify: Drawing, ahead: Drawing | None) -> Drawing:
-    _, (_, _, vocabulary) = verify.outputs["logits"]
+def _drawing(function: Callable[..., Judged], verify: Drawing, ahead: Drawing | None) -> Drawing:
     hidden_type, (_, _, width) = verify.outputs["hidden"]
-    assert isinstance(vocabulary, int)
-
-    def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
-        found = dict(verify.draw(pen, given))
-        logits, hidden = found.pop("logits"), found.pop("hidden")
-        ids, start = given["ids"], given["start"]
-        zero, one, step = pen.integers(0), pen.integers(1), pen.size(ids, 1)
-        columns = pen.arange(step)
-        positions = pen.node("Add", pen.column(start), columns)
-        top = drawn.choices(pen, logits, positions, given["longest"], given["forbidden"], vocabulary)
-
-        # A draft stands as far as it is meant and is the verifier's own; behind its last column nothing does.
-        draft = pen.lengthen(pen.cut(ids, one, step, 1), one, 1)
-        meant = pen.node("Less", columns, pen.column(given["count"]))
-        stands = pen.node("And", meant, pen.node("Equal", draft, top))
-        goes_on = pen.node("And", stands, pen.node("Not", pen.node("Equal", draft, pen.integer(EOS))))
-        stops = pen.node("Cast", pen.node("Not", goes_on), to=INT32)
-        before = pen.node("ArgMax", stops, axis=1, keepdims=0)  # the first of them
-        place = pen.column(before)
-        ended = pen.node("Cast", pen.node("GatherND", stands, place, batch_dims=1), to=INT64)  # by a drafted EOS
-        committed = pen.node("Add", before, pen.integer(1))
-
-        # Sums over the vocabulary are what costs: only of what some row commits.
-        most = pen.node("ReduceMax", committed, zero, keepdims=1)
-        scores = pen.node("LogSoftmax", pen.cut(logits, zero, most, 1), axis=-1)
-        of_top = pen.node("GatherElements", scores, pen.column(pen.cut(top, zero, most, 1)), axis=-1)
-        of_top = pen.node("Squeeze", of_top, pen.integers(2))
-        accepted, newest = pen.node("Add", before, ended), pen.node("GatherND", top, place, batch_dims=1)
-        told = pen.node("GatherND", hidden, place, batch_dims=1)
-        if ahead is not None:
-            told = ahead.draw(pen, {"hidden": told, "newest": newest, "forbidden": given["forbidden"]})["ids"]
-        first = (pen.column(value) for value in (committed, accepted, newest))
-        return {
-            "numbers": pen.node("Concat", *first, top, axis=1),
-            "log_probability": pen.lengthen(of_top, pen.node("Sub", step, most), 1),
-            "told": told,
-            **found,
-        }
 
     def feeds(
         ids: Tensor, count: Tensor, start: Tensor, longest: Tensor, forbidden: Tensor, cache: Cache, memory: Memory
@@ -128,21 +94,25 @@ def _drawing(verify: Drawing, ahead: Drawing | None) -> Drawing:
         )
 
     more = {"count": (I64, ("rows",)), "longest": (I64, ("rows",)), "forbidden": (I64, ("banned",))}
+    inputs = {**verify.inputs, **more}
+    small = ("ids", "count", "start", "longest", "forbidden")
     return replace(
         verify,
         feeds=feeds,
-        inputs={**verify.inputs, **more},
+        inputs=inputs,
         outputs={
             "numbers": (I64, ("rows", "numbers")),
             "log_probability": (torch.float32, ("rows", "step")),
             "told": (hidden_type, ("rows", width)) if ahead is None else ahead.outputs["ids"],
         },
-        draw=draw,
+        draw=recorded(
+            function,
+            inputs,
+            verify.state,
+            lambda given: (*(given[name] for name in small), cache_of(given), memory_of(given)),
+            vars,
+        ),
         result=lambda found, feeds: Judged(found["numbers"], found["log_probability"], found["told"]),
         modules=verify.modules if ahead is None else (*verify.modules, *ahead.modules),
         settings=verify.settings if ahead is None else (*verify.settings, "ahead", *ahead.settings),
     )
-
-
-INT32, INT64 = 6, 7
-"""As ONNX numbers its types."""

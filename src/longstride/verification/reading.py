@@ -7,6 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from longstride import ops
 from longstride.contract import EOS, NEVER_GENERATED, Limits
 from longstride.verification.acceptance import FORBIDDEN, Reading
 
@@ -38,6 +39,10 @@ def read(
     tokens are read too, and `ranked` among all that may stand. Without `normalised`, normalising is left to
     :func:`normalise`, or to nobody: sums over the vocabulary are what costs here.
     """
+    if draft is None and not min_length and not normalised:
+        must_end = positions >= longest[:, None]
+        top = torch.where(must_end, EOS, ops.best(logits, forbidden))
+        return Reading(top, logits.gather(-1, top[..., None])[..., 0])
     wide = logits if logits.dtype == torch.float64 else logits.float()
     # A softmax is one kernel where a sum of exponentials is several.
     scores = wide.log_softmax(dim=-1) if normalised else None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from longstride.contract import Drawing, Feeds
 from longstride.runtime.native.graph import NativeGraph
-from longstride.runtime.native.pen import NativePen
+from longstride.runtime.native.pen import NativeBuilder
 from longstride.runtime.native.tape import Tape
 
 Draw = Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
@@ -34,12 +34,12 @@ def drawing_of(draw: Draw, given: Mapping[str, Tensor], outputs: Mapping[str, Te
 
 
 def graph_of(drawing: Drawing, int8: bool = False, threads: int = 1) -> NativeGraph:
-    return NativeGraph(drawing, Tape(NativePen(int8).recording(drawing)), threads)
+    return NativeGraph(drawing, Tape(NativeBuilder(int8).recording(drawing)), threads)
 
 
 def kinds_of(drawing: Drawing) -> list[str]:
     """The operators that are left of it, in order."""
-    return [node.kind for node in NativePen(int8=False).recording(drawing).nodes]
+    return [node.kind for node in NativeBuilder(int8=False).recording(drawing).nodes]
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.nn.pen import HIDDEN
+from longstride.ops.graph_builder import HIDDEN
 from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_compiler, rows_of
 
 pytestmark = needs_compiler()

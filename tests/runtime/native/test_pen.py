@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.nn.pen import HIDDEN
-from longstride.runtime.native.pen import NativePen
+from longstride.ops.graph_builder import HIDDEN
+from longstride.runtime.native.pen import NativeBuilder
 from tests.runtime.native.drawings import drawing_of, graph_of, kinds_of, numbers
 from tests.runtime.native.harness import needs_compiler
 
@@ -26,7 +26,7 @@ def test_a_product_takes_the_relu_behind_it_along() -> None:
 
     expected = F.linear(F.linear(x, up).relu(), down)
     drawing = drawing_of(draw, {"x": x}, {"y": expected})
-    nodes = NativePen(int8=True).recording(drawing).nodes
+    nodes = NativeBuilder(int8=True).recording(drawing).nodes
     assert [node.kind for node in nodes] == ["Linear", "Linear"]
     assert [node.attributes[2:4] for node in nodes] == [[0, 1], [1, 0]]  # (of what has no sign, with a Relu)
     torch.testing.assert_close(graph_of(drawing)(drawing.feeds({"x": x}))["y"], expected)
@@ -132,7 +132,7 @@ def test_a_row_that_sees_nothing_is_no_nan() -> None:
 
 
 def test_misuse() -> None:
-    pen = NativePen(int8=False)
+    pen = NativeBuilder(int8=False)
     with pytest.raises(ValueError, match="the operator Loop is not known here"):
         pen.node("Loop", pen.integers(1))
     with pytest.raises(ValueError, match="Add expects no attribute axis here"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longstride.runtime.native.nodes import Made, Node
-from longstride.runtime.native.pen import NativePen
+from longstride.runtime.native.pen import NativeBuilder
 from longstride.runtime.native.tape import ALWAYS_ALIAS, MAY_ALIAS, Tape, assigned, lives
 from tests.runtime.native.drawings import drawing_of, graph_of, numbers
 from tests.runtime.native.harness import needs_compiler
@@ -105,7 +105,7 @@ def test_rooms_are_shared_by_values_that_never_live_together(steps: list[tuple[s
     drawing = drawing_of(
         lambda pen, given: {"y": drawn(pen, steps, [given["x0"], given["x1"]])[-1]}, fed, {"y": fed["x0"]}
     )
-    tape = Tape(NativePen(int8=False).recording(drawing))
+    tape = Tape(NativeBuilder(int8=False).recording(drawing))
     by_room: dict[int, list[tuple[int, int]]] = {}
     for made, life in tape.lives.items():
         room = tape.rooms.get(tape.numbers[made])

@@ -100,9 +100,9 @@ class Recorded:
     def __init__(self, draw: Any, read_alone: bool = False) -> None:
         from longstride.runtime.native.fusions import fused
         from longstride.runtime.native.nodes import Made
-        from longstride.runtime.native.pen import NativePen, _read_by
+        from longstride.runtime.native.pen import NativeBuilder, _read_by
 
-        pen = NativePen(int8=False)
+        pen = NativeBuilder(int8=False)
         found = draw(pen, Made())
         nodes = _read_by(pen._nodes, set(found)) if read_alone else pen._nodes
         self.kinds = [node.kind for node in fused(nodes, found)]

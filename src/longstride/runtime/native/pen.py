@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from longstride.contract import Drawing
-from longstride.nn.pen import Body, Pen, Value
+from longstride.ops.graph_builder import Body, GraphBuilder, Handle
 from longstride.runtime.native.fusions import fused
 from longstride.runtime.native.nodes import Made, Node, Recording, attributes_of, folded
 from longstride.runtime.native.structures import MOST_INPUTS, MOST_OUTPUTS, operator_codes
@@ -27,7 +27,7 @@ INTEGERS, FLOATS = 8, 32
 SPLIT_HEADS = [0, 2, 1, 3]
 
 
-class NativePen(Pen):
+class NativeBuilder(GraphBuilder):
     """Collects nodes; :meth:`recording` draws a whole graph."""
 
     def __init__(self, int8: bool) -> None:
@@ -38,7 +38,7 @@ class NativePen(Pen):
 
     # --- what systems draw with --------------------------------------------------------------------------------------
 
-    def node(self, kind: str, *inputs: Value, outputs: int = 1, **attributes: Any) -> Any:
+    def node(self, kind: str, *inputs: Handle, outputs: int = 1, **attributes: Any) -> Any:
         """One ONNX operator."""
         if kind not in self._codes:
             raise ValueError(f"the operator {kind} is not known here")
@@ -58,7 +58,7 @@ class NativePen(Pen):
         self._known[key] = found
         return found
 
-    def constant(self, tensor: Tensor) -> Value:
+    def constant(self, tensor: Tensor) -> Handle:
         """A value that is always the same; a small one is kept once however often it is asked for."""
         tensor = tensor.detach().cpu()
         key = (tensor.dtype, tuple(tensor.shape), tensor.numpy().tobytes()) if tensor.numel() <= 16 else None
@@ -68,19 +68,19 @@ class NativePen(Pen):
             self._known[key] = Made(constant=tensor)
         return self._known[key]
 
-    def linear(self, x: Value, weight: Tensor, bias: Tensor | None = None) -> Value:
+    def linear(self, x: Handle, weight: Tensor, bias: Tensor | None = None) -> Handle:
         """A product in the pen's precision."""
         outputs, inputs = weight.shape
         nonnegative = x.maker is not None and x.maker.kind == "Relu"
         attributes = [inputs, outputs, int(nonnegative), 0, self._precision]
         return self._add(Node("Linear", [x], attributes, packed(weight, bias, self._precision)))
 
-    def norm(self, x: Value, norm: nn.LayerNorm, added: Value | None = None) -> Value:
+    def norm(self, x: Handle, weight: Tensor, bias: Tensor, eps: float, added: Handle | None = None) -> Handle:
         """Layer norm, of a sum if need be."""
-        (eps,) = struct.unpack("<q", struct.pack("<d", norm.eps))
-        return self._add(Node("Norm", [x, added], [norm.normalized_shape[0], eps], of_norm(norm)))
+        (bits,) = struct.unpack("<q", struct.pack("<d", eps))
+        return self._add(Node("Norm", [x, added], [len(weight), bits], of_norm(weight, bias)))
 
-    def attend(self, queries: Value, keys: Value, values: Value, mask: Value, heads: int) -> Value:
+    def attend(self, queries: Handle, keys: Handle, values: Handle, mask: Handle, heads: int) -> Handle:
         """Attention in fp32; of slots that were cut off a buffer, the buffer itself is read that far."""
         cuts = [_first_slots(made) for made in (keys, values)]
         seen = None
@@ -88,23 +88,23 @@ class NativePen(Pen):
             (keys, seen), (values, _) = cuts[0], cuts[1]
         return self._add(Node("Attend", [queries, keys, values, mask, seen], [heads]))
 
-    def write(self, state: Value, new: Value, start: Value) -> Value:
+    def write(self, state: Handle, new: Handle, start: Handle) -> Handle:
         """In place, heads split on the way."""
         whole, heads = _before_split(new)
         return self._add(Node("Write", [state, whole, start], [heads]))
 
-    def best(self, logits: Value, forbidden: Value, vocabulary: int) -> Value:
+    def best(self, logits: Handle, forbidden: Handle, vocabulary: int) -> Handle:
         """One operator, which skips what is forbidden."""
         return self._add(Node("Best", [logits, None, forbidden]))
 
     def link_steps(
-        self, before: Tensor, earlier: Value, factors: Value, after: Tensor, ids: Value, values: Value
-    ) -> Value:
+        self, before: Tensor, earlier: Handle, factors: Handle, after: Tensor, ids: Handle, values: Handle
+    ) -> Handle:
         """One operator, slot by slot."""
         tables = self.constant(before), self.constant(after)
         return self._add(Node("Chain", [tables[0], earlier, factors, tables[1], ids, values]))
 
-    def in_portions(self, values: Sequence[Value], most: int, body: Body, kinds: Sequence[torch.dtype]) -> list[Value]:
+    def in_portions(self, values: Sequence[Handle], most: int, body: Body, kinds: Sequence[torch.dtype]) -> list[Handle]:
         """Between two nodes, the second of which goes back to the first as long as there are rows."""
         begin = Node("Portion", list(values), [most])
         begin.outputs = [Made(begin) for _ in values]

@@ -12,7 +12,7 @@ from longstride.contract import Drawing, Precision
 from longstride.runtime.drawn_runner import DrawnRunner, Tell
 from longstride.runtime.native.compiling import NoLibraryError, library
 from longstride.runtime.native.graph import NativeGraph
-from longstride.runtime.native.pen import NativePen
+from longstride.runtime.native.pen import NativeBuilder
 from longstride.runtime.native.tape import Tape
 from longstride.runtime.native.trial import what_is_wrong
 from longstride.runtime.processor import Processor
@@ -50,7 +50,7 @@ class NativeRunner(DrawnRunner):
 
     def build(self, name: str, drawing: Drawing, variant: Hashable) -> NativeGraph:
         """One graph for all shapes."""
-        return NativeGraph(drawing, Tape(NativePen(self.precision == "int8").recording(drawing)), self.threads)
+        return NativeGraph(drawing, Tape(NativeBuilder(self.precision == "int8").recording(drawing)), self.threads)
 
 
 def what_is_missing(precision: Precision) -> str | None:

@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from longstride.contract import Drawing, Feeds
-from longstride.nn.pen import Pen, Value
+from longstride.ops.graph_builder import GraphBuilder, Handle
 from longstride.runtime.native.graph import MachineError, NativeGraph
-from longstride.runtime.native.pen import NativePen
+from longstride.runtime.native.pen import NativeBuilder
 from longstride.runtime.native.tape import Tape
 
 INPUTS, OUTPUTS = 192, 80
@@ -38,10 +38,10 @@ def _holds(int8: bool) -> bool:
     rows[0, 5], rows[0, 9] = 0, -rows[0, 9].abs()  # nothing at all, and nothing behind a Relu
     norm = nn.LayerNorm(OUTPUTS).requires_grad_(False)
 
-    def draw(pen: Pen, given: Mapping[str, Value]) -> dict[str, Value]:
+    def draw(pen: GraphBuilder, given: Mapping[str, Handle]) -> dict[str, Handle]:
         plain = pen.linear(given["x"], weight, bias)
         rectified = pen.linear(pen.node("Relu", given["x"]), weight)
-        return {"y": pen.node("Add", plain, rectified), "z": pen.norm(plain, norm, rectified)}
+        return {"y": pen.node("Add", plain, rectified), "z": pen.norm(plain, norm.weight, norm.bias, norm.eps, rectified)}
 
     outputs = (torch.float32, ("rows", "step", OUTPUTS))
     drawing = Drawing(
@@ -53,7 +53,7 @@ def _holds(int8: bool) -> bool:
         draw=draw,
         result=lambda found, feeds: found,
     )
-    tape = Tape(NativePen(int8).recording(drawing))
+    tape = Tape(NativeBuilder(int8).recording(drawing))
     expected = F.linear(rows, weight, bias) + F.linear(rows.relu(), weight)
     for threads in (1, 2):
         graph = NativeGraph(drawing, tape, threads)

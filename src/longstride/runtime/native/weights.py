@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from longstride.runtime.native.compiling import library
 
@@ -53,9 +53,9 @@ def packed(weight: Tensor, bias: Tensor | None, precision: int) -> Packed:
     return _once(key, lambda: Packed(weight, bias, precision))
 
 
-def of_norm(norm: nn.LayerNorm) -> Held:
+def of_norm(weight: Tensor, bias: Tensor) -> Held:
     """[2 * width] weights, then biases"""
-    return held(torch.cat([_plain(norm.weight), _plain(norm.bias)]))
+    return held(torch.cat([_plain(weight), _plain(bias)]))
 
 
 def held(tensor: Tensor) -> Held:

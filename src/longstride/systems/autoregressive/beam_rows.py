@@ -20,7 +20,7 @@ from torch import Tensor
 
 from longstride.contract import START, Hypothesis, Limits, Runner, Source
 from longstride.nn import programs
-from longstride.nn.cache import aligned
+from longstride.ops import aligned
 from longstride.nn.transformer import Transformer
 from longstride.search import beam
 from longstride.search.length_penalty import LengthPenalty

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from longstride.contract import EOS, PAD, START, Hypothesis, Limits, Runner, Source
 from longstride.nn import programs
-from longstride.nn.cache import aligned
+from longstride.ops import aligned
 from longstride.nn.transformer import Transformer
 from longstride.search.beam import DEAD
 from longstride.search.lone_beam import Continuations, LoneBeam

@@ -102,8 +102,7 @@ class Heads(nn.Module):
         """Head 1's output, the one that verifies: [..., width] -> [..., width]"""
         if self.options.fixed:
             return hidden
-        slots, width = hidden[..., 0].numel(), self.options.width
-        if self.down.serves_slots(slots) and width % MULTIPLE == 0 and self.options.activation == "relu":
+        if self.down.serves_slots(hidden) and self.options.width % MULTIPLE == 0 and self.options.activation == "relu":
             return product_plus(self._units(hidden), *self._slice(1, 1), hidden)
         return self._outputs(hidden, *self._slice(1, 1))[..., 0, :]
 

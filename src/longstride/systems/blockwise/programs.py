@@ -1,19 +1,21 @@
-"""Blockwise decoding's own model calls, as programs a runner carries out: verify by head 1, predict the next block."""
+"""Blockwise decoding's own model calls, as programs a backend carries out: verify by head 1, predict the next block."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from longstride.contract import Program
+from longstride import ops
+from longstride.contract import Drawing, Feeds, Program
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
-from longstride.systems.blockwise import drawn
+from longstride.ops.recording import Specification, recorded
 from longstride.systems.blockwise.model import Heads
 
 
 def verify(model: Transformer, heads: Heads) -> Program:
     """(ids [rows, step], start [rows], cache, memory) -> head 1's logits [rows, step, vocabulary], hidden states"""
-    return programs.verify(model, heads.first, drawn.verify(model, heads))
+    return programs.verify(model) if heads.options.fixed else programs.verify(model, heads.first, (heads,))
 
 
 def predict(model: Transformer, heads: Heads, k: int) -> Program:
@@ -22,10 +24,37 @@ def predict(model: Transformer, heads: Heads, k: int) -> Program:
     The newest token is the one that these states chose. A link goes on from there, and is told nothing of forbidden
     ids: no draft of them is ever accepted. Without a link heads do not know what was chosen.
     """
+    linked = heads.link is not None
 
     def function(hidden: Tensor, newest: Tensor, forbidden: Tensor) -> Tensor:
-        if heads.link is not None:
+        if linked:
             return heads.linked(hidden, newest, k, model.output_weight)
-        return model.logits(heads.ahead(hidden, k)).index_fill(-1, forbidden, float("-inf")).argmax(dim=-1)
+        return ops.best(model.logits(heads.ahead(hidden, k)), forbidden)
 
-    return Program("heads", function, drawn.predict(model, heads, k))
+    # A graph has no inputs that it does not read.
+    wanted = "newest" if linked else "forbidden"
+    inputs: Specification = {
+        "hidden": (torch.float32, ("rows", heads.options.width)),
+        wanted: (torch.int64, ("rows" if linked else "banned",)),
+    }
+
+    def feeds(hidden: Tensor, newest: Tensor, forbidden: Tensor) -> Feeds:
+        return Feeds({"hidden": hidden, wanted: newest if linked else forbidden})
+
+    drawing = Drawing(
+        modules=(model, heads),
+        feeds=feeds,
+        inputs=inputs,
+        state={},
+        outputs={"ids": (torch.int64, ("rows", k - 1))},
+        draw=recorded(
+            function,
+            inputs,
+            {},
+            lambda given: (given["hidden"], given.get("newest"), given.get("forbidden")),
+            lambda found: {"ids": found},
+        ),
+        result=lambda found, feeds: found["ids"],
+        settings=(k,),
+    )
+    return Program("heads", function, drawing)

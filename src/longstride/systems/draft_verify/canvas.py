@@ -12,10 +12,11 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from longstride import ops
 from longstride.contract import START
 from longstride.nn import masks
-from longstride.nn.cache import additive
 from longstride.nn.fused import why_not_here
+from longstride.ops import additive
 from longstride.systems.draft_verify.model import Drafter, newest_of
 from longstride.systems.draft_verify.options import DrafterOptions
 
@@ -36,25 +37,38 @@ class Canvas:
     """[rows] the last committed tokens, where they were found along the way"""
 
 
-def lay_out(drafter: Drafter, tokens: Tensor, length: Tensor, window: int, mask_slots: Tensor, seen: int) -> Canvas:
+def lay_out(
+    drafter: Drafter,
+    tokens: Tensor,
+    length: Tensor,
+    window: ops.Length,
+    mask_slots: Tensor,
+    seen: ops.Length,
+    behind: Tensor | None = None,
+) -> Canvas:
     """The newest `window` of tokens [rows, columns], of which `length` [rows] count, and a block of masks.
 
-    mask_slots [rows, canvas, width] is what masks read; `seen`: the slots of the cache, the block's own behind the
-    canvas.
+    mask_slots [rows, canvas, width] is what masks read; `seen`: the slots of the cache. The block's own keys and values
+    lie right behind the window, where the next tokens are written over them, or at `behind` [rows].
     """
-    device, canvas, block = tokens.device, mask_slots.shape[1], drafter.options.block
-    newest = (length - window).clamp(min=0)[:, None] + torch.arange(window, device=device)
-    masked = length[:, None] + torch.arange(block, device=device)
+    block = drafter.options.block
+    first = (length - window).clamp(min=0)
+    side_by_side = behind is None
+    behind = first + window if behind is None else behind
+    newest, masked = ops.slots_from(first, window), ops.slots_from(length, block)
     read = drafter.target_embedding(tokens.gather(1, newest)) * drafter.scale
-    empty = mask_slots.gather(1, masked[..., None].expand(-1, -1, mask_slots.shape[2]))
-    behind = (canvas + torch.arange(block, device=device)).expand_as(masked)
-    keys = torch.arange(seen, device=device)
+    empty = ops.take(mask_slots, masked)
+    keys = ops.arange(seen, tokens)
     of_prefix = masks.causal(newest, keys)
-    of_block = (keys < length[:, None]) | ((keys >= canvas) & (keys < canvas + block))
+    of_block = (keys < length[:, None]) | ((keys >= behind[:, None]) & (keys < (behind + block)[:, None]))
     mask = torch.cat([of_prefix, of_block[:, None].expand(-1, block, -1)], dim=1)
     place = drafter.target_positions(torch.cat([newest, masked], dim=1))
     x = torch.cat([read, empty], dim=1) + place
-    return Canvas(x, place, torch.cat([newest, behind], dim=1), additive(mask[:, None], x))
+    if side_by_side:
+        slots = ops.slots_from(first, window + block)
+    else:
+        slots = torch.cat([newest, ops.slots_from(behind, block)], dim=1)
+    return Canvas(x, place, slots, additive(mask[:, None], x))
 
 
 def lay_out_fused(
@@ -114,7 +128,7 @@ def differing(options: DrafterOptions, device: torch.device, dtype: torch.dtype,
     length = torch.tensor([0, 2, columns - options.block]).to(device)
     mask_slots = torch.randn(rows, canvas, options.width, generator=generator).to(device, dtype)
     given = (drafter, tokens, length, window, mask_slots, 48)
-    found, expected = lay_out_fused(*given), lay_out(*given)
+    found, expected = lay_out_fused(*given), lay_out(*given, torch.full_like(length, canvas))
     if found.newest is None or not torch.equal(found.newest, newest_of(tokens, length)):
         return "newest tokens"
     x, place, newest = lay_out_bare(*given[:-1])

@@ -22,15 +22,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longstride.contract import Drawing, Limits, Program, Runner, Source
-from longstride.nn import masks
+from longstride.contract import Limits, Program, Runner, Source
 from longstride.nn.cache import Cache, Memory
 from longstride.nn.transformer import Transformer
-from longstride.systems.draft_verify import canvas_attention, drawn, passes
+from longstride.systems.draft_verify import canvas_attention
 from longstride.systems.draft_verify.canvas import why_not
 from longstride.systems.draft_verify.model import Drafter as DrafterModel
-from longstride.systems.draft_verify.model import reads_whole_encoder, verifier_states
-from longstride.systems.draft_verify.passes import NOTHING, Own, Pass
+from longstride.systems.draft_verify.model import reads_whole_encoder
+from longstride.systems.draft_verify.passes import NOTHING, Own
+from longstride.systems.draft_verify.programs import chosen, draft, follow, remember
 from longstride.verification.acceptance import Reading
 from longstride.verification.drafting import Drafter, Proposal, View
 from longstride.verification.kernels import Bounds, choose_within, permitted_ids, read_fused, usable
@@ -72,13 +72,10 @@ class ModelDrafter(Drafter):
         self._fused = usable(runner)
         self.catches_up = drafter.options.prefix == "causal"
         """whether what a pass runs depends on how many tokens came since the last one"""
-        if drafter.options.prefix == "full":
-            self._draft, follow = draft_full(drafter), follow_full(drafter)
-        else:
-            own = own_kernels(drafter, runner) if self._fused else NOTHING
-            self._draft, follow = draft_causal(drafter, own), follow_causal(drafter, own)
+        own = own_kernels(drafter, runner) if self._fused and self.catches_up else NOTHING
+        self._draft = draft(drafter, own)
         self._choose = chosen(self._draft)
-        self._follow = None if drafter.link is None else follow
+        self._follow = None if drafter.link is None else follow(drafter, own)
         self._permitted = permitted_ids(limits, drafter.options.vocabulary, runner.device)
 
     @property
@@ -173,79 +170,3 @@ def own_kernels(drafter: DrafterModel, runner: Runner) -> Own:
     """Those that are sound here."""
     place, o = (runner.device, runner.dtype), drafter.options
     return Own(not why_not(*place), not canvas_attention.why_not(*place, o.width // o.heads))
-
-
-def remember(drafter: DrafterModel, verifier: Transformer, from_states: bool) -> Program:
-    """(ids [rows, source], lengths [rows], verifier's states or None, columns) -> Memory, mask slots"""
-    options = drafter.options
-
-    def function(ids: Tensor, lengths: Tensor, states: Tensor | None, columns: int) -> tuple[Memory, Tensor]:
-        if states is None and options.encoder != "own":
-            states = verifier_states(verifier, options, ids, masks.real(lengths, ids.shape[1]))
-        return drafter.remember(ids, lengths, states), drafter.mask_slots(ids, lengths, columns)
-
-    return Program("remember-draft", function, drawn.remember(drafter, verifier, from_states))
-
-
-def draft_causal(drafter: DrafterModel, own: Own = NOTHING) -> Program:
-    """(tokens, length [rows], window, block, mask slots, cache, memory) -> logits [rows, block, vocabulary]
-
-    The window is a number, or a tensor [1] that holds one.
-    """
-    return _draft(drafter, passes.causal(drafter, own), drawn.draft_causal(drafter))
-
-
-def draft_full(drafter: DrafterModel) -> Program:
-    """The same with a full prefix."""
-    return _draft(drafter, passes.full(drafter), drawn.draft_full(drafter))
-
-
-def _draft(drafter: DrafterModel, run: Pass, drawing: Drawing) -> Program:
-    def function(tokens: Tensor, length: Tensor, *rest: Any) -> Tensor:
-        found = run(tokens, length, *rest)
-        return drafter.drafted(found.hidden, tokens, length, found.newest)
-
-    return Program("draft", function, drawing)
-
-
-def follow_causal(drafter: DrafterModel, own: Own = NOTHING) -> Program:
-    """(what :func:`draft_causal` takes, and where to put them, if anywhere) -> ids [rows, block], a draft"""
-    return _follow(drafter, passes.causal(drafter, own), drawn.draft_causal(drafter, ids=True))
-
-
-def follow_full(drafter: DrafterModel) -> Program:
-    """The same with a full prefix."""
-    return _follow(drafter, passes.full(drafter), drawn.draft_full(drafter, ids=True))
-
-
-def _follow(drafter: DrafterModel, run: Pass, drawing: Drawing) -> Program:
-    def function(
-        tokens: Tensor,
-        length: Tensor,
-        window: int | Tensor,
-        block: int,
-        mask_slots: Tensor,
-        cache: Cache,
-        memory: Memory,
-        into: Tensor | None = None,
-    ) -> Tensor:
-        found = run(tokens, length, window, block, mask_slots, cache, memory)
-        return drafter.followed(found.hidden, tokens, length, found.newest, into)
-
-    return Program("follow", function, drawing)
-
-
-def chosen(draft: Program) -> Program:
-    """(longest [rows], forbidden [n], what `draft` takes) -> ids [rows, block], the best of every slot
-
-    Limits are the verifier's, without a least length (:func:`longstride.verification.reading.read`).
-    """
-
-    def function(
-        longest: Tensor, forbidden: Tensor, tokens: Tensor, length: Tensor, window: int, block: int, *rest: Any
-    ) -> Tensor:
-        logits = draft.function(tokens, length, window, block, *rest)
-        positions = length[:, None] + torch.arange(block, device=logits.device)
-        return read(logits, positions, longest, forbidden, 0, normalised=False).top
-
-    return Program("choose", function, None if draft.drawing is None else drawn.chosen(draft.drawing))

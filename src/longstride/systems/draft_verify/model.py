@@ -18,9 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longstride import ops
 from longstride.contract import MASK, PAD, START, OptionError
 from longstride.nn import masks
-from longstride.nn.cache import Cache, Memory, additive, aligned
+from longstride.nn.cache import Cache, Memory
+from longstride.ops import additive, aligned
 from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all
 from longstride.nn.link import Link
 from longstride.nn.losses import TokenLoss
@@ -101,7 +103,7 @@ class Drafter(nn.Module):
     def encode(self, ids: Tensor, visible: Tensor | None, states: Tensor | None) -> Tensor:
         """What the decoder reads, [rows, source, width]: from ids [rows, source], or from the verifier's states."""
         if states is None:
-            positions = torch.arange(ids.shape[1], device=ids.device)
+            positions = ops.arange(ids.shape[1], ids)
             x = self._enter(self.target_embedding(ids) * self.scale + self.source_positions(positions))
         else:
             x = states if self.bridge is None else self.bridge(states)
@@ -112,14 +114,19 @@ class Drafter(nn.Module):
             x = layer(x, mask)
         return self.encoder.norm(x)  # type: ignore[no-any-return]
 
-    def copied(self, ids: Tensor, visible: Tensor | None, positions: Tensor) -> Tensor | None:
-        """[rows, slots, width] what a mask slot at each of these positions [slots] takes from the source, or None."""
+    def copied(self, ids: Tensor, visible: Tensor | None, columns: int) -> Tensor | None:
+        """[rows, columns, width] what a mask slot at each position takes from the source, or None."""
         if self.copy is None:
             return None
         source = self.target_embedding(ids) * self.scale
-        keys = source + self.source_positions(torch.arange(ids.shape[1], device=ids.device))
-        asked = self.copy(self.target_positions(positions)) / math.sqrt(self.options.width)
-        scores = torch.einsum("td,rsd->rts", asked, keys.to(asked.dtype))
+        keys = source + self.source_positions(ops.arange(ids.shape[1], ids))
+        copy, last = self.copy, self.options.longest + self.options.block
+
+        def ask(positions: Tensor) -> Tensor:
+            return copy(self.target_positions(positions)) / math.sqrt(self.options.width)  # type: ignore[no-any-return]
+
+        asked = ops.by_position(ask, columns, last, ids)
+        scores = asked @ keys.to(asked.dtype).transpose(1, 2)
         if visible is not None:
             scores = scores.masked_fill(~visible[:, None, :], float("-inf"))
         return scores.softmax(dim=-1).to(source.dtype) @ source  # type: ignore[no-any-return]
@@ -137,7 +144,7 @@ class Drafter(nn.Module):
         memory = self.encode(source, visible, states)
         slots = torch.arange(canvas.shape[1], device=canvas.device)
         embedded = self.target_embedding(canvas) * self.scale
-        copied = self.copied(source, visible, slots)
+        copied = self.copied(source, visible, canvas.shape[1])
         if copied is not None:
             embedded = embedded + torch.where((canvas == MASK)[..., None], copied, 0)
         place = self.target_positions(slots)
@@ -175,7 +182,7 @@ class Drafter(nn.Module):
         places = F.pad(torch.cat([every.expand(rows, -1), ahead], dim=1), (0, spare))
         memory = self.encode(source, visible, states)
         embedded = self.target_embedding(ids) * self.scale
-        copied = self.copied(source, visible, torch.arange(length + block, device=tokens.device))
+        copied = self.copied(source, visible, length + block)
         if copied is not None:
             mixed = copied.gather(1, ahead[..., None].expand(-1, -1, copied.shape[2]))
             mixed = torch.where((filled == MASK)[..., None], mixed, 0)
@@ -234,17 +241,15 @@ class Drafter(nn.Module):
         """Encode sources and project them once for every decoder layer."""
         visible = masks.real(lengths, ids.shape[1])
         memory = self.encode(ids, visible, states)
-        projected = [layer.cross.project_memory(memory) for layer in self.decoder_layers()]
-        keys = torch.stack([keys for keys, _ in projected])
-        values = torch.stack([values for _, values in projected])
-        return Memory(keys, values, visible, memory)
+        projections = [layer.cross.kv for layer in self.decoder_layers()]
+        return Memory(*ops.project_layers(memory, projections, self.options.heads), visible, memory)
 
     def mask_slots(self, ids: Tensor, lengths: Tensor, columns: int) -> Tensor:
         """[rows, columns, width] what a mask slot reads at each position, the position itself left out."""
         embedded = self.target_embedding.weight[MASK] * self.scale
-        copied = self.copied(ids, masks.real(lengths, ids.shape[1]), torch.arange(columns, device=ids.device))
+        copied = self.copied(ids, masks.real(lengths, ids.shape[1]), columns)
         if copied is None:
-            return embedded.expand(ids.shape[0], columns, -1)
+            return ops.repeated(embedded, ids, ids.shape[0], columns)
         return embedded + copied
 
     def run(
@@ -259,13 +264,23 @@ class Drafter(nn.Module):
         x = embedded + place
         return self.run_placed(x, place, slots, additive(mask[:, None], x), cache, memory)
 
-    def run_placed(self, x: Tensor, place: Tensor, slots: Tensor, seen: Tensor, cache: Cache, memory: Memory) -> Tensor:
+    def run_placed(
+        self,
+        x: Tensor,
+        place: Tensor,
+        slots: Tensor,
+        seen: Tensor,
+        cache: Cache,
+        memory: Memory,
+        asked: tuple[ops.Length, ops.Length] | None = None,
+    ) -> Tensor:
         """The same for slots that have heard their positions, x and place [rows, step, width].
 
-        seen [rows, 1, step, cache slots] is what attention adds to scores.
+        seen [rows, 1, step, cache slots] is what attention adds to scores. With `asked`, first and end, hidden states
+        of these slots alone are given: of the others, the last layer needs no more than keys and values.
         """
         said_again = None if self.options.add_positions == "first" else place.to(x.dtype)
-        x = extend_all(self.decoder_layers(), x, cache, slots, seen, memory, said_again)
+        x = extend_all(self.decoder_layers(), x, cache, slots, seen, memory, said_again, asked)
         return self.decoder.norm(x)  # type: ignore[no-any-return]
 
 

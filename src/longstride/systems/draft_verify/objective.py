@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from longstride.contract import MASK, PAD, START, Batch, Loss, Objective, OptionError, Prepared, option
 from longstride.contract.options import at_least
 from longstride.nn import masks
-from longstride.nn.cache import aligned
+from longstride.ops import aligned
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.model import Drafter, verifier_states
 

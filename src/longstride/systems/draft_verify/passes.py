@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from longstride import ops
 from longstride.nn.cache import Cache, Memory
 from longstride.systems.draft_verify import canvas_attention
 from longstride.systems.draft_verify.canvas import lay_out, lay_out_bare, lay_out_fused
@@ -59,15 +60,17 @@ def causal(drafter: Drafter, own: Own) -> Pass:
         cache: Cache,
         memory: Memory,
     ) -> States:
-        window = int(window)
+        window = ops.length(window)
         fused = own.canvas and not torch.compiler.is_compiling()  # compilers fuse by themselves
         if fused and own.attention and all(layer.attention.own_masks for layer in drafter.decoder_layers()):
             x, place, newest = lay_out_bare(drafter, tokens, length, window, mask_slots)
             hidden = canvas_attention.run(drafter, x, place, length, window, cache, memory)
             return States(hidden[:, :block], newest)
-        found = (lay_out_fused if fused else lay_out)(drafter, tokens, length, window, mask_slots, cache.longest)
-        hidden = drafter.run_placed(found.x, found.place, found.slots, found.mask, cache, memory)
-        return States(hidden[:, window : window + block], found.newest)
+        given = (drafter, tokens, length, window, mask_slots, cache.longest)
+        found = lay_out_fused(*given) if fused else lay_out(*given)
+        asked = (window, window + drafter.options.block)
+        hidden = drafter.run_placed(found.x, found.place, found.slots, found.mask, cache, memory, asked)
+        return States(hidden[:, :block], found.newest)
 
     return run
 
@@ -86,14 +89,12 @@ def full(drafter: Drafter) -> Pass:
         memory: Memory,
     ) -> States:
         canvas = mask_slots.shape[1]
-        slots = torch.arange(canvas, device=tokens.device).expand(tokens.shape[0], -1)
+        slots = ops.slots_from(torch.zeros_like(length), canvas)
         given = drafter.target_embedding(F.pad(tokens, (0, canvas - tokens.shape[1]))) * drafter.scale
         embedded = torch.where((slots < length[:, None])[..., None], given, mask_slots)
-        seen = torch.arange(cache.longest, device=tokens.device)
+        seen = ops.arange(cache.longest, tokens)
         mask = (seen < (length + trained)[:, None])[:, None].expand(-1, canvas, -1)
         hidden = drafter.run(embedded, slots, slots, mask, cache, memory)
-        masked = length[:, None] + torch.arange(block, device=tokens.device)
-        asked = hidden.gather(1, masked[..., None].expand(-1, -1, hidden.shape[2]))
-        return States(asked)
+        return States(ops.take(hidden, ops.slots_from(length, block)))
 
     return run

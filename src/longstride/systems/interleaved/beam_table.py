@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, START, Limits, Runner, Step
-from longstride.nn.cache import aligned
+from longstride.ops import aligned
 from longstride.search import multiword
 from longstride.systems.interleaved.kernels import advance, beam_fits, divisors_of
 from longstride.systems.interleaved.linked_scores import LinkedScores, best_words

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longstride import ops
 from longstride.contract import OptionError
 from longstride.nn import whole_steps
-from longstride.nn.cache import Cache, Causal, Memory, additive
+from longstride.nn.cache import Cache, Memory
 from longstride.nn.layers import extend_all
 from longstride.nn.link import Link
 from longstride.nn.transformer import Transformer
+from longstride.ops import Causal, additive
 from longstride.systems.interleaved import kernels, links
 from longstride.systems.interleaved.masks import rule_of
 from longstride.systems.interleaved.options import InterleavingOptions
@@ -47,7 +49,8 @@ class Interleaving(nn.Module):
         first = (slots < self.options.step)[..., None]
         if self.starts is None:
             return embedded.masked_fill(first, 0)
-        return torch.where(first, self.starts[slots.clamp(max=self.options.step - 1)].to(embedded.dtype), embedded)
+        own = F.embedding(slots.clamp(max=self.options.step - 1), self.starts)
+        return torch.where(first, own.to(embedded.dtype), embedded)
 
 
 @dataclass(frozen=True)
@@ -156,14 +159,15 @@ class InterleavedModel(nn.Module):
         if ours and layout.own_together:
             x = whole_steps.extend_all(layers, x, cache, slots, memory)
         else:
-            seen = layout.sight[:, : cache.longest if span is None else span]
-            sight = Causal(slots, seen) if layout.rule == "causal" else F.embedding(slots, seen)[:, None]
-            x = extend_all(layers, x, cache, slots, sight, memory)
+            seen = layout.sight if span is None else layout.sight[:, :span]
+            causal = layout.rule == "causal"
+            bias = Causal(slots, lambda: seen) if causal else F.embedding(slots, seen)[:, None]
+            x = extend_all(layers, x, cache, slots, bias, memory)
         return self.model.decoder.norm(x)  # type: ignore[no-any-return]
 
     def _embed_step(self, ids: Tensor, start: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         """What the first layer reads, [rows, step, width], and the slots [rows, step]."""
-        slots = start[:, None] + torch.arange(ids.shape[1], device=ids.device)
+        slots = ops.slots_from(start, ids.shape[1])
         return self.embed(ids, slots, F.embedding(slots, layout.places)), slots
 
     def _laid_out(self, ids: Tensor, start: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from longstride.contract import Limits, Runner, Source
 from longstride.nn import programs
-from longstride.nn.cache import aligned
+from longstride.ops import aligned
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.interleaved.kernels import usable
 from longstride.systems.interleaved.model import InterleavedModel

@@ -28,10 +28,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from longstride import ops
 from longstride.contract import EOS, PAD, START
 from longstride.nn import masks
-from longstride.nn.cache import additive
 from longstride.nn.layers import DecoderLayer
+from longstride.ops import additive
 from longstride.systems.lattice import kernels
 from longstride.systems.lattice.model import Scorer
 
@@ -83,16 +84,14 @@ def encode(model: Scorer, ids: Tensor, lengths: Tensor, padded: bool) -> Encoded
     """ids [rows, source], lengths [rows]; without padding attention needs no mask, which is faster."""
     visible = masks.real(lengths, ids.shape[1]) if padded else None
     memory = model.encode(ids, visible)
-    projected = [layer.cross.project_memory(memory) for layer in model.decoder_layers()]
-    if len(projected) == 1:  # as they lie: a stack of one would be a copy
-        return Encoded(projected[0][0][None], projected[0][1][None], visible)
-    return Encoded(torch.stack([keys for keys, _ in projected]), torch.stack([v for _, v in projected]), visible)
+    keys, values = (ops.to_border(part, 3) for part in model.project(memory))
+    return Encoded(keys, values, None if visible is None else ops.to_border(visible, 1))
 
 
 def unigrams(model: Scorer, encoded: Encoded, columns: int) -> Tensor:
     """Logits of P(word | position, source), [rows, columns, vocabulary]: the head as a one-pass model."""
-    nothing = torch.zeros(encoded.rows, columns, 0, dtype=torch.int64, device=encoded.keys.device)
-    return model.logits(_hidden(model, encoded, _Streams.of(nothing, order=1)))
+    streams = _Streams.empty(encoded.rows, columns, encoded.keys)
+    return model.logits(_hidden(model, encoded, streams))
 
 
 def score_edges(model: Scorer, encoded: Encoded, words: Tensor, normalise: Normalise = "vocabulary") -> Scores:
@@ -120,34 +119,42 @@ class _Streams:
     """[rows, slots of all streams]"""
     slots: Tensor
     """[slots of all streams] the position of each, which is the column it predicts"""
-    shapes: list[tuple[int, ...]]
+    shapes: list[tuple[ops.Length, ...]]
     """of each stream: (columns,), (columns - 1, K), (columns - 2, K, K)"""
+
+    @staticmethod
+    def empty(rows: ops.Length, columns: ops.Length, like: Tensor) -> _Streams:
+        """START in every column, and nothing else."""
+        return _Streams(ops.full((rows, columns), START, like), ops.arange(columns, like), [(columns,)])
 
     @staticmethod
     def of(words: Tensor, order: int) -> _Streams:
         """The first `order` streams of candidates [rows, columns, K]."""
         rows, columns, k = words.shape
-        ids, slots, shapes = [], [], []
-        column = torch.arange(columns, device=words.device)
-        for number in range(order):
-            shape = (max(0, columns - number), *([k] * number))
+        start = _Streams.empty(rows, columns, words)
+        ids, slots, shapes = [start.ids], [start.slots], list(start.shapes)
+        for number in range(1, order):
+            left = max(0, columns - number) if isinstance(columns, int) else columns - number
+            shape = (left, *([k] * number))
             # A slot's word is the one in the column before, whatever stood before that one.
-            own = words[:, number - 1 : number - 1 + shape[0]] if number else words.new_full((rows, columns), START)
-            own = own.reshape(rows, shape[0], *([1] * (number - 1)), *shape[1:2])
+            own = words[:, number - 1 : number - 1 + left].reshape(rows, left, *([1] * (number - 1)), k)
             ids.append(own.expand(rows, *shape).reshape(rows, -1))
-            slots.append(column[number:, None].expand(shape[0], k**number).reshape(-1))
+            slots.append(start.slots[number:, None].expand(left, math.prod(shape[1:])).reshape(-1))
             shapes.append(shape)
         return _Streams(torch.cat(ids, dim=1), torch.cat(slots), shapes)
 
     def split(self, flat: Tensor) -> list[Tensor]:
         """[rows, slots of all streams, ...] -> of each stream [rows, *shape, ...]"""
         parts = torch.split(flat, [math.prod(shape) for shape in self.shapes], dim=1)
-        return [part.view(len(part), *shape, *part.shape[2:]) for part, shape in zip(parts, self.shapes, strict=True)]
+        return [
+            part.reshape(part.shape[0], *shape, *part.shape[2:]) for part, shape in zip(parts, self.shapes, strict=True)
+        ]
 
 
 def _hidden(model: Scorer, encoded: Encoded, streams: _Streams) -> Tensor:
     """All slots through the head: [rows, slots of all streams, width]"""
-    x = model.embed_target(streams.ids, streams.slots)
+    # A lattice may run past the last position there is: no such word is ever kept.
+    x = model.embed_target(streams.ids, streams.slots.clamp(max=model.options.longest - 1))
     return _through(model, encoded, x, lambda layer, x: _attended(layer, x, streams))
 
 
@@ -167,8 +174,11 @@ def _through(model: Scorer, encoded: Encoded, x: Tensor, attended: Callable[[Dec
 def _attended(layer: DecoderLayer, x: Tensor, streams: _Streams) -> Tensor:
     """What each slot sees of its own segment, [rows, slots of all streams, width]: softmaxes over so few are done by
     hand."""
-    projected = layer.attention.qkv(layer.attention_residual.enter(x)).unflatten(-1, (3, layer.attention.heads, -1))
-    queries, keys, values = zip(*(part.unbind(dim=-3) for part in streams.split(projected)), strict=True)
+    heads = layer.attention.heads
+    packed = layer.attention.qkv(layer.attention_residual.enter(x)).chunk(3, dim=-1)
+    queries, keys, values = (
+        [part.unflatten(-1, (heads, part.shape[-1] // heads)) for part in streams.split(one)] for one in packed
+    )
     found = [values[0]]  # START sees itself alone
     if len(queries) > 1:
         found.append(_of_two(queries[1], (keys[0][:, :-1, None], keys[1]), (values[0][:, :-1, None], values[1])))
@@ -189,8 +199,9 @@ def _of_two(queries: Tensor, keys: tuple[Tensor, Tensor], values: tuple[Tensor, 
 
 def _of_three(queries: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
     """Attention to three, all [..., heads, head]."""
-    scores = torch.stack([(queries * key).sum(dim=-1, dtype=_wide(queries)) for key in keys], dim=-1)
-    weights = (scores * queries.shape[-1] ** -0.5).softmax(dim=-1).to(queries.dtype)[..., None].unbind(dim=-2)
+    each = [(queries * key).sum(dim=-1, keepdim=True, dtype=_wide(queries)) for key in keys]
+    scores = torch.cat(each, dim=-1) * queries.shape[-1] ** -0.5
+    weights = scores.softmax(dim=-1).to(queries.dtype).chunk(3, dim=-1)
     mixed: Tensor = weights[0] * values[0]
     for weight, value in zip(weights[1:], values[1:], strict=True):
         mixed = mixed + weight * value
@@ -211,7 +222,7 @@ def _scored(model: Scorer, encoded: Encoded, words: Tensor, order: int, normalis
     following = F.pad(words, (0, 1), value=EOS)
     if normalise == "vocabulary":
         return streams.split(_log_probabilities(model, hidden, following[:, streams.slots]))
-    weights = model.output_weight[following]  # [rows, columns, K + 1, width]
+    weights = F.embedding(following, model.output_weight)  # [rows, columns, K + 1, width]
     parts = zip(streams.split(hidden), streams.shapes, strict=True)
     return [_among(part, weights[:, number:], following[:, number:] == PAD) for number, (part, _) in enumerate(parts)]
 
@@ -256,23 +267,22 @@ def _even(count: int, most: int) -> int:
 
 def _log_probabilities(model: Scorer, hidden: Tensor, ids: Tensor) -> Tensor:
     """hidden [rows, slots, width], ids [rows, slots, after] -> [rows, slots, after], shares of the whole vocabulary"""
-    states, wanted = hidden.flatten(0, 1), ids.flatten(0, 1)
-    portion = max(1, AT_ONCE.get(hidden.device.type, AT_MOST) // model.options.vocabulary)
-    # One fused pass over the logits; a sum of exponentials alone would take PyTorch four.
-    found = [
-        model.logits(states[first : first + portion])
-        .log_softmax(dim=-1, dtype=_wide(hidden))
-        .gather(-1, wanted[first : first + portion])
-        for first in range(0, len(states), portion)
-    ]
-    return (found[0] if len(found) == 1 else torch.cat(found)).view(ids.shape)
+    wide = _wide(hidden)
+
+    def shares(states: Tensor, wanted: Tensor) -> list[Tensor]:
+        # One fused pass over the logits; a sum of exponentials alone would take PyTorch four.
+        return [model.logits(states).log_softmax(dim=-1, dtype=wide).gather(-1, wanted)]
+
+    portion = max(2, AT_ONCE.get(hidden.device.type, AT_MOST) // model.options.vocabulary)
+    (found,) = ops.in_portions(shares, [hidden.flatten(0, 1), ids.flatten(0, 1)], portion, (wide,))
+    return found.view(ids.shape)
 
 
 def _among(hidden: Tensor, weights: Tensor, missing: Tensor) -> Tensor:
     """hidden [rows, n, ..., width], weights [rows, n, after, width], missing [rows, n, after] -> [rows, n, ..., after],
     shares of these words alone"""
     rows, columns, after, width = weights.shape
-    states = hidden.reshape(rows * columns, math.prod(hidden.shape[2:-1]), width)
-    logits = torch.bmm(states, weights.flatten(0, 1).transpose(1, 2)).to(_wide(hidden))
-    logits = logits.masked_fill(missing.flatten(0, 1)[:, None], float("-inf"))
+    states = hidden.reshape(rows, columns, math.prod(hidden.shape[2:-1]), width)
+    logits = (states @ weights.transpose(2, 3)).to(_wide(hidden))
+    logits = logits.masked_fill(missing[:, :, None], float("-inf"))
     return logits.log_softmax(dim=-1).view(*hidden.shape[:-1], after)

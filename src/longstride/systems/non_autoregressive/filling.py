@@ -14,13 +14,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from longstride import ops
 from longstride.contract import EOS
 from longstride.nn import masks
 from longstride.search.repeats import without_repeats
 from longstride.systems.non_autoregressive.model import OnePass
 
-AT_ONCE = 1 << 27
-"""Logits that exist at once."""
+AT_ONCE = {"cpu": 1 << 22}
+"""Logits that exist at once: on a processor as many as its caches may hold, elsewhere `AT_MOST`."""
+AT_MOST = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,9 @@ class Best:
     words: Tensor
     """[slots] the best"""
     of_words: Tensor
-    """[slots] its log-probability, float64"""
+    """[slots] its log-probability"""
     of_eos: Tensor
-    """[slots] the log-probability of EOS, float64"""
+    """[slots] the log-probability of EOS"""
 
 
 def encode(model: OnePass, ids: Tensor, lengths: Tensor, padded: bool) -> Encoded:
@@ -88,14 +90,43 @@ def fill(
     `odds` [rows, n] float64 count as one more token of an output of that length, which at -inf is out of the question;
     `banned` [vocabulary] bool says which ids are no words.
     """
-    hidden = model(encoded.memory, encoded.visible, encoded.ids, encoded.lengths, lengths.flatten(), columns)
-    return choose(Best(*_best(model, hidden, banned)), lengths, odds, columns, dedup)
+    canvases = encoded.ids, encoded.lengths, lengths.flatten(), columns
+    found = best(model, banned, encoded.memory, encoded.visible, *canvases)
+    return choose(found, lengths, odds, columns, dedup)
+
+
+def best(
+    model: OnePass,
+    banned: Tensor,
+    memory: Tensor,
+    visible: Tensor | None,
+    ids: Tensor,
+    source_lengths: Tensor,
+    lengths: Tensor,
+    columns: int,
+    copied: Tensor | None = None,
+) -> Best:
+    """The best word of every slot on canvases of these `lengths` [canvases]; arguments as of :meth:`OnePass.forward`"""
+    hidden = model(memory, visible, ids, source_lengths, lengths, columns, copied)
+
+    def search(states: Tensor) -> tuple[Tensor, Tensor]:
+        logits = _wide(model.logits(states))
+        words = logits.masked_fill(banned, -torch.inf).argmax(dim=-1, keepdim=True)
+        wanted = torch.cat([words, torch.full_like(words, EOS)], dim=-1)
+        return words[:, 0], ops.log_shares(logits, wanted)
+
+    portion = max(2, AT_ONCE.get(hidden.device.type, AT_MOST) // model.options.vocabulary)
+    kind = hidden.dtype if hidden.dtype == torch.float64 else torch.float32
+    words, shares = ops.in_portions(search, [hidden.flatten(0, 1)], portion, (torch.int64, kind))
+    return Best(words, shares[:, 0], shares[:, 1])
 
 
 def choose(found: Best, lengths: Tensor, odds: Tensor, columns: int, dedup: int) -> Filled:
     """Of what stands on canvases of these `lengths` [rows, n], the best of each row; see :func:`fill`."""
     shape = (*lengths.shape, columns)
-    words, of_words, of_eos = (part.view(shape) for part in (found.words, found.of_words, found.of_eos))
+    words, of_words, of_eos = (
+        part.view(shape) for part in (found.words, found.of_words.double(), found.of_eos.double())
+    )
     slots = torch.arange(columns, device=words.device)
     last = lengths[..., None] - 1
     total = torch.where(slots < last, of_words, torch.where(slots == last, of_eos, 0)).sum(dim=-1)
@@ -108,20 +139,6 @@ def choose(found: Best, lengths: Tensor, odds: Tensor, columns: int, dedup: int)
         chosen = stay.sum(dim=1) + 1
     tokens = torch.where(slots < chosen[:, None] - 1, tokens, EOS)
     return Filled(tokens, chosen, total.gather(1, best)[:, 0], score[:, 0])
-
-
-def _best(model: OnePass, hidden: Tensor, banned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of every slot: the best word, its log-probability and EOS's, the latter two in float64."""
-    flat = hidden.flatten(0, 1)
-    found: list[tuple[Tensor, Tensor, Tensor]] = []
-    for portion in _portions(len(flat), model.options.vocabulary):
-        logits = _wide(model.logits(flat[portion]))
-        normaliser = logits.logsumexp(dim=-1)
-        of_eos = logits[:, EOS] - normaliser
-        best = logits.masked_fill_(banned, -torch.inf).max(dim=-1)
-        found.append((best.indices, (best.values - normaliser).double(), of_eos.double()))
-    words, of_words, of_ends = zip(*found, strict=True)
-    return torch.cat(words), torch.cat(of_words), torch.cat(of_ends)
 
 
 def place_scores(model: OnePass, source: Tensor, source_lengths: Tensor, columns: int, spread: int = 3) -> Tensor:
@@ -151,7 +168,7 @@ def place_scores(model: OnePass, source: Tensor, source_lengths: Tensor, columns
 
 def _portions(count: int, size: int) -> Iterator[slice]:
     """So many items of so many logits each, cut to what may exist at once."""
-    step = max(1, AT_ONCE // size)
+    step = max(1, AT_MOST // size)
     return (slice(first, first + step) for first in range(0, count, step))
 
 

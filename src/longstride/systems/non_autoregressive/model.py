@@ -18,6 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from longstride import ops
 from longstride.contract import MASK, OptionError, option
 from longstride.nn import masks
 from longstride.nn.options import TransformerOptions
@@ -59,38 +60,44 @@ class OnePass(Transformer):
         source_lengths: Tensor,
         lengths: Tensor,
         columns: int,
+        copied: Tensor | None = None,
     ) -> Tensor:
         """Hidden states of all slots, [canvases, columns, width].
 
         memory [sources, source, width] and visible [sources, source] (None: nothing is padded) are of the sources
         [sources, source] with `source_lengths` [sources]. lengths [canvases] are those of the canvases, of which every
         source has equally many side by side. Slots at or beyond a canvas's length are seen by none; they themselves see
-        the canvas.
+        the canvas. `copied`: what :meth:`copying` gives, where somebody has it already.
         """
-        x = self._lowered(self._canvas(source, source_lengths, lengths, columns))
+        copied = self.copying(source, source_lengths, lengths, columns) if copied is None else copied
+        x = self._lowered(self._canvas(source, lengths, columns, copied))
         x = self.dropout(x)
         mask = masks.real(lengths, columns)[:, None, None, :]
-        memory_mask = None if visible is None else visible[:, None, None, :]
+        memory = ops.to_border(memory, 1)
+        memory_mask = None if visible is None else ops.to_border(visible, 1)[:, None, None, :]
         for layer in self.decoder.layers:
             x = layer(x, memory, mask, memory_mask, False)
         return self.decoder.norm(x)  # type: ignore[no-any-return]
 
-    def _canvas(self, source: Tensor, source_lengths: Tensor, lengths: Tensor, columns: int) -> Tensor:
-        """[canvases, columns, width] what the slots read."""
-        slots = torch.arange(columns, device=lengths.device)
-        positions: Tensor = self.target_positions(slots.clamp(max=self.options.longest - 1))
-        empty = self.target_embedding.weight[MASK] * self.scale + positions
+    def copying(self, source: Tensor, source_lengths: Tensor, lengths: Tensor, columns: int) -> Tensor | None:
+        """Which words of the source slots read: their ids (uniform) or weights (soft), from lengths alone; or None"""
         if self.options.copy == "none":
-            return empty.expand(len(lengths), -1, -1)
+            return None
+        given = source, source_lengths, lengths, columns
+        return nearest_words(*given) if self.options.copy == "uniform" else near_words(*given, self.options.copy_spread)
+
+    def _canvas(self, source: Tensor, lengths: Tensor, columns: int, copied: Tensor | None) -> Tensor:
+        """[canvases, columns, width] what the slots read."""
+        slots = ops.arange(columns, lengths)
+        positions: Tensor = self.target_positions(slots.clamp(max=self.options.longest - 1))
+        empty = positions + self.target_embedding.weight[MASK] * self.scale
+        if copied is None:
+            return empty.expand(lengths.shape[0], -1, -1)
         table = self.target_embedding if self.source_embedding is None else self.source_embedding
-        copied: Tensor
         if self.options.copy == "uniform":
-            copied = table(nearest_words(source, source_lengths, lengths, columns))
-        else:
-            embedded = table(source)
-            weights = near_words(source, source_lengths, lengths, columns, self.options.copy_spread)
-            copied = (weights.to(embedded.dtype) @ embedded).view(len(lengths), columns, -1)
-        return empty + copied * self.scale
+            return empty + table(copied) * self.scale  # type: ignore[no-any-return]
+        embedded = table(source) * self.scale
+        return empty + (copied.to(embedded.dtype) @ embedded).view(lengths.shape[0], columns, self.options.width)
 
     def _lowered(self, x: Tensor) -> Tensor:
         """Under autocast, the type that products have: so that the residual stream has it from the start."""

@@ -1,19 +1,105 @@
-"""The model calls of one-pass decoding, as programs a runner carries out."""
+"""The model calls of one-pass decoding, as programs a backend carries out.
+
+What slots copy from the source is worked out before a graph runs, from lengths alone, and which length is best after:
+both are a few numbers per slot.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
-from longstride.contract import Program
-from longstride.systems.non_autoregressive import drawn, filling
+import torch
+from torch import Tensor
+
+from longstride import ops
+from longstride.contract import Drawing, Feeds, Program
+from longstride.nn.programs import BOOL, F32, I64
+from longstride.ops.recording import Specification, recorded
+from longstride.systems.non_autoregressive import filling
+from longstride.systems.non_autoregressive.filling import Best, Encoded, Filled, choose
 from longstride.systems.non_autoregressive.model import OnePass
 
 
 def encode(model: OnePass) -> Program:
     """(ids [rows, source], lengths [rows], padded) -> Encoded"""
-    return Program("encode", partial(filling.encode, model), drawn.encode(model))
+    function = partial(filling.encode, model)
+    inputs: Specification = {"ids": (I64, ("rows", "source")), "lengths": (I64, ("rows",))}
+
+    def feeds(ids: Tensor, lengths: Tensor, padded: bool) -> Feeds:
+        return Feeds({"ids": ids, "lengths": lengths})
+
+    def result(found: Mapping[str, Tensor], feeds: Feeds) -> Encoded:
+        return Encoded(feeds.inputs["ids"], feeds.inputs["lengths"], found["memory"], found["visible"])
+
+    drawing = Drawing(
+        modules=(model,),
+        feeds=feeds,
+        inputs=inputs,
+        state={},
+        outputs={"memory": (F32, ("rows", "source", model.options.width)), "visible": (BOOL, ("rows", "source"))},
+        draw=recorded(
+            function,
+            inputs,
+            {},
+            lambda given: (given["ids"], given["lengths"], True),
+            lambda found: {"memory": found.memory, "visible": found.visible},
+        ),
+        result=result,
+    )
+    return Program("encode", function, drawing)
 
 
 def fill(model: OnePass) -> Program:
     """(banned [vocabulary], dedup, encoded, lengths [rows, n], odds [rows, n], columns) -> Filled"""
-    return Program("fill", partial(filling.fill, model), drawn.fill(model))
+    o = model.options
+
+    def feeds(banned: Tensor, dedup: int, encoded: Encoded, lengths: Tensor, odds: Tensor, columns: int) -> Feeds:
+        visible = encoded.visible
+        given = {
+            "memory": encoded.memory,
+            "visible": torch.ones_like(encoded.ids, dtype=torch.bool) if visible is None else visible,
+            "lengths": lengths.flatten(),
+            "columns": torch.tensor([columns]),
+            "banned": banned,
+            # What the graph does not read, and the choice between lengths does:
+            "tried": lengths,
+            "odds": odds,
+        }
+        copied = model.copying(encoded.ids, encoded.lengths, given["lengths"], columns)
+        if copied is not None:
+            given["copied"] = copied
+        if o.copy == "soft":
+            given["ids"] = encoded.ids
+        return Feeds(given, sizes={"columns": columns, "slots": lengths.numel() * columns, "dedup": dedup})
+
+    def arguments(given: Mapping[str, Any]) -> tuple[Any, ...]:
+        sources = given["memory"], given["visible"], given.get("ids"), None
+        return (given["banned"], *sources, given["lengths"], ops.length(given["columns"]), given.get("copied"))
+
+    def result(found: Mapping[str, Tensor], feeds: Feeds) -> Filled:
+        best = Best(found["words"], found["of_words"], found["of_eos"])
+        return choose(best, feeds.inputs["tried"], feeds.inputs["odds"], feeds.sizes["columns"], feeds.sizes["dedup"])
+
+    inputs: dict[str, Any] = {
+        "memory": (F32, ("sources", "source", o.width)),
+        "visible": (BOOL, ("sources", "source")),
+        "lengths": (I64, ("canvases",)),
+        "columns": (I64, (1,)),
+        "banned": (BOOL, (o.vocabulary,)),
+    }
+    if o.copy == "uniform":
+        inputs["copied"] = (I64, ("canvases", "columns"))
+    if o.copy == "soft":
+        inputs |= {"ids": (I64, ("sources", "source")), "copied": (F32, ("sources", "together", "source"))}
+    drawing = Drawing(
+        modules=(model,),
+        feeds=feeds,
+        inputs=inputs,
+        state={},
+        outputs={"words": (I64, ("slots",)), "of_words": (F32, ("slots",)), "of_eos": (F32, ("slots",))},
+        draw=recorded(partial(filling.best, model), inputs, {}, arguments, vars),
+        result=result,
+    )
+    return Program("fill", partial(filling.fill, model), drawing)

@@ -1,7 +1,7 @@
-"""What graphs are drawn with: ONNX operators by name, and the few blocks that a runner may carry out in its own way.
+"""What a graph is built with: ONNX operators by name, and the few blocks that a backend carries out in its own way.
 
-Systems draw their programs with a pen; a runtime holds it. This file knows neither, nor the package onnx: operators are
-names, and a value is whatever the runtime takes for one.
+Each backend has a builder of its own; the tracer (longstride.ops.trace) calls it while a program runs. This file knows
+neither, nor the package onnx: operators are names, and a handle is whatever the backend takes for a value.
 """
 
 from __future__ import annotations
@@ -11,49 +11,50 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-Value = Any
+Handle = Any
+"""A value of a graph, as its builder knows it."""
 
-Body = Callable[..., Sequence[Value]]
+Body = Callable[..., Sequence[Handle]]
 """(values) -> values"""
 
 HIDDEN = -1e30
 """Added to the score of what may not be seen. Finite: what is hidden everywhere must not become a NaN."""
 
 
-class Pen(ABC):
-    """Draws one graph."""
+class GraphBuilder(ABC):
+    """Builds one graph."""
 
     @abstractmethod
-    def node(self, kind: str, *inputs: Value, outputs: int = 1, **attributes: Any) -> Any:
+    def node(self, kind: str, *inputs: Handle, outputs: int = 1, **attributes: Any) -> Any:
         """One ONNX operator: its value, or a tuple of them where it has several outputs."""
 
     @abstractmethod
-    def constant(self, tensor: Tensor) -> Value:
+    def constant(self, tensor: Tensor) -> Handle:
         """A value that is always the same."""
 
     @abstractmethod
-    def linear(self, x: Value, weight: Tensor, bias: Tensor | None = None) -> Value:
+    def linear(self, x: Handle, weight: Tensor, bias: Tensor | None = None) -> Handle:
         """[..., inputs] times weight [outputs, inputs] -> [..., outputs], in the runner's precision"""
 
     @abstractmethod
-    def norm(self, x: Value, norm: nn.LayerNorm, added: Value | None = None) -> Value:
+    def norm(self, x: Handle, weight: Tensor, bias: Tensor, eps: float, added: Handle | None = None) -> Handle:
         """Layer norm of x [..., width], or of x + added [rows, step, width]"""
 
     @abstractmethod
-    def attend(self, queries: Value, keys: Value, values: Value, mask: Value, heads: int) -> Value:
+    def attend(self, queries: Handle, keys: Handle, values: Handle, mask: Handle, heads: int) -> Handle:
         """[rows, step, width] over keys and values [rows, heads, seen, head] (or [rows, seen, width])
 
         mask [rows or 1, 1, step, seen] is added to the scores -> [rows, step, width]
         """
 
     @abstractmethod
-    def write(self, state: Value, new: Value, start: Value) -> Value:
+    def write(self, state: Handle, new: Handle, start: Handle) -> Handle:
         """[rows, heads, slots, head] with new [rows, heads, step, head] written from each row's own start [rows]"""
 
     @abstractmethod
-    def in_portions(self, values: Sequence[Value], most: int, body: Body, kinds: Sequence[torch.dtype]) -> list[Value]:
+    def in_portions(self, values: Sequence[Handle], most: int, body: Body, kinds: Sequence[torch.dtype]) -> list[Handle]:
         """What `body` makes of values that all have as many rows [n, ...], at least one, a portion after the other.
 
         It is given `most` rows of each at a time, or fewer, and gives values of these `kinds` with as many rows, which
@@ -63,57 +64,57 @@ class Pen(ABC):
 
     # --- said with the above -----------------------------------------------------------------------------------------
 
-    def integers(self, *numbers: int) -> Value:
+    def integers(self, *numbers: int) -> Handle:
         """[n] int64"""
         return self.constant(torch.tensor(numbers, dtype=torch.int64))
 
-    def integer(self, number: int) -> Value:
+    def integer(self, number: int) -> Handle:
         """[] int64"""
         return self.constant(torch.tensor(number, dtype=torch.int64))
 
-    def size(self, x: Value, axis: int) -> Value:
+    def size(self, x: Handle, axis: int) -> Handle:
         """[1] the length of a dimension"""
         return self.node("Shape", x, start=axis, end=axis + 1)
 
-    def scalar(self, x: Value) -> Value:
+    def scalar(self, x: Handle) -> Handle:
         """[1] -> []"""
         return self.node("Squeeze", x, self.integers(0))
 
-    def arange(self, size: Value) -> Value:
+    def arange(self, size: Handle) -> Handle:
         """[1] a length -> 0, 1, ..."""
         return self.node("Range", self.integer(0), self.scalar(size), self.integer(1))
 
-    def look_up(self, table: Tensor, ids: Value) -> Value:
+    def look_up(self, table: Tensor, ids: Handle) -> Handle:
         """[...] integers -> [..., width] rows of a table [n, width]"""
         return self.node("Gather", self.constant(table), ids, axis=0)
 
-    def column(self, x: Value) -> Value:
+    def column(self, x: Handle) -> Handle:
         """[...] -> [..., 1]"""
         return self.node("Unsqueeze", x, self.integers(-1))
 
-    def split(self, x: Value, parts: int) -> Sequence[Value]:
+    def split(self, x: Handle, parts: int) -> Sequence[Handle]:
         """[..., width] -> so many of [..., width / parts]"""
-        found: Sequence[Value] = self.node("Split", x, outputs=parts, axis=-1, num_outputs=parts)
+        found: Sequence[Handle] = self.node("Split", x, outputs=parts, axis=-1, num_outputs=parts)
         return found
 
-    def split_heads(self, x: Value, heads: int) -> Value:
+    def split_heads(self, x: Handle, heads: int) -> Handle:
         """[rows, length, width] -> [rows, heads, length, head]"""
         return self.node("Transpose", self.node("Reshape", x, self.integers(0, 0, heads, -1)), perm=[0, 2, 1, 3])
 
-    def cut(self, x: Value, first: Value, last: Value, axis: int) -> Value:
+    def cut(self, x: Handle, first: Handle, last: Handle, axis: int) -> Handle:
         """The slice from `first` to `last` ([1], exclusive) of one dimension"""
         return self.node("Slice", x, first, last, self.integers(axis))
 
-    def lengthen(self, x: Value, more: Value, axis: int) -> Value:
+    def lengthen(self, x: Handle, more: Handle, axis: int) -> Handle:
         """So many ([1]) zeros, or False, at the end of one dimension"""
         both = self.node("Concat", self.integers(0), more, axis=0)
         return self.node("Pad", x, both, "", self.integers(axis))
 
-    def additive(self, visible: Value) -> Value:
+    def additive(self, visible: Handle) -> Handle:
         """Booleans -> 0 where visible, very low elsewhere"""
         return self.node("Where", visible, self.constant(torch.zeros(())), self.constant(torch.tensor(HIDDEN)))
 
-    def activation(self, x: Value, kind: str) -> Value:
+    def activation(self, x: Handle, kind: str) -> Handle:
         """relu, gelu or silu"""
         if kind == "relu":
             return self.node("Relu", x)
@@ -121,7 +122,7 @@ class Pen(ABC):
             return self.node("Gelu", x)
         return self.node("Mul", x, self.node("Sigmoid", x))
 
-    def best(self, logits: Value, forbidden: Value, vocabulary: int) -> Value:
+    def best(self, logits: Handle, forbidden: Handle, vocabulary: int) -> Handle:
         """[rows, step, vocabulary] -> [rows, step] the largest not among the `forbidden` ids [n]; the first of equals
 
         The largest of every stretch is found first, which takes vector instructions, and then the largest within it.
@@ -140,8 +141,8 @@ class Pen(ABC):
         return self.node("Add", self.node("Mul", which, self.integer(stretch)), within)
 
     def link_steps(
-        self, before: Tensor, earlier: Value, factors: Value, after: Tensor, ids: Value, values: Value
-    ) -> Value:
+        self, before: Tensor, earlier: Handle, factors: Handle, after: Tensor, ids: Handle, values: Handle
+    ) -> Handle:
         """For each of the candidates `earlier` [rows, block, n] of the slot before, which of a slot's own follows best.
 
         Tables before and after [vocabulary, rank], factors [rows, block, rank], own candidates ids [rows, block, n] and

@@ -1,0 +1,57 @@
+"""Operations that models and decoding steps are made of, beside PyTorch's own: each written once, with its meaning.
+
+Given tensors, an operation computes them with PyTorch. Given values of a graph that is being recorded (`trace`), it
+adds its part of the graph instead, in the way that graph backends carry out best. Models and steps call operations and
+never ask which of the two it is.
+"""
+
+from longstride.ops.attention import (
+    Asked,
+    Bias,
+    Causal,
+    additive,
+    aligned,
+    attention,
+    cached_attention,
+    project_layers,
+    self_attention,
+    to_border,
+)
+from longstride.ops.chain import best_chain, best_of_classes
+from longstride.ops.indexing import arange, by_position, full, largest, length, repeated, slots_from, take
+from longstride.ops.portions import in_portions
+from longstride.ops.size import Length, Size, TraceError
+from longstride.ops.trace import Tracer, Value
+from longstride.ops.vocabulary import best, first_false, log_shares
+
+__all__ = [
+    "Asked",
+    "Bias",
+    "Causal",
+    "Length",
+    "Size",
+    "TraceError",
+    "Tracer",
+    "Value",
+    "additive",
+    "aligned",
+    "arange",
+    "attention",
+    "best",
+    "best_chain",
+    "best_of_classes",
+    "by_position",
+    "cached_attention",
+    "first_false",
+    "full",
+    "in_portions",
+    "largest",
+    "length",
+    "log_shares",
+    "project_layers",
+    "repeated",
+    "self_attention",
+    "slots_from",
+    "take",
+    "to_border",
+]

@@ -1,0 +1,259 @@
+"""Attention: of a sequence to itself, of queries to an encoded source, and of new slots to a cache that they enter.
+
+What a graph adds to the definitions are borders: keys end at a multiple of :data:`ALIGNMENT`, hidden beyond what is
+there. Up to a border what is hidden adds exactly nothing, so that a row's numbers depend neither on how long its
+neighbours are nor on how wide a step is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longstride.ops.indexing import arange, start_of
+from longstride.ops.size import Length, Size
+from longstride.ops.trace import BOOLEAN, FLOAT, Tracer, Value, chunk, expand, lifted, pad, tracer_of, unsqueeze
+
+ALIGNMENT = 16
+"""Attention kernels want masks whose rows are so many elements long, and pad others anew in every layer."""
+
+
+def split_heads(flat: Tensor, heads: int) -> Tensor:
+    """[rows, length, width] -> [rows, heads, length, head]"""
+    rows, length, width = flat.shape
+    return flat.view(rows, length, heads, width // heads).transpose(1, 2)
+
+
+def join_heads(split: Tensor) -> Tensor:
+    """[rows, heads, length, head] -> [rows, length, width]"""
+    rows, heads, length, head = split.shape
+    return split.transpose(1, 2).reshape(rows, length, heads * head)
+
+
+def aligned(length: Any) -> Any:
+    """A length rounded up to the next border."""
+    return (length + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+
+
+def to_border(x: Tensor, axis: int) -> Tensor:
+    """Zeros, or False, up to the next border of a dimension that attention goes over; a graph alone needs them"""
+    tracer = tracer_of(x)
+    if tracer is None:
+        return x
+    length = x.size(axis)
+    missing = tracer.once(("missing", id(length)), lambda: aligned(length) - length, length)
+    return pad(x, (*([0, 0] * (x.dim() - 1 - axis % x.dim())), 0, missing))  # type: ignore[arg-type, return-value]
+
+
+def additive(visible: Tensor, like: Tensor) -> Tensor:
+    """Booleans -> 0 where visible, -inf elsewhere (in a graph: very low), in the type of `like`: what attention adds"""
+    tracer = tracer_of(visible)
+    if tracer is not None:
+        value = lifted(tracer, visible)
+        return tracer.value(tracer.builder.additive(value.handle), FLOAT, value.sizes)  # type: ignore[return-value]
+    return torch.zeros(visible.shape, dtype=like.dtype, device=like.device).masked_fill_(~visible, float("-inf"))
+
+
+# --- all at once -----------------------------------------------------------------------------------------------------
+
+
+def self_attention(packed: Tensor, heads: int, mask: Tensor | None, causal: bool = False, dropout: float = 0.0) -> Tensor:
+    """Every slot of packed queries, keys and values [rows, length, 3 * width] over all -> [rows, length, width]
+
+    `mask` is boolean and broadcasts to [rows, heads, length, length]; with `causal` it must be None.
+    """
+    tracer = tracer_of(packed)
+    if tracer is not None:
+        assert mask is not None, "a graph attends to what is said to be visible"
+        return _traced_self_attention(tracer, packed, heads, mask)  # type: ignore[arg-type, return-value]
+    queries, keys, values = (split_heads(part, heads) for part in packed.chunk(3, dim=-1))
+    mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+    return join_heads(mixed)
+
+
+def _traced_self_attention(tracer: Tracer, packed: Value, heads: int, mask: Value) -> Value:
+    length = packed.size(1)
+    queries, keys, values = chunk(packed, 3, -1)
+    keys, values = (to_border(part, 1) for part in (keys, values))  # type: ignore[arg-type, assignment]
+
+    def bias() -> Value:
+        wide = additive(to_border(mask, 3), packed)  # type: ignore[arg-type]
+        return broadcast_queries(wide, length)  # type: ignore[arg-type]
+
+    added = tracer.once(("self", id(mask), id(length)), bias, mask, length)
+    return tracer.value(
+        tracer.builder.attend(queries.handle, keys.handle, values.handle, added.handle, heads), FLOAT, queries.sizes
+    )
+
+
+def attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, heads: int, dropout: float = 0.0) -> Tensor:
+    """queries [rows, length, width] over keys and values [rows, heads, seen, head] -> [rows, length, width]
+
+    `mask` [rows, 1, length or 1, seen] is boolean, or added to the scores.
+    """
+    tracer = tracer_of(queries)
+    if tracer is None:
+        mixed = F.scaled_dot_product_attention(
+            split_heads(queries, heads), keys, values, attn_mask=mask, dropout_p=dropout
+        )
+        return join_heads(mixed)
+    q, k, v, seen = (lifted(tracer, one) for one in (queries, keys, values, mask))
+    length = q.size(1)
+
+    def bias() -> Value:
+        wide = additive(seen, q) if seen.dtype == BOOLEAN else seen  # type: ignore[arg-type]
+        return broadcast_queries(wide, length)  # type: ignore[arg-type]
+
+    added = tracer.once(("bias", id(mask), id(length)), bias, mask, length)
+    return tracer.value(tracer.builder.attend(q.handle, k.handle, v.handle, added.handle, heads), FLOAT, q.sizes)  # type: ignore[return-value]
+
+
+def broadcast_queries(bias: Value, length: Length) -> Value:
+    """[rows, 1, 1, seen] -> [rows, 1, length, seen]; one that says it for each query stays as it is"""
+    return expand(bias, -1, -1, length, -1) if bias.sizes[2] == 1 and length != 1 else bias
+
+
+# --- over a cache ----------------------------------------------------------------------------------------------------
+
+
+class Causal:
+    """The bias of slots [rows, step] that see themselves and what is before them; made once for all layers, if at all."""
+
+    def __init__(self, slots: Tensor, table: Callable[[], Tensor]) -> None:
+        """table() [longest, span] says what is added for each slot; a graph works it out by itself"""
+        self.slots, self._table = slots, table
+        self._added: Tensor | None = None
+
+    @property
+    def added(self) -> Tensor:
+        """[rows, 1, step, span] what attention adds to scores"""
+        if self._added is None:
+            self._added = F.embedding(self.slots, self._table())[:, None]
+        return self._added
+
+
+Asked = tuple[Length, Length] | None
+"""Slots of a step, first and end, whose hidden states somebody reads; None: all"""
+
+Bias = Tensor | Causal
+"""Who sees whom in a step: what attention adds to scores [rows, 1, step, span], or the rule that it follows from."""
+
+
+def cached_attention(
+    packed: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    slots: Tensor,
+    bias: Bias,
+    heads: int,
+    indirection: Tensor | None = None,
+    asked: Asked = None,
+) -> Tensor:
+    """New slots, each row's side by side: write their keys and values into the cache, then attend to it.
+
+    packed [rows, step, 3 * width] holds queries, keys and values; keys and values [rows, heads, longest, head] are
+    written at slots [rows, step]. The bias is over the first `span` slots; what lies behind the step's own is hidden
+    whatever it says. `indirection` [rows, longest] names the row in which each slot of a row's past lies, if that is
+    not its own. All slots are written; what is made are those that are `asked` for, first and end, or all.
+    -> [rows, step, width]
+    """
+    tracer = tracer_of(packed)
+    if tracer is not None:
+        assert indirection is None, "graphs have no rows whose past lies in others"
+        return _traced_cached_attention(tracer, packed, keys, values, slots, bias, heads, asked)  # type: ignore[arg-type, return-value]
+    queries = write_cache(packed, keys, values, slots)
+    added = (bias.added if isinstance(bias, Causal) else bias)[..., : keys.shape[2]]
+    keys, values = read_cache(keys, values, slots, added.shape[-1], indirection)
+    if asked is not None:
+        queries, added = queries[:, :, asked[0] : asked[1]], added[:, :, asked[0] : asked[1]]
+    return join_heads(F.scaled_dot_product_attention(queries, keys, values, attn_mask=added))
+
+
+def write_cache(packed: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> Tensor:
+    """The first half of :func:`cached_attention`; the queries [rows, heads, step, head]"""
+    rows, step, _ = packed.shape
+    _, heads, _, head = keys.shape
+    queries, *new = packed.view(rows, step, 3, heads, head).permute(2, 0, 3, 1, 4)
+    index = slots[:, None, :, None].expand_as(queries)
+    for buffer, fresh in zip((keys, values), new, strict=True):
+        buffer.scatter_(2, index, fresh)
+    return queries
+
+
+def read_cache(
+    keys: Tensor, values: Tensor, slots: Tensor, span: int, indirection: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Keys and values of the first `span` slots [rows, heads, span, head] after a step wrote slots [rows, step].
+
+    Pasts that lie in other rows are brought together, in every layer anew; kernels of our own read them there.
+    """
+    keys, values = keys[:, :, :span], values[:, :, :span]
+    if indirection is None:
+        return keys, values
+    own = torch.arange(keys.shape[0], device=slots.device)[:, None]
+    slot = torch.arange(span, device=slots.device)
+    row = torch.where(slot >= slots[:, :1], own, indirection[:, :span].long())[:, None]
+    head = torch.arange(keys.shape[1], device=slots.device)[None, :, None]
+    return keys[row, head, slot], values[row, head, slot]
+
+
+def used_slots(slots: Value) -> Size:
+    """How many slots of a cache a step at these slots looks at: up to the border behind the furthest of them"""
+    tracer, builder = slots.tracer, slots.tracer.builder
+
+    def make() -> Size:
+        start = start_of(slots)
+        furthest = Size(builder, lambda: builder.node("ReduceMax", start.handle, builder.integers(0), keepdims=1))
+        return aligned(furthest + slots.size(1))  # type: ignore[no-any-return]
+
+    return tracer.once(("used", id(slots)), make, slots)  # type: ignore[no-any-return]
+
+
+def _traced_cached_attention(
+    tracer: Tracer, packed: Value, keys: Value, values: Value, slots: Value, bias: Value | Causal, heads: int, asked: Asked
+) -> Value:
+    builder = tracer.builder
+    queries, *new = chunk(packed, 3, -1)
+    start = start_of(slots)
+    for buffer, fresh in zip((keys, values), new, strict=True):
+        buffer.handle = builder.write(buffer.handle, builder.split_heads(fresh.handle, heads), start.handle)
+    used = used_slots(slots)
+
+    def seen() -> Value:
+        if isinstance(bias, Causal):
+            return unsqueeze(additive(arange(used, slots) <= slots[..., None], packed), 1)  # type: ignore[arg-type]
+        return bias[:, :, :, :used]
+
+    added = tracer.once(("seen", id(bias), id(slots)), seen, bias, slots)
+    if asked is not None:
+        queries, added = queries[:, asked[0] : asked[1]], added[:, :, asked[0] : asked[1]]
+    read = (buffer[:, :, :used] for buffer in (keys, values))
+    return tracer.value(
+        builder.attend(queries.handle, *(one.handle for one in read), added.handle, heads), FLOAT, queries.sizes
+    )
+
+
+# --- an encoded source -----------------------------------------------------------------------------------------------
+
+
+def project_layers(states: Tensor, projections: Sequence[nn.Linear], heads: int) -> tuple[Tensor, Tensor]:
+    """Keys and values of every decoder layer, [layers, rows, heads, source, head] each, of an encoder's states
+
+    states [rows, source, width]; each layer's projection makes keys and values side by side. A graph makes one product
+    of all of them.
+    """
+    tracer = tracer_of(states)
+    if tracer is None:
+        pairs = [[split_heads(part, heads) for part in one(states).chunk(2, dim=-1)] for one in projections]
+        return torch.stack([keys for keys, _ in pairs]), torch.stack([values for _, values in pairs])
+    rows, source, _ = states.shape
+    biases = [one.bias for one in projections]
+    weight = torch.cat([one.weight for one in projections])
+    flat = F.linear(states, weight, torch.cat(biases) if biases[0] is not None else None)
+    split = flat.view(rows, source, len(projections), 2, heads, -1).permute(3, 2, 0, 4, 1, 5)
+    keys, values = split.chunk(2, dim=0)
+    return keys.squeeze(0), values.squeeze(0)

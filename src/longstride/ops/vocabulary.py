@@ -1,0 +1,36 @@
+"""Choosing from a vocabulary, and what chosen tokens are worth."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from longstride.ops.trace import FLOAT, INTEGER, argmax, lifted, pad, tracer_of
+
+
+def best(logits: Tensor, forbidden: Tensor) -> Tensor:
+    """[..., vocabulary] -> [...] the id with the largest logit that is not among the forbidden [n]; the first of equals"""
+    tracer = tracer_of(logits)
+    if tracer is None:
+        return logits.index_fill(-1, forbidden, float("-inf")).argmax(dim=-1)
+    values, ids = lifted(tracer, logits), lifted(tracer, forbidden)
+    vocabulary = values.sizes[-1]
+    assert isinstance(vocabulary, int)
+    return tracer.value(tracer.builder.best(values.handle, ids.handle, vocabulary), INTEGER, values.sizes[:-1])  # type: ignore[return-value]
+
+
+def log_shares(logits: Tensor, ids: Tensor) -> Tensor:
+    """Log-probabilities of some ids [..., n] under logits [..., vocabulary] -> [..., n]"""
+    if tracer_of(logits) is None:
+        return logits.gather(-1, ids) - logits.logsumexp(dim=-1, keepdim=True)
+    return logits.log_softmax(dim=-1).gather(-1, ids)
+
+
+def first_false(flags: Tensor) -> Tensor:
+    """[rows, n] booleans -> [rows] the place of the first that is False, n where none is"""
+    if tracer_of(flags) is None:
+        return flags.cumprod(dim=1).sum(dim=1)
+    return argmax(~pad(flags, (0, 1)), 1)  # type: ignore[arg-type, return-value]
+
+
+

@@ -1,0 +1,200 @@
+"""The drafter's model calls, as programs a backend carries out: read a sentence, draft a block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longstride import ops
+from longstride.contract import Drawing, Feeds, Program
+from longstride.nn import masks
+from longstride.nn.cache import Cache, Memory
+from longstride.nn.programs import (
+    F32,
+    I64,
+    LAYERED,
+    cache_of,
+    cache_state,
+    memory_feeds,
+    memory_inputs,
+    memory_of,
+    memory_outputs,
+)
+from longstride.nn.transformer import Transformer
+from longstride.ops.recording import Specification, recorded
+from longstride.systems.draft_verify import passes
+from longstride.systems.draft_verify.model import Drafter, verifier_states
+from longstride.systems.draft_verify.passes import NOTHING, Own
+from longstride.verification.reading import read
+
+
+def remember(drafter: Drafter, verifier: Transformer, from_states: bool) -> Program:
+    """(ids [rows, source], lengths [rows], verifier's states or None, columns) -> Memory, mask slots"""
+    o = drafter.options
+
+    def function(ids: Tensor, lengths: Tensor, states: Tensor | None, columns: int) -> tuple[Memory, Tensor]:
+        if states is None and o.encoder != "own":
+            states = verifier_states(verifier, o, ids, masks.real(lengths, ids.shape[1]))
+        return drafter.remember(ids, lengths, states), drafter.mask_slots(ids, lengths, columns)
+
+    reads_states = from_states and o.encoder != "own"
+    inputs: dict[str, Any] = {"ids": (I64, ("rows", "source")), "lengths": (I64, ("rows",)), "columns": (I64, (1,))}
+    if reads_states:
+        inputs["states"] = (F32, ("rows", "source", verifier.options.width))
+    outputs = memory_outputs(o.decoder_layers, o.heads, o.width // o.heads, o.width)
+    del outputs["states"]
+    outputs["mask_slots"] = (F32, ("rows", "columns", o.width))
+
+    def feeds(ids: Tensor, lengths: Tensor, states: Tensor | None, columns: int) -> Feeds:
+        given = {"ids": ids, "lengths": lengths, "columns": _number(columns)}
+        if reads_states and states is not None:
+            given["states"] = states
+        return Feeds(given, sizes={"columns": columns})
+
+    def arguments(given: Mapping[str, Any]) -> tuple[Any, ...]:
+        return given["ids"], given["lengths"], given.get("states"), ops.length(given["columns"])
+
+    def results(found: tuple[Memory, Tensor]) -> dict[str, Any]:
+        memory, mask_slots = found
+        return {"keys": memory.keys, "values": memory.values, "visible": memory.visible, "mask_slots": mask_slots}
+
+    def result(found: Mapping[str, Tensor], feeds: Feeds) -> tuple[Memory, Tensor]:
+        return Memory(found["keys"], found["values"], found["visible"]), found["mask_slots"]
+
+    record = recorded(function, inputs, {}, arguments, results)
+    drawing = Drawing((drafter, verifier), feeds, inputs, {}, outputs, record, result, settings=(reads_states,))
+    return Program("remember-draft", function, drawing)
+
+
+def draft(drafter: Drafter, own: Own = NOTHING) -> Program:
+    """(tokens, length [rows], window, block, mask slots, cache, memory) -> logits [rows, block, vocabulary]
+
+    The window is a number, or a tensor [1] that holds one.
+    """
+    run = passes.full(drafter) if drafter.options.prefix == "full" else passes.causal(drafter, own)
+
+    def function(tokens: Tensor, length: Tensor, *rest: Any) -> Tensor:
+        found = run(tokens, length, *rest)
+        return drafter.drafted(found.hidden, tokens, length, found.newest)
+
+    logits = (F32, ("rows", "block", drafter.options.vocabulary))
+    return Program("draft", function, _drawing(drafter, function, "logits", logits))
+
+
+def follow(drafter: Drafter, own: Own = NOTHING) -> Program:
+    """(what :func:`draft` takes, and where to put them, if anywhere) -> ids [rows, block], what a link drafts"""
+    run = passes.full(drafter) if drafter.options.prefix == "full" else passes.causal(drafter, own)
+
+    def function(
+        tokens: Tensor,
+        length: Tensor,
+        window: int | Tensor,
+        block: int,
+        mask_slots: Tensor,
+        cache: Cache,
+        memory: Memory,
+        into: Tensor | None = None,
+    ) -> Tensor:
+        found = run(tokens, length, window, block, mask_slots, cache, memory)
+        return drafter.followed(found.hidden, tokens, length, found.newest, into)
+
+    return Program("follow", function, _drawing(drafter, function, "ids", (I64, ("rows", "block"))))
+
+
+def chosen(draft: Program) -> Program:
+    """(longest [rows], forbidden [n], what `draft` takes) -> ids [rows, block], the best of every slot
+
+    Limits are the verifier's, without a least length (:func:`longstride.verification.reading.read`).
+    """
+
+    def function(
+        longest: Tensor, forbidden: Tensor, tokens: Tensor, length: Tensor, window: int, block: int, *rest: Any
+    ) -> Tensor:
+        logits = draft.function(tokens, length, window, block, *rest)
+        return read(logits, ops.slots_from(length, block), longest, forbidden, 0, normalised=False).top
+
+    plain = draft.drawing
+    assert plain is not None
+
+    def feeds(longest: Tensor, forbidden: Tensor, *arguments: Any) -> Feeds:
+        of_draft = plain.feeds(*arguments)
+        return Feeds({**of_draft.inputs, "longest": longest, "forbidden": forbidden}, of_draft.state, of_draft.sizes)
+
+    inputs = {**plain.inputs, "longest": (I64, ("rows",)), "forbidden": (I64, ("banned",))}
+    drawing = replace(
+        plain,
+        feeds=feeds,
+        inputs=inputs,
+        outputs={"ids": (I64, ("rows", "block"))},
+        draw=recorded(
+            function,
+            inputs,
+            plain.state,
+            lambda given: (given["longest"], given["forbidden"], *_arguments(given)),
+            lambda found: {"ids": found},
+        ),
+        result=lambda found, feeds: found["ids"],
+    )
+    return Program("choose", function, drawing)
+
+
+def _drawing(
+    drafter: Drafter, function: Callable[..., Tensor], name: str, output: tuple[torch.dtype, tuple[Any, ...]]
+) -> Drawing:
+    o = drafter.options
+    shape = (o.decoder_layers, o.heads, o.width // o.heads)
+    inputs: Specification = {
+        "tokens": (I64, ("rows", "room")),
+        "length": (I64, ("rows",)),
+        "block": (I64, (1,)),
+        "mask_slots": (F32, ("rows", "columns", o.width)),
+        **({"window": (I64, (1,))} if o.prefix == "causal" else {}),
+        **memory_inputs(*shape, "rows"),
+    }
+    state = cache_state(*shape)
+
+    def feeds(
+        tokens: Tensor,
+        length: Tensor,
+        window: int | Tensor,
+        block: int,
+        mask_slots: Tensor,
+        cache: Cache,
+        memory: Memory,
+    ) -> Feeds:
+        given = {"tokens": tokens, "length": length, "block": _number(block), "mask_slots": mask_slots}
+        if o.prefix == "causal":  # a graph has no inputs that it does not read
+            given["window"] = _number(window) if isinstance(window, int) else window
+        kept = {"keys": cache.keys, "values": cache.values}
+        return Feeds({**given, **memory_feeds(memory)}, kept, {"block": block})
+
+    return Drawing(
+        modules=(drafter,),
+        feeds=feeds,
+        inputs=inputs,
+        state=state,
+        outputs={name: output},
+        draw=recorded(
+            function, inputs, state, lambda given: _arguments(given, o.block), lambda found: {name: found}
+        ),
+        result=lambda values, feeds: values[name],
+        layered=LAYERED,
+        settings=(o.prefix,),
+    )
+
+
+def _arguments(given: Mapping[str, Any], most: int | None = None) -> tuple[Any, ...]:
+    block = ops.length(given["block"], most)
+    small = (given["tokens"], given["length"], given.get("window"), block, given["mask_slots"])
+    return (*small, cache_of(given), memory_of(given))
+
+
+@cache
+def _number(number: int) -> Tensor:
+    """[1] the same tensor each time: what is bound stays bound"""
+    return torch.tensor([number])
