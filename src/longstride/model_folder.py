@@ -60,7 +60,7 @@ class DecoderConfig:
 class FolderConfig:
     """All of config.json."""
 
-    format: int = option(help="Version of this format.")
+    format: int = option(help="Version of this format.", least=0, most=10**6)
     tokenizer: str = option(help="File name of the tokenizer.")
     tokenizer_sha256: str = option(help="Hash of that file.")
     parts: dict[str, Any] = option(help="Name -> part.")

@@ -18,7 +18,7 @@ from torch import nn
 
 from longstride import model_folder
 from longstride.contract import EOS, RESERVED, InputError, Limits, OptionError, Source, option
-from longstride.contract.options import as_dict, parse
+from longstride.contract.options import Options, as_dict, parse
 from longstride.contract.running import DTYPES
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.backends import allow_own_attention, allow_own_norms, avoid_planned_attention
@@ -44,19 +44,19 @@ _SPLITS: tuple[Literal["train", "valid"], ...] = ("train", "valid")
 
 
 @dataclass(frozen=True)
-class ValidationOptions:
+class ValidationOptions(Options):
     """Validation by decoding, besides the loss."""
 
     metric: Literal["bleu", "exact", "none"] = option(
         "bleu", "BLEU of greedy outputs, or the share that is exactly right."
     )
-    every: int = option(0, "Updates between two (0: each epoch).")
-    sentences: int = option(2000, "How many sentences to decode.")
-    batch: int = option(512, "How many stand side by side.")
+    every: int = option(0, "Updates between two (0: each epoch).", least=0, most=10**9)
+    sentences: int = option(2000, "How many sentences to decode.", least=1, most=10**9)
+    batch: int = option(512, "How many stand side by side.", least=1, most=10**6)
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Options):
     """A whole training run."""
 
     name: str = option(help="Names the run in records.")

@@ -80,7 +80,7 @@ CASES: list[tuple[Callable[[Path], object], list[str]]] = [
     ),
     (
         lambda folder: edit_config(folder, "parts", "model", "options", "width", value="wide"),
-        ["config.json: parts.model: 'width' expects int, found 'wide'"],
+        ["config.json: parts.model: width expects a whole number from 1 to 65536, found 'wide'"],
     ),
     (
         lambda folder: edit_config(folder, "parts", "model", "options", "vocabulary", value=99),

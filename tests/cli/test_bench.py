@@ -154,10 +154,10 @@ def test_several_models_stand_side_by_side(run: Run, model: Path, pairs: list[An
     ("arguments", "told"),
     [
         (["--decoders", "greedy,beem"], "has no decoder 'beem'"),
-        (["--decoders", "beam:width=0"], "width expects 1 or more, found 0"),
+        (["--decoders", "beam:width=0"], "width expects a whole number from 1 to 1000, found 0"),
         (["--decoders", "greedy:width=2"], "decoder greedy has no option 'width'"),
         (["--set", "width=2"], "decoder greedy has no option 'width'"),
-        (["--batch-sizes", "0"], "batch_sizes expects numbers of 1 or more, found [0]"),
+        (["--batch-sizes", "0"], "batch_sizes expects a list of whole numbers from 1 to 1000000, found (0,)"),
         (["--batch-sizes", "one"], "'batch_sizes' expects"),
         (["--sample", "lattice=3"], "--sample expects a decoder of the line-up (greedy, beam), found 'lattice'"),
         (["--baseline", "best"], "--baseline expects one of greedy, beam, found 'best'"),

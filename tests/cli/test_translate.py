@@ -108,7 +108,7 @@ def test_a_trace_replays_to_the_text(run: Run, model: Path, tmp_path: Path, deco
         (["--decoder", "beem"], ["has no decoder 'beem'", "greedy, beam"]),
         (["--set", "width=3"], ["decoder greedy has no option 'width'", "max_length"]),
         (["--decoder", "beam", "--set", "wdith=3"], ["no option 'wdith'", "width", "n_best"]),
-        (["--decoder", "beam", "--set", "width=many"], ["'width' expects int", "'many'"]),
+        (["--decoder", "beam", "--set", "width=many"], ["width expects a whole number from 1 to 1000", "'many'"]),
         (["--decoder", "beam", "--set", "width=0"], ["width expects 1 or more, found 0"]),
         (["--decoder", "beam", "--set", "length_penalty=big"], ["gnmt|average|none", "'big'"]),
         (["--set", "max_length=0"], ["max_length expects 1 or more, found 0"]),

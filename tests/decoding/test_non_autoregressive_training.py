@@ -61,7 +61,7 @@ def test_the_loss_is_that_of_every_token_on_a_canvas_of_the_right_length(copy, s
 
 
 def test_options_are_checked():
-    with pytest.raises(OptionError, match="label_smoothing expects 0 to below 1, found 1"):
+    with pytest.raises(OptionError, match="label_smoothing expects a number from 0 to below 1, found 1"):
         NonAutoregressiveObjectiveOptions(label_smoothing=1.0)
 
 

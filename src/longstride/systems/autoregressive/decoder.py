@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
-from longstride.contract.options import at_least
+from longstride.contract.options import Options
 from longstride.contract.signatures import Signed, signature
 from longstride.nn.transformer import Transformer
 from longstride.search.length_penalty import LengthPenalty
@@ -17,7 +17,7 @@ from longstride.verification.session import Kind, Kinds
 
 
 @dataclass(frozen=True)
-class GreedyOptions:
+class GreedyOptions(Options):
     """Greedy search has no options of its own."""
 
 
@@ -40,19 +40,19 @@ class Greedy(Signed[GreedyOptions]):
 
 
 @dataclass(frozen=True)
-class BeamOptions:
+class BeamOptions(Options):
     """Options of beam search."""
 
-    width: int = option(5, "Hypotheses kept per sentence.")
+    width: int = option(5, "Hypotheses kept per sentence.", least=1, most=1000)
     length_penalty: Literal["gnmt", "average", "none"] = option(
         "gnmt", "Score = log-probability / ((5 + length) / 6)^strength (gnmt) or / length^strength (average)."
     )
-    strength: float = option(0.6, "Strength of the length penalty.")
-    n_best: int = option(1, "How many hypotheses to return, at most width.")
+    strength: float = option(0.6, "Strength of the length penalty.", least=-10, most=10)
+    n_best: int = option(1, "How many hypotheses to return, at most width.", least=1, most=1000)
 
     def __post_init__(self) -> None:
-        at_least(1, self, "width")
-        if not 1 <= self.n_best <= self.width:
+        super().__post_init__()
+        if self.n_best > self.width:
             raise OptionError(f"n_best expects 1 to width ({self.width}), found {self.n_best}.")
 
 

@@ -5,24 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from longstride.contract import Limits, Runner, Session, option
-from longstride.contract.options import at_least
+from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.systems.non_autoregressive.model import OnePass
 from longstride.systems.non_autoregressive.session import NonAutoregressiveSession
 
 
 @dataclass(frozen=True)
-class NonAutoregressiveOptions:
+class NonAutoregressiveOptions(Options):
     """Options of one-pass decoding."""
 
-    length_window: int = option(3, "Try all lengths up to so many tokens shorter or longer than predicted.")
-    length_weight: float = option(
-        1.0, "Weight of a length's own probability among those of the tokens; 0 ranks by tokens alone."
+    length_window: int = option(
+        3, "Try all lengths up to so many tokens shorter or longer than predicted.", least=0, most=1000
     )
-    dedup: int = option(0, "Take immediate repetitions of up to this many tokens out of outputs (0: leave them).")
-
-    def __post_init__(self) -> None:
-        at_least(0, self, "length_window", "length_weight", "dedup")
+    length_weight: float = option(
+        1.0,
+        "Weight of a length's own probability among those of the tokens; 0 ranks by tokens alone.",
+        least=0,
+        most=10**6,
+    )
+    dedup: int = option(
+        0, "Take immediate repetitions of up to this many tokens out of outputs (0: leave them).", least=0, most=1000
+    )
 
 
 class NonAutoregressive(Signed[NonAutoregressiveOptions]):
