@@ -5,6 +5,7 @@ Empty lines stay empty, order is kept, and sentences of like length are decoded 
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from longstride.contract import (
     Trace,
 )
 from longstride.contract.options import parse
+from longstride.contract.ranges import Range, shown
 from longstride.model_folder import CONFIG, DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, PARTS, find
 from longstride.runtime.choosing import make_runner
@@ -39,6 +41,8 @@ BUNDLED = "bundled"
 LIMIT_NAMES = tuple(field.name for field in fields(Limits))
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
+BATCHES = Range(1, math.inf)
+"""More than there are lines means all of them."""
 GROUP = 16
 """So many tables' worth of sentences share one bucket of source lengths."""
 
@@ -211,8 +215,8 @@ class Translator:
         `batch` sentences are decoded side by side; `warn` hears of lines that were cut, counted from `first_line`;
         `watch` is shown the raw results of each group of lines. All other names are the decoder's options and limits.
         """
-        if batch < 1:
-            raise OptionError(f"batch expects 1 or more, found {batch}.")
+        if not BATCHES.fits(int, batch):
+            raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
         chosen, limits = self.decoder(decoder, **options)
         lines = [text] if isinstance(text, str) else list(text)
         result = self._translate(lines, chosen, limits, batch, trace, warn, first_line, watch)
@@ -314,7 +318,10 @@ class Translator:
         raise OptionError(f"The model {self.folder.path} has no decoder {name!r}; it has {names}.")
 
     def _fitting(self, limits: Limits) -> Limits:
-        """Outputs can be no longer than the model has positions for."""
+        """Outputs can be no longer than the model has positions for, and only ids that it knows can be banned."""
+        size = self.target_tokenizer.size
+        if unknown := [token for token in limits.banned if token >= size]:
+            raise OptionError(f"banned expects ids of the model's vocabulary, 0 to {size - 1}, found {unknown[0]}.")
         if limits.max_length > self.longest - 1:
             return Limits(**{**vars(limits), "max_length": self.longest - 1})
         return limits

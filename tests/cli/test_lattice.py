@@ -181,5 +181,5 @@ def test_misuse_is_told_in_one_sentence(run: Run, tmp_path: Path, text: list[obj
     assert "expected a new folder or one of tables alone" in run(*build, "-m", model, "-o", tmp_path).error
     recall = ["lattice", "recall", "-m", model, "-s", tmp_path / "src", "-r", tmp_path / "tgt"]
     assert "expected a model folder with candidate tables, found the parts model" in run(*recall).error
-    assert "--candidates expects numbers of 1 or more" in run(*recall, "--candidates", "1,x").error
+    assert "--candidates expects numbers from 1 to 1000000" in run(*recall, "--candidates", "1,x").error
     assert CONFIG in [path.name for path in model.iterdir()]

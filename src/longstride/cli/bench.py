@@ -59,7 +59,7 @@ def bench(
     batch_sizes: Annotated[
         str, typer.Option(help="Sentences decoded together, e.g. 1,8,32; 1 is latency, more is throughput.")
     ] = "1",
-    passes: Annotated[int, typer.Option(min=1, help="How often the whole test set is timed.")] = 3,
+    passes: Annotated[int, typer.Option(min=1, max=10**6, help="How often the whole test set is timed.")] = 3,
     sample: Annotated[
         list[str] | None,
         typer.Option(

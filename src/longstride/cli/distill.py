@@ -43,7 +43,7 @@ def distill(
     device: Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the shards that are missing.")] = False,
     processes: Annotated[
-        int, typer.Option(min=1, help="Processes that share the work; two or three keep a large GPU busy.")
+        int, typer.Option(min=1, max=256, help="Processes that share the work; two or three keep a large GPU busy.")
     ] = 1,
     record: Annotated[Path | None, typer.Option(help="Append a record when done to this file (JSON lines).")] = None,
 ) -> None:

@@ -65,7 +65,7 @@ def evaluate(
     precision: Precision = "fp32",
     device: Device = "auto",
     threads: Threads = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sentences decoded side by side.")] = 32,
+    batch: Annotated[int, typer.Option(min=1, max=10**6, help="Sentences decoded side by side.")] = 32,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -102,7 +102,7 @@ def evaluate(
     ] = False,
     by_length: Annotated[
         int | None,
-        typer.Option(min=1, help="Also scores by source length, in so many bins of equally many sentences."),
+        typer.Option(min=1, max=10**6, help="Also scores by source length, in so many bins of equally many sentences."),
     ] = None,
     mutual_information: Annotated[
         str | None,

@@ -16,10 +16,23 @@ from longstride import model_folder
 from longstride.cli.console import Bar, commit, out, say
 from longstride.cli.lattice_inspect import inspect
 from longstride.cli.lattice_records import Book, RecordFile
-from longstride.cli.options import Device, Experiment, Model, Reference, Set, Source, Workload, open_model, settings
+from longstride.cli.options import (
+    Device,
+    Experiment,
+    Model,
+    Reference,
+    Set,
+    Source,
+    Workload,
+    not_nan,
+    open_model,
+    settings,
+    whole_number,
+)
 from longstride.cli.provenance import data_name
 from longstride.contract import ModelFolderError, OptionError, Runner
 from longstride.contract.options import parse
+from longstride.contract.ranges import shown
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.recipe import resolve
 from longstride.runtime.choosing import check_device
@@ -63,7 +76,10 @@ def build(
     ] = None,
     drop_in: Annotated[bool, typer.Option("--drop-in", help="Put the tables into the model's folder instead.")] = False,
     set: Set = None,
-    memory: Annotated[float, typer.Option(help="GiB that aligning may take for its probabilities.")] = 8.0,
+    memory: Annotated[
+        float,
+        typer.Option(min=0, max=10**6, callback=not_nan, help="GiB that aligning may take for its probabilities."),
+    ] = 8.0,
     device: Device = "auto",
 ) -> None:
     """Align and count a corpus."""
@@ -256,10 +272,10 @@ def _summary(built: Built, place: Path) -> str:
 
 
 def _sizes(text: str) -> list[int]:
-    values = [int(part) for part in text.split(",") if part.strip().isdigit()]
-    if not values or len(values) != len(text.split(",")) or min(values) < 1:
-        raise OptionError(f"--candidates expects numbers of 1 or more with commas between, found {text!r}.")
-    return sorted(values)
+    values = [whole_number(part, most=10**6) for part in text.split(",")]
+    if None in values:
+        raise OptionError(f"--candidates expects numbers from 1 to {10**6} with commas between, found {shown(text)}.")
+    return sorted(value for value in values if value is not None)
 
 
 @contextmanager

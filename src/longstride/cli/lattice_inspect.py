@@ -48,7 +48,7 @@ def inspect(
     model: Model,
     input: Annotated[Path | None, typer.Option("-i", "--input", help="Sentences to look at (default: stdin).")] = None,
     set: Set = None,
-    words: Annotated[int, typer.Option(min=1, help="Show so many words of each column.")] = 6,
+    words: Annotated[int, typer.Option(min=1, max=4096, help="Show so many words of each column.")] = 6,
     svg: Annotated[
         Path | None, typer.Option(help="Draw here; with several sentences NAME-2.svg, NAME-3.svg, ... follow.")
     ] = None,

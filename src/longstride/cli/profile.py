@@ -72,8 +72,8 @@ def profile(
     ] = None,
     set: Set = None,
     drafter: DrafterFolder = None,
-    sentences: Annotated[int, typer.Option(min=1, help="Decode a fixed sample of so many sentences.")] = 50,
-    batch: Annotated[int, typer.Option(min=1, help="Sentences decoded together.")] = 1,
+    sentences: Annotated[int, typer.Option(min=1, max=10**9, help="Decode a fixed sample of so many sentences.")] = 50,
+    batch: Annotated[int, typer.Option(min=1, max=10**6, help="Sentences decoded together.")] = 1,
     inside: Annotated[
         bool,
         typer.Option(help="Time the programs within captured steps too (CUDA graphs; takes them a little longer)."),

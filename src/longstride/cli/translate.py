@@ -45,7 +45,7 @@ def translate(
     precision: Precision = "fp32",
     device: Device = "auto",
     threads: Threads = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sentences decoded side by side.")] = 32,
+    batch: Annotated[int, typer.Option(min=1, max=10**6, help="Sentences decoded side by side.")] = 32,
     trace: Annotated[Path | None, typer.Option(help="Write how each line came about, as JSON lines.")] = None,
     show_trace: Annotated[
         bool, typer.Option("--show-trace", help="Print how each line came about, and a summary, to stderr.")

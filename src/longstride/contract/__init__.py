@@ -10,6 +10,7 @@ from longstride.contract.errors import (
     WorkError,
 )
 from longstride.contract.likelihood import Factorisation, Likelihood
+from longstride.contract.memory import Need
 from longstride.contract.options import option
 from longstride.contract.running import DTYPES, Drawing, Feeds, Precision, Program, Runner
 from longstride.contract.symbols import EOS, MASK, NEVER_GENERATED, PAD, RESERVED, START, UNK
@@ -41,6 +42,7 @@ __all__ = [
     "LongstrideError",
     "Loss",
     "ModelFolderError",
+    "Need",
     "Objective",
     "OptionError",
     "Precision",

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract.errors import OptionError
+from longstride.contract.memory import Need
 from longstride.contract.options import Options, option
 from longstride.contract.symbols import EOS, PAD
 from longstride.contract.trace import Trace, TraceBuilder
@@ -74,6 +75,11 @@ class Limits(Options):
             raise OptionError(f"min_length expects 0 to max_length ({self.max_length}), found {self.min_length}.")
         if EOS in self.banned:
             raise OptionError(f"banned may not hold the end-of-sentence id {EOS}: no output could end.")
+
+    def longest_output(self, source_length: int) -> int:
+        """The most tokens (EOS not counted) that the output of a source may have, whose length counts EOS."""
+        by_source = int((source_length - 1) * self.max_ratio) + self.max_extra
+        return min(self.max_length, max(1, self.min_length, by_source))
 
     def longest_outputs(self, source_lengths: Tensor) -> Tensor:
         """Per row, the most tokens (EOS not counted) its output may have, given source lengths that count EOS."""
@@ -202,6 +208,10 @@ class Decoder(ABC):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table of `capacity` slots for sources of at most `longest_source` tokens (EOS counted)."""
 
+    def need(self, limits: Limits, longest_source: int) -> Need | None:
+        """What such a table takes in memory, so that one without room is refused and not made; None: not much."""
+        return None
+
     def decode(
         self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
     ) -> Decoded:
@@ -210,7 +220,10 @@ class Decoder(ABC):
         rows = source.rows  # asked for three times an iteration
         if rows == 0:
             return Decoded([], [] if trace else None)
-        session = self.start(min(capacity or rows, rows), limits, source.longest)
+        capacity = min(capacity or rows, rows)
+        if (need := self.need(limits, source.longest)) is not None:
+            need.check(self.name, capacity)
+        session = self.start(capacity, limits, source.longest)
         found: dict[int, list[Hypothesis]] = {}
         order: list[int] = []
         builder = TraceBuilder() if trace else None

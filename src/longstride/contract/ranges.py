@@ -46,8 +46,9 @@ class Range:
             return isinstance(value, tuple | list) and all(self.fits(inner[0], item) for item in value)
         if kind is type(None):
             return value is None
-        number = Integral if kind is int else Real
-        return isinstance(value, number) and not isinstance(value, bool) and self.holds(value)
+        if isinstance(value, bool):
+            return False
+        return isinstance(value, Integral if kind is int else Real) and self.holds(value)
 
     def described(self, kind: Any) -> str:
         """What is expected: ``a whole number from 1 to 64``, ``a number above 0, at most 1 or none``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from longstride.contract import Limits, OptionError, Runner, Session, option
+from longstride.contract import Limits, Need, OptionError, Runner, Session, option
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
@@ -14,7 +14,7 @@ from longstride.systems.blockwise.model import Heads
 from longstride.systems.blockwise.programs import verify
 from longstride.verification.acceptance import EXACT, Rule
 from longstride.verification.reading import forbidden_ids
-from longstride.verification.session import Kind, Kinds, Policy
+from longstride.verification.session import Kind, Kinds, Policy, need
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,10 @@ class Blockwise(Signed[BlockwiseOptions]):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
         return self._kinds.of(limits, self._kind).start(capacity, longest_source)
+
+    def need(self, limits: Limits, longest_source: int) -> Need:
+        """By the block and the sentences."""
+        return need(self._model, self._runner, limits, longest_source, self.options.k or 1, "k")
 
     def _kind(self, limits: Limits) -> Kind:
         o = self.options

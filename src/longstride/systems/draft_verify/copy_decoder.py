@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from longstride.contract import Limits, OptionError, Runner, Session, option
+from longstride.contract import Limits, Need, OptionError, Runner, Session, option
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.copying import SourceDraft
 from longstride.verification.acceptance import EXACT, Rule
-from longstride.verification.session import Kind, Kinds, Policy
+from longstride.verification.session import Kind, Kinds, Policy, need
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,10 @@ class CopyVerify(Signed[CopyVerifyOptions]):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
         return self._kinds.of(limits, self._kind).start(capacity, longest_source)
+
+    def need(self, limits: Limits, longest_source: int) -> Need:
+        """By the block and the sentences."""
+        return need(self._model, self._runner, limits, longest_source, self.options.k, "k")
 
     def _kind(self, limits: Limits) -> Kind:
         o = self.options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from longstride.contract import Limits, OptionError, Runner, Session, option
+from longstride.contract import Limits, Need, OptionError, Runner, Session, option
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
@@ -14,7 +14,7 @@ from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import Drafter, check_fit
 from longstride.verification.acceptance import EXACT, Rule
 from longstride.verification.lease import Lease
-from longstride.verification.session import Kind, Kinds, Policy
+from longstride.verification.session import Kind, Kinds, Policy, need
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,10 @@ class DraftVerify(Signed[DraftVerifyOptions]):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
         return self._kinds.of(limits, self._kind).start(capacity, longest_source)
+
+    def need(self, limits: Limits, longest_source: int) -> Need:
+        """By the block and the sentences."""
+        return need(self._model, self._runner, limits, longest_source, self.options.k or 1, "k")
 
     def _kind(self, limits: Limits) -> Kind:
         o = self.options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from longstride.contract import Limits, OptionError, Runner, Session, option
+from longstride.contract import Limits, Need, OptionError, Runner, Session, option
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
@@ -74,3 +74,16 @@ class Interleaved(Signed[InterleavedOptions]):
         lease = Lease.of(self._runner, family, capacity, longest_source, model.model.options.longest)
         kind = GreedySession if o.width == 1 else BeamSession
         return kind(lease, model, search, limits)
+
+    def need(self, limits: Limits, longest_source: int) -> Need:
+        """By the width and the sentences."""
+        model, step = self._model.model, self._model.options.step
+        longest = limits.longest_output(longest_source) + step
+        columns = longest if self._runner.records else min(longest, longest_source)
+
+        def taken(sentences: int, width: int) -> int:
+            rows = sentences * width
+            logits = rows * step * model.options.vocabulary * self._runner.dtype.itemsize
+            return logits + rows * 2 * 8 * longest + model.table_bytes(rows, columns, sentences, longest_source)
+
+        return Need(taken, self._runner.device, "width", self.options.width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from longstride.contract import Limits, Runner, Session, option
+from longstride.contract import Limits, Need, Runner, Session, option
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.systems.non_autoregressive.model import OnePass
@@ -44,3 +44,13 @@ class NonAutoregressive(Signed[NonAutoregressiveOptions]):
         return NonAutoregressiveSession(
             self._model, self._runner, o.length_window, o.length_weight, o.dedup, capacity, limits, longest_source
         )
+
+    def need(self, limits: Limits, longest_source: int) -> Need:
+        """By the lengths tried; sentences that do not fit side by side go one after another."""
+        columns = min(limits.longest_output(longest_source), longest_source)
+
+        def taken(sentences: int, length_window: int) -> int:
+            canvases = min(2 * length_window + 1, columns)
+            return canvases * columns * self._model.options.feed_forward * self._runner.dtype.itemsize
+
+        return Need(taken, self._runner.device, "length_window", self.options.length_window)
