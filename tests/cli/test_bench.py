@@ -158,7 +158,7 @@ def test_several_models_stand_side_by_side(run: Run, model: Path, pairs: list[An
         (["--decoders", "greedy:width=2"], "decoder greedy has no option 'width'"),
         (["--set", "width=2"], "decoder greedy has no option 'width'"),
         (["--batch-sizes", "0"], "batch_sizes expects a list of whole numbers from 1 to 1000000, found (0,)"),
-        (["--batch-sizes", "one"], "'batch_sizes' expects"),
+        (["--batch-sizes", "one"], "batch_sizes expects a list of whole numbers from 1 to 1000000, found 'one'"),
         (["--sample", "lattice=3"], "--sample expects a decoder of the line-up (greedy, beam), found 'lattice'"),
         (["--baseline", "best"], "--baseline expects one of greedy, beam, found 'best'"),
         (["--same-as", "best"], "expects one of greedy, beam, found 'best'"),
