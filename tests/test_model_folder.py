@@ -25,8 +25,7 @@ def fresh(**changes: object) -> Transformer:
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     model = tiny_model(3, torch.float32, vocabulary=words().size, longest=LONGEST)
     folder = ModelFolder(write_folder(tmp_path / "model", seed=3))
-    read = fresh()
-    folder.fill("model", read)
+    read = folder.load("model", fresh)
     assert all(torch.equal(value, read.state_dict()[name]) for name, value in model.state_dict().items())
     assert folder.tokenizers()[0].serialized == words().serialized
     assert folder.config.provenance == {"recipe": {"name": "tiny"}}
@@ -40,8 +39,7 @@ def test_weights_can_be_stored_in_half_precision(tmp_path: Path) -> None:
     model_folder.write(tmp_path / "full", {"model": part}, decoders, "greedy", words())
     sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("half", "full")]
     assert sizes[0] < 0.6 * sizes[1]
-    read = Transformer(model.options)
-    ModelFolder(tmp_path / "half").fill("model", read)
+    read = ModelFolder(tmp_path / "half").load("model", lambda: Transformer(model.options))
     assert all(torch.equal(value.half().float(), read.state_dict()[name]) for name, value in model.state_dict().items())
 
 
@@ -90,7 +88,7 @@ def test_the_hash_follows_weights_and_tokenizer_and_nothing_else(tmp_path: Path)
 def test_a_part_of_another_size_is_refused(tmp_path: Path) -> None:
     folder = ModelFolder(write_folder(tmp_path / "model"))
     with pytest.raises(ModelFolderError, match=r"model\.safetensors: .*wrong shape: expected \[32\], found \[16\]"):
-        folder.fill("model", fresh(width=32))
+        folder.load("model", lambda: fresh(width=32))
 
 
 def test_the_configuration_is_plain_json_that_says_its_format(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.backends import allow_own_attention, allow_own_norms, avoid_planned_attention
 from longstride.nn.initialisation import scale_by_depth
 from longstride.recipe_data import DataOptions, corpus_of, generated, lengths_of, readable, required, tokenizer_of
-from longstride.registry import DECODERS, OBJECTIVES, PARTS, Plan, find
+from longstride.registry import DECODERS, OBJECTIVES, PARTS, Plan, find, part_builder
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
 from longstride.tasks.translation import score_translations
@@ -180,8 +180,9 @@ def check(recipe: Recipe) -> None:
     kind, _ = _objective(recipe)
     if kind.needs_base and not recipe.base:
         raise OptionError(f"{recipe.name}: this objective expects `base`, the model folder it builds on, found none.")
+    base = _sketched(recipe.base) if recipe.base else {}
     with torch.device("meta"):  # shapes alone
-        kind.model(_plan(recipe, len(RESERVED) + 1, _built(recipe.base) if recipe.base else {}))
+        kind.model(_plan(recipe, len(RESERVED) + 1, base))
     if recipe.data.task == "files":
         for split in _SPLITS:
             for file in required(recipe.data, split):
@@ -207,13 +208,10 @@ def _objective(recipe: Recipe) -> tuple[Any, Any]:
     return kind, kind.build(parse(kind.options, settings, f"{recipe.name}, objective"))
 
 
-def _built(path: str) -> dict[str, nn.Module]:
-    """The parts of a model folder, as they are initialised."""
-    built: dict[str, nn.Module] = {}
-    for name, part in ModelFolder(resolve(path)).parts.items():
-        kind = find(PARTS, part.kind, "kind of part")
-        built[name] = kind.build(parse(kind.options, part.options, path))
-    return built
+def _sketched(path: str) -> dict[str, nn.Module]:
+    """The parts of a model folder on the meta device."""
+    folder = ModelFolder(resolve(path))
+    return {name: folder.sketch(name, part_builder(folder, name)) for name in folder.parts}
 
 
 def _loaded(path: str, tokenizer: Tokenizer) -> dict[str, nn.Module]:
@@ -221,10 +219,7 @@ def _loaded(path: str, tokenizer: Tokenizer) -> dict[str, nn.Module]:
     folder = ModelFolder(resolve(path))
     if folder.config.tokenizer_sha256 != tokenizer.sha256:
         raise OptionError(f"{path}: expected a model with the tokenizer of this recipe, found one with another.")
-    parts = _built(path)
-    for name, module in parts.items():
-        folder.fill(name, module)
-    return parts
+    return {name: folder.load(name, part_builder(folder, name)) for name in folder.parts}
 
 
 def _warm_start(parts: dict[str, Part], path: str, tokenizer: Tokenizer, tell: Reporter) -> None:
@@ -246,6 +241,7 @@ def _warm_start(parts: dict[str, Part], path: str, tokenizer: Tokenizer, tell: R
 def resolve(path: str) -> Path:
     """A model folder, or the one inside a run's folder."""
     inside = Path(path) / MODEL
+    model_folder.recover(inside)
     return inside if not (Path(path) / model_folder.CONFIG).exists() and inside.is_dir() else Path(path)
 
 

@@ -31,7 +31,7 @@ from longstride.contract import (
 )
 from longstride.contract.options import parse
 from longstride.model_folder import CONFIG, DecoderConfig, ModelFolder
-from longstride.registry import DECODERS, PARTS, find
+from longstride.registry import DECODERS, PARTS, find, part_builder
 from longstride.runtime.choosing import make_runner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 
@@ -115,11 +115,7 @@ class Translator:
         """A part's module, loaded when first asked for."""
         if name not in self._parts:
             folder, there = self._homes[name]
-            config = folder.parts[there]
-            kind = find(PARTS, config.kind, "kind of part")
-            module = kind.build(parse(kind.options, config.options, name))
-            folder.fill(there, module)
-            self._parts[name] = self.runner.place(module)
+            self._parts[name] = self.runner.place(folder.load(there, part_builder(folder, there)))
         return self._parts[name]
 
     def parts_of(self, decoder: str) -> dict[str, nn.Module]:
@@ -275,6 +271,9 @@ class Translator:
                         f"decoders.{name}: parts expects {', '.join(kind.roles)}, "
                         f"found {', '.join(decoder.parts) or 'none'}."
                     )
+                for role, wanted in kind.roles.items():
+                    if (found := self.folder.parts[decoder.parts[role]].kind) != wanted:
+                        raise OptionError(f"decoders.{name}: {role} expects a part of kind {wanted}, found {found}.")
                 split_options(kind.options, decoder.defaults, name)
         except OptionError as error:
             raise ModelFolderError(f"{place}: {error}") from None
