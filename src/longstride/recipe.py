@@ -16,20 +16,31 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from longstride import model_folder
-from longstride.contract import EOS, RESERVED, InputError, Limits, OptionError, Source, option
+from longstride import model_folder, recipe_origin
+from longstride.contract import EOS, RESERVED, InputError, Limits, OptionError, Source, UsageError, option
 from longstride.contract.options import as_dict, parse
 from longstride.contract.running import DTYPES
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.backends import allow_own_attention, allow_own_norms, avoid_planned_attention
 from longstride.nn.initialisation import scale_by_depth
-from longstride.recipe_data import DataOptions, corpus_of, generated, lengths_of, readable, required, tokenizer_of
+from longstride.recipe_data import (
+    DataOptions,
+    corpus_of,
+    generated,
+    lengths_of,
+    readable,
+    required,
+    tokenizer_of,
+    tokenizer_path,
+)
+from longstride.recipe_origin import Origin
 from longstride.registry import DECODERS, OBJECTIVES, PARTS, Plan, find, part_builder
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
 from longstride.tasks.translation import score_translations
 from longstride.text.batches import TokenBatches
 from longstride.text.corpus import read_parallel
+from longstride.text.files import file_sha256
 from longstride.text.tokenizer import Tokenizer
 from longstride.training.distributed import join
 from longstride.training.loop import Result, Trainer
@@ -40,6 +51,7 @@ from longstride.training.validation import Validator
 
 MODEL = "model"
 """The model folder inside a run's folder."""
+_TOKENIZER = "data.tokenizer"
 _SPLITS: tuple[Literal["train", "valid"], ...] = ("train", "valid")
 
 
@@ -102,9 +114,14 @@ def run(
     device: torch.device | str = "cpu",
     reporter: Reporter | None = None,
     provenance: dict[str, Any] | None = None,
+    origin: Origin | None = None,
 ) -> Outcome:
-    """Train as the recipe says; interrupted or out of time, `resume` goes on from the newest checkpoint."""
+    """Train as the recipe says; interrupted or out of time, `resume` goes on from the newest checkpoint.
+
+    `origin` is what :func:`origin_of` gave, if somebody has asked it already.
+    """
     check(recipe)
+    origin = origin or origin_of(recipe, folder)
     avoid_planned_attention()
     allow_own_attention(recipe.attention == "own")
     allow_own_norms(recipe.norms == "own")
@@ -116,6 +133,10 @@ def run(
         torch.distributed.barrier()
         tokenizer = tokenizer or tokenizer_of(recipe.data, folder, Silent())
     assert tokenizer is not None
+    if origin.contents.setdefault(_TOKENIZER, tokenizer.sha256) != tokenizer.sha256:
+        raise UsageError(f"{folder}: expected the tokenizer that the run in it was started with, found another.")
+    if team.leads:
+        origin.write(folder)
     kind, objective = _objective(recipe)
     corpora = {split: corpus_of(recipe.data, split, tokenizer, folder, tell, team.leads) for split in _SPLITS}
     torch.manual_seed(recipe.training.seed)
@@ -190,6 +211,31 @@ def check(recipe: Recipe) -> None:
                     raise InputError(f"{file}: expected a text file, found none.")
     if recipe.warm_start:
         ModelFolder(resolve(recipe.warm_start))
+
+
+def origin_of(recipe: Recipe, folder: Path, started: Recipe | None = None) -> Origin:
+    """What a run of this recipe learns from; refused where the folder holds a run that was started with something else.
+
+    `started` stands for a run that kept its recipe but, being of an earlier version, no hashes. Writes nothing.
+    """
+    contents: dict[str, str] = {}
+    if recipe.data.task == "files":
+        for name in (f"{split}_{side}" for split in _SPLITS for side in ("source", "target")):
+            contents[f"data.{name}"] = file_sha256(getattr(recipe.data, name))
+    for name, path in (("base", recipe.base), ("warm_start", recipe.warm_start)):
+        if path:
+            contents[name] = ModelFolder(resolve(path)).sha256
+    if (tokenizer := tokenizer_path(recipe.data, folder)).is_file():
+        contents[_TOKENIZER] = file_sha256(tokenizer)
+    origin = Origin(as_dict(recipe), contents)
+    before = recipe_origin.read(folder)
+    if before is not None:  # options that are new since then have their defaults
+        known = as_dict(parse(Recipe, before.recipe, str(folder / recipe_origin.FILE)))
+        origin.check(Origin(known, before.contents), folder)
+        return replace(origin, contents={**before.contents, **contents})
+    if started is not None:
+        origin.check(Origin(as_dict(started), {}), folder)
+    return origin
 
 
 def _plan(recipe: Recipe, vocabulary: int, base: dict[str, nn.Module], lengths: LengthRegression | None = None) -> Plan:

@@ -47,9 +47,14 @@ class DataOptions:
     batches: BatchOptions = option(factory=BatchOptions, help="How pairs are put together.")
 
 
+def tokenizer_path(data: DataOptions, folder: Path) -> Path:
+    """Where the recipe's tokenizer is, or will be."""
+    return Path(data.tokenizer) if data.tokenizer else folder / model_folder.TOKENIZER
+
+
 def tokenizer_of(data: DataOptions, folder: Path, tell: Reporter) -> Tokenizer:
     """The recipe's, or one made of its training text."""
-    path = Path(data.tokenizer) if data.tokenizer else folder / model_folder.TOKENIZER
+    path = tokenizer_path(data, folder)
     if path.exists():
         return load_tokenizer(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -256,6 +256,7 @@ class Translator:
             "tokenizer_sha256": self.target_tokenizer.sha256,
             "source_tokenizer_sha256": self.source_tokenizer.sha256,
         }
+        sources = self.source_tokenizer.size
         try:
             for name, part in self.folder.parts.items():
                 options = parse(find(PARTS, part.kind, "kind of part").options, part.options, f"parts.{name}")
@@ -264,6 +265,12 @@ class Translator:
                         raise OptionError(
                             f"parts.{name}: {option} expects the tokenizer's {own}, found {getattr(options, option)}."
                         )
+                # Without a vocabulary of its own the source is looked up in the target's table.
+                own_table = getattr(options, "source_vocabulary", None) or getattr(options, "vocabulary", None)
+                if own_table is not None and own_table < sources:
+                    raise OptionError(
+                        f"parts.{name}: source_vocabulary expects the tokenizer's {sources}, found {own_table}."
+                    )
             for name, decoder in self.folder.decoders.items():
                 kind = find(DECODERS, name, "decoder")
                 if set(decoder.parts) != set(kind.roles):

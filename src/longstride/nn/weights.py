@@ -17,7 +17,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_buffer_registration_hook, register_module_parameter_registration_hook
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from longstride.contract import ModelFolderError, OptionError
 
@@ -74,7 +77,9 @@ def sketched(
         with _at_most(2 * (len(found) + len(lent or {})) + 64, file), torch.device("meta"):
             module = build()
     except (RuntimeError, OverflowError, TypeError, ValueError) as error:  # sizes that not even numbers can hold
-        raise ModelFolderError(f"{file}: nothing can be built from the part's options ({_first_line(error)}).") from None
+        raise ModelFolderError(
+            f"{file}: nothing can be built from the part's options ({_first_line(error)})."
+        ) from None
     expected = module.state_dict()
     found = {**{name: stored for name, stored in (lent or {}).items() if name in expected}, **found}
     for name in expected:
@@ -121,7 +126,9 @@ def _check(name: str, expected: Tensor, stored: Stored, file: Path) -> None:
     fits = stored.dtype in _FLOATS if expected.is_floating_point() else _DTYPES.get(stored.dtype) == expected.dtype
     if not fits:
         wanted = "one of " + ", ".join(_FLOATS) if expected.is_floating_point() else str(expected.dtype)
-        raise ModelFolderError(f"{file}: the weight {name!r} has the wrong type: expected {wanted}, found {stored.dtype}.")
+        raise ModelFolderError(
+            f"{file}: the weight {name!r} has the wrong type: expected {wanted}, found {stored.dtype}."
+        )
 
 
 @contextmanager
