@@ -13,6 +13,7 @@ This module knows no system: parts are built by whoever knows their kinds.
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import math
 import os
@@ -161,11 +162,16 @@ class ModelFolder:
 
     @property
     def sha256(self) -> str:
-        """One hash for the folder's weights and tokenizer: that of all their hashes, in order of part names."""
-        import hashlib
+        """One hash for the folder's weights and tokenizers: that of all their hashes, in order of part names."""
+        hashes = [f"{name}:{self.parts[name].sha256}" for name in sorted(self.parts)]
+        hashes += [self.config.tokenizer_sha256, *filter(None, [self.config.source_tokenizer_sha256])]
+        return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
-        parts = [f"{name}:{self.parts[name].sha256}" for name in sorted(self.parts)]
-        return hashlib.sha256("\n".join([*parts, self.config.tokenizer_sha256]).encode()).hexdigest()
+    @property
+    def identity(self) -> str:
+        """A hash of the same and of all that config.json says of parts: what a training run builds on."""
+        told = json.dumps([self.sha256, self.config.parts], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()
 
     def _header(self, part: PartConfig) -> dict[str, Stored]:
         return read_header(self._checked(part.weights, part.sha256))

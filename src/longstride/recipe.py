@@ -170,7 +170,7 @@ def run(
     finished = None
     if not result.interrupted and result.reason != "time" and team.leads:
         finished = folder / MODEL
-        origin = {
+        history = {
             **(provenance or {}),
             "recipe": as_dict(recipe),
             "data": train.manifest.target_sha256 if train.manifest else recipe.data.task,
@@ -181,7 +181,7 @@ def run(
             "averaged_updates": list(result.averaged),
         }
         if recipe.base:
-            origin["base"] = ModelFolder(resolve(recipe.base)).config.provenance
+            history["base"] = ModelFolder(resolve(recipe.base)).config.provenance
         decoders = {name: DecoderConfig({role: role for role in DECODERS[name].roles}) for name in kind.offered(model)}
         model_folder.write(
             finished,
@@ -189,7 +189,7 @@ def run(
             decoders,
             kind.decoders[0],
             tokenizer,
-            provenance=origin,
+            provenance=history,
             dtype=DTYPES[recipe.store],
         )
     team.leave()
@@ -224,7 +224,7 @@ def origin_of(recipe: Recipe, folder: Path, started: Recipe | None = None) -> Or
             contents[f"data.{name}"] = file_sha256(getattr(recipe.data, name))
     for name, path in (("base", recipe.base), ("warm_start", recipe.warm_start)):
         if path:
-            contents[name] = ModelFolder(resolve(path)).sha256
+            contents[name] = ModelFolder(resolve(path)).identity
     if (tokenizer := tokenizer_path(recipe.data, folder)).is_file():
         contents[_TOKENIZER] = file_sha256(tokenizer)
     origin = Origin(as_dict(recipe), contents)

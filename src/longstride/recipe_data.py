@@ -110,7 +110,9 @@ def corpus_of(
         tell.message(corpus.report.sentence)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
-    return BinarizedCorpus.load(cache, tokenizer.sha256)
+    corpus = BinarizedCorpus.load(cache, tokenizer.sha256)
+    corpus.check_ids(tokenizer.size, cache)
+    return corpus
 
 
 def _cached(

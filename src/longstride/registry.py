@@ -358,5 +358,5 @@ def part_builder(folder: ModelFolder, name: str) -> Callable[[], nn.Module]:
     """What builds a part of a folder from its options, once these have been checked."""
     config = folder.parts[name]
     kind: PartKind = find(PARTS, config.kind, "kind of part")
-    options = parse(kind.options, config.options, f"{folder.path}, parts.{name}")
+    options: Any = parse(kind.options, config.options, f"{folder.path}, parts.{name}")
     return lambda: kind.build(options)

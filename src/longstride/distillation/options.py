@@ -10,6 +10,7 @@ from longstride.contract.options import at_least
 from longstride.distillation.degenerate import Rules
 
 Compression = Literal["none", "gz", "xz"]
+ENDINGS = ("", ".gz", ".xz")
 
 
 @dataclass(frozen=True)

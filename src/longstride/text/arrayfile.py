@@ -16,6 +16,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from longstride.text.jsonfile import LARGEST, parse_json
+
 _DTYPES: dict[str, type[np.generic]] = {"I64": np.int64, "U32": np.uint32, "U16": np.uint16}
 
 
@@ -53,13 +55,18 @@ def read_arrays(path: Path, mapped: bool) -> tuple[dict[str, str], dict[str, Any
         size = int.from_bytes(start, "little")
         if len(start) < 8 or size > found - 8:
             raise ValueError(f"its header is cut short or none, in {found} bytes")
-        header = json.loads(file.read(size))
+        if size > LARGEST:
+            raise ValueError(f"its header has {size:,} bytes")
+        header = parse_json(file.read(size))
     try:
         note: dict[str, str] = header.pop("__metadata__")
-        places = {name: (_DTYPES[entry["dtype"]], *entry["data_offsets"]) for name, entry in header.items()}
+        places = {name: (_DTYPES[entry["dtype"]], *map(int, entry["data_offsets"])) for name, entry in header.items()}
+        ends = [end for _, start, end in places.values() if 0 <= start <= end]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"its header lacks {error}") from error
-    expected = 8 + size + max((end for _, _, end in places.values()), default=0)
+    if len(ends) < len(places):
+        raise ValueError("its header has arrays that end before they begin")
+    expected = 8 + size + max(ends, default=0)
     if found != expected:
         raise ValueError(f"it should have {expected} bytes and has {found}")
     raw = np.asarray(np.memmap(path, np.uint8, "r") if mapped else np.fromfile(path, np.uint8))[8 + size :]
