@@ -60,13 +60,15 @@ def read_arrays(path: Path, mapped: bool) -> tuple[dict[str, str], dict[str, Any
         header = parse_json(file.read(size))
     try:
         note: dict[str, str] = header.pop("__metadata__")
-        places = {name: (_DTYPES[entry["dtype"]], *map(int, entry["data_offsets"])) for name, entry in header.items()}
-        ends = [end for _, start, end in places.values() if 0 <= start <= end]
+        places: dict[str, tuple[type[np.generic], int, int]] = {}
+        for name, entry in header.items():
+            start, end = entry["data_offsets"]
+            places[name] = (_DTYPES[entry["dtype"]], int(start), int(end))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"its header lacks {error}") from error
-    if len(ends) < len(places):
+    if any(not 0 <= start <= end for _, start, end in places.values()):
         raise ValueError("its header has arrays that end before they begin")
-    expected = 8 + size + max(ends, default=0)
+    expected = 8 + size + max((end for _, _, end in places.values()), default=0)
     if found != expected:
         raise ValueError(f"it should have {expected} bytes and has {found}")
     raw = np.asarray(np.memmap(path, np.uint8, "r") if mapped else np.fromfile(path, np.uint8))[8 + size :]
