@@ -48,9 +48,14 @@ class DataOptions(Options):
     batches: BatchOptions = option(factory=BatchOptions, help="How pairs are put together.")
 
 
+def tokenizer_path(data: DataOptions, folder: Path) -> Path:
+    """Where the recipe's tokenizer is, or will be."""
+    return Path(data.tokenizer) if data.tokenizer else folder / model_folder.TOKENIZER
+
+
 def tokenizer_of(data: DataOptions, folder: Path, tell: Reporter) -> Tokenizer:
     """The recipe's, or one made of its training text."""
-    path = Path(data.tokenizer) if data.tokenizer else folder / model_folder.TOKENIZER
+    path = tokenizer_path(data, folder)
     if path.exists():
         return load_tokenizer(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +111,9 @@ def corpus_of(
         tell.message(corpus.report.sentence)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
-    return BinarizedCorpus.load(cache, tokenizer.sha256)
+    corpus = BinarizedCorpus.load(cache, tokenizer.sha256)
+    corpus.check_ids(tokenizer.size, cache)
+    return corpus
 
 
 def _cached(

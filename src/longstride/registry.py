@@ -10,7 +10,7 @@ from torch import nn
 
 from longstride.contract import Decoder, Likelihood, Objective, OptionError, Runner
 from longstride.contract.options import parse
-from longstride.model_folder import Part
+from longstride.model_folder import ModelFolder, Part
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.search.lengths import LengthRegression
@@ -60,7 +60,8 @@ class DecoderKind:
 
     summary: str
     options: type
-    roles: tuple[str, ...]
+    roles: Mapping[str, str]
+    """role -> the kind of part that plays it"""
     build: Callable[[Mapping[str, Any], Runner, Any], Decoder]
     comes_with: str = ""
     """a folder that offers this decoder can do the new one too, with the same parts, even if it does not say so"""
@@ -129,28 +130,28 @@ DECODERS: dict[str, DecoderKind] = {
     "greedy": DecoderKind(
         "the most likely token, one after another",
         GreedyOptions,
-        ("model",),
+        {"model": "transformer"},
         lambda parts, runner, options: Greedy(parts["model"], runner, options),
         likelihood=_token_by_token,
     ),
     "beam": DecoderKind(
         "the best of several hypotheses, with exact early stopping",
         BeamOptions,
-        ("model",),
+        {"model": "transformer"},
         lambda parts, runner, options: Beam([parts["model"]], runner, options),
         likelihood=_token_by_token,
     ),
     "blockwise": DecoderKind(
         "heads predict a block, the model verifies it",
         BlockwiseOptions,
-        ("model", "heads"),
+        {"model": "transformer", "heads": "heads"},
         lambda parts, runner, options: Blockwise(parts["model"], parts["heads"], runner, options),
         likelihood=lambda parts, runner: AutoregressiveLikelihood(parts["model"], runner, parts["heads"].first),
     ),
     "copy-verify": DecoderKind(
         "the source as the draft, verified; for correction and whatever else mostly copies",
         CopyVerifyOptions,
-        ("model",),
+        {"model": "transformer"},
         lambda parts, runner, options: CopyVerify(parts["model"], runner, options),
         comes_with="greedy",
         one_vocabulary=True,
@@ -159,20 +160,20 @@ DECODERS: dict[str, DecoderKind] = {
     "draft-verify": DecoderKind(
         "a drafter proposes a block, the model verifies it",
         DraftVerifyOptions,
-        ("model", "drafter"),
+        {"model": "transformer", "drafter": "drafter"},
         lambda parts, runner, options: DraftVerify(parts["model"], parts["drafter"], runner, options),
         likelihood=_token_by_token,
     ),
     "draft": DecoderKind(
         "the drafter alone, a block per pass",
         DraftOptions,
-        ("model", "drafter"),
+        {"model": "transformer", "drafter": "drafter"},
         lambda parts, runner, options: Draft(parts["model"], parts["drafter"], runner, options),
     ),
     "interleaved": DecoderKind(
         "several words per pass, from both ends of the sentence",
         InterleavedOptions,
-        ("model", "interleaving"),
+        {"model": "transformer", "interleaving": "interleaving"},
         lambda parts, runner, options: Interleaved(parts["model"], parts["interleaving"], runner, options),
         likelihood=lambda parts, runner: InterleavedLikelihood(
             InterleavedModel(parts["model"], parts["interleaving"]), runner
@@ -181,19 +182,19 @@ DECODERS: dict[str, DecoderKind] = {
     "counts": DecoderKind(
         "the likeliest word at each place by aligned counts, no model at all",
         CountsOptions,
-        ("tables",),
+        {"tables": "tables"},
         lambda parts, runner, options: CountsDecoder(parts["tables"], runner, options),
     ),
     "lattice": DecoderKind(
         "candidates for every place, all edges scored in one pass, an exact search for the best path",
         LatticeOptions,
-        ("model", "tables"),
+        {"model": "scorer", "tables": "tables"},
         lambda parts, runner, options: with_tables(parts["model"], parts["tables"], runner, options),
     ),
     "non-autoregressive": DecoderKind(
         "all words in one pass, none knowing of another; the best of several lengths",
         NonAutoregressiveOptions,
-        ("model",),
+        {"model": "one-pass"},
         lambda parts, runner, options: NonAutoregressive(parts["model"], runner, options),
     ),
 }
@@ -210,7 +211,7 @@ def _transformer_part(model: Transformer) -> dict[str, Part]:
 
 def _base(plan: Plan) -> Transformer:
     base = plan.base.get("model")
-    if not isinstance(base, Transformer):
+    if type(base) is not Transformer:  # a scorer or a one-pass model is none that verifies
         raise OptionError(f"{plan.where}: expected a base with a Transformer named 'model', found none.")
     return base
 
@@ -351,3 +352,11 @@ def find(kinds: Mapping[str, Any], name: str, what: str) -> Any:
     if name not in kinds:
         raise OptionError(f"There is no {what} {name!r}; there are {', '.join(sorted(kinds))}.")
     return kinds[name]
+
+
+def part_builder(folder: ModelFolder, name: str) -> Callable[[], nn.Module]:
+    """What builds a part of a folder from its options, once these have been checked."""
+    config = folder.parts[name]
+    kind: PartKind = find(PARTS, config.kind, "kind of part")
+    options: Any = parse(kind.options, config.options, f"{folder.path}, parts.{name}")
+    return lambda: kind.build(options)

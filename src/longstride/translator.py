@@ -33,7 +33,7 @@ from longstride.contract import (
 from longstride.contract.options import parse
 from longstride.contract.ranges import Range, shown
 from longstride.model_folder import CONFIG, DecoderConfig, ModelFolder
-from longstride.registry import DECODERS, PARTS, find
+from longstride.registry import DECODERS, PARTS, find, part_builder
 from longstride.runtime.choosing import make_runner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 
@@ -119,11 +119,7 @@ class Translator:
         """A part's module, loaded when first asked for."""
         if name not in self._parts:
             folder, there = self._homes[name]
-            config = folder.parts[there]
-            kind = find(PARTS, config.kind, "kind of part")
-            module = kind.build(parse(kind.options, config.options, name))
-            folder.fill(there, module)
-            self._parts[name] = self.runner.place(module)
+            self._parts[name] = self.runner.place(folder.load(there, part_builder(folder, there)))
         return self._parts[name]
 
     def parts_of(self, decoder: str) -> dict[str, nn.Module]:
@@ -264,6 +260,7 @@ class Translator:
             "tokenizer_sha256": self.target_tokenizer.sha256,
             "source_tokenizer_sha256": self.source_tokenizer.sha256,
         }
+        sources = self.source_tokenizer.size
         try:
             for name, part in self.folder.parts.items():
                 options = parse(find(PARTS, part.kind, "kind of part").options, part.options, f"parts.{name}")
@@ -272,6 +269,12 @@ class Translator:
                         raise OptionError(
                             f"parts.{name}: {option} expects the tokenizer's {own}, found {getattr(options, option)}."
                         )
+                # Without a vocabulary of its own the source is looked up in the target's table.
+                own_table = getattr(options, "source_vocabulary", None) or getattr(options, "vocabulary", None)
+                if own_table is not None and own_table < sources:
+                    raise OptionError(
+                        f"parts.{name}: source_vocabulary expects the tokenizer's {sources}, found {own_table}."
+                    )
             for name, decoder in self.folder.decoders.items():
                 kind = find(DECODERS, name, "decoder")
                 if set(decoder.parts) != set(kind.roles):
@@ -279,6 +282,9 @@ class Translator:
                         f"decoders.{name}: parts expects {', '.join(kind.roles)}, "
                         f"found {', '.join(decoder.parts) or 'none'}."
                     )
+                for role, wanted in kind.roles.items():
+                    if (found := self.folder.parts[decoder.parts[role]].kind) != wanted:
+                        raise OptionError(f"decoders.{name}: {role} expects a part of kind {wanted}, found {found}.")
                 split_options(kind.options, decoder.defaults, name)
         except OptionError as error:
             raise ModelFolderError(f"{place}: {error}") from None

@@ -120,3 +120,12 @@ def test_a_model_with_other_reserved_ids_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ModelFolderError, match="expected the first five symbols"):
         load_tokenizer(tmp_path / "other.model")
+
+
+def test_pieces_that_are_no_text_are_refused(tokenizer: SentencePieceTokenizer) -> None:
+    """SentencePiece itself takes them, and fails when they are first spelt out."""
+    piece = max((tokenizer.pieces([id])[0] for id in range(300, tokenizer.size)), key=len).encode()
+    spoilt = tokenizer.serialized.replace(piece, b"\xff" * len(piece))
+    assert spoilt != tokenizer.serialized
+    with pytest.raises(ModelFolderError, match="expected"):
+        SentencePieceTokenizer(spoilt)

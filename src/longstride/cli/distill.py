@@ -18,7 +18,7 @@ from longstride.bench.records import Distillation, append_records
 from longstride.cli.console import Bar, say
 from longstride.cli.options import DecoderName, Device, Precision, Runtime, Set, open_model, settings
 from longstride.cli.provenance import origin_on
-from longstride.contract import EOS, OptionError, WorkError
+from longstride.contract import EOS, OptionError, UsageError, WorkError
 from longstride.contract.options import parse
 from longstride.distillation.distill import Progress
 from longstride.distillation.distill import distill as run
@@ -51,6 +51,8 @@ def distill(
     chosen = parse(DistillOptions, settings(option), "--option")
     begun = time.monotonic()
     there = finished(output)
+    if there and not resume:  # with several processes as with one
+        raise UsageError(f"{output}: expected a new folder, found shards in it; go on with them by --resume.")
     if processes > 1:
         said = ["-i", str(input), "-o", str(output), "--runtime", runtime, "--precision", precision, "--device", device]
         said += [part for path in model for part in ("-m", path)] + ["--decoder", decoder or "beam", "--resume"]

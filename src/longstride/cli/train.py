@@ -19,7 +19,7 @@ from longstride.cli.provenance import origin_on
 from longstride.contract import InputError, UsageError
 from longstride.contract.options import as_dict, merged, parse
 from longstride.model_folder import ModelFolder
-from longstride.recipe import Outcome, Recipe, check
+from longstride.recipe import Outcome, Recipe, check, origin_of
 from longstride.recipe import run as run_recipe
 from longstride.registry import OBJECTIVES
 from longstride.runtime.choosing import check_device
@@ -35,7 +35,8 @@ def train(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the run; the model comes to be in it.")],
     set: Set = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")
+        bool,
+        typer.Option("--resume", help="Go on from the newest checkpoint, if there is one, with the recipe it has."),
     ] = False,
     device: Device = "auto",
     record: Annotated[
@@ -48,14 +49,18 @@ def train(
     device = str(check_device(device))
     if latest(output / "checkpoints") and not resume:
         raise UsageError(f"{output}: expected a new folder, found a run in it; go on with --resume or choose another.")
+    kept = output / "recipe.yaml"
+    origin = origin_of(read, output, read_recipe(kept, {}) if kept.is_file() else None)
     output.mkdir(parents=True, exist_ok=True)
-    with written_whole(output / "recipe.yaml") as temporary:
+    with written_whole(kept) as temporary:
         temporary.write_text(yaml.safe_dump(as_dict(read), sort_keys=False, allow_unicode=True), encoding="utf-8")
     made_by, dirty = commit()
     provenance = {"commit": made_by, "dirty": dirty, "device": device_name(device), "torch": torch.__version__}
     reporter = _Reporter()
     try:
-        outcome = run_recipe(read, output, resume=resume, device=device, reporter=reporter, provenance=provenance)
+        outcome = run_recipe(
+            read, output, resume=resume, device=device, reporter=reporter, provenance=provenance, origin=origin
+        )
     finally:
         reporter.close()
     if outcome.leads:

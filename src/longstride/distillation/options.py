@@ -11,6 +11,7 @@ from longstride.contract.ranges import shown
 from longstride.distillation.degenerate import Rules
 
 Compression = Literal["none", "gz", "xz"]
+ENDINGS = ("", ".gz", ".xz")
 
 
 @dataclass(frozen=True)

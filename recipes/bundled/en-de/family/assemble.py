@@ -105,8 +105,7 @@ def _part(folder: ModelFolder, place: Place) -> Part:
     config = folder.parts[place.part]
     kind = PARTS[config.kind]
     options = parse(kind.options, config.options, place.run)
-    module = kind.build(options)
-    folder.fill(place.part, module)
+    module = folder.load(place.part, lambda: kind.build(options))
     return Part(config.kind, options, module, place.reuses)
 
 
