@@ -35,6 +35,14 @@ T = TypeVar("T")
 FORMAT = 1
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.model"
+MODEL = "model"
+"""The model folder inside a run's folder."""
+
+
+def resolve(path: str) -> Path:
+    """A model folder, or the one inside a run's folder."""
+    inside = Path(path) / MODEL
+    return inside if not (Path(path) / CONFIG).exists() and inside.is_dir() else Path(path)
 
 
 @dataclass(frozen=True)
