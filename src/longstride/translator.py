@@ -266,10 +266,19 @@ class Translator:
                 split_options(find(DECODERS, name, "decoder").options, config.defaults, name)
 
     def _check(self) -> None:
-        """Refuse unknown kinds of parts and decoders, and roles that are not theirs: all that needs no system."""
+        """Refuse unknown kinds, roles that are not theirs and parts of other tokenizers: all that needs no system."""
+        fitting = {
+            "vocabulary": self.target_tokenizer.size,
+            "source_vocabulary": self.source_tokenizer.size,
+            "tokenizer_sha256": self.target_tokenizer.sha256,
+            "source_tokenizer_sha256": self.source_tokenizer.sha256,
+        }
         with self._naming_the_folder():
             for name, part in self.folder.parts.items():
                 find(PARTS, part.kind, "kind of part")
+                for option, own in fitting.items():
+                    if (found := part.options.get(option)) not in (None, own):
+                        raise OptionError(f"parts.{name}: {option} expects the tokenizer's {own}, found {found}.")
                 longest = part.options.get("longest", 1)  # of every part, asked for or not: see self.longest
                 if not isinstance(longest, int) or longest < 1:
                     raise OptionError(f"parts.{name}: longest expects a number of tokens, found {longest!r}.")
@@ -282,21 +291,10 @@ class Translator:
                     )
 
     def _check_part(self, name: str) -> None:
-        """Refuse options that are not as the part's kind wants them, or do not fit the tokenizers."""
+        """Refuse options that are not as the part's kind wants them."""
         part = self.folder.parts[name]
-        fitting = {
-            "vocabulary": self.target_tokenizer.size,
-            "source_vocabulary": self.source_tokenizer.size,
-            "tokenizer_sha256": self.target_tokenizer.sha256,
-            "source_tokenizer_sha256": self.source_tokenizer.sha256,
-        }
         with self._naming_the_folder():
-            options = parse(find(PARTS, part.kind, "kind of part").options, part.options, f"parts.{name}")
-            for option, own in fitting.items():
-                if getattr(options, option, None) not in (None, own):
-                    raise OptionError(
-                        f"parts.{name}: {option} expects the tokenizer's {own}, found {getattr(options, option)}."
-                    )
+            parse(find(PARTS, part.kind, "kind of part").options, part.options, f"parts.{name}")
 
     @contextmanager
     def _naming_the_folder(self) -> Iterator[None]:
