@@ -1,7 +1,7 @@
 """The one door to other people's libraries that would send something: nothing leaves the machine.
 
 ONNX Runtime reports to its makers from the moment it is imported (it looks their server up, and keeps a number of the
-device and a queue of events in the cache folder), unless it is told not to before; its API alone comes too late. Hugging
+device and a queue of events in the cache folder), unless it is told not to before; its API alone is too late. Hugging
 Face's libraries ask their hub for files, and Ray counts its users. A person's own settings of these are not asked.
 """
 
