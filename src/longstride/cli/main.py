@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from longstride.cli.entry import run  # noqa: F401 where scripts of earlier installations look for it
 from longstride.cli.failures import tell
 from longstride.version import __version__
 
