@@ -17,9 +17,8 @@ from torch import nn
 
 from longstride import model_folder
 from longstride.contract import ModelFolderError, WorkError
-from longstride.model_folder import DecoderConfig, ModelFolder, Part
+from longstride.model_folder import DecoderConfig, ModelFolder, Part, resolve
 from longstride.nn.transformer import Transformer
-from longstride.recipe import resolve
 from longstride.text.tokenizer import WordsTokenizer
 from tests.folders import LONGEST, edit_config, words, write_folder
 from tests.models import tiny_model, tiny_options

@@ -47,6 +47,15 @@ LEFT_OVER = 3600.0
 """Seconds after which what a killed process left behind is swept up; no write takes that long."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,199}")
 """Nothing that leads out of the folder or that a file system may refuse."""
+MODEL = "model"
+"""The model folder inside a run's folder."""
+
+
+def resolve(path: str) -> Path:
+    """A model folder, or the one inside a run's folder."""
+    inside = Path(path) / MODEL
+    recover(inside)
+    return inside if not (Path(path) / CONFIG).exists() and inside.is_dir() else Path(path)
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ from longstride import model_folder, recipe_origin
 from longstride.contract import EOS, RESERVED, InputError, Limits, OptionError, Source, UsageError, option
 from longstride.contract.options import Options, as_dict, parse
 from longstride.contract.running import DTYPES
-from longstride.model_folder import DecoderConfig, ModelFolder, Part
+from longstride.model_folder import MODEL, DecoderConfig, ModelFolder, Part, resolve
 from longstride.nn.backends import allow_own_attention, allow_own_norms, avoid_planned_attention
 from longstride.nn.initialisation import scale_by_depth
+from longstride.objectives import OBJECTIVES, Plan
 from longstride.recipe_data import (
     DataOptions,
     corpus_of,
@@ -34,7 +35,7 @@ from longstride.recipe_data import (
     tokenizer_path,
 )
 from longstride.recipe_origin import Origin
-from longstride.registry import DECODERS, OBJECTIVES, PARTS, Plan, find, part_builder
+from longstride.registry import DECODERS, PARTS, find, part_builder
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
 from longstride.tasks.translation import score_translations
@@ -49,8 +50,6 @@ from longstride.training.naming import warm_start
 from longstride.training.options import TrainingOptions
 from longstride.training.validation import Validator
 
-MODEL = "model"
-"""The model folder inside a run's folder."""
 _TOKENIZER = "data.tokenizer"
 _SPLITS: tuple[Literal["train", "valid"], ...] = ("train", "valid")
 
@@ -282,13 +281,6 @@ def _warm_start(parts: dict[str, Part], path: str, tokenizer: Tokenizer, tell: R
         report = warm_start(module, state, allow_missing=new)
         anew = f", {', '.join(report.missing)} begun anew" if report.missing else ""
         tell.message(f"Warm start of {name!r} from {path}: {len(report.copied)} weights copied{anew}.")
-
-
-def resolve(path: str) -> Path:
-    """A model folder, or the one inside a run's folder."""
-    inside = Path(path) / MODEL
-    model_folder.recover(inside)
-    return inside if not (Path(path) / model_folder.CONFIG).exists() and inside.is_dir() else Path(path)
 
 
 def _validators(recipe: Recipe, tokenizer: Tokenizer, longest: int, device: torch.device) -> list[Validator]:

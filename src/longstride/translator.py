@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib import resources
 from pathlib import Path
@@ -30,6 +31,7 @@ from longstride.contract import (
     Source,
     Trace,
 )
+from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import parse
 from longstride.contract.ranges import Range, shown
 from longstride.model_folder import CONFIG, DecoderConfig, ModelFolder
@@ -37,7 +39,6 @@ from longstride.registry import DECODERS, PARTS, find, part_builder
 from longstride.runtime.choosing import make_runner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 
-BUNDLED = "bundled"
 LIMIT_NAMES = tuple(field.name for field in fields(Limits))
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
@@ -119,6 +120,8 @@ class Translator:
         """A part's module, loaded when first asked for."""
         if name not in self._parts:
             folder, there = self._homes[name]
+            if folder is self.folder:
+                self._check_part(there)
             self._parts[name] = self.runner.place(folder.load(there, part_builder(folder, there)))
         return self._parts[name]
 
@@ -136,6 +139,7 @@ class Translator:
             raise OptionError(
                 f"{name} expects one vocabulary for source and target, but {self.folder.path} has a tokenizer for each."
             )
+        self.check(name)
         own, limits = split_options(kind.options, {**config.defaults, **options}, name)
         return kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
 
@@ -251,9 +255,18 @@ class Translator:
                 )
         return result
 
+    def check(self, *decoders: str) -> None:
+        """Refuse decoders (default: all) whose parts or options are not as their kinds want them, reading no weight."""
+        for name in decoders or self.folder.decoders:
+            if (config := self.folder.decoders.get(name)) is None:
+                continue
+            for part in config.parts.values():
+                self._check_part(part)
+            with self._naming_the_folder():
+                split_options(find(DECODERS, name, "decoder").options, config.defaults, name)
+
     def _check(self) -> None:
-        """Refuse a folder whose parts and decoders are not as their kinds want them, before any weight is read."""
-        place = self.folder.path / CONFIG
+        """Refuse unknown kinds, roles that are not theirs and parts of other tokenizers: all that needs no system."""
         fitting = {
             "vocabulary": self.target_tokenizer.size,
             "source_vocabulary": self.source_tokenizer.size,
@@ -261,20 +274,20 @@ class Translator:
             "source_tokenizer_sha256": self.source_tokenizer.sha256,
         }
         sources = self.source_tokenizer.size
-        try:
+        with self._naming_the_folder():
             for name, part in self.folder.parts.items():
-                options = parse(find(PARTS, part.kind, "kind of part").options, part.options, f"parts.{name}")
+                find(PARTS, part.kind, "kind of part")
                 for option, own in fitting.items():
-                    if getattr(options, option, None) not in (None, own):
-                        raise OptionError(
-                            f"parts.{name}: {option} expects the tokenizer's {own}, found {getattr(options, option)}."
-                        )
+                    if (found := part.options.get(option)) not in (None, own):
+                        raise OptionError(f"parts.{name}: {option} expects the tokenizer's {own}, found {found}.")
+                longest = part.options.get("longest", 1)  # of every part, asked for or not: see self.longest
+                if not isinstance(longest, int) or longest < 1:
+                    raise OptionError(f"parts.{name}: longest expects a number of tokens, found {longest!r}.")
                 # Without a vocabulary of its own the source is looked up in the target's table.
-                own_table = getattr(options, "source_vocabulary", None) or getattr(options, "vocabulary", None)
-                if own_table is not None and own_table < sources:
-                    raise OptionError(
-                        f"parts.{name}: source_vocabulary expects the tokenizer's {sources}, found {own_table}."
-                    )
+                table = part.options.get("source_vocabulary") or part.options.get("vocabulary")
+                if isinstance(table, int) and table < sources:
+                    wanted = f"source_vocabulary expects the tokenizer's {sources}"
+                    raise OptionError(f"parts.{name}: {wanted}, found {table}.")
             for name, decoder in self.folder.decoders.items():
                 kind = find(DECODERS, name, "decoder")
                 if set(decoder.parts) != set(kind.roles):
@@ -285,9 +298,19 @@ class Translator:
                 for role, wanted in kind.roles.items():
                     if (found := self.folder.parts[decoder.parts[role]].kind) != wanted:
                         raise OptionError(f"decoders.{name}: {role} expects a part of kind {wanted}, found {found}.")
-                split_options(kind.options, decoder.defaults, name)
+
+    def _check_part(self, name: str) -> None:
+        """Refuse options that are not as the part's kind wants them."""
+        part = self.folder.parts[name]
+        with self._naming_the_folder():
+            parse(find(PARTS, part.kind, "kind of part").options, part.options, f"parts.{name}")
+
+    @contextmanager
+    def _naming_the_folder(self) -> Iterator[None]:
+        try:
+            yield
         except OptionError as error:
-            raise ModelFolderError(f"{place}: {error}") from None
+            raise ModelFolderError(f"{self.folder.path / CONFIG}: {error}") from None
 
     def _take_drafter(self, other: ModelFolder) -> None:
         """Let another folder's drafter draft for this model; it then does so unless told otherwise."""

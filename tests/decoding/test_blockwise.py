@@ -15,7 +15,7 @@ import longstride
 from longstride import model_folder
 from longstride.contract import EOS, NEVER_GENERATED, START, Limits, OptionError, Session, Source
 from longstride.model_folder import DecoderConfig
-from longstride.registry import OBJECTIVES
+from longstride.objectives import OBJECTIVES
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions

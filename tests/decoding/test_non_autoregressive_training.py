@@ -13,8 +13,8 @@ from longstride.cli.train import read_recipe
 from longstride.contract import EOS, PAD, Batch, OptionError
 from longstride.model_folder import ModelFolder
 from longstride.nn import frozen
+from longstride.objectives import OBJECTIVES, Plan
 from longstride.recipe import Outcome, run
-from longstride.registry import OBJECTIVES, Plan
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice.recall import recall
 from longstride.systems.non_autoregressive.model import OnePass

@@ -21,7 +21,8 @@ from longstride.cli.train import read_recipe
 from longstride.contract import ModelFolderError, WorkError
 from longstride.contract.options import assignments, parse
 from longstride.model_folder import ModelFolder, Part
-from longstride.registry import DECODERS, OBJECTIVES, PARTS, part_builder
+from longstride.objectives import OBJECTIVES
+from longstride.registry import DECODERS, PARTS, part_builder
 from longstride.systems.lattice.build import BuildOptions
 from longstride.tasks.toys import generate
 from longstride.text.corpus import read_lines

@@ -22,8 +22,9 @@ from longstride.contract import Limits, OptionError
 from longstride.contract.options import Options, parse
 from longstride.distillation.options import DistillOptions, ShardRange
 from longstride.interop.peers import PeerOptions
+from longstride.objectives import OBJECTIVES
 from longstride.recipe import Recipe
-from longstride.registry import DECODERS, OBJECTIVES, PARTS
+from longstride.registry import DECODERS, PARTS
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.lattice.build import BuildOptions
 from longstride.training.options import TrainingOptions

@@ -16,8 +16,8 @@ from longstride.cli.train import read_recipe
 from longstride.contract import EOS, PAD, Batch, Loss, OptionError
 from longstride.contract.options import parse
 from longstride.nn.transformer import Transformer
+from longstride.objectives import OBJECTIVES, Plan
 from longstride.recipe import Outcome, Recipe, run
-from longstride.registry import OBJECTIVES, Plan
 from longstride.systems.blockwise.model import BlockwiseModel, Heads, HeadsOptions
 from longstride.systems.blockwise.objective import BlockwiseObjective, BlockwiseObjectiveOptions, targets_of
 from longstride.text.corpus import write_lines

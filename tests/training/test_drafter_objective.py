@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, MASK, PAD, START, Batch, OptionError
-from longstride.registry import OBJECTIVES, Plan
+from longstride.objectives import OBJECTIVES, Plan
 from longstride.systems.draft_verify.model import verifier_states
 from longstride.systems.draft_verify.objective import (
     DrafterObjective,

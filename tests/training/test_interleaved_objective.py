@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import longstride
 from longstride.contract import EOS, PAD, START, OptionError
 from longstride.contract.options import parse
+from longstride.objectives import OBJECTIVES, Plan
 from longstride.recipe import Recipe, run
-from longstride.registry import OBJECTIVES, Plan
 from longstride.systems.autoregressive.objective import AutoregressiveObjective, AutoregressiveObjectiveOptions
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions

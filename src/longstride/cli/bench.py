@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longstride.bench.measure import Protocol, measure
-from longstride.bench.races import Race
-from longstride.bench.records import append_records, read_records
-from longstride.bench.tables import latency_table
-from longstride.bench.workload import Workload as TestSet
 from longstride.cli.console import out, say, stages, warn
-from longstride.cli.lineup import greedy_among, line_up, member_name, read_entries, read_samples
 from longstride.cli.options import (
     Device,
     DrafterFolder,
@@ -29,13 +23,15 @@ from longstride.cli.options import (
     say_report,
     settings,
 )
-from longstride.cli.peers import peer_candidates, read_peers
 from longstride.cli.provenance import data_name, model_tag, origin_of
 from longstride.cli.test_sets import Material, References, Task, read_material
 from longstride.contract import InputError, OptionError
+from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import parse
-from longstride.text.corpus import read_lines
-from longstride.translator import BUNDLED, Translator
+
+if TYPE_CHECKING:
+    from longstride.bench.workload import Workload as TestSet
+    from longstride.translator import Translator
 
 
 def bench(
@@ -106,6 +102,13 @@ def bench(
     decoder. Records are appended when a batch size is wholly measured; longstride report makes tables and plots of
     them.
     """
+    from longstride.bench.measure import Protocol, measure
+    from longstride.bench.races import Race
+    from longstride.bench.records import append_records, read_records
+    from longstride.bench.tables import latency_table
+    from longstride.cli.lineup import greedy_among, line_up, member_name, read_entries, read_samples
+    from longstride.cli.peers import peer_candidates, read_peers
+
     models = model or [BUNDLED]
     sizes = parse(Protocol, {"batch_sizes": batch_sizes, "passes": passes}, "bench")
     entries = read_entries(decoders, models=True) if decoders is not None else []
@@ -167,6 +170,9 @@ def _test_set(
     warmup: Path | None,
 ) -> TestSet:
     """The pairs as ids, as the model that can read least has to cut them; empty lines are nothing to measure."""
+    from longstride.bench.workload import Workload as TestSet
+    from longstride.text.corpus import read_lines
+
     translator = min(translators, key=lambda one: one.longest)
     lines = material.sources
     sources = translator.encode(lines, warn=lambda said: warn(f"{source}, {said}"))

@@ -9,24 +9,20 @@ import sys
 import time
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
-from longstride.bench.records import Distillation, append_records
 from longstride.cli.console import Bar, say
 from longstride.cli.options import DecoderName, Device, Precision, Runtime, Set, open_model, settings
 from longstride.cli.provenance import origin_on
 from longstride.contract import EOS, OptionError, UsageError, WorkError
 from longstride.contract.options import parse
-from longstride.distillation.distill import Progress
-from longstride.distillation.distill import distill as run
-from longstride.distillation.options import DistillOptions
-from longstride.distillation.teacher import Teacher
-from longstride.runtime.choosing import check_device
-from longstride.text.corpus import read_lines
-from longstride.text.files import file_sha256
+
+if TYPE_CHECKING:
+    from longstride.bench.records import Distillation
+    from longstride.distillation.distill import Progress
+    from longstride.distillation.teacher import Teacher
 
 
 def distill(
@@ -48,6 +44,11 @@ def distill(
     record: Annotated[Path | None, typer.Option(help="Append a record when done to this file (JSON lines).")] = None,
 ) -> None:
     """Decode a training set with a teacher."""
+    from longstride.bench.records import append_records
+    from longstride.distillation.distill import distill as run
+    from longstride.distillation.options import DistillOptions
+    from longstride.text.corpus import read_lines
+
     chosen = parse(DistillOptions, settings(option), "--option")
     begun = time.monotonic()
     there = finished(output)
@@ -127,6 +128,12 @@ def _record(
     there: Collection[str],
 ) -> Distillation:
     """What was made, and how much of it now: shards that were `there` before took no time."""
+    import torch
+
+    from longstride.bench.records import Distillation
+    from longstride.runtime.choosing import check_device
+    from longstride.text.files import file_sha256
+
     name = ", ".join(Path(model).name for model in models)
     before = [json.loads((output / "shards" / shard).read_text(encoding="utf-8")) for shard in there]
     earlier = sum(int(one["last"]) - int(one["first"]) for one in before)
@@ -150,6 +157,8 @@ def make_teacher(
     models: list[str], decoder: str, options: dict[str, Any], runtime: str, precision: str, device: str
 ) -> Teacher:
     """One model with any of its decoders, or several under beam search."""
+    from longstride.distillation.teacher import Teacher
+
     translators = [open_model(model, runtime, precision, device) for model in models]
     first = translators[0]
     if len(translators) == 1:

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longstride.bench.races import slug
-from longstride.bench.records import WorkloadTag, append_records, read_records
-from longstride.bench.workload import Workload as TestSet
-from longstride.cli.analyses import Analyses, Base
 from longstride.cli.console import say
-from longstride.cli.contrasting import measure_contrast
-from longstride.cli.evaluation import Evaluation, Rival, Setting, evaluations, quality_record
-from longstride.cli.evaluation_output import show
-from longstride.cli.exactness import measure_exactness
-from longstride.cli.lineage import lineage, tag_of
-from longstride.cli.lineup import Entry, greedy_among, read_entries
 from longstride.cli.options import (
     DecoderName,
     Device,
@@ -36,9 +26,12 @@ from longstride.cli.options import (
 from longstride.cli.provenance import data_name, origin_of
 from longstride.cli.test_sets import Task, read_material
 from longstride.contract import InputError, OptionError
-from longstride.tasks.contrastive import read_contrastive
-from longstride.text.corpus import read_lines, write_lines
-from longstride.translator import BUNDLED, Translator
+from longstride.contract.bundled import BUNDLED
+
+if TYPE_CHECKING:
+    from longstride.cli.evaluation import Evaluation, Rival, Setting
+    from longstride.cli.lineup import Entry
+    from longstride.translator import Translator
 
 
 def evaluate(
@@ -128,6 +121,18 @@ def evaluate(
     references' tokens (the model's own, end of sentence included), in whatever order the model writes them; of several
     references, of the first. A table on a terminal, JSON otherwise: one object, or a list for --decoders.
     """
+    from longstride.bench.records import WorkloadTag, append_records
+    from longstride.bench.workload import Workload as TestSet
+    from longstride.cli.analyses import Analyses, Base
+    from longstride.cli.contrasting import measure_contrast
+    from longstride.cli.evaluation import evaluations, quality_record
+    from longstride.cli.evaluation_output import show
+    from longstride.cli.exactness import measure_exactness
+    from longstride.cli.lineage import lineage, tag_of
+    from longstride.cli.lineup import greedy_among
+    from longstride.tasks.contrastive import read_contrastive
+    from longstride.text.corpus import write_lines
+
     if name is not None and record is None:
         raise OptionError("--name expects --record FILE beside it, found none.")
     further: dict[str, Any] = {
@@ -198,6 +203,9 @@ def evaluate(
 
 def _entries(decoder: str | None, decoders: str | None) -> list[Entry] | None:
     """What --decoders names; none where there is one decoder, by --decoder or the model's own."""
+    from longstride.bench.races import slug
+    from longstride.cli.lineup import read_entries
+
     if decoders is None:
         return None
     if decoder is not None:
@@ -218,6 +226,8 @@ def _check_unused(why: str, options: dict[str, Any]) -> None:
 
 def _check_record(record: Path | None) -> None:
     """Refuse a file that holds no records of ours before any work is done."""
+    from longstride.bench.records import read_records
+
     read_records([record] if record is not None and record.exists() else [])
 
 
@@ -239,6 +249,9 @@ def _line_up(
     output: Path | None,
 ) -> list[Setting]:
     """Every setting with its decoder, which refuses bad options; of several, each with a file in the folder."""
+    from longstride.bench.races import slug
+    from longstride.cli.evaluation import Setting
+
     if entries is None:
         decoder, limits = translator.decoder(asked, **shared)
         return [Setting(name or decoder.name, asked, shared, decoder, limits, output)]
@@ -254,6 +267,9 @@ def _line_up(
 
 def _rival(against: Path | None, line_up: Sequence[Setting], lines: int, how: tuple[str, str, str]) -> Rival | None:
     """The other system, refused before any work is done: its outputs, or its model."""
+    from longstride.cli.evaluation import Rival
+    from longstride.text.corpus import read_lines
+
     if against is None:
         return None
     if against.is_dir():

@@ -19,9 +19,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.cells import cell_len
 from rich.console import Console
@@ -31,14 +30,13 @@ from longstride.cli.console import out, say
 from longstride.cli.lattice_records import Book, RecordFile
 from longstride.cli.options import Device, Experiment, Model, Precision, Set, Workload, open_model, settings
 from longstride.cli.provenance import data_name
-from longstride.contract import InputError, Limits, OptionError, Source
-from longstride.systems.lattice.decoder import LatticeDecoder
-from longstride.systems.lattice.picture import Node, Picture, as_dot, as_svg, draw
-from longstride.systems.lattice.ranks import histogram, ranks
-from longstride.systems.lattice.timing import STAGES, stage_times
-from longstride.text.corpus import decode_lines, read_lines
-from longstride.text.files import written_whole
-from longstride.translator import Translator
+from longstride.contract import InputError, OptionError
+
+if TYPE_CHECKING:
+    from longstride.contract import Limits, Source
+    from longstride.systems.lattice.decoder import LatticeDecoder
+    from longstride.systems.lattice.picture import Node, Picture
+    from longstride.translator import Translator
 
 PLAIN_WIDTH = 100
 """Where there is no terminal to fit"""
@@ -67,6 +65,9 @@ def inspect(
     workload: Workload = None,
 ) -> None:
     """Show the lattice of each line: candidates, scores, the best path."""
+    from longstride.systems.lattice.decoder import LatticeDecoder
+    from longstride.systems.lattice.timing import STAGES
+
     if record is not None and (input is None or not (rank_file or time_file)):
         raise OptionError("--record expects --input and one of --ranks and --times beside it, found them missing.")
     book = Book(record, experiment, workload or (data_name(input) if input else ""))
@@ -109,11 +110,15 @@ def _keep(
 
 
 def _lines(input: Path | None) -> Iterator[tuple[int, str]]:
+    from longstride.text.corpus import decode_lines, read_lines
+
     read = read_lines(input) if input else decode_lines(sys.stdin.buffer, "standard input")
     return ((number, line) for number, line in enumerate(read, start=1) if line.strip())
 
 
 def _source(translator: Translator, number: int, line: str) -> Source:
+    from longstride.contract import Source
+
     return Source.of(translator.encode([line], warn=say, first_line=number))
 
 
@@ -126,6 +131,9 @@ def _pictures(
     svg: Path | None,
     dot: Path | None,
 ) -> None:
+    from longstride.systems.lattice.picture import as_dot, as_svg, draw
+    from longstride.text.files import written_whole
+
     for place, (number, line) in enumerate(lines, start=1):
         lattice, paths = decoder.lattices(_source(translator, number, line), limits)
         picture = draw(lattice, 0, paths.states[0, 0], lambda token: _piece(translator, token), words, title=line)
@@ -188,6 +196,9 @@ def _ranks(
     translator: Translator, decoder: LatticeDecoder, limits: Limits, lines: list[tuple[int, str]], file: Path
 ) -> dict[str, list[int]]:
     """How often the search chose the best, the second best, ... word of a column, by two orders before it."""
+    from longstride.systems.lattice.ranks import histogram, ranks
+    from longstride.text.files import written_whole
+
     k = decoder.options.candidates
     counts: dict[str, Counter[int]] = {"edges": Counter(), "candidates": Counter()}
     for number, line in lines:
@@ -210,6 +221,11 @@ def _times(
     translator: Translator, decoder: LatticeDecoder, limits: Limits, lines: list[tuple[int, str]], file: Path
 ) -> list[dict[str, Any]]:
     """Stage by stage; the first sentences run once before, so that none pays for the start."""
+    import torch
+
+    from longstride.systems.lattice.timing import STAGES, stage_times
+    from longstride.text.files import written_whole
+
     sources = [_source(translator, number, line) for number, line in lines]
     device = translator.runner.device
 

@@ -21,7 +21,7 @@ from longstride.cli.provenance import model_tag
 from longstride.contract import Decoder, OptionError, Runner
 from longstride.contract.options import assignments
 from longstride.contract.ranges import shown
-from longstride.recipe import MODEL
+from longstride.model_folder import MODEL
 from longstride.registry import DECODERS
 from longstride.translator import Translator
 

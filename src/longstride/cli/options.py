@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
 from longstride.cli.console import say
 from longstride.contract import OptionError
+from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import assignments
-from longstride.recipe import resolve
-from longstride.runtime.drawn_runner import check_threads
-from longstride.translator import BUNDLED, Translator, load
+
+if TYPE_CHECKING:
+    from longstride.translator import Translator
 
 Model = Annotated[str, typer.Option("-m", "--model", help="Model folder, or a run's folder.")]
 DecoderName = Annotated[str | None, typer.Option("--decoder", help="Way of generating (default: the model's own).")]
@@ -77,6 +77,12 @@ def open_model(
     threads: int | None = None,
 ) -> Translator:
     """Load a model folder as the shared options say."""
+    import torch
+
+    from longstride.model_folder import resolve
+    from longstride.runtime.drawn_runner import check_threads
+    from longstride.translator import load
+
     if precision not in ("fp64", "fp32", "fp16", "bf16", "int8"):
         raise OptionError(f"--precision expects fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
     if threads is not None:

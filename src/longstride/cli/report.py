@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from longstride.bench.records import read_records
-from longstride.bench.report import PAGE, insert_all, render
 from longstride.cli.console import say
 from longstride.contract import InputError, WorkError
 
@@ -19,7 +17,9 @@ def report(
     records: Annotated[
         list[Path] | None, typer.Argument(help=f"Files of records (default: all in {RECORDS}/).", show_default=False)
     ] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help=f"Folder for {PAGE} and its figures.")] = Path("docs"),
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder for the page results.md and its figures.")
+    ] = Path("docs"),
     page: Annotated[
         list[Path] | None,
         typer.Option(help="Page with marked places to fill (default: README.md and all pages in the output folder)."),
@@ -33,6 +33,9 @@ def report(
     A page shows a table between the lines <!-- report:NAME --> and <!-- /report -->; the names are those of the
     sections of the results page, as an unknown one is told.
     """
+    from longstride.bench.records import read_records
+    from longstride.bench.report import insert_all, render
+
     files = records or sorted(RECORDS.glob("*.jsonl"))
     if not files:
         raise InputError(f"{RECORDS}: expected files of records (*.jsonl), found none.")
@@ -55,5 +58,7 @@ def report(
 
 def _pages(output: Path) -> list[Path]:
     """Whatever may have marked places, in this folder and the output's."""
+    from longstride.bench.report import PAGE
+
     readme = [Path("README.md")] if Path("README.md").is_file() else []
     return readme + [path for path in sorted(output.glob("*.md")) if path.name != PAGE]

@@ -6,28 +6,20 @@ import platform
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
-import yaml
 
-from longstride.bench.records import Training, append_records
 from longstride.cli.console import commit, err, say
 from longstride.cli.options import Device, Set, settings
 from longstride.cli.provenance import origin_on
 from longstride.contract import InputError, UsageError
 from longstride.contract.options import as_dict, merged, parse
-from longstride.model_folder import ModelFolder
-from longstride.recipe import Outcome, Recipe, check, origin_of
-from longstride.recipe import run as run_recipe
-from longstride.registry import OBJECTIVES
-from longstride.runtime.choosing import check_device
-from longstride.tasks.score import Score
-from longstride.tasks.translation import Bleu
-from longstride.text.files import written_whole
-from longstride.training.checkpoints import latest
-from longstride.training.metrics import Record, TrainingRecord
+
+if TYPE_CHECKING:
+    from longstride.bench.records import Training
+    from longstride.recipe import Outcome, Recipe
+    from longstride.training.metrics import Record
 
 
 def train(
@@ -44,6 +36,16 @@ def train(
     ] = None,
 ) -> None:
     """Train a model as a recipe says."""
+    import torch
+    import yaml
+
+    from longstride.bench.records import append_records
+    from longstride.recipe import check, origin_of
+    from longstride.recipe import run as run_recipe
+    from longstride.runtime.choosing import check_device
+    from longstride.text.files import written_whole
+    from longstride.training.checkpoints import latest
+
     read = read_recipe(recipe, settings(set))
     check(read)
     device = str(check_device(device))
@@ -73,6 +75,10 @@ def train(
 
 def read_recipe(path: Path, changes: dict[str, Any]) -> Recipe:
     """A YAML file with changes laid over it, checked."""
+    import yaml
+
+    from longstride.recipe import Recipe
+
     if not path.is_file():
         raise InputError(f"{path}: expected a recipe, found {'a folder' if path.is_dir() else 'no such file'}.")
     try:
@@ -86,10 +92,20 @@ def read_recipe(path: Path, changes: dict[str, Any]) -> Recipe:
 
 def device_name(device: str) -> str:
     """As a person knows it."""
+    import torch
+
     return torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU"
 
 
 def _record(read: Recipe, path: Path, outcome: Outcome, device: str) -> Training:
+    import torch
+
+    from longstride.bench.records import Training
+    from longstride.model_folder import ModelFolder
+    from longstride.objectives import OBJECTIVES
+    from longstride.tasks.score import Score
+    from longstride.tasks.translation import Bleu
+
     result = outcome.result
     decoder = OBJECTIVES[read.objective.get("kind", "autoregressive")].decoders[0]  # what validation decodes with
     how = {
@@ -139,6 +155,8 @@ class _Reporter:
             self._status.start()
 
     def record(self, record: Record) -> None:
+        from longstride.training.metrics import TrainingRecord
+
         if isinstance(record, TrainingRecord):
             line = (
                 f"update {record.step:,}/{record.total_steps:,}  epoch {record.epoch}  loss {record.loss:.4f}  "

@@ -6,7 +6,7 @@ import json
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,11 +24,13 @@ from longstride.cli.options import (
     say_report,
     settings,
 )
-from longstride.cli.tracing import TraceTeller, trace_json
-from longstride.contract import Decoded, InputError
-from longstride.text.corpus import decode_lines, read_lines
-from longstride.text.files import written_whole
-from longstride.translator import BUNDLED, Translation, Translator
+from longstride.contract import InputError
+from longstride.contract.bundled import BUNDLED
+
+if TYPE_CHECKING:
+    from longstride.cli.tracing import TraceTeller
+    from longstride.contract import Decoded
+    from longstride.translator import Translation, Translator
 
 TABLES = 64
 """So many tables' worth of lines are sorted by length together: memory stays bounded however long the input."""
@@ -53,6 +55,10 @@ def translate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line instead of plain text.")] = False,
 ) -> None:
     """Translate lines of text."""
+    from longstride.cli.tracing import TraceTeller
+    from longstride.text.corpus import decode_lines, read_lines
+    from longstride.text.files import written_whole
+
     translator = open_model(model, runtime, precision, device, drafter, threads)
     options = settings(set)
     translator.decoder(decoder, **options)  # refuse bad options before reading anything
@@ -79,6 +85,9 @@ def _run(
     as_json: bool,
     file: Any,
 ) -> None:
+    from longstride.cli.tracing import trace_json
+    from longstride.text.files import written_whole
+
     traces: list[str] = []
     number = 1
     calls = 0

@@ -36,7 +36,7 @@ def test_misuse() -> None:
 
 
 def test_without_a_compiler_others_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
+    def refuse(tell: object) -> None:
         raise NoLibraryError("a C compiler is expected, found none")
 
     monkeypatch.setattr(native, "library", refuse)

@@ -27,8 +27,7 @@ from family import card
 from longstride import model_folder
 from longstride.contract import ModelFolderError, WorkError
 from longstride.contract.options import parse
-from longstride.model_folder import DecoderConfig, ModelFolder, Part
-from longstride.recipe import resolve
+from longstride.model_folder import DecoderConfig, ModelFolder, Part, resolve
 from longstride.registry import PARTS
 
 HERE = Path(__file__).resolve().parent.parent

@@ -46,11 +46,6 @@ class TablesOptions(Options):
     counted: CountOptions = option(factory=CountOptions, help="What was counted and kept.")
     length: LengthRegression = option(factory=LengthRegression, help="Target words by source words.")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if max(self.vocabulary, self.source_vocabulary) > _LARGEST_ID:
-            raise OptionError(f"vocabulary expects at most {_LARGEST_ID} ids, found {self.vocabulary}.")
-
 
 class Tables(nn.Module, Fusible):
     """Counts to look candidates up in; proposes words for any number of them and any K."""
