@@ -60,7 +60,7 @@ _NO_WIDTH = frozenset(("Cf",))
 
 @dataclass(frozen=True)
 class Translation:
-    """One translated line, or the lines of one text: tokens joined, scores added up, ranks of n-best lists side by side."""
+    """One translated line, or the lines of one text: tokens joined, scores added up, n-best lists rank by rank."""
 
     text: str
     score: float | None = None

@@ -14,10 +14,11 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from longstride.bench.records import Distillation, append_records
+from longstride.bench.records import Distillation, append_records, check_records
 from longstride.cli.console import Bar, say
 from longstride.cli.options import DecoderName, Device, Precision, Runtime, Set, open_model, settings
 from longstride.cli.provenance import origin_on
+from longstride.cli.streams import input_file, result_folder
 from longstride.contract import EOS, OptionError, WorkError
 from longstride.contract.options import parse
 from longstride.distillation.distill import Progress
@@ -27,12 +28,16 @@ from longstride.distillation.teacher import Teacher
 from longstride.runtime.choosing import check_device
 from longstride.text.corpus import read_lines
 from longstride.text.files import file_sha256
+from longstride.translator import BUNDLED
 
 
 def distill(
-    model: Annotated[list[str], typer.Option("-m", "--model", help="Teacher; several are averaged as an ensemble.")],
     input: Annotated[Path, typer.Option("-i", "--input", help="Source text, one sentence per line.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the distilled corpus.")],
+    model: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--model", help=f"Teacher; several are averaged as an ensemble (default: {BUNDLED})."),
+    ] = None,
     decoder: DecoderName = "beam",
     set: Set = None,
     option: Annotated[
@@ -49,17 +54,21 @@ def distill(
 ) -> None:
     """Decode a training set with a teacher."""
     chosen = parse(DistillOptions, settings(option), "--option")
+    teachers = model or [BUNDLED]
+    output = result_folder(output)
+    check_records(record)
+    input = input_file(input)
     begun = time.monotonic()
     there = finished(output)
     if processes > 1:
         said = ["-i", str(input), "-o", str(output), "--runtime", runtime, "--precision", precision, "--device", device]
-        said += [part for path in model for part in ("-m", path)] + ["--decoder", decoder or "beam", "--resume"]
+        said += [part for path in teachers for part in ("-m", path)] + ["--decoder", decoder or "beam", "--resume"]
         said += [part for one in set or [] for part in ("--set", one)]
         said += [part for one in option or [] if not one.startswith("shards=") for part in ("--option", one)]
         shards = -(-sum(1 for _ in read_lines(input)) // chosen.shard_lines)
         share_out(said, chosen.shards.of(shards), processes)
         resume = True
-    teacher = make_teacher(model, decoder or "beam", settings(set), runtime, precision, device)
+    teacher = make_teacher(teachers, decoder or "beam", settings(set), runtime, precision, device)
     bars: list[Bar] = []
 
     def show(progress: Progress) -> None:
@@ -80,7 +89,7 @@ def distill(
         if record is not None:
             minutes = (time.monotonic() - begun) / 60
             append_records(
-                record, [_record(outcome.manifest, output, model, teacher, minutes, processes, device, there)]
+                record, [_record(outcome.manifest, output, teachers, teacher, minutes, processes, device, there)]
             )
 
 
@@ -158,7 +167,7 @@ def make_teacher(
         raise OptionError(f"--decoder expects beam for several teachers, found {decoder!r}.")
     return Teacher(
         made,
-        lambda lines: first.source_tokenizer.encode_many(list(lines)),
+        lambda lines: first.source_tokenizer.encode_many([first.readable(line) for line in lines]),
         lambda rows: first.target_tokenizer.decode_many([[token for token in row if token != EOS] for row in rows]),
         tuple(translator.folder.sha256 for translator in translators),
         first.target_tokenizer.sha256,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +11,12 @@ import typer
 from longstride.cli.console import say
 from longstride.cli.export_check import check_export, lines_to_check_with
 from longstride.cli.options import DrafterFolder, Model, open_model
+from longstride.cli.streams import input_file, result_folder
 from longstride.contract import InputError, OptionError
 from longstride.interop.ctranslate2 import export_ctranslate2
 from longstride.interop.hf import export_hf
 from longstride.interop.onnx_folder import export_onnx
+from longstride.text.files import temporary_beside
 from longstride.translator import BUNDLED, Translator
 
 Exporter = Callable[[Translator, Path, str], str]
@@ -45,21 +45,17 @@ def export(
     """Write a model in another format."""
     if to not in EXPORTERS:
         raise OptionError(f"--to expects {' or '.join(EXPORTERS) or 'a format'}, found {to!r}.")
+    output = result_folder(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"{output}: expected a new or empty folder to write, found something in it.")
-    if not output.resolve().parent.is_dir():
-        raise InputError(f"{output}: expected a folder to write in, found none at {output.parent}.")
-    lines = lines_to_check_with(check_with)
+    lines = lines_to_check_with(input_file(check_with))
     translator = open_model(model, device="cpu", drafter=drafter)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.resolve().parent))
-    try:
+    place = output.resolve()
+    with temporary_beside(place, folder=True) as temporary:
         made = EXPORTERS[to](translator, temporary, precision)
         if check:
             check_export(translator, to, temporary, precision, lines)
-        if output.exists():
-            output.rmdir()
-        temporary.chmod(0o755)
-        temporary.replace(output)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if place.exists():
+            place.rmdir()
+        temporary.replace(place)
     say(made)

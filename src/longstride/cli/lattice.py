@@ -16,12 +16,23 @@ from longstride import model_folder
 from longstride.cli.console import Bar, commit, out, say
 from longstride.cli.lattice_inspect import inspect
 from longstride.cli.lattice_records import Book, RecordFile
-from longstride.cli.options import Device, Experiment, Model, Reference, Set, Source, Workload, open_model, settings
+from longstride.cli.options import (
+    Device,
+    Experiment,
+    Model,
+    Reference,
+    Set,
+    Source,
+    Workload,
+    model_path,
+    open_model,
+    settings,
+)
 from longstride.cli.provenance import data_name
+from longstride.cli.streams import input_file, result_files, result_folder
 from longstride.contract import ModelFolderError, OptionError, Runner
 from longstride.contract.options import parse
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
-from longstride.recipe import resolve
 from longstride.runtime.choosing import check_device
 from longstride.systems.lattice.build import BuildOptions, Built, Text
 from longstride.systems.lattice.build import build as build_tables
@@ -33,9 +44,10 @@ from longstride.systems.lattice.shared import SharedVocabulary
 from longstride.systems.lattice.tables import Tables
 from longstride.systems.non_autoregressive.filling import place_scores
 from longstride.text.binarized import binarize
+from longstride.text.files import check_writable
 from longstride.text.filtering import LengthFilter
 from longstride.text.tokenizer import Tokenizer, load_tokenizer
-from longstride.translator import Translator
+from longstride.translator import BUNDLED, Translator, bundled_folder
 
 TABLES = "tables"
 """The name and the kind of the part."""
@@ -68,8 +80,10 @@ def build(
 ) -> None:
     """Align and count a corpus."""
     options = parse(BuildOptions, settings(set), "--set")
-    folder = ModelFolder(resolve(model)) if model is not None else None
+    folder = ModelFolder(model_path(model)) if model is not None else None
     place = _place(output, folder, drop_in)
+    source, target = input_file(source), input_file(target)
+    check_writable(save_alignments)
     tokenizers = _tokenizers(folder, tokenizer, source_tokenizer)
     with _stages() as progress:
         built = build_tables(
@@ -91,7 +105,7 @@ def add(
     model: Model,
 ) -> None:
     """Put tables that are already built into a model's folder, replacing those it may have."""
-    giver, taker = ModelFolder(resolve(tables)), ModelFolder(resolve(model))
+    giver, taker = ModelFolder(model_path(tables)), _own(model_path(model))
     here, there = (
         [f"{side} tokenizer {hash[:12]}" for side, hash in _hashes(folder).items()] for folder in (taker, giver)
     )
@@ -109,9 +123,9 @@ def add(
 
 @app.command()
 def recall(
-    model: Model,
     source: Source,
     reference: Reference,
+    model: Model = BUNDLED,
     sizes: Annotated[str, typer.Option("--candidates", help="Values of K, with commas between.")] = SIZES,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
     device: Device = "auto",
@@ -121,6 +135,8 @@ def recall(
 ) -> None:
     """Say how many words of a reference the candidate lattice holds, by K and construction."""
     values = _sizes(sizes)
+    (record,) = result_files(record)
+    source, reference = input_file(source), input_file(reference)
     book = Book(record, experiment, workload or data_name(source))
     book.check()
     translator = open_model(model, device=device)
@@ -202,7 +218,8 @@ def _place(output: Path | None, folder: ModelFolder | None, drop_in: bool) -> Pa
     if output is None:
         if folder is None:
             raise OptionError("--drop-in expects --model, the folder to put the tables into, found none.")
-        return folder.path
+        return _own(folder.path).path
+    output = result_folder(output)
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         # A folder is replaced as a whole, so it must be one that holds nothing else.
         try:
@@ -212,6 +229,13 @@ def _place(output: Path | None, folder: ModelFolder | None, drop_in: bool) -> Pa
         if there != {TABLES}:
             raise OptionError(f"{output}: expected a new folder or one of tables alone, found something else.")
     return output
+
+
+def _own(path: Path) -> ModelFolder:
+    """A model folder to put tables into; the one that comes with the package stays as it is."""
+    if path == bundled_folder():
+        raise OptionError(f"Expected a model folder of your own to put tables into, found the bundled one, {path}.")
+    return ModelFolder(path)
 
 
 def _tokenizers(

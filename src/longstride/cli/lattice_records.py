@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from longstride.bench.records import Curve, Curves, WorkloadTag, append_records, read_records
+from longstride.bench.records import Curve, Curves, WorkloadTag, append_records, check_records
 from longstride.cli.console import say
 from longstride.cli.lineage import lineage, tag_of
 from longstride.cli.provenance import origin_of
@@ -30,7 +30,7 @@ class Book:
 
     def check(self) -> None:
         """Refuse what is none of ours before the work."""
-        read_records([self.file] if self.file is not None and self.file.exists() else [])
+        check_records(self.file)
 
     def keep(
         self,

@@ -12,7 +12,7 @@ from longstride.cli.console import say
 from longstride.contract import OptionError
 from longstride.contract.options import assignments
 from longstride.recipe import resolve
-from longstride.translator import BUNDLED, Translator, load
+from longstride.translator import BUNDLED, Translator, bundled_folder, load
 
 Model = Annotated[str, typer.Option("-m", "--model", help="Model folder, or a run's folder.")]
 DecoderName = Annotated[str | None, typer.Option("--decoder", help="Way of generating (default: the model's own).")]
@@ -50,6 +50,11 @@ def say_report(*translators: Translator) -> None:
             say(report)
 
 
+def model_path(model: str) -> Path:
+    """The folder that --model and its like mean: the bundled one, a model's own, or the one inside a run's folder."""
+    return bundled_folder() if model == BUNDLED else resolve(model)
+
+
 def open_model(
     model: str,
     runtime: str = "eager",
@@ -63,10 +68,9 @@ def open_model(
         raise OptionError(f"--precision expects fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
     if threads is not None:
         torch.set_num_threads(threads)
-    folder: str | Path = model if model == BUNDLED else resolve(model)
-    other = resolve(drafter) if drafter is not None else None
+    other = model_path(drafter) if drafter is not None else None
     translator = load(
-        folder,
+        model_path(model),
         runtime=runtime,
         precision=precision,  # type: ignore[arg-type]
         device=device,

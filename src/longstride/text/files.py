@@ -97,7 +97,7 @@ def temporary_beside(path: _Path, folder: bool = False) -> Iterator[Path]:
             handle = os.open(temporary, os.O_RDONLY)
         else:
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        _lock(handle)
+        lock_file(handle)
         yield temporary
     finally:
         if temporary.is_dir():
@@ -258,7 +258,7 @@ def _ending(path: Path) -> str:
     return ending if len(ending) <= 32 else ""
 
 
-def _lock(handle: int) -> bool:
+def lock_file(handle: int) -> bool:
     """Hold an open file or folder for as long as this process lives; says whether nobody else does."""
     if fcntl is None:
         return True
@@ -279,7 +279,7 @@ def _remove_leftovers(folder: Path, tag: str) -> None:
             if name.startswith(tag) and str(left) not in _alive and not _runs(name.removeprefix(tag).split("-")[0]):
                 with suppress(OSError):
                     handle = os.open(left, os.O_RDONLY)
-                    free = _lock(handle)  # one of another container or machine has an id of its own there
+                    free = lock_file(handle)  # one of another container or machine has an id of its own there
                     os.close(handle)
                     if free and left.is_dir():
                         shutil.rmtree(left, ignore_errors=True)
