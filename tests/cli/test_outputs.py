@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 
 from longstride.bench import records as bench_records
-from longstride.cli import translate as translating
-from longstride.contract import WorkError
 from tests.cli.conftest import Run, write_pairs
 
 LINES = b"a b c\n\nt s r\n"
@@ -135,17 +133,20 @@ def test_a_full_disk_is_one_sentence(run: Run, model: Path, option: str) -> None
     assert ran.err == "error: /dev/full: could not be written (No space left on device).\n"
 
 
-class Full(io.StringIO):
-    """A standard output on a full disk."""
-
-    def flush(self) -> None:
-        raise OSError(28, "No space left on device")
+def full(*text: str) -> int:
+    raise OSError(28, "No space left on device")
 
 
-def test_a_full_standard_output_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", Full())
-    with pytest.raises(WorkError, match=r"^standard output: could not be written \(No space left on device\)\.$"):
-        translating._send_off()
+@pytest.mark.parametrize("fails", ["write", "flush"])
+def test_a_full_standard_output_is_one_sentence(
+    run: Run, model: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    output = io.StringIO()
+    setattr(output, fails, full)
+    monkeypatch.setattr(sys, "stdout", output)
+    ran = run("translate", "-m", model, stdin=LINES)
+    assert ran.code == 1
+    assert ran.err == "error: standard output: could not be written (No space left on device).\n"
 
 
 @pytest.mark.parametrize("name", ["translate", "evaluate", "bench", "profile"])

@@ -30,6 +30,16 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
     assert list(read_lines(tmp_path / "text")) == ["a\u2028b\x0bc\x0cd\x85e\rf", "", "", "last"]
 
 
+@pytest.mark.parametrize("ending", ["txt", "gz"])
+def test_one_byte_order_mark_at_the_beginning_is_no_text(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"lines.{ending}"
+    raw = "\ufeffa\ufeffb\n\ufeffc\n".encode()
+    path.write_bytes(gzip.compress(raw) if ending == "gz" else raw)
+    assert list(read_lines(path)) == ["a\ufeffb", "\ufeffc"]
+    write_lines(path, ["\ufeffkept"])
+    assert list(read_lines(path)) == ["\ufeffkept"]
+
+
 @pytest.mark.parametrize("ending", ["gz", "xz"])
 def test_compressed_files_are_compressed_and_equal_for_equal_lines(tmp_path: Path, ending: str) -> None:
     write_lines(tmp_path / f"a.{ending}", ["same"] * 9)

@@ -228,11 +228,12 @@ def _results(output: Path | None, record: Path | None, several: bool) -> tuple[P
     if several and output is not None:
         if os.path.exists(output) and not output.is_dir():
             raise InputError(f"{output}: expected a folder for the outputs of --decoders, found a file.")
-        (file,), folder = result_files(record), result_folder(output)
+        texts: Path | None = result_folder(output)
+        (file,) = result_files(record)
     else:
-        folder, file = result_files(output, record)
+        texts, file = result_files(output, record)
     check_records(file)
-    return folder, file
+    return texts, file
 
 
 def _line_up(

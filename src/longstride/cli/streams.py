@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import sys
 import tempfile
@@ -26,7 +27,7 @@ def is_standard(path: Path | None) -> bool:
 
 def standard_input() -> IO[bytes]:
     """Standard input; a closed one is refused."""
-    if sys.stdin is None or sys.stdin.closed:
+    if _closed(sys.stdin, os.O_WRONLY):
         raise InputError(f"{STDIN}: expected text, found it closed.")
     return sys.stdin.buffer
 
@@ -57,11 +58,23 @@ def input_file(path: Path | None) -> Path | None:
 
 def result_files(*paths: Path | None) -> tuple[Path | None, ...]:
     """The files that results go to, `-` as standard output; what could not be written is refused before the work."""
-    if sys.stdout is None or sys.stdout.closed:
+    if _closed(sys.stdout, os.O_RDONLY):
         raise WorkError("standard output: expected somewhere to write results, found it closed.")
     found = tuple(Path("/dev/stdout") if path is not None and is_standard(path) else path for path in paths)
     check_writable(*found)
     return found
+
+
+def _closed(stream: IO[str] | None, other: int) -> bool:
+    """Whether a stream is closed, or stands on a file that is open the `other` way alone, in a closed one's stead."""
+    if stream is None or stream.closed:
+        return True
+    try:
+        import fcntl
+
+        return fcntl.fcntl(stream.fileno(), fcntl.F_GETFL) & os.O_ACCMODE == other
+    except (ImportError, OSError, ValueError):  # no descriptor: a stream of somebody's own
+        return False
 
 
 def result_folder(path: Path) -> Path:

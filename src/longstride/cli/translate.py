@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -184,16 +185,16 @@ def _streamed(work: _Work, lines: Lines, output: Path | None, trace: Path | None
 def _sink(files: ExitStack, path: Path | None) -> tuple[Callable[[str], Any], Callable[[], None]]:
     """How to write text to a file or, where there is none, to standard output; and how to send it off."""
     if path is None:
-        return sys.stdout.write, _send_off
+        return partial(_standard_output, sys.stdout.write), partial(_standard_output, sys.stdout.flush)
     file = files.enter_context(lines_file(path))
     # Flushing what is compressed would make it larger.
     flush = file.flush if isinstance(file, io.BufferedWriter) else lambda: None
     return lambda text: file.write(text.encode("utf-8")), flush
 
 
-def _send_off() -> None:
+def _standard_output(call: Callable[..., Any], *text: str) -> None:
     try:
-        sys.stdout.flush()
+        call(*text)
     except BrokenPipeError:  # the reader has enough
         raise
     except OSError as error:

@@ -23,11 +23,6 @@ from typing import IO, Any
 
 from longstride.contract import OptionError, WorkError
 
-try:
-    import fcntl
-except ImportError:  # no such thing on Windows
-    fcntl = None  # type: ignore[assignment]
-
 _Path = str | os.PathLike[str]
 
 _DESCRIPTOR = re.compile(r"/dev/fd/(\d+)|/proc/self/fd/(\d+)|/dev/(stdin|stdout|stderr)")
@@ -260,13 +255,15 @@ def _ending(path: Path) -> str:
 
 def lock_file(handle: int) -> bool:
     """Hold an open file or folder for as long as this process lives; says whether nobody else does."""
-    if fcntl is None:
+    try:
+        import fcntl
+    except ImportError:  # no such thing on Windows: process ids have to do
         return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without locks: process ids have to do
+    except OSError:  # nor in some file systems
         return True
     return True
 
