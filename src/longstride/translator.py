@@ -1,16 +1,23 @@
 """Text in, text out: wires tokenizers, systems and a runtime together.
 
-Empty lines stay empty, order is kept, and sentences of like length are decoded side by side.
+Empty lines stay empty, order is kept, and sentences of like length are decoded side by side. A text of several lines
+keeps its line breaks, and each of its lines is translated by itself.
+
+Models stop writing at a character that they never saw in training. So separators and control characters that are in no
+piece of the vocabulary (U+2028, form feeds, NUL) are read as spaces, and those of no width (U+200B) are left out.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any, overload
@@ -48,9 +55,17 @@ GROUP = 16
 """So many tables' worth of sentences share one bucket of source lengths."""
 
 
+_BREAK = re.compile(r"(\r?\n)")
+_INVISIBLE = re.compile("".join(["[^ ", "\x21-\x7e", "\xa1-\xac", "\xae-\u036f", "]"]))
+"""Finds everything that may be a separator or control character, and little else in most languages"""
+_SPACES = frozenset(("Cc", "Zs", "Zl", "Zp"))
+_NO_WIDTH = frozenset(("Cf",))
+"""Unicode's categories of characters that one does not see"""
+
+
 @dataclass(frozen=True)
 class Translation:
-    """One translated line."""
+    """One translated line, or the lines of one text: tokens joined, scores added up, n-best lists rank by rank."""
 
     text: str
     score: float | None = None
@@ -76,9 +91,14 @@ def load(
 
     `threads` are those of native and onnx (default: all cores); `tell` hears what these could not do, and did eagerly.
     """
-    path = Path(str(resources.files("longstride") / "bundled")) if str(model) == BUNDLED else Path(model)
+    path = bundled_folder() if str(model) == BUNDLED else Path(model)
     other = ModelFolder(drafter) if drafter is not None else None
     return Translator(ModelFolder(path), make_runner(device, precision, runtime, threads, tell), other)
+
+
+def bundled_folder() -> Path:
+    """Where the model lies that comes with the package."""
+    return Path(str(resources.files("longstride") / "bundled"))
 
 
 class Translator:
@@ -174,7 +194,7 @@ class Translator:
         self, lines: Sequence[str], warn: Callable[[str], None] | None = None, first_line: int = 1
     ) -> list[list[int]]:
         """Ids ending in EOS; a line of more tokens than the model can read is cut, with a warning that names it."""
-        encoded = self.source_tokenizer.encode_many(lines)
+        encoded = self.source_tokenizer.encode_many([self.readable(line) for line in lines])
         for number, ids in enumerate(encoded):
             if len(ids) + 1 > self.longest:
                 message = (
@@ -185,6 +205,20 @@ class Translator:
                 del ids[self.longest - 1 :]
             ids.append(EOS)
         return encoded
+
+    def readable(self, line: str) -> str:
+        """A line as the model is to read it: without characters that nobody sees and its vocabulary does not have."""
+        if _INVISIBLE.search(line) is None:
+            return line
+        found = {sign for sign in _INVISIBLE.findall(line) if sign not in self._known}
+        spaces = {ord(sign): " " for sign in found if unicodedata.category(sign) in _SPACES}
+        nothing = {ord(sign): "" for sign in found if unicodedata.category(sign) in _NO_WIDTH}
+        return line.translate({**spaces, **nothing})
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        """The characters that some piece of the source vocabulary has; single bytes are none."""
+        return frozenset("".join(self.source_tokenizer.pieces(range(self.source_tokenizer.size))))
 
     def text(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Ids back to text, one line each."""
@@ -210,16 +244,19 @@ class Translator:
         watch: Callable[[Decoded], None] | None = None,
         **options: Any,
     ) -> str | list[Translation]:
-        """Translate one line (a str gives a str) or many (a list gives a list of the same length).
+        """Translate one text (a str gives a str) or many (a list gives a list of the same length).
 
+        A text is a line; one with line breaks in it is translated line by line, and keeps them.
         `batch` sentences are decoded side by side; `warn` hears of lines that were cut, counted from `first_line`;
         `watch` is shown the raw results of each group of lines. All other names are the decoder's options and limits.
         """
         if not BATCHES.fits(int, batch):
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
         chosen, limits = self.decoder(decoder, **options)
-        lines = [text] if isinstance(text, str) else list(text)
-        result = self._translate(lines, chosen, limits, batch, trace, warn, first_line, watch)
+        texts = [_BREAK.split(one) for one in ([text] if isinstance(text, str) else text)]
+        lines = [line for parts in texts for line in parts[::2]]  # between them, the breaks
+        done = iter(self._translate(lines, chosen, limits, batch, trace, warn, first_line, watch))
+        result = [_joined([next(done) for _ in parts[::2]], parts[1::2]) for parts in texts]
         return result[0].text if isinstance(text, str) else result
 
     def _translate(
@@ -235,7 +272,7 @@ class Translator:
     ) -> list[Translation]:
         ids = self.encode(lines, warn, first_line)
         result = [Translation("")] * len(lines)
-        full = [index for index, line in enumerate(lines) if line.strip()]
+        full = [index for index, line in enumerate(lines) if self.readable(line).strip()]
         full.sort(key=lambda index: -len(ids[index]))
         for start in range(0, len(full), batch * GROUP):
             group = full[start : start + batch * GROUP]
@@ -356,6 +393,32 @@ class Translator:
         return limits
 
 
+def _joined(lines: Sequence[Translation], breaks: Sequence[str]) -> Translation:
+    """The lines of one text as one translation."""
+    if len(lines) == 1:
+        return lines[0]
+    full = [line for line in lines if line.score is not None]
+    events, shift = [], 0
+    for line in full:
+        for event in line.trace.events if line.trace is not None else ():
+            events.append(replace(event, positions=tuple(place + shift for place in event.positions)))
+        shift += len(line.tokens)
+    return Translation(
+        "".join(line.text + end for line, end in zip(lines, [*breaks, ""], strict=True)),
+        sum(line.score for line in full if line.score is not None) if full else None,
+        tuple(token for line in full for token in line.tokens),
+        tuple(
+            Hypothesis(
+                [token for one in rank for token in one.tokens],
+                sum(one.score for one in rank),
+                sum(one.log_probability for one in rank),
+            )
+            for rank in zip(*(line.n_best for line in full), strict=False)
+        ),
+        Trace(tuple(events)) if any(line.trace is not None for line in full) else None,
+    )
+
+
 def split_options(kind: type, options: Mapping[str, Any], name: str) -> tuple[Any, Limits]:
     """Options of a decoder and of the limits come under one set of names; sort them out."""
     known = {field.name for field in fields(kind)}
@@ -372,4 +435,4 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=3)
 
 
-__all__ = ["BUNDLED", "Translation", "Translator", "load", "split_options"]
+__all__ = ["BUNDLED", "Translation", "Translator", "bundled_folder", "load", "split_options"]

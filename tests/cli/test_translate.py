@@ -126,7 +126,7 @@ def test_a_trace_replays_to_the_text(run: Run, model: Path, tmp_path: Path, deco
         (["--device", "meta"], ["device expects auto, cpu or cuda", "'meta'"]),
         (["--device", "cuda:99"], ["cuda:99", "CUDA device"]),
         (["-i", "nowhere.txt"], ["nowhere.txt: expected a text file, found none"]),
-        (["-o", "nowhere/out.txt"], ["nowhere/out.txt: expected a folder to write in"]),
+        (["-o", "/dev/null/out.txt"], ["/dev/null/out.txt: expected a folder to write in, found a file at /dev/null"]),
     ],
 )
 def test_misuse_is_told_in_one_sentence(

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from longstride.contract import EOS, PAD, InputError
-from longstride.text import BinarizedCorpus, LengthFilter, SentencePieceTokenizer, binarize, build_words, write_lines
 from longstride.text import binarized as module
+from longstride.text.binarized import BinarizedCorpus, binarize
+from longstride.text.corpus import write_lines
+from longstride.text.filtering import LengthFilter
+from longstride.text.tokenizer import SentencePieceTokenizer, build_words
 from tests.text.conftest import made_up_lines
 
 ids = st.lists(st.integers(5, 70_000), max_size=6)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, RESERVED, UNK, InputError, ModelFolderError, OptionError
-from longstride.text import SentencePieceTokenizer, load_tokenizer, train_sentencepiece, write_lines
+from longstride.text.corpus import write_lines
+from longstride.text.tokenizer import SentencePieceTokenizer, load_tokenizer, train_sentencepiece
 from tests.text.conftest import made_up_lines
 
 SPACE_SIGN = "\u2581"

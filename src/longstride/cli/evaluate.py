@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +25,7 @@ from longstride.cli.options import (
     settings,
 )
 from longstride.cli.provenance import data_name, origin_of
+from longstride.cli.streams import input_file, result_files, result_folder
 from longstride.cli.test_sets import Task, read_material
 from longstride.contract import InputError, OptionError
 from longstride.contract.bundled import BUNDLED
@@ -121,7 +123,7 @@ def evaluate(
     references' tokens (the model's own, end of sentence included), in whatever order the model writes them; of several
     references, of the first. A table on a terminal, JSON otherwise: one object, or a list for --decoders.
     """
-    from longstride.bench.records import WorkloadTag, append_records
+    from longstride.bench.records import WorkloadTag, append_records, check_records
     from longstride.bench.workload import Workload as TestSet
     from longstride.cli.analyses import Analyses, Base
     from longstride.cli.contrasting import measure_contrast
@@ -145,8 +147,10 @@ def evaluate(
         unused: dict[str, Any] = {"--source": source, "--reference": reference, "--decoders": decoders, "--set": set}
         unused |= {"--against": against, "--output": output, "--exactness": exactness, **further}
         _check_unused("--contrastive scores pairs of its own", unused)
+        (record,) = result_files(record)
+        check_records(record)
+        contrastive = input_file(contrastive)
         given = read_contrastive(contrastive)
-        _check_record(record)
         translator = open_model(model, runtime, precision, device, drafter, threads)
         tag = tag_of(translator, drafter)
         origin, notes = origin_of(experiment or tag.name, translator), lineage(translator, drafter)
@@ -156,13 +160,14 @@ def evaluate(
         raise OptionError(
             f"evaluate expects --source and --reference, found no {'--reference' if source else '--source'}."
         )
+    several = decoders is not None
+    entries = _entries(decoder, decoders)
+    output, record = _results(output, record, several)
+    source, against = input_file(source), input_file(against)
+    reference = [input_file(one) for one in reference]
     material = read_material(task, source, reference)
     if exactness:
         _check_unused("--exactness compares ids alone", {"--output": output, "--against": against, **further})
-    several = decoders is not None
-    entries = _entries(decoder, decoders)
-    _check_output(output, several)
-    _check_record(record)
     translator = open_model(model, runtime, precision, device, drafter, threads)
     line_up = _line_up(translator, decoder, entries, settings(set), name, output)
     rival = _rival(against, line_up, len(material.pairs), (runtime, precision, device))
@@ -186,19 +191,21 @@ def evaluate(
     set_tag = WorkloadTag(test_set.name, test_set.data_hash, test_set.size)
     done: dict[str, Evaluation] = {}
     files = (str(source), str(reference[0]))
-    for result in evaluations(translator, line_up, greedy, material, batch, files, rival, analyses):
-        setting = result.setting
-        done[setting.name] = result
-        if setting.file is not None:
-            setting.file.parent.mkdir(exist_ok=True)
-            write_lines(setting.file, result.decoding.texts)
+    try:
+        for result in evaluations(translator, line_up, greedy, material, batch, files, rival, analyses):
+            setting = result.setting
+            done[setting.name] = result
+            if record is not None:
+                order, notes = line_up.index(setting), lineage(translator, drafter, setting.decoder.name)
+                one = quality_record(result, origin, tag, set_tag, translator, order, greedy, rival, notes)
+                append_records(record, [one])
+            if setting.file is not None:
+                write_lines(setting.file, result.decoding.texts)
         if record is not None:
-            order, notes = line_up.index(setting), lineage(translator, drafter, setting.decoder.name)
-            one = quality_record(result, origin, tag, set_tag, translator, order, greedy, rival, notes)
-            append_records(record, [one])
-    if record is not None:
-        say(f"{len(done)} records appended to {record}." if several else f"Record appended to {record}.")
-    show(tag.name, [done[one.name] for one in line_up], rival, several, as_json)
+            say(f"{len(done)} records appended to {record}." if several else f"Record appended to {record}.")
+    finally:  # what was found is told, though it could not be written
+        if done:
+            show(tag.name, [done[one.name] for one in line_up if one.name in done], rival, several, as_json)
 
 
 def _entries(decoder: str | None, decoders: str | None) -> list[Entry] | None:
@@ -224,20 +231,19 @@ def _check_unused(why: str, options: dict[str, Any]) -> None:
             raise OptionError(f"{why} and expects no {option}, found one.")
 
 
-def _check_record(record: Path | None) -> None:
-    """Refuse a file that holds no records of ours before any work is done."""
-    from longstride.bench.records import read_records
+def _results(output: Path | None, record: Path | None, several: bool) -> tuple[Path | None, Path | None]:
+    """Where results go; what could not be written, or holds something else, is refused before any work is done."""
+    from longstride.bench.records import check_records
 
-    read_records([record] if record is not None and record.exists() else [])
-
-
-def _check_output(output: Path | None, several: bool) -> None:
-    if output is None:
-        return
-    if not output.parent.is_dir():
-        raise InputError(f"{output}: expected a folder to write in, found none at {output.parent}.")
-    if several and output.exists() and not output.is_dir():
-        raise InputError(f"{output}: expected a folder for the outputs of --decoders, found a file.")
+    if several and output is not None:
+        if os.path.exists(output) and not output.is_dir():
+            raise InputError(f"{output}: expected a folder for the outputs of --decoders, found a file.")
+        texts: Path | None = result_folder(output)
+        (file,) = result_files(record)
+    else:
+        texts, file = result_files(output, record)
+    check_records(file)
+    return texts, file
 
 
 def _line_up(
@@ -272,7 +278,7 @@ def _rival(against: Path | None, line_up: Sequence[Setting], lines: int, how: tu
 
     if against is None:
         return None
-    if against.is_dir():
+    if against.is_dir() or str(against) == BUNDLED:
         translator = open_model(str(against), *how)
         for setting in line_up:
             translator.decoder(setting.asked, **setting.options)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +10,7 @@ import typer
 
 from longstride.cli.console import say
 from longstride.cli.options import DrafterFolder, Model, open_model
+from longstride.cli.streams import input_file, result_folder
 from longstride.contract import InputError, OptionError
 from longstride.contract.bundled import BUNDLED
 
@@ -36,26 +35,23 @@ def export(
 ) -> None:
     """Write a model in another format."""
     from longstride.cli.export_check import check_export, lines_to_check_with
+    from longstride.text.files import temporary_beside
 
     if to not in FORMATS:
         raise OptionError(f"--to expects {' or '.join(FORMATS)}, found {to!r}.")
+    output = result_folder(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"{output}: expected a new or empty folder to write, found something in it.")
-    if not output.resolve().parent.is_dir():
-        raise InputError(f"{output}: expected a folder to write in, found none at {output.parent}.")
-    lines = lines_to_check_with(check_with)
+    lines = lines_to_check_with(input_file(check_with))
     translator = open_model(model, device="cpu", drafter=drafter)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.resolve().parent))
-    try:
+    place = output.resolve()
+    with temporary_beside(place, folder=True) as temporary:
         made = _exporter(to)(translator, temporary, precision)
         if check:
             check_export(translator, to, temporary, precision, lines)
-        if output.exists():
-            output.rmdir()
-        temporary.chmod(0o755)
-        temporary.replace(output)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if place.exists():
+            place.rmdir()
+        temporary.replace(place)
     say(made)
 
 

@@ -23,15 +23,19 @@ from longstride.cli.options import (
     Set,
     Source,
     Workload,
+    model_path,
     not_nan,
     open_model,
     settings,
     whole_number,
 )
 from longstride.cli.provenance import data_name
+from longstride.cli.streams import input_file, result_files, result_folder
 from longstride.contract import ModelFolderError, OptionError
+from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import parse
 from longstride.contract.ranges import shown
+from longstride.text.files import check_writable
 
 if TYPE_CHECKING:
     from longstride.contract import Runner
@@ -75,14 +79,16 @@ def build(
     device: Device = "auto",
 ) -> None:
     """Align and count a corpus."""
-    from longstride.model_folder import ModelFolder, resolve
+    from longstride.model_folder import ModelFolder
     from longstride.runtime.choosing import check_device
     from longstride.systems.lattice.build import BuildOptions, Text
     from longstride.systems.lattice.build import build as build_tables
 
     options = parse(BuildOptions, settings(set), "--set")
-    folder = ModelFolder(resolve(model)) if model is not None else None
+    folder = ModelFolder(model_path(model)) if model is not None else None
     place = _place(output, folder, drop_in)
+    source, target = input_file(source), input_file(target)
+    check_writable(save_alignments)
     tokenizers = _tokenizers(folder, tokenizer, source_tokenizer)
     with _stages() as progress:
         built = build_tables(
@@ -105,9 +111,9 @@ def add(
 ) -> None:
     """Put tables that are already built into a model's folder, replacing those it may have."""
     from longstride import model_folder
-    from longstride.model_folder import DecoderConfig, ModelFolder, Part, resolve
+    from longstride.model_folder import DecoderConfig, ModelFolder, Part
 
-    giver, taker = ModelFolder(resolve(tables)), ModelFolder(resolve(model))
+    giver, taker = ModelFolder(model_path(tables)), _own(model_path(model))
     here, there = (
         [f"{side} tokenizer {hash[:12]}" for side, hash in _hashes(folder).items()] for folder in (taker, giver)
     )
@@ -125,9 +131,9 @@ def add(
 
 @app.command()
 def recall(
-    model: Model,
     source: Source,
     reference: Reference,
+    model: Model = BUNDLED,
     sizes: Annotated[str, typer.Option("--candidates", help="Values of K, with commas between.")] = SIZES,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
     device: Device = "auto",
@@ -141,6 +147,8 @@ def recall(
     from longstride.text.filtering import LengthFilter
 
     values = _sizes(sizes)
+    (record,) = result_files(record)
+    source, reference = input_file(source), input_file(reference)
     book = Book(record, experiment, workload or data_name(source))
     book.check()
     translator = open_model(model, device=device)
@@ -230,7 +238,8 @@ def _place(output: Path | None, folder: ModelFolder | None, drop_in: bool) -> Pa
     if output is None:
         if folder is None:
             raise OptionError("--drop-in expects --model, the folder to put the tables into, found none.")
-        return folder.path
+        return _own(folder.path).path
+    output = result_folder(output)
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         # A folder is replaced as a whole, so it must be one that holds nothing else.
         try:
@@ -240,6 +249,16 @@ def _place(output: Path | None, folder: ModelFolder | None, drop_in: bool) -> Pa
         if there != {TABLES}:
             raise OptionError(f"{output}: expected a new folder or one of tables alone, found something else.")
     return output
+
+
+def _own(path: Path) -> ModelFolder:
+    """A model folder to put tables into; the one that comes with the package stays as it is."""
+    from longstride.model_folder import ModelFolder
+    from longstride.translator import bundled_folder
+
+    if path == bundled_folder():
+        raise OptionError(f"Expected a model folder of your own to put tables into, found the bundled one, {path}.")
+    return ModelFolder(path)
 
 
 def _tokenizers(

@@ -29,9 +29,9 @@ class Book:
 
     def check(self) -> None:
         """Refuse what is none of ours before the work."""
-        from longstride.bench.records import read_records
+        from longstride.bench.records import check_records
 
-        read_records([self.file] if self.file is not None and self.file.exists() else [])
+        check_records(self.file)
 
     def keep(
         self,

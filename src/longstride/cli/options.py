@@ -68,6 +68,14 @@ def say_report(*translators: Translator) -> None:
             say(report)
 
 
+def model_path(model: str) -> Path:
+    """The folder that --model and its like mean: the bundled one, a model's own, or the one inside a run's folder."""
+    from longstride.model_folder import resolve
+    from longstride.translator import bundled_folder
+
+    return bundled_folder() if model == BUNDLED else resolve(model)
+
+
 def open_model(
     model: str,
     runtime: str = "eager",
@@ -79,7 +87,6 @@ def open_model(
     """Load a model folder as the shared options say."""
     import torch
 
-    from longstride.model_folder import resolve
     from longstride.runtime.drawn_runner import check_threads
     from longstride.translator import load
 
@@ -88,10 +95,9 @@ def open_model(
     if threads is not None:
         check_threads(threads)
         torch.set_num_threads(threads)
-    folder: str | Path = model if model == BUNDLED else resolve(model)
-    other = resolve(drafter) if drafter is not None else None
+    other = model_path(drafter) if drafter is not None else None
     translator = load(
-        folder,
+        model_path(model),
         runtime=runtime,
         precision=precision,  # type: ignore[arg-type]
         device=device,

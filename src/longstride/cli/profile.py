@@ -25,6 +25,7 @@ from longstride.cli.options import (
     settings,
 )
 from longstride.cli.provenance import data_name, model_tag, origin_of
+from longstride.cli.streams import input_file, result_files
 from longstride.contract import InputError, OptionError
 from longstride.contract.bundled import BUNDLED
 
@@ -87,7 +88,7 @@ def profile(
     """
     from longstride.bench.profile import device_facts
     from longstride.bench.profile_tables import profile_tables
-    from longstride.bench.records import append_records, read_records
+    from longstride.bench.records import append_records, check_records
     from longstride.cli.lineup import read_entries
     from longstride.text.corpus import read_lines
 
@@ -97,10 +98,12 @@ def profile(
     if inside and runtime != "cuda-graph":
         raise OptionError(f"--inside expects the runtime cuda-graph, found {runtime}.")
     entries = read_entries(decoders, models=True) if decoders is not None else []
+    (record,) = result_files(record)
+    check_records(record)
+    source = input_file(source)
     lines = [line for line in read_lines(source) if line.strip()]
     if not lines:
         raise InputError(f"{source}: expected at least one sentence to translate, found none.")
-    read_records([record] if record is not None and record.exists() else [])  # refuse what is none of ours
 
     def opened(folder: str, runtime: str = runtime, precision: str = precision) -> Translator:
         return open_model(folder, runtime, precision, device, drafter, threads)
@@ -116,16 +119,18 @@ def profile(
         opened, lines, str(source), workload or data_name(source), sentences, batch, inside, shared, drafter, origin
     )
     found: list[Profile] = []
-    with stages() as shown:
-        facts = device_facts(where)
-        for order, member in enumerate(members):
-            one = work.profile(member, facts, order, shown)
-            found.append(one)
-            if record is not None:
-                append_records(record, [one])
-            _forget()
-    for table in profile_tables(found):
-        out.print(table, markup=False)
+    try:
+        with stages() as shown:
+            facts = device_facts(where)
+            for order, member in enumerate(members):
+                one = work.profile(member, facts, order, shown)
+                found.append(one)
+                if record is not None:
+                    append_records(record, [one])
+                _forget()
+    finally:  # what was found is told, though it could not be written
+        for table in profile_tables(found) if found else ():
+            out.print(table, markup=False)
     if record is not None:
         say(f"{len(found)} records appended to {record}.")
 

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from longstride.cli.console import say
+from longstride.cli.streams import input_file, result_folder
 from longstride.contract import InputError, WorkError
+from longstride.text.files import check_writable
 
 RECORDS = Path("benchmarks/results")
 
@@ -39,11 +41,13 @@ def report(
     files = records or sorted(RECORDS.glob("*.jsonl"))
     if not files:
         raise InputError(f"{RECORDS}: expected files of records (*.jsonl), found none.")
-    found = read_records(files)
+    found = read_records(input_file(file) for file in files)
+    pages = page or _pages(output)
     if not check:
-        output.mkdir(parents=True, exist_ok=True)
+        result_folder(output).mkdir(parents=True, exist_ok=True)
+        check_writable(*pages)
     stale = render(found, output, check)
-    for one in page or _pages(output):
+    for one in pages:
         if insert_all(one, found, output, check):
             stale.append(one)
     if check and stale:

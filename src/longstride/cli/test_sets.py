@@ -70,7 +70,10 @@ def _translations(source: Path, reference: Path) -> Material:
     pairs = list(read_parallel(source, reference))
     targets = [target for _, target in pairs]
     return Material(
-        pairs, targets, lambda outputs: score_translations(outputs, targets), lambda places: translation_metrics()
+        pairs,
+        targets,
+        lambda outputs: score_translations(outputs, targets),
+        lambda places: translation_metrics(targets),
     )
 
 
