@@ -48,6 +48,7 @@ class Outcome:
     stdout: str = "file"
     disk: int | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    interrupt: float | None = None
     seconds: float = 0.0
 
 
@@ -71,7 +72,7 @@ def carry_out(
     case = draw(seed, number, material, commands)
     case.argv += ["--debug"] if debug else []
     outcome = Outcome(case.argv, case.faults, disk=case.disk, environment=case.environment, stdout=case.stdout)
-    outcome.stdin = "closed" if case.stdin is None else "file"
+    outcome.stdin, outcome.interrupt = "closed" if case.stdin is None else "file", case.interrupt
     _keep(folder, outcome)  # who was at work, should nothing more come
     _limit()
     before = checks.snapshot(Path())
@@ -142,9 +143,6 @@ def _streams(folder: Path, case: Case) -> None:
         os.dup2(opened, number)
         os.close(opened)
     sys.stdin = io.TextIOWrapper(_buffered(0), encoding="utf-8")
-    if case.stdin is None:
-        os.close(0)
-        sys.stdin = None  # type: ignore[assignment]  # what the interpreter makes of a closed one
     if case.stdout == "full":
         os.dup2(os.open(odd_paths.device("full", folder), os.O_WRONLY), 1)
     elif case.stdout == "terminal":
@@ -156,6 +154,10 @@ def _streams(folder: Path, case: Case) -> None:
         os.close(reading)
     sys.stdout = io.TextIOWrapper(_buffered(1), encoding="utf-8")
     sys.stderr = io.TextIOWrapper(_buffered(2), encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    # At last, since the next file to be opened takes the number; None is what the interpreter makes of a closed one.
+    if case.stdin is None:
+        os.close(0)
+        sys.stdin = None  # type: ignore[assignment]
     if case.stdout == "closed":
         os.close(1)
         sys.stdout = None  # type: ignore[assignment]

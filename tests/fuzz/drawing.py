@@ -18,8 +18,8 @@ import yaml
 
 from longstride.contract import Limits
 from longstride.distillation.options import DistillOptions
-from longstride.recipe import Recipe
-from longstride.registry import DECODERS, OBJECTIVES, PARTS
+from longstride.recipe import OBJECTIVES, Recipe
+from longstride.registry import DECODERS, PARTS
 from longstride.runtime.choosing import RUNTIMES
 from longstride.systems.lattice.build import BuildOptions
 from tests.fuzz import odd_paths, odd_text, spoiling, values
@@ -29,6 +29,9 @@ from tests.fuzz.values import Field
 
 WEIGHTS = {"translate": 5, "evaluate": 2, "bench": 2, "train": 2, "demo": 0.5, "export": 0.7, "report": 0.7}
 """How often a command is drawn; one is usual, and less for those that are slow."""
+
+DEEP = {"set": 6, "option": 4, "recipe": 4, "records": 3, "model": 3, "output": 3, "decoders": 2}
+"""Options behind which there is more that can be wrong than behind others, which count one."""
 
 THRIFTY = {"bench": ("passes", "decoders"), "profile": ("decoders",), "demo": ()}
 """Commands that do everything several times, and the options by which they do less."""
@@ -99,6 +102,8 @@ class Drawer:
         spoilt: list[str] = []
         for _ in range(faults):
             spoilt.append(self._fault(chosen))
+        if any(one.name == "set" for one in chosen):  # an option of the decoder that is named
+            chosen += [one for one in self.command.parameters if one.name == "decoder" and one not in chosen]
         for one in chosen:
             for _ in range(rng.choice((1, 1, 1, 2)) if one.multiple else 1):
                 case.argv += self._spelt(one, one.name in spoilt)
@@ -128,7 +133,8 @@ class Drawer:
         rng, case = self.rng, self.case
         how = rng.random()
         if how < 0.72:
-            one = rng.choice(chosen) if chosen and rng.random() < 0.6 else rng.choice(self.command.parameters)
+            some = chosen if chosen and rng.random() < 0.6 else self.command.parameters
+            (one,) = rng.choices(some, [DEEP.get(one.name, 1) for one in some])
             if one not in chosen:
                 chosen.append(one)
             return one.name
@@ -205,7 +211,7 @@ class Drawer:
         name = rng.choice((names[0], *names)) if not faulty else rng.choice(names)
         if self.command.name == "demo" and not faulty:
             name = "tiny"  # of which every decoder is shown
-        elif self.decoder not in ("greedy", "beam") and "family" in names and rng.random() < 0.8:
+        elif self.decoder not in ("greedy", "beam") and "family" in names and rng.random() < 0.9:
             name = "family"
         folder = Path("models") / f"{name}{self._number()}"
         self.material.model(name, folder)

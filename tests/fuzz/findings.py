@@ -84,4 +84,5 @@ def shell(outcome: Outcome) -> str:
         "gone": " | true",
         "closed": " >&-",
     }[outcome.stdout]
+    streams += f" # Ctrl-C after {outcome.interrupt} s" if outcome.interrupt is not None else ""
     return f"{environment}longstride {' '.join(words)} {streams}".replace("\n", "\\n")

@@ -103,6 +103,8 @@ class Pool:
             name = signal.Signals(os.WTERMSIG(status)).name
             said = _read(one.folder / "stderr").rstrip().rpartition("\n")[2]
             found.findings = [Finding(f"crash {name}", said or name, _place(stack, command), stack)]
+        elif os.WEXITSTATUS(status) == 130 and found.interrupt is not None:
+            found.code = 130  # left at once, without tidying up
         elif os.WEXITSTATUS(status):
             told = _read(one.folder / "harness") or f"ended by itself with exit code {os.WEXITSTATUS(status)}"
             found.findings = [Finding("harness", told.rstrip().rpartition("\n")[2], command, told)]
