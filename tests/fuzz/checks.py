@@ -74,7 +74,7 @@ def _kind(mode: int) -> str:
 def check(case: Case, code: int, out: str, err: str, before: Snapshot, after: Snapshot) -> list[Finding]:
     """All that does not hold."""
     command = command_of(case.argv)
-    found = [*_streams(case, code, out, err), *_files(code, before, after), *_temporaries(code)]
+    found = [*_streams(case, code, out, err), *_files(case, code, before, after), *_temporaries(code)]
     if code == 0:
         found += _results(case, command, out, before, after)
     return [Finding(kind, told, command) for kind, told in found]
@@ -95,7 +95,8 @@ def _streams(case: Case, code: int, out: str, err: str) -> Iterator[Told]:
         yield "Python shows", next(line for line in err[shown.start() :].splitlines() if line.strip())[:300]
     errors = [line for line in err.splitlines() if line.startswith("error:")]
     asked_for_help = not case.argv or "--help" in case.argv or "Usage:" in err
-    if code in (1, 2) and not asked_for_help and case.stdout == "file" and case.interrupt is None:
+    full = case.disk is not None and len(err) > case.disk - 1000  # stderr is on the same disk
+    if code in (1, 2) and not asked_for_help and case.stdout == "file" and case.interrupt is None and not full:
         last = (err.rstrip("\n").splitlines() or [""])[-1]
         if len(errors) != 1:
             yield "not one error", f"exit {code} with {len(errors)} errors told; the last line is {last[:200]!r}"
@@ -107,7 +108,7 @@ def _streams(case: Case, code: int, out: str, err: str) -> Iterator[Told]:
         yield "error with exit 0", errors[0][:200]
 
 
-def _files(code: int, before: Snapshot, after: Snapshot) -> Iterator[Told]:
+def _files(case: Case, code: int, before: Snapshot, after: Snapshot) -> Iterator[Told]:
     for path, (kind, _) in before.items():
         if kind in ("link", "device", "pipe") and after.get(path, ("nothing",))[0] != kind:
             yield f"{kind} destroyed", f"{path!r} was a {kind} and is {after.get(path, ('nothing',))[0]} (exit {code})"
@@ -117,6 +118,8 @@ def _files(code: int, before: Snapshot, after: Snapshot) -> Iterator[Told]:
                 yield "temporary left", f"{path!r} (exit {code})"
     if code == 2:
         new = [path for path in after if path not in before]
+        if "--resume" in case.argv:  # what a next run would go on with
+            new = [path for path in new if ".partial" not in path]
         gone = [path for path in before if path not in after]
         changed = [path for path in after if path in before and after[path] != before[path]]
         for what, paths in (("new", new), ("gone", gone), ("changed", changed)):

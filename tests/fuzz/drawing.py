@@ -27,7 +27,16 @@ from tests.fuzz.grammar import Command, Parameter
 from tests.fuzz.material import MODELS, Material, some_records
 from tests.fuzz.values import Field
 
-WEIGHTS = {"translate": 5, "evaluate": 2, "bench": 2, "train": 2, "demo": 0.5, "export": 0.7, "report": 0.7, "profile": 0.3}
+WEIGHTS = {
+    "translate": 5,
+    "evaluate": 2,
+    "bench": 2,
+    "train": 2,
+    "demo": 0.5,
+    "export": 0.7,
+    "report": 0.7,
+    "profile": 0.3,
+}
 """How often a command is drawn; one is usual, and less for those that are slow."""
 
 DEEP = {"set": 6, "option": 4, "recipe": 4, "records": 3, "model": 3, "output": 3, "decoders": 2}

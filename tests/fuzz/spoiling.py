@@ -108,7 +108,7 @@ def spoil_model(rng: Random, folder: Path) -> None:
     config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     files = sorted(path for path in folder.iterdir() if path.name != CONFIG)
     for _ in range(rng.choice((1, 1, 1, 2))):
-        with suppress(OSError):  # spoilt already
+        with suppress(Exception):  # what it would do cannot be done to what is spoilt already
             _spoil_model(rng, folder, config, files)
 
 
@@ -127,6 +127,8 @@ def _spoil_model(rng: Random, folder: Path, config: Any, files: list[Path]) -> N
 
 
 def _spoil_config(rng: Random, file: Path, config: Any) -> None:
+    if not file.is_file():  # a pipe by now
+        return
     if rng.random() < 0.5:  # where it matters most: shapes, kinds and roles
         inside = rng.choice(
             (config["parts"], config["decoders"], *(one["options"] for one in config["parts"].values()))
@@ -139,11 +141,7 @@ def _spoil_config(rng: Random, file: Path, config: Any) -> None:
 
 def _spoil_weights(rng: Random, file: Path) -> None:
     """Weights that are no numbers, of another shape or type, missing, or more than there should be."""
-    try:
-        weights = load_file(file)
-    except Exception:  # spoilt before
-        return
-    if not weights:
+    if not file.is_file() or not (weights := load_file(file)):
         return
     name = rng.choice(sorted(weights))
     one = weights[name]
