@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.fuzz.grammar import ROOT, commands
 
-CASES = 100
+CASES = 70
 
 
 def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
