@@ -1,6 +1,7 @@
 # Each command does all its own set-up, in .venv/ (scripts/setup.py); Python 3.11 or newer and make are enough.
 PYTHON ?= python3
 WORKERS ?= 2
+MINUTES ?= 10
 RECORDS := $(sort $(wildcard benchmarks/results/*.jsonl))
 
 BIN := .venv/bin
@@ -15,12 +16,13 @@ export HYPOTHESIS_PROFILE
 NEW_ENOUGH := import sys; sys.version_info >= (3, 11) or sys.exit("set-up: Python 3.11 or newer is needed, found %s; \
 name one: make PYTHON=python3.12 ..." % sys.version.split()[0])
 
-.PHONY: help demo test check report format clean
+.PHONY: help demo test fuzz check report format clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     translate with the bundled model, by every decoder it has"
 	@echo "make test     run the tests"
+	@echo "make fuzz     throw random options, folders and bytes at every command (MINUTES=10, SEED=)"
 	@echo "make check    lint, format, types, import contracts, generated pages"
 	@echo "make report   render every table and plot from benchmarks/results/"
 	@echo "make format   reformat the code"
@@ -35,6 +37,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(if $(CASE),--case $(CASE))
 
 check: $(READY)
 	$(BIN)/ruff check .

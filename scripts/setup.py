@@ -53,7 +53,7 @@ def main() -> None:
     say("installing longstride and the pinned packages")
     pip("install", "--constraint", str(constraints_keeping(torch)), "--no-build-isolation", "-e", ".[dev]")
     STAMP.write_text(fingerprint)
-    say(f"ready: .venv/ with torch {torch}")
+    say(f"ready: .venv/ with {described(build_of_torch())}")
 
 
 def wanted() -> str:
@@ -88,6 +88,36 @@ def torch_in_environment() -> str:
     version = found.stdout.strip()
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     return version if found.returncode == 0 and numbers >= TORCH_AT_LEAST else ""
+
+
+LOOK = """
+import json, torch
+from importlib.metadata import distributions
+named = [one for one in distributions() if one.metadata["Name"].lower().startswith(("nvidia", "triton", "cuda"))]
+size = sum(file.size or 0 for one in named for file in one.files or ())
+print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.is_available(), size]))
+"""
+
+
+def build_of_torch() -> tuple[str, str | None, bool, int]:
+    """Of the PyTorch in the environment: version, CUDA's version, whether there is a GPU, bytes of CUDA's packages."""
+    found = subprocess.run([str(PYTHON), "-c", LOOK], capture_output=True, text=True, check=True)
+    version, cuda, gpu, size = json.loads(found.stdout)
+    return version, cuda, gpu, size
+
+
+def described(build: tuple[str, str | None, bool, int]) -> str:
+    """In one line; CUDA that nothing here can use, with the way to be rid of it."""
+    version, cuda, gpu, size = build
+    if cuda is None:
+        return f"PyTorch {version}, the CPU build"
+    if gpu:
+        return f"PyTorch {version} for CUDA {cuda}"
+    return (
+        f"PyTorch {version} for CUDA {cuda}, but there is no GPU here: the CPU build would save {size / 1e9:.1f} GB "
+        "and more. For that remove .venv/, make it anew (python3 -m venv .venv), install PyTorch into it by the line "
+        "that pytorch.org shows under Get Started for the platform CPU, and run make again"
+    )
 
 
 def install_torch() -> None:

@@ -11,6 +11,8 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests ask for the package by its name too
+
 settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )

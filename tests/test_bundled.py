@@ -34,6 +34,13 @@ def family(precision: str = "fp32") -> Translator:
     return load(device="cpu", precision=precision)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("sign", ["\n", "\r", "\u2028", "\u2029", "\x85", "\v", "\f", "\x1c", "\0", "\t", "\u3000"])
+def test_what_follows_a_break_or_control_character_is_translated(sign: str) -> None:
+    found = family().translate(f"Good morning.{sign}I like books.")
+    assert found == family().translate("Good morning." + ("\n" if sign == "\n" else " ") + "I like books.")
+    assert "Bücher" in found
+
+
 def test_it_is_the_default_and_has_a_name() -> None:
     assert family().folder.path == load(BUNDLED, device="cpu").folder.path == FOLDER
     assert set(ModelFolder(FOLDER).decoders) == FAMILY

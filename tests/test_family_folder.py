@@ -90,7 +90,7 @@ def test_what_nobody_has_is_missing_still(tmp_path: Path) -> None:
     edit_config(path, "parts", "interleaved", "reuses", value="tables")
     options = family_parts(words())["interleaved"].options
     with pytest.raises(ModelFolderError, match="is missing"):
-        ModelFolder(path).fill("interleaved", Transformer(options))
+        ModelFolder(path).load("interleaved", lambda: Transformer(options))
 
 
 def test_a_lender_is_not_replaced_under_those_who_reuse_it(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,52 @@ def test_many_lines_are_each_line_alone(translator: Translator, lines: list[str]
     together = translator.translate(lines, decoder, batch=batch, max_length=6)
     assert [one.text for one in together] == [translator.translate(line, decoder, max_length=6) for line in lines]
     assert all(str(one) == one.text for one in together)
+
+
+SEEN_BY_NOBODY = [
+    chr(code)
+    for code in range(sys.maxunicode + 1)
+    if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zs", "Zl", "Zp") and chr(code) not in " \n"
+]
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(st.lists(LINE, min_size=1, max_size=4), max_size=3),
+    ends=st.lists(st.sampled_from(["\n", "\r\n"]), min_size=3, max_size=3),
+    decoder=st.sampled_from(["greedy", "beam"]),
+)
+def test_a_text_of_several_lines_is_each_line_with_its_break(
+    translator: Translator, texts: list[list[str]], ends: list[str], decoder: str
+) -> None:
+    whole = [
+        "".join(line + end for line, end in zip(lines, [*ends, ""][-len(lines) :], strict=True)) for lines in texts
+    ]
+    alone = [translator.translate(lines, decoder, max_length=4) for lines in texts]
+    found = translator.translate(whole, decoder, trace=True, max_length=4)
+    assert len(found) == len(texts)
+    for one, lines in zip(found, alone, strict=True):
+        breaks = [*ends, ""][-len(lines) :]
+        assert one.text == "".join(line.text + end for line, end in zip(lines, breaks, strict=True))
+        assert one.tokens == tuple(token for line in lines for token in line.tokens)
+        assert [hypothesis.tokens for hypothesis in one.n_best[:1]] == [list(one.tokens)][: len(one.n_best)]
+        if one.trace is not None:
+            assert tuple(one.trace.replay()) == one.tokens
+    assert [translator.translate(text, decoder, max_length=4) for text in whole] == [one.text for one in found]
+
+
+@given(sign=st.sampled_from(SEEN_BY_NOBODY))
+def test_no_character_that_nobody_sees_takes_away_what_follows(translator: Translator, sign: str) -> None:
+    between = "" if unicodedata.category(sign) == "Cf" else " "
+    assert translator.encode([f"a b{sign} c{sign}"]) == translator.encode([f"a b{between} c{between}"])
+    assert translator.encode([f"a{sign if between else sign + ' '}b"]) == translator.encode(["a b"])
+
+
+def test_a_character_of_the_vocabulary_is_read_as_it_is(tmp_path: Path) -> None:
+    vocabulary = WordsTokenizer([*words().pieces(range(words().size)), "10\xa0km"])
+    translator = longstride.load(write_folder(tmp_path / "model", tokenizer=vocabulary), device="cpu")
+    assert translator.readable("10\xa0km\u2028a") == "10\xa0km a"
+    assert vocabulary.size - 1 in translator.encode(["10\xa0km"])[0]
 
 
 def test_a_line_gives_a_line_and_a_list_a_list(translator: Translator) -> None:
@@ -90,7 +138,7 @@ def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None
         translator.decoder("beam", name=3)
     with pytest.raises(OptionError, match="has no decoder 'beem'; it has greedy, beam"):
         translator.translate("a", "beem")
-    with pytest.raises(OptionError, match="batch expects 1 or more, found 0"):
+    with pytest.raises(OptionError, match="batch expects a whole number of 1 or more, found 0"):
         translator.translate("a", batch=0)
 
 

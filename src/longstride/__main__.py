@@ -1,6 +1,6 @@
 """`python -m longstride` is the command `longstride`."""
 
-from longstride.cli.main import run
+from longstride.cli.entry import run
 
 if __name__ == "__main__":
     run()

@@ -6,35 +6,56 @@
     tokenizer.model   SentencePiece, or a word list
 
 Every field is checked on loading: an unknown or missing one, a wrong version, hash or shape is an error that says what
-was expected and what was found. This module knows no system: parts are built by whoever knows their kinds.
+was expected and what was found. Memory is taken only for what the weights file has: see :mod:`longstride.nn.weights`.
+This module knows no system: parts are built by whoever knows their kinds.
 """
 
 from __future__ import annotations
 
+import glob
+import hashlib
 import json
+import math
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from longstride.contract import ModelFolderError, OptionError, option
+from longstride.contract import ModelFolderError, OptionError, WorkError, option
 from longstride.contract.options import as_dict, parse
+from longstride.nn.weights import Stored, fill, not_finite, read_header, read_tensors, sketched
 from longstride.text.files import file_sha256
+from longstride.text.jsonfile import read_json
 from longstride.text.tokenizer import Tokenizer, load_tokenizer
 
 T = TypeVar("T")
+Module = TypeVar("Module", bound=nn.Module)
 
 FORMAT = 1
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.model"
+LEFT_OVER = 3600.0
+"""Seconds after which what a killed process left behind is swept up; no write takes that long."""
+_FILE_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,199}")
+"""Nothing that leads out of the folder or that a file system may refuse."""
+MODEL = "model"
+"""The model folder inside a run's folder."""
+
+
+def resolve(path: str) -> Path:
+    """A model folder, or the one inside a run's folder."""
+    inside = Path(path) / MODEL
+    recover(inside)
+    return inside if not (Path(path) / CONFIG).exists() and inside.is_dir() else Path(path)
 
 
 @dataclass(frozen=True)
@@ -60,7 +81,7 @@ class DecoderConfig:
 class FolderConfig:
     """All of config.json."""
 
-    format: int = option(help="Version of this format.")
+    format: int = option(help="Version of this format.", least=0, most=10**6)
     tokenizer: str = option(help="File name of the tokenizer.")
     tokenizer_sha256: str = option(help="Hash of that file.")
     parts: dict[str, Any] = option(help="Name -> part.")
@@ -87,6 +108,7 @@ class ModelFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        recover(self.path)
         self.config = _read_config(self.path)
         self.parts = {
             name: _parsed(PartConfig, values, self.path, f"parts.{name}") for name, values in self.config.parts.items()
@@ -95,6 +117,10 @@ class ModelFolder:
             name: _parsed(DecoderConfig, values, self.path, f"decoders.{name}")
             for name, values in self.config.decoders.items()
         }
+        named = [self.config.tokenizer, self.config.source_tokenizer, *(part.weights for part in self.parts.values())]
+        for file in named:
+            if file is not None and not _FILE_NAME.fullmatch(file):
+                raise ModelFolderError(f"{self.path / CONFIG}: expected a plain file name, found {file!r}.")
         for name, one in self.parts.items():
             if one.reuses is not None and (one.reuses not in self.parts or self.parts[one.reuses].reuses is not None):
                 raise ModelFolderError(
@@ -121,36 +147,48 @@ class ModelFolder:
             return target, target
         return self._tokenizer(self.config.source_tokenizer, self.config.source_tokenizer_sha256 or ""), target
 
-    def fill(self, name: str, module: nn.Module) -> None:
-        """Load the weights of a part into a module built from its options."""
+    def load(self, name: str, build: Callable[[], Module]) -> Module:
+        """A part as a module that `build` makes from its options, with its weights; refused before memory is taken."""
+        self.sketch(name, build)
+        module = build()
         part = self.parts[name]
-        found = self._weights(part)
+        found = read_tensors(self.path / part.weights)
         if part.reuses is not None:
-            lent = self._weights(self.parts[part.reuses])
-            found = {**{key: lent[key] for key in module.state_dict() if key in lent}, **found}
-        _fill(module, found, self.path / part.weights)
+            lent = read_tensors(self.path / self.parts[part.reuses].weights)
+            found = {**{key: lent[key] for key in module.state_dict() if key not in found}, **found}
+        fill(module, found, self.path / part.weights)
+        return module
+
+    def sketch(self, name: str, build: Callable[[], Module]) -> Module:
+        """A part on the meta device, shapes without weights, after comparing them with those in its file."""
+        part = self.parts[name]
+        found = self._header(part)
+        file = self.path / part.weights
+        if part.reuses is None:
+            return sketched(build, found, file)
+        lent = self._header(self.parts[part.reuses])
+        return sketched(build, found, file, lent)
 
     @property
     def sha256(self) -> str:
-        """One hash for the folder's weights and tokenizer: that of all their hashes, in order of part names."""
-        import hashlib
+        """One hash for the folder's weights and tokenizers: that of all their hashes, in order of part names."""
+        hashes = [f"{name}:{self.parts[name].sha256}" for name in sorted(self.parts)]
+        hashes += [self.config.tokenizer_sha256, *filter(None, [self.config.source_tokenizer_sha256])]
+        return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
-        parts = [f"{name}:{self.parts[name].sha256}" for name in sorted(self.parts)]
-        return hashlib.sha256("\n".join([*parts, self.config.tokenizer_sha256]).encode()).hexdigest()
+    @property
+    def identity(self) -> str:
+        """A hash of the same and of all that config.json says of parts: what a training run builds on."""
+        told = json.dumps([self.sha256, self.config.parts], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()
 
-    def _weights(self, part: PartConfig) -> dict[str, Tensor]:
-        file = self._checked(part.weights, part.sha256)
-        try:
-            return load_file(file)
-        except SafetensorError as error:
-            raise ModelFolderError(f"{file}: not a safetensors file ({error}).") from None
+    def _header(self, part: PartConfig) -> dict[str, Stored]:
+        return read_header(self._checked(part.weights, part.sha256))
 
     def _tokenizer(self, name: str, sha256: str) -> Tokenizer:
         return load_tokenizer(self._checked(name, sha256))
 
     def _checked(self, name: str, sha256: str) -> Path:
-        if Path(name).name != name:
-            raise ModelFolderError(f"{self.path / CONFIG}: expected a plain file name, found {name!r}.")
         file = self.path / name
         if not file.is_file():
             raise ModelFolderError(f"{file}: the file is missing; {CONFIG} names it.")
@@ -173,9 +211,17 @@ def write(
     provenance: Mapping[str, Any] | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Write a whole folder, or nothing; one that is already there is replaced."""
-    path = Path(path)
+    """Write a whole folder, or nothing; one that is already there is replaced. Weights that are not finite are refused.
+
+    A process that is killed here leaves the folder as it was or as it was to be: see :func:`recover`.
+    """
+    path = Path(path).resolve()  # where a link points, not the link
     path.parent.mkdir(parents=True, exist_ok=True)
+    recover(path)
+    if path.exists() and not (path / CONFIG).is_file() and (not path.is_dir() or any(path.iterdir())):
+        raise ModelFolderError(f"{path}: expected a model folder to replace, or none, found something else.")
+    hidden = re.compile(rf"\.{re.escape(path.name)}-(old-)?[a-z0-9_]{{8}}")
+    _sweep(each for each in path.parent.iterdir() if hidden.fullmatch(each.name))
     building = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
         written: dict[str, Any] = {}
@@ -191,7 +237,7 @@ def write(
             "parts": written,
             "decoders": {name: as_dict(decoder) for name, decoder in decoders.items()},
             "default_decoder": default_decoder,
-            "provenance": dict(provenance or {}),
+            "provenance": _finite(dict(provenance or {})),
         }
         if source_tokenizer is not None and source_tokenizer.sha256 != tokenizer.sha256:
             source_tokenizer.save(building / f"source.{TOKENIZER}")
@@ -201,16 +247,51 @@ def write(
         os.chmod(building, 0o755)
         for file in building.iterdir():
             os.chmod(file, 0o644)
-        if path.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
-            os.replace(path, old / "was")
-            os.replace(building, path)
-            shutil.rmtree(old)
-        else:
-            os.replace(building, path)
+        _put(building, path)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
+
+
+def recover(path: Path) -> None:
+    """Put a folder back that a process was killed over while it replaced it; where all is well, nothing is done."""
+    if os.path.lexists(path) or not path.name:
+        return
+    for moved in sorted(path.parent.glob(f".{glob.escape(path.name)}-old-*/was")):
+        try:
+            os.replace(moved, path)
+        except OSError:  # whoever replaces the folder is still at it, or another process was quicker
+            continue
+        shutil.rmtree(moved.parent, ignore_errors=True)
+        return
+
+
+def _put(building: Path, path: Path) -> None:
+    """Let a finished folder take the place of what is there."""
+    if not path.exists():
+        os.replace(building, path)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
+    os.replace(path, old / "was")
+    try:
+        os.replace(building, path)
+    except BaseException:
+        if not path.exists():
+            os.replace(old / "was", path)
+        shutil.rmtree(old, ignore_errors=True)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sweep(found: Iterable[Path]) -> None:
+    """Remove what killed processes left behind: hidden folders of ours that nobody has touched for long."""
+    for each in found:
+        try:
+            left = each.is_dir() and not each.is_symlink() and time.time() - each.stat().st_mtime > LEFT_OVER
+        except OSError:
+            continue
+        if left:
+            shutil.rmtree(each, ignore_errors=True)
 
 
 def drop_in(
@@ -222,7 +303,7 @@ def drop_in(
 ) -> None:
     """Add a part to a folder that is there, or replace one of its name; until config.json is replaced nothing shows."""
     folder = ModelFolder(path)
-    values = json.loads((folder.path / CONFIG).read_text(encoding="utf-8"))
+    values = read_json(folder.path / CONFIG)
     old = folder.parts.get(name)
     if old is not None and old.kind != part.kind:
         raise ModelFolderError(f"{folder.path}: expected {name!r} to be of kind {part.kind}, found {old.kind}.")
@@ -230,6 +311,7 @@ def drop_in(
         raise ModelFolderError(
             f"{folder.path}: expected {name!r} to be a part that others do without, found {takers[0]!r} reusing it."
         )
+    _sweep(folder.path.glob(".part-*"))
     with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.path) as building:
         made = Path(building) / name
         written = _written(part, made, torch.float32)
@@ -237,15 +319,23 @@ def drop_in(
         values["parts"][name] = written
         for decoder, offered in decoders.items():
             values["decoders"].setdefault(decoder, as_dict(offered))
-        values["provenance"] = {**values.get("provenance", {}), name: dict(provenance)}
+        values["provenance"] = _finite({**values.get("provenance", {}), name: dict(provenance)})
         config = Path(building) / CONFIG
         config.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         for file in (made, config):
             os.chmod(file, 0o644)
         os.replace(made, folder.path / written["weights"])
         os.replace(config, folder.path / CONFIG)
-    if old is not None and old.weights != written["weights"]:
-        (folder.path / old.weights).unlink(missing_ok=True)
+    _drop_unnamed(folder.path, name, old)
+
+
+def _drop_unnamed(path: Path, name: str, old: PartConfig | None) -> None:
+    """Remove weights of a part that config.json no longer names, those that a killed process left among them."""
+    named = {part.weights for part in ModelFolder(path).parts.values()}
+    ours = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}\.safetensors")
+    for file in path.glob("*.safetensors"):
+        if file.name not in named and (ours.fullmatch(file.name) or (old is not None and file.name == old.weights)):
+            file.unlink(missing_ok=True)
 
 
 def _written(part: Part, file: Path, dtype: torch.dtype, lender: nn.Module | None = None) -> dict[str, Any]:
@@ -254,6 +344,10 @@ def _written(part: Part, file: Path, dtype: torch.dtype, lender: nn.Module | Non
     if lender is not None:
         lent = _stored(lender, dtype)
         state = {key: value for key, value in state.items() if key not in lent or not torch.equal(value, lent[key])}
+    if broken := not_finite(state.items()):
+        raise WorkError(
+            f"{file.stem}: expected finite weights to write, found others in {broken!r}; nothing was written."
+        )
     save_file(state, file)
     told = as_dict(PartConfig(part.kind, as_dict(part.options), file.name, file_sha256(file), part.reuses))
     if part.reuses is None:  # said only where there is something to say
@@ -269,6 +363,15 @@ def _stored(module: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
     }
 
 
+def _finite(value: Any) -> Any:
+    """Plain data with null for numbers that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _read_config(path: Path) -> FolderConfig:
     if not path.is_dir():
         raise ModelFolderError(f"{path}: expected a model folder, found {'a file' if path.exists() else 'nothing'}.")
@@ -276,13 +379,18 @@ def _read_config(path: Path) -> FolderConfig:
     if not file.is_file():
         raise ModelFolderError(f"{path}: expected a model folder, but it has no {CONFIG}.")
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        values = read_json(file)
+    except ValueError as error:
         raise ModelFolderError(f"{file}: not valid JSON ({error}).") from None
+    except OSError as error:
+        raise ModelFolderError(f"{file}: could not be read ({error.strerror}).") from None
     if not isinstance(values, dict):
         raise ModelFolderError(f"{file}: expected a JSON object, found {type(values).__name__}.")
     if values.get("format") != FORMAT:
         raise ModelFolderError(f"{file}: expected format {FORMAT}, found {values.get('format')!r}.")
+    told = {name: value for name, value in values.items() if name != "provenance"}
+    if _finite(told) != told:
+        raise ModelFolderError(f"{file}: expected finite numbers, found NaN or Infinity.")
     return _parsed(FolderConfig, values, path, "")
 
 
@@ -294,17 +402,3 @@ def _parsed(cls: type[T], values: Any, path: Path, where: str) -> T:
         return parse(cls, values, place)
     except OptionError as error:
         raise ModelFolderError(str(error)) from None
-
-
-def _fill(module: nn.Module, found: dict[str, Tensor], file: Path) -> None:
-    expected = module.state_dict()
-    for name in expected:
-        if name not in found:
-            raise ModelFolderError(f"{file}: the weight {name!r} is missing.")
-    for name, value in found.items():
-        if name not in expected:
-            raise ModelFolderError(f"{file}: found a weight {name!r} that the part's options do not have.")
-        if value.shape != expected[name].shape:
-            shapes = f"expected {list(expected[name].shape)}, found {list(value.shape)}"
-            raise ModelFolderError(f"{file}: the weight {name!r} has the wrong shape: {shapes}.")
-    module.load_state_dict(found)

@@ -16,20 +16,32 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from longstride import model_folder
-from longstride.contract import EOS, RESERVED, InputError, Limits, OptionError, Source, option
-from longstride.contract.options import as_dict, parse
+from longstride import model_folder, recipe_origin
+from longstride.contract import EOS, RESERVED, InputError, Limits, OptionError, Source, UsageError, option
+from longstride.contract.options import Options, as_dict, parse
 from longstride.contract.running import DTYPES
-from longstride.model_folder import DecoderConfig, ModelFolder, Part
+from longstride.model_folder import MODEL, DecoderConfig, ModelFolder, Part, resolve
 from longstride.nn.backends import allow_own_attention, allow_own_norms, avoid_planned_attention
 from longstride.nn.initialisation import scale_by_depth
-from longstride.recipe_data import DataOptions, corpus_of, generated, lengths_of, readable, required, tokenizer_of
-from longstride.registry import DECODERS, OBJECTIVES, PARTS, Plan, find
+from longstride.objectives import OBJECTIVES, Plan
+from longstride.recipe_data import (
+    DataOptions,
+    corpus_of,
+    generated,
+    lengths_of,
+    readable,
+    required,
+    tokenizer_of,
+    tokenizer_path,
+)
+from longstride.recipe_origin import Origin
+from longstride.registry import DECODERS, PARTS, find, part_builder
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
 from longstride.tasks.translation import score_translations
 from longstride.text.batches import TokenBatches
 from longstride.text.corpus import read_parallel
+from longstride.text.files import file_sha256
 from longstride.text.tokenizer import Tokenizer
 from longstride.training.distributed import join
 from longstride.training.loop import Result, Trainer
@@ -38,25 +50,24 @@ from longstride.training.naming import warm_start
 from longstride.training.options import TrainingOptions
 from longstride.training.validation import Validator
 
-MODEL = "model"
-"""The model folder inside a run's folder."""
+_TOKENIZER = "data.tokenizer"
 _SPLITS: tuple[Literal["train", "valid"], ...] = ("train", "valid")
 
 
 @dataclass(frozen=True)
-class ValidationOptions:
+class ValidationOptions(Options):
     """Validation by decoding, besides the loss."""
 
     metric: Literal["bleu", "exact", "none"] = option(
         "bleu", "BLEU of greedy outputs, or the share that is exactly right."
     )
-    every: int = option(0, "Updates between two (0: each epoch).")
-    sentences: int = option(2000, "How many sentences to decode.")
-    batch: int = option(512, "How many stand side by side.")
+    every: int = option(0, "Updates between two (0: each epoch).", least=0, most=10**9)
+    sentences: int = option(2000, "How many sentences to decode.", least=1, most=10**9)
+    batch: int = option(512, "How many stand side by side.", least=1, most=10**6)
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Options):
     """A whole training run."""
 
     name: str = option(help="Names the run in records.")
@@ -102,9 +113,14 @@ def run(
     device: torch.device | str = "cpu",
     reporter: Reporter | None = None,
     provenance: dict[str, Any] | None = None,
+    origin: Origin | None = None,
 ) -> Outcome:
-    """Train as the recipe says; interrupted or out of time, `resume` goes on from the newest checkpoint."""
+    """Train as the recipe says; interrupted or out of time, `resume` goes on from the newest checkpoint.
+
+    `origin` is what :func:`origin_of` gave, if somebody has asked it already.
+    """
     check(recipe)
+    origin = origin or origin_of(recipe, folder)
     avoid_planned_attention()
     allow_own_attention(recipe.attention == "own")
     allow_own_norms(recipe.norms == "own")
@@ -116,6 +132,10 @@ def run(
         torch.distributed.barrier()
         tokenizer = tokenizer or tokenizer_of(recipe.data, folder, Silent())
     assert tokenizer is not None
+    if origin.contents.setdefault(_TOKENIZER, tokenizer.sha256) != tokenizer.sha256:
+        raise UsageError(f"{folder}: expected the tokenizer that the run in it was started with, found another.")
+    if team.leads:
+        origin.write(folder)
     kind, objective = _objective(recipe)
     corpora = {split: corpus_of(recipe.data, split, tokenizer, folder, tell, team.leads) for split in _SPLITS}
     torch.manual_seed(recipe.training.seed)
@@ -149,7 +169,7 @@ def run(
     finished = None
     if not result.interrupted and result.reason != "time" and team.leads:
         finished = folder / MODEL
-        origin = {
+        history = {
             **(provenance or {}),
             "recipe": as_dict(recipe),
             "data": train.manifest.target_sha256 if train.manifest else recipe.data.task,
@@ -160,7 +180,7 @@ def run(
             "averaged_updates": list(result.averaged),
         }
         if recipe.base:
-            origin["base"] = ModelFolder(resolve(recipe.base)).config.provenance
+            history["base"] = ModelFolder(resolve(recipe.base)).config.provenance
         decoders = {name: DecoderConfig({role: role for role in DECODERS[name].roles}) for name in kind.offered(model)}
         model_folder.write(
             finished,
@@ -168,7 +188,7 @@ def run(
             decoders,
             kind.decoders[0],
             tokenizer,
-            provenance=origin,
+            provenance=history,
             dtype=DTYPES[recipe.store],
         )
     team.leave()
@@ -180,8 +200,9 @@ def check(recipe: Recipe) -> None:
     kind, _ = _objective(recipe)
     if kind.needs_base and not recipe.base:
         raise OptionError(f"{recipe.name}: this objective expects `base`, the model folder it builds on, found none.")
+    base = _sketched(recipe.base) if recipe.base else {}
     with torch.device("meta"):  # shapes alone
-        kind.model(_plan(recipe, len(RESERVED) + 1, _built(recipe.base) if recipe.base else {}))
+        kind.model(_plan(recipe, len(RESERVED) + 1, base))
     if recipe.data.task == "files":
         for split in _SPLITS:
             for file in required(recipe.data, split):
@@ -189,6 +210,31 @@ def check(recipe: Recipe) -> None:
                     raise InputError(f"{file}: expected a text file, found none.")
     if recipe.warm_start:
         ModelFolder(resolve(recipe.warm_start))
+
+
+def origin_of(recipe: Recipe, folder: Path, started: Recipe | None = None) -> Origin:
+    """What a run of this recipe learns from; refused where the folder holds a run that was started with something else.
+
+    `started` stands for a run that kept its recipe but, being of an earlier version, no hashes. Writes nothing.
+    """
+    contents: dict[str, str] = {}
+    if recipe.data.task == "files":
+        for name in (f"{split}_{side}" for split in _SPLITS for side in ("source", "target")):
+            contents[f"data.{name}"] = file_sha256(getattr(recipe.data, name))
+    for name, path in (("base", recipe.base), ("warm_start", recipe.warm_start)):
+        if path:
+            contents[name] = ModelFolder(resolve(path)).identity
+    if (tokenizer := tokenizer_path(recipe.data, folder)).is_file():
+        contents[_TOKENIZER] = file_sha256(tokenizer)
+    origin = Origin(as_dict(recipe), contents)
+    before = recipe_origin.read(folder)
+    if before is not None:  # options that are new since then have their defaults
+        known = as_dict(parse(Recipe, before.recipe, str(folder / recipe_origin.FILE)))
+        origin.check(Origin(known, before.contents), folder)
+        return replace(origin, contents={**before.contents, **contents})
+    if started is not None:
+        origin.check(Origin(as_dict(started), {}), folder)
+    return origin
 
 
 def _plan(recipe: Recipe, vocabulary: int, base: dict[str, nn.Module], lengths: LengthRegression | None = None) -> Plan:
@@ -207,13 +253,10 @@ def _objective(recipe: Recipe) -> tuple[Any, Any]:
     return kind, kind.build(parse(kind.options, settings, f"{recipe.name}, objective"))
 
 
-def _built(path: str) -> dict[str, nn.Module]:
-    """The parts of a model folder, as they are initialised."""
-    built: dict[str, nn.Module] = {}
-    for name, part in ModelFolder(resolve(path)).parts.items():
-        kind = find(PARTS, part.kind, "kind of part")
-        built[name] = kind.build(parse(kind.options, part.options, path))
-    return built
+def _sketched(path: str) -> dict[str, nn.Module]:
+    """The parts of a model folder on the meta device."""
+    folder = ModelFolder(resolve(path))
+    return {name: folder.sketch(name, part_builder(folder, name)) for name in folder.parts}
 
 
 def _loaded(path: str, tokenizer: Tokenizer) -> dict[str, nn.Module]:
@@ -221,10 +264,7 @@ def _loaded(path: str, tokenizer: Tokenizer) -> dict[str, nn.Module]:
     folder = ModelFolder(resolve(path))
     if folder.config.tokenizer_sha256 != tokenizer.sha256:
         raise OptionError(f"{path}: expected a model with the tokenizer of this recipe, found one with another.")
-    parts = _built(path)
-    for name, module in parts.items():
-        folder.fill(name, module)
-    return parts
+    return {name: folder.load(name, part_builder(folder, name)) for name in folder.parts}
 
 
 def _warm_start(parts: dict[str, Part], path: str, tokenizer: Tokenizer, tell: Reporter) -> None:
@@ -241,12 +281,6 @@ def _warm_start(parts: dict[str, Part], path: str, tokenizer: Tokenizer, tell: R
         report = warm_start(module, state, allow_missing=new)
         anew = f", {', '.join(report.missing)} begun anew" if report.missing else ""
         tell.message(f"Warm start of {name!r} from {path}: {len(report.copied)} weights copied{anew}.")
-
-
-def resolve(path: str) -> Path:
-    """A model folder, or the one inside a run's folder."""
-    inside = Path(path) / MODEL
-    return inside if not (Path(path) / model_folder.CONFIG).exists() and inside.is_dir() else Path(path)
 
 
 def _validators(recipe: Recipe, tokenizer: Tokenizer, longest: int, device: torch.device) -> list[Validator]:

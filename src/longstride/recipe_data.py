@@ -16,6 +16,7 @@ import torch
 
 from longstride import model_folder
 from longstride.contract import InputError, OptionError, option
+from longstride.contract.options import Options
 from longstride.search.lengths import LengthRegression
 from longstride.tasks.toys import Task, generate
 from longstride.text.batches import BatchOptions
@@ -27,29 +28,34 @@ from longstride.training.metrics import Reporter
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class DataOptions(Options):
     """What is learnt from."""
 
     task: Literal["files", "copy", "reverse", "numbers"] = option(
         "files", "Text files, or a task the project generates."
     )
-    pairs: int = option(20_000, "Training pairs to generate (not for files).")
-    valid_pairs: int = option(500, "Validation pairs to generate (not for files).")
+    pairs: int = option(20_000, "Training pairs to generate (not for files).", least=1, most=10**9)
+    valid_pairs: int = option(500, "Validation pairs to generate (not for files).", least=1, most=10**9)
     train_source: str = option("", "Source text, one sentence per line (.gz and .xz too).")
     train_target: str = option("", "Target text.")
     valid_source: str = option("", "Source text to validate on.")
     valid_target: str = option("", "Target text to validate on.")
     tokenizer: str = option("", "Tokenizer file; made from the training text where it is missing.")
-    vocabulary: int = option(16_000, "Size of a tokenizer to be made, the reserved ids included.")
+    vocabulary: int = option(16_000, "Size of a tokenizer to be made, the reserved ids included.", least=1, most=10**7)
     tokenizer_kind: Literal["bpe", "unigram", "words"] = option("bpe", "Kind of a tokenizer to be made.")
     cache: str = option("", "Folder for the binarized corpus (default: the run's own).")
     filter: LengthFilter = option(factory=LengthFilter, help="Which pairs are left out of training.")
     batches: BatchOptions = option(factory=BatchOptions, help="How pairs are put together.")
 
 
+def tokenizer_path(data: DataOptions, folder: Path) -> Path:
+    """Where the recipe's tokenizer is, or will be."""
+    return Path(data.tokenizer) if data.tokenizer else folder / model_folder.TOKENIZER
+
+
 def tokenizer_of(data: DataOptions, folder: Path, tell: Reporter) -> Tokenizer:
     """The recipe's, or one made of its training text."""
-    path = Path(data.tokenizer) if data.tokenizer else folder / model_folder.TOKENIZER
+    path = tokenizer_path(data, folder)
     if path.exists():
         return load_tokenizer(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +111,9 @@ def corpus_of(
         tell.message(corpus.report.sentence)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
-    return BinarizedCorpus.load(cache, tokenizer.sha256)
+    corpus = BinarizedCorpus.load(cache, tokenizer.sha256)
+    corpus.check_ids(tokenizer.size, cache)
+    return corpus
 
 
 def _cached(

@@ -1,347 +1,281 @@
-"""Every kind of part, decoder and objective there is, by the name it has in model folders, recipes and commands."""
+"""Every kind of part and decoder there is, by the name it has in model folders and commands.
+
+A system is imported when one of its parts or decoders is asked for: greedy search imports no lattice. Objectives are in
+objectives.py.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torch import nn
-
-from longstride.contract import Decoder, Likelihood, Objective, OptionError, Runner
+from longstride.contract import OptionError
 from longstride.contract.options import parse
-from longstride.model_folder import Part
-from longstride.nn.options import TransformerOptions
-from longstride.nn.transformer import Transformer
-from longstride.search.lengths import LengthRegression
-from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy, GreedyOptions
-from longstride.systems.autoregressive.likelihood import AutoregressiveLikelihood
-from longstride.systems.autoregressive.objective import AutoregressiveObjective, AutoregressiveObjectiveOptions
-from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
-from longstride.systems.blockwise.model import BlockwiseModel, Heads, HeadsOptions
-from longstride.systems.blockwise.objective import BlockwiseObjective, BlockwiseObjectiveOptions
-from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
-from longstride.systems.draft_verify.decoder import Draft, DraftOptions, DraftVerify, DraftVerifyOptions
-from longstride.systems.draft_verify.model import Drafter, begin_as, check_encoder
-from longstride.systems.draft_verify.objective import DrafterObjective, DrafterObjectiveOptions, DrafterWithVerifier
-from longstride.systems.draft_verify.options import DrafterOptions
-from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
-from longstride.systems.interleaved.likelihood import InterleavedLikelihood
-from longstride.systems.interleaved.model import InterleavedModel, Interleaving
-from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
-from longstride.systems.interleaved.options import InterleavingOptions
-from longstride.systems.lattice.counts_decoder import CountsDecoder, CountsOptions
-from longstride.systems.lattice.decoder import with_tables
-from longstride.systems.lattice.model import LatticeModel, Scorer, ScorerOptions
-from longstride.systems.lattice.objective import LatticeObjective, LatticeObjectiveOptions
-from longstride.systems.lattice.pipeline import LatticeOptions
-from longstride.systems.lattice.tables import Tables, TablesOptions
-from longstride.systems.non_autoregressive.decoder import NonAutoregressive, NonAutoregressiveOptions
-from longstride.systems.non_autoregressive.model import OnePass, OnePassOptions
-from longstride.systems.non_autoregressive.objective import (
-    NonAutoregressiveObjective,
-    NonAutoregressiveObjectiveOptions,
-)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from longstride.contract import Decoder, Likelihood, Runner
+    from longstride.model_folder import ModelFolder
+
+
+class Weights(NamedTuple):
+    """The options of a kind of weights, and how it is built from them."""
+
+    options: type
+    build: Callable[[Any], nn.Module]
 
 
 @dataclass(frozen=True)
 class PartKind:
-    """A kind of weights: its options and how it is built from them."""
+    """A kind of weights."""
 
-    options: type
-    build: Callable[[Any], nn.Module]
+    imports: Callable[[], Weights]
     additions: tuple[str, ...] = ()
     """patterns of weights that a part without them may be the start of; they begin as they are built"""
+
+    @cached_property
+    def _weights(self) -> Weights:
+        return self.imports()
+
+    @property
+    def options(self) -> type:
+        """Its options."""
+        return self._weights.options
+
+    @property
+    def build(self) -> Callable[[Any], nn.Module]:
+        """Makes it of its options."""
+        return self._weights.build
+
+
+class Method(NamedTuple):
+    """The options of a way of generating, and how it is put together."""
+
+    options: type
+    build: Callable[[Mapping[str, Any], Runner, Any], Decoder]
+    likelihood: Callable[[Mapping[str, Any], Runner], Likelihood] | None = None
 
 
 @dataclass(frozen=True)
 class DecoderKind:
-    """A way of generating: what it needs and how it is put together."""
+    """A way of generating: what it is, what it needs and how it is put together."""
 
     summary: str
-    options: type
-    roles: tuple[str, ...]
-    build: Callable[[Mapping[str, Any], Runner, Any], Decoder]
+    roles: Mapping[str, str]
+    """role -> the kind of part that plays it"""
+    imports: Callable[[], Method]
     comes_with: str = ""
     """a folder that offers this decoder can do the new one too, with the same parts, even if it does not say so"""
     one_vocabulary: bool = False
     """source and target ids must mean the same"""
-    likelihood: Callable[[Mapping[str, Any], Runner], Likelihood] | None = None
-    """how probable its model holds given outputs; a decoder that verifies has its verifier's"""
+
+    @cached_property
+    def _method(self) -> Method:
+        return self.imports()
+
+    @property
+    def options(self) -> type:
+        """Its options."""
+        return self._method.options
+
+    @property
+    def build(self) -> Callable[[Mapping[str, Any], Runner, Any], Decoder]:
+        """Makes it of parts by role, a runner and its options."""
+        return self._method.build
+
+    @property
+    def likelihood(self) -> Callable[[Mapping[str, Any], Runner], Likelihood] | None:
+        """How probable its model holds given outputs; a decoder that verifies has its verifier's."""
+        return self._method.likelihood
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a model to be trained is made from."""
+def _transformer() -> Weights:
+    from longstride.nn.options import TransformerOptions
+    from longstride.nn.transformer import Transformer
 
-    settings: Mapping[str, Any]
-    """the recipe's `model` section"""
-    vocabulary: int
-    base: Mapping[str, nn.Module]
-    """parts of the model that the recipe builds on, by name; empty where it builds on none"""
-    where: str
-    """named in errors"""
-    lengths: LengthRegression = field(default_factory=LengthRegression)
-    """of target on source words, over the training pairs"""
+    return Weights(TransformerOptions, Transformer)
 
 
-@dataclass(frozen=True)
-class ObjectiveKind:
-    """A way of training: its options, what it trains, and what a folder trained so holds and offers."""
+def _heads() -> Weights:
+    from longstride.systems.blockwise.model import Heads, HeadsOptions
 
-    options: type
-    build: Callable[[Any], Objective]
-    model: Callable[[Plan], nn.Module]
-    """the module that is trained, parts of the base inside it"""
-    parts: Callable[[Any], dict[str, Part]]
-    """that module taken apart again, by the names that decoders know as roles"""
-    decoders: tuple[str, ...]
-    """what the folder offers, its default first; a role is played by the part of the same name"""
-    needs_base: bool = False
-    withheld: Callable[[Any], tuple[str, ...]] = lambda model: ()
-    """those of the decoders that this very model would be misused by"""
-    begun: Callable[[Any], None] = lambda model: None
-    """what is left to do once another model's weights have been copied into it"""
+    return Weights(HeadsOptions, Heads)
 
-    def offered(self, model: nn.Module) -> tuple[str, ...]:
-        """What a folder with this model offers."""
-        return tuple(name for name in self.decoders if name not in self.withheld(model))
+
+def _drafter() -> Weights:
+    from longstride.systems.draft_verify.model import Drafter
+    from longstride.systems.draft_verify.options import DrafterOptions
+
+    return Weights(DrafterOptions, Drafter)
+
+
+def _interleaving() -> Weights:
+    from longstride.systems.interleaved.model import Interleaving
+    from longstride.systems.interleaved.options import InterleavingOptions
+
+    return Weights(InterleavingOptions, Interleaving)
+
+
+def _tables() -> Weights:
+    from longstride.systems.lattice.tables import Tables, TablesOptions
+
+    return Weights(TablesOptions, Tables)
+
+
+def _scorer() -> Weights:
+    from longstride.systems.lattice.model import Scorer, ScorerOptions
+
+    return Weights(ScorerOptions, Scorer)
+
+
+def _one_pass() -> Weights:
+    from longstride.systems.non_autoregressive.model import OnePass, OnePassOptions
+
+    return Weights(OnePassOptions, OnePass)
 
 
 LINK = ("link.*",)
 
 PARTS: dict[str, PartKind] = {
-    "transformer": PartKind(TransformerOptions, Transformer),
-    "heads": PartKind(HeadsOptions, Heads, LINK),
-    "drafter": PartKind(DrafterOptions, Drafter, LINK),
-    "interleaving": PartKind(InterleavingOptions, Interleaving, ("starts", *LINK)),
-    "tables": PartKind(TablesOptions, Tables),
-    "scorer": PartKind(ScorerOptions, Scorer),
-    "one-pass": PartKind(OnePassOptions, OnePass),
+    "transformer": PartKind(_transformer),
+    "heads": PartKind(_heads, LINK),
+    "drafter": PartKind(_drafter, LINK),
+    "interleaving": PartKind(_interleaving, ("starts", *LINK)),
+    "tables": PartKind(_tables),
+    "scorer": PartKind(_scorer),
+    "one-pass": PartKind(_one_pass),
 }
 
 
 def _token_by_token(parts: Mapping[str, Any], runner: Runner) -> Likelihood:
+    from longstride.systems.autoregressive.likelihood import AutoregressiveLikelihood
+
     return AutoregressiveLikelihood(parts["model"], runner)
 
 
-DECODERS: dict[str, DecoderKind] = {
-    "greedy": DecoderKind(
-        "the most likely token, one after another",
-        GreedyOptions,
-        ("model",),
-        lambda parts, runner, options: Greedy(parts["model"], runner, options),
-        likelihood=_token_by_token,
-    ),
-    "beam": DecoderKind(
-        "the best of several hypotheses, with exact early stopping",
-        BeamOptions,
-        ("model",),
-        lambda parts, runner, options: Beam([parts["model"]], runner, options),
-        likelihood=_token_by_token,
-    ),
-    "blockwise": DecoderKind(
-        "heads predict a block, the model verifies it",
+def _greedy() -> Method:
+    from longstride.systems.autoregressive.decoder import Greedy, GreedyOptions
+
+    return Method(
+        GreedyOptions, lambda parts, runner, options: Greedy(parts["model"], runner, options), _token_by_token
+    )
+
+
+def _beam() -> Method:
+    from longstride.systems.autoregressive.decoder import Beam, BeamOptions
+
+    return Method(BeamOptions, lambda parts, runner, options: Beam([parts["model"]], runner, options), _token_by_token)
+
+
+def _blockwise() -> Method:
+    from longstride.systems.autoregressive.likelihood import AutoregressiveLikelihood
+    from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
+
+    return Method(
         BlockwiseOptions,
-        ("model", "heads"),
         lambda parts, runner, options: Blockwise(parts["model"], parts["heads"], runner, options),
-        likelihood=lambda parts, runner: AutoregressiveLikelihood(parts["model"], runner, parts["heads"].first),
+        lambda parts, runner: AutoregressiveLikelihood(parts["model"], runner, parts["heads"].first),
+    )
+
+
+def _copy_verify() -> Method:
+    from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
+
+    return Method(
+        CopyVerifyOptions, lambda parts, runner, options: CopyVerify(parts["model"], runner, options), _token_by_token
+    )
+
+
+def _draft_verify() -> Method:
+    from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
+
+    return Method(
+        DraftVerifyOptions,
+        lambda parts, runner, options: DraftVerify(parts["model"], parts["drafter"], runner, options),
+        _token_by_token,
+    )
+
+
+def _draft() -> Method:
+    from longstride.systems.draft_verify.decoder import Draft, DraftOptions
+
+    return Method(DraftOptions, lambda parts, runner, options: Draft(parts["model"], parts["drafter"], runner, options))
+
+
+def _interleaved() -> Method:
+    from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
+    from longstride.systems.interleaved.likelihood import InterleavedLikelihood
+    from longstride.systems.interleaved.model import InterleavedModel
+
+    return Method(
+        InterleavedOptions,
+        lambda parts, runner, options: Interleaved(parts["model"], parts["interleaving"], runner, options),
+        lambda parts, runner: InterleavedLikelihood(InterleavedModel(parts["model"], parts["interleaving"]), runner),
+    )
+
+
+def _counts() -> Method:
+    from longstride.systems.lattice.counts_decoder import CountsDecoder, CountsOptions
+
+    return Method(CountsOptions, lambda parts, runner, options: CountsDecoder(parts["tables"], runner, options))
+
+
+def _lattice() -> Method:
+    from longstride.systems.lattice.decoder import with_tables
+    from longstride.systems.lattice.pipeline import LatticeOptions
+
+    return Method(
+        LatticeOptions, lambda parts, runner, options: with_tables(parts["model"], parts["tables"], runner, options)
+    )
+
+
+def _non_autoregressive() -> Method:
+    from longstride.systems.non_autoregressive.decoder import NonAutoregressive, NonAutoregressiveOptions
+
+    return Method(
+        NonAutoregressiveOptions, lambda parts, runner, options: NonAutoregressive(parts["model"], runner, options)
+    )
+
+
+DECODERS: dict[str, DecoderKind] = {
+    "greedy": DecoderKind("the most likely token, one after another", {"model": "transformer"}, _greedy),
+    "beam": DecoderKind("the best of several hypotheses, with exact early stopping", {"model": "transformer"}, _beam),
+    "blockwise": DecoderKind(
+        "heads predict a block, the model verifies it", {"model": "transformer", "heads": "heads"}, _blockwise
     ),
     "copy-verify": DecoderKind(
         "the source as the draft, verified; for correction and whatever else mostly copies",
-        CopyVerifyOptions,
-        ("model",),
-        lambda parts, runner, options: CopyVerify(parts["model"], runner, options),
+        {"model": "transformer"},
+        _copy_verify,
         comes_with="greedy",
         one_vocabulary=True,
-        likelihood=_token_by_token,
     ),
     "draft-verify": DecoderKind(
         "a drafter proposes a block, the model verifies it",
-        DraftVerifyOptions,
-        ("model", "drafter"),
-        lambda parts, runner, options: DraftVerify(parts["model"], parts["drafter"], runner, options),
-        likelihood=_token_by_token,
+        {"model": "transformer", "drafter": "drafter"},
+        _draft_verify,
     ),
-    "draft": DecoderKind(
-        "the drafter alone, a block per pass",
-        DraftOptions,
-        ("model", "drafter"),
-        lambda parts, runner, options: Draft(parts["model"], parts["drafter"], runner, options),
-    ),
+    "draft": DecoderKind("the drafter alone, a block per pass", {"model": "transformer", "drafter": "drafter"}, _draft),
     "interleaved": DecoderKind(
         "several words per pass, from both ends of the sentence",
-        InterleavedOptions,
-        ("model", "interleaving"),
-        lambda parts, runner, options: Interleaved(parts["model"], parts["interleaving"], runner, options),
-        likelihood=lambda parts, runner: InterleavedLikelihood(
-            InterleavedModel(parts["model"], parts["interleaving"]), runner
-        ),
+        {"model": "transformer", "interleaving": "interleaving"},
+        _interleaved,
     ),
     "counts": DecoderKind(
-        "the likeliest word at each place by aligned counts, no model at all",
-        CountsOptions,
-        ("tables",),
-        lambda parts, runner, options: CountsDecoder(parts["tables"], runner, options),
+        "the likeliest word at each place by aligned counts, no model at all", {"tables": "tables"}, _counts
     ),
     "lattice": DecoderKind(
         "candidates for every place, all edges scored in one pass, an exact search for the best path",
-        LatticeOptions,
-        ("model", "tables"),
-        lambda parts, runner, options: with_tables(parts["model"], parts["tables"], runner, options),
+        {"model": "scorer", "tables": "tables"},
+        _lattice,
     ),
     "non-autoregressive": DecoderKind(
         "all words in one pass, none knowing of another; the best of several lengths",
-        NonAutoregressiveOptions,
-        ("model",),
-        lambda parts, runner, options: NonAutoregressive(parts["model"], runner, options),
-    ),
-}
-
-
-def _transformer(plan: Plan) -> Transformer:
-    settings = {**plan.settings, "vocabulary": plan.vocabulary}
-    return Transformer(parse(TransformerOptions, settings, plan.where))
-
-
-def _transformer_part(model: Transformer) -> dict[str, Part]:
-    return {"model": Part("transformer", model.options, model)}
-
-
-def _base(plan: Plan) -> Transformer:
-    base = plan.base.get("model")
-    if not isinstance(base, Transformer):
-        raise OptionError(f"{plan.where}: expected a base with a Transformer named 'model', found none.")
-    return base
-
-
-def _blockwise(plan: Plan) -> BlockwiseModel:
-    """Heads as wide as the base, and as deep in their hidden layer as its feed-forward layers unless told otherwise."""
-    base = _base(plan)
-    if "width" in plan.settings:
-        raise OptionError(f"{plan.where}: width comes with the base ({base.options.width}) and is not to be set.")
-    settings = {"feed_forward": base.options.feed_forward, **plan.settings, "width": base.options.width}
-    if settings.get("link"):
-        settings["vocabulary"] = base.options.vocabulary
-    heads = Heads(parse(HeadsOptions, settings, plan.where))
-    if heads.link is not None:
-        heads.link.begin_as(base.output_weight)
-    return BlockwiseModel(base, heads)
-
-
-def _blockwise_parts(model: BlockwiseModel) -> dict[str, Part]:
-    return {**_transformer_part(model.model), "heads": Part("heads", model.heads.options, model.heads)}
-
-
-def _drafter(plan: Plan) -> DrafterWithVerifier:
-    """A drafter that fits the base, which verifies and lends it as much of its encoder as the recipe says."""
-    base = _base(plan)
-    settings = {**plan.settings, "vocabulary": plan.vocabulary}
-    if settings.get("encoder", "own") != "own":
-        settings = {"verifier_width": base.options.width, **settings}
-    options = parse(DrafterOptions, settings, plan.where)
-    check_encoder(options, base)
-    drafter = Drafter(options)
-    if options.begin == "verifier":
-        begin_as(drafter, base)
-    return DrafterWithVerifier(base, drafter)
-
-
-def _drafter_parts(model: DrafterWithVerifier) -> dict[str, Part]:
-    return {**_transformer_part(model.model), "drafter": Part("drafter", model.drafter.options, model.drafter)}
-
-
-def _interleaved(plan: Plan) -> InterleavedModel:
-    """An ordinary Transformer, and beside it, from `interleaving` in the model's section, what makes it interleaved."""
-    settings = dict(plan.settings)
-    own = settings.pop("interleaving", {})
-    if not isinstance(own, Mapping) or "width" in own:
-        raise OptionError(f"{plan.where}: interleaving expects options such as h and c, not the width, found {own!r}.")
-    model = _transformer(replace(plan, settings=settings))
-    own = {**own, "width": model.options.width}
-    if own.get("link"):
-        own["vocabulary"] = model.options.vocabulary
-    chosen = parse(InterleavingOptions, own, f"{plan.where}, interleaving")
-    return InterleavedModel(model, Interleaving(chosen))
-
-
-def _interleaved_parts(model: InterleavedModel) -> dict[str, Part]:
-    part = Part("interleaving", model.options, model.interleaving)
-    return {**_transformer_part(model.model), "interleaving": part}
-
-
-def _lattice(plan: Plan) -> LatticeModel:
-    """A scorer, beside the tables of the base that it will search with."""
-    tables = plan.base.get("tables")
-    if not isinstance(tables, Tables):
-        raise OptionError(f"{plan.where}: expected a base with candidate tables named 'tables', found none.")
-    settings = {**plan.settings, "vocabulary": plan.vocabulary}
-    return LatticeModel(Scorer(parse(ScorerOptions, settings, plan.where)), tables)
-
-
-def _lattice_parts(model: LatticeModel) -> dict[str, Part]:
-    tables = model.tables
-    return {
-        "model": Part("scorer", model.model.options, model.model),
-        "tables": Part("tables", tables.options, tables),
-    }
-
-
-def _one_pass(plan: Plan) -> OnePass:
-    """Lengths are those of the training pairs, unless the recipe says otherwise."""
-    settings = {"length": plan.lengths, **plan.settings, "vocabulary": plan.vocabulary}
-    return OnePass(parse(OnePassOptions, settings, plan.where))
-
-
-OBJECTIVES: dict[str, ObjectiveKind] = {
-    "autoregressive": ObjectiveKind(
-        AutoregressiveObjectiveOptions,
-        AutoregressiveObjective,
-        _transformer,
-        _transformer_part,
-        ("greedy", "beam"),
-    ),
-    "blockwise": ObjectiveKind(
-        BlockwiseObjectiveOptions,
-        BlockwiseObjective,
-        _blockwise,
-        _blockwise_parts,
-        ("blockwise", "greedy", "beam"),
-        needs_base=True,
-        # With a learned first head the base alone is no model any more; blockwise with k=1 is its greedy search.
-        withheld=lambda model: ("greedy", "beam") if model.heads.options.first == "learned" else (),
-    ),
-    "drafter": ObjectiveKind(
-        DrafterObjectiveOptions,
-        DrafterObjective,
-        _drafter,
-        _drafter_parts,
-        ("draft-verify", "draft", "greedy", "beam"),
-        needs_base=True,
-    ),
-    "interleaved": ObjectiveKind(
-        InterleavedObjectiveOptions,
-        InterleavedObjective,
-        _interleaved,
-        _interleaved_parts,
-        ("interleaved", "greedy", "beam"),
-        withheld=lambda model: () if model.options.ordinary else ("greedy", "beam"),
-        begun=InterleavedModel.begin_link,
-    ),
-    "lattice": ObjectiveKind(
-        LatticeObjectiveOptions,
-        LatticeObjective,
-        _lattice,
-        _lattice_parts,
-        ("lattice", "counts"),
-        needs_base=True,
-    ),
-    "non-autoregressive": ObjectiveKind(
-        NonAutoregressiveObjectiveOptions,
-        NonAutoregressiveObjective,
-        _one_pass,
-        lambda model: {"model": Part("one-pass", model.options, model)},
-        ("non-autoregressive",),
+        {"model": "one-pass"},
+        _non_autoregressive,
     ),
 }
 
@@ -351,3 +285,11 @@ def find(kinds: Mapping[str, Any], name: str, what: str) -> Any:
     if name not in kinds:
         raise OptionError(f"There is no {what} {name!r}; there are {', '.join(sorted(kinds))}.")
     return kinds[name]
+
+
+def part_builder(folder: ModelFolder, name: str) -> Callable[[], nn.Module]:
+    """What builds a part of a folder from its options, once these have been checked."""
+    config = folder.parts[name]
+    kind: PartKind = find(PARTS, config.kind, "kind of part")
+    options: Any = parse(kind.options, config.options, f"{folder.path}, parts.{name}")
+    return lambda: kind.build(options)

@@ -1,14 +1,23 @@
 """Text in, text out: wires tokenizers, systems and a runtime together.
 
-Empty lines stay empty, order is kept, and sentences of like length are decoded side by side.
+Empty lines stay empty, order is kept, and sentences of like length are decoded side by side. A text of several lines
+keeps its line breaks, and each of its lines is translated by itself.
+
+Models stop writing at a character that they never saw in training. So separators and control characters that are in no
+piece of the vocabulary (U+2028, form feeds, NUL) are read as spaces, and those of no width (U+200B) are left out.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import re
+import unicodedata
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any, overload
@@ -29,23 +38,34 @@ from longstride.contract import (
     Source,
     Trace,
 )
+from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import parse
+from longstride.contract.ranges import Range, shown
 from longstride.model_folder import CONFIG, DecoderConfig, ModelFolder
-from longstride.registry import DECODERS, PARTS, find
+from longstride.registry import DECODERS, PARTS, find, part_builder
 from longstride.runtime.choosing import make_runner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 
-BUNDLED = "bundled"
 LIMIT_NAMES = tuple(field.name for field in fields(Limits))
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
+BATCHES = Range(1, math.inf)
+"""More than there are lines means all of them."""
 GROUP = 16
 """So many tables' worth of sentences share one bucket of source lengths."""
 
 
+_BREAK = re.compile(r"(\r?\n)")
+_INVISIBLE = re.compile("".join(["[^ ", "\x21-\x7e", "\xa1-\xac", "\xae-\u036f", "]"]))
+"""Finds everything that may be a separator or control character, and little else in most languages"""
+_SPACES = frozenset(("Cc", "Zs", "Zl", "Zp"))
+_NO_WIDTH = frozenset(("Cf",))
+"""Unicode's categories of characters that one does not see"""
+
+
 @dataclass(frozen=True)
 class Translation:
-    """One translated line."""
+    """One translated line, or the lines of one text: tokens joined, scores added up, n-best lists rank by rank."""
 
     text: str
     score: float | None = None
@@ -71,9 +91,14 @@ def load(
 
     `threads` are those of native and onnx (default: all cores); `tell` hears what these could not do, and did eagerly.
     """
-    path = Path(str(resources.files("longstride") / "bundled")) if str(model) == BUNDLED else Path(model)
+    path = bundled_folder() if str(model) == BUNDLED else Path(model)
     other = ModelFolder(drafter) if drafter is not None else None
     return Translator(ModelFolder(path), make_runner(device, precision, runtime, threads, tell), other)
+
+
+def bundled_folder() -> Path:
+    """Where the model lies that comes with the package."""
+    return Path(str(resources.files("longstride") / "bundled"))
 
 
 class Translator:
@@ -115,11 +140,9 @@ class Translator:
         """A part's module, loaded when first asked for."""
         if name not in self._parts:
             folder, there = self._homes[name]
-            config = folder.parts[there]
-            kind = find(PARTS, config.kind, "kind of part")
-            module = kind.build(parse(kind.options, config.options, name))
-            folder.fill(there, module)
-            self._parts[name] = self.runner.place(module)
+            if folder is self.folder:
+                self._check_part(there)
+            self._parts[name] = self.runner.place(folder.load(there, part_builder(folder, there)))
         return self._parts[name]
 
     def parts_of(self, decoder: str) -> dict[str, nn.Module]:
@@ -136,6 +159,7 @@ class Translator:
             raise OptionError(
                 f"{name} expects one vocabulary for source and target, but {self.folder.path} has a tokenizer for each."
             )
+        self.check(name)
         own, limits = split_options(kind.options, {**config.defaults, **options}, name)
         return kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
 
@@ -170,7 +194,7 @@ class Translator:
         self, lines: Sequence[str], warn: Callable[[str], None] | None = None, first_line: int = 1
     ) -> list[list[int]]:
         """Ids ending in EOS; a line of more tokens than the model can read is cut, with a warning that names it."""
-        encoded = self.source_tokenizer.encode_many(lines)
+        encoded = self.source_tokenizer.encode_many([self.readable(line) for line in lines])
         for number, ids in enumerate(encoded):
             if len(ids) + 1 > self.longest:
                 message = (
@@ -181,6 +205,20 @@ class Translator:
                 del ids[self.longest - 1 :]
             ids.append(EOS)
         return encoded
+
+    def readable(self, line: str) -> str:
+        """A line as the model is to read it: without characters that nobody sees and its vocabulary does not have."""
+        if _INVISIBLE.search(line) is None:
+            return line
+        found = {sign for sign in _INVISIBLE.findall(line) if sign not in self._known}
+        spaces = {ord(sign): " " for sign in found if unicodedata.category(sign) in _SPACES}
+        nothing = {ord(sign): "" for sign in found if unicodedata.category(sign) in _NO_WIDTH}
+        return line.translate({**spaces, **nothing})
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        """The characters that some piece of the source vocabulary has; single bytes are none."""
+        return frozenset("".join(self.source_tokenizer.pieces(range(self.source_tokenizer.size))))
 
     def text(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Ids back to text, one line each."""
@@ -206,16 +244,19 @@ class Translator:
         watch: Callable[[Decoded], None] | None = None,
         **options: Any,
     ) -> str | list[Translation]:
-        """Translate one line (a str gives a str) or many (a list gives a list of the same length).
+        """Translate one text (a str gives a str) or many (a list gives a list of the same length).
 
+        A text is a line; one with line breaks in it is translated line by line, and keeps them.
         `batch` sentences are decoded side by side; `warn` hears of lines that were cut, counted from `first_line`;
         `watch` is shown the raw results of each group of lines. All other names are the decoder's options and limits.
         """
-        if batch < 1:
-            raise OptionError(f"batch expects 1 or more, found {batch}.")
+        if not BATCHES.fits(int, batch):
+            raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
         chosen, limits = self.decoder(decoder, **options)
-        lines = [text] if isinstance(text, str) else list(text)
-        result = self._translate(lines, chosen, limits, batch, trace, warn, first_line, watch)
+        texts = [_BREAK.split(one) for one in ([text] if isinstance(text, str) else text)]
+        lines = [line for parts in texts for line in parts[::2]]  # between them, the breaks
+        done = iter(self._translate(lines, chosen, limits, batch, trace, warn, first_line, watch))
+        result = [_joined([next(done) for _ in parts[::2]], parts[1::2]) for parts in texts]
         return result[0].text if isinstance(text, str) else result
 
     def _translate(
@@ -231,7 +272,7 @@ class Translator:
     ) -> list[Translation]:
         ids = self.encode(lines, warn, first_line)
         result = [Translation("")] * len(lines)
-        full = [index for index, line in enumerate(lines) if line.strip()]
+        full = [index for index, line in enumerate(lines) if self.readable(line).strip()]
         full.sort(key=lambda index: -len(ids[index]))
         for start in range(0, len(full), batch * GROUP):
             group = full[start : start + batch * GROUP]
@@ -251,23 +292,39 @@ class Translator:
                 )
         return result
 
+    def check(self, *decoders: str) -> None:
+        """Refuse decoders (default: all) whose parts or options are not as their kinds want them, reading no weight."""
+        for name in decoders or self.folder.decoders:
+            if (config := self.folder.decoders.get(name)) is None:
+                continue
+            for part in config.parts.values():
+                self._check_part(part)
+            with self._naming_the_folder():
+                split_options(find(DECODERS, name, "decoder").options, config.defaults, name)
+
     def _check(self) -> None:
-        """Refuse a folder whose parts and decoders are not as their kinds want them, before any weight is read."""
-        place = self.folder.path / CONFIG
+        """Refuse unknown kinds, roles that are not theirs and parts of other tokenizers: all that needs no system."""
         fitting = {
             "vocabulary": self.target_tokenizer.size,
             "source_vocabulary": self.source_tokenizer.size,
             "tokenizer_sha256": self.target_tokenizer.sha256,
             "source_tokenizer_sha256": self.source_tokenizer.sha256,
         }
-        try:
+        sources = self.source_tokenizer.size
+        with self._naming_the_folder():
             for name, part in self.folder.parts.items():
-                options = parse(find(PARTS, part.kind, "kind of part").options, part.options, f"parts.{name}")
+                find(PARTS, part.kind, "kind of part")
                 for option, own in fitting.items():
-                    if getattr(options, option, None) not in (None, own):
-                        raise OptionError(
-                            f"parts.{name}: {option} expects the tokenizer's {own}, found {getattr(options, option)}."
-                        )
+                    if (found := part.options.get(option)) not in (None, own):
+                        raise OptionError(f"parts.{name}: {option} expects the tokenizer's {own}, found {found}.")
+                longest = part.options.get("longest", 1)  # of every part, asked for or not: see self.longest
+                if not isinstance(longest, int) or longest < 1:
+                    raise OptionError(f"parts.{name}: longest expects a number of tokens, found {longest!r}.")
+                # Without a vocabulary of its own the source is looked up in the target's table.
+                table = part.options.get("source_vocabulary") or part.options.get("vocabulary")
+                if isinstance(table, int) and table < sources:
+                    wanted = f"source_vocabulary expects the tokenizer's {sources}"
+                    raise OptionError(f"parts.{name}: {wanted}, found {table}.")
             for name, decoder in self.folder.decoders.items():
                 kind = find(DECODERS, name, "decoder")
                 if set(decoder.parts) != set(kind.roles):
@@ -275,9 +332,22 @@ class Translator:
                         f"decoders.{name}: parts expects {', '.join(kind.roles)}, "
                         f"found {', '.join(decoder.parts) or 'none'}."
                     )
-                split_options(kind.options, decoder.defaults, name)
+                for role, wanted in kind.roles.items():
+                    if (found := self.folder.parts[decoder.parts[role]].kind) != wanted:
+                        raise OptionError(f"decoders.{name}: {role} expects a part of kind {wanted}, found {found}.")
+
+    def _check_part(self, name: str) -> None:
+        """Refuse options that are not as the part's kind wants them."""
+        part = self.folder.parts[name]
+        with self._naming_the_folder():
+            parse(find(PARTS, part.kind, "kind of part").options, part.options, f"parts.{name}")
+
+    @contextmanager
+    def _naming_the_folder(self) -> Iterator[None]:
+        try:
+            yield
         except OptionError as error:
-            raise ModelFolderError(f"{place}: {error}") from None
+            raise ModelFolderError(f"{self.folder.path / CONFIG}: {error}") from None
 
     def _take_drafter(self, other: ModelFolder) -> None:
         """Let another folder's drafter draft for this model; it then does so unless told otherwise."""
@@ -314,10 +384,39 @@ class Translator:
         raise OptionError(f"The model {self.folder.path} has no decoder {name!r}; it has {names}.")
 
     def _fitting(self, limits: Limits) -> Limits:
-        """Outputs can be no longer than the model has positions for."""
+        """Outputs can be no longer than the model has positions for, and only ids that it knows can be banned."""
+        size = self.target_tokenizer.size
+        if unknown := [token for token in limits.banned if token >= size]:
+            raise OptionError(f"banned expects ids of the model's vocabulary, 0 to {size - 1}, found {unknown[0]}.")
         if limits.max_length > self.longest - 1:
             return Limits(**{**vars(limits), "max_length": self.longest - 1})
         return limits
+
+
+def _joined(lines: Sequence[Translation], breaks: Sequence[str]) -> Translation:
+    """The lines of one text as one translation."""
+    if len(lines) == 1:
+        return lines[0]
+    full = [line for line in lines if line.score is not None]
+    events, shift = [], 0
+    for line in full:
+        for event in line.trace.events if line.trace is not None else ():
+            events.append(replace(event, positions=tuple(place + shift for place in event.positions)))
+        shift += len(line.tokens)
+    return Translation(
+        "".join(line.text + end for line, end in zip(lines, [*breaks, ""], strict=True)),
+        sum(line.score for line in full if line.score is not None) if full else None,
+        tuple(token for line in full for token in line.tokens),
+        tuple(
+            Hypothesis(
+                [token for one in rank for token in one.tokens],
+                sum(one.score for one in rank),
+                sum(one.log_probability for one in rank),
+            )
+            for rank in zip(*(line.n_best for line in full), strict=False)
+        ),
+        Trace(tuple(events)) if any(line.trace is not None for line in full) else None,
+    )
 
 
 def split_options(kind: type, options: Mapping[str, Any], name: str) -> tuple[Any, Limits]:
@@ -336,4 +435,4 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=3)
 
 
-__all__ = ["BUNDLED", "Translation", "Translator", "load", "split_options"]
+__all__ = ["BUNDLED", "Translation", "Translator", "bundled_folder", "load", "split_options"]

@@ -239,7 +239,7 @@ def test_bad_line_ups_are_refused(
 
 
 def test_bad_options_are_refused() -> None:
-    with pytest.raises(OptionError, match="passes expects 1 or more, found 0"):
+    with pytest.raises(OptionError, match="passes expects a whole number from 1 to 1000000, found 0"):
         Protocol(passes=0)
     with pytest.raises(OptionError, match="batch_sizes expects"):
         Protocol(batch_sizes=(1, 0))

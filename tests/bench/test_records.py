@@ -1,4 +1,5 @@
 import json
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from longstride.bench.records import (
     from_line,
     to_line,
 )
-from longstride.contract import Event, InputError, Trace
+from longstride.contract import Event, InputError, Trace, WorkError
 from longstride.tasks import Score
 from longstride.tasks.by_length import LengthBin
 from longstride.tasks.contrastive import Cell
@@ -168,14 +169,15 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, found: str) -> None:
     assert str(path) in str(error.value)
 
 
-def test_missing_cut_off_and_undecodable_files_are_named(tmp_path: Path) -> None:
+def test_missing_cut_off_and_undecodable_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(InputError, match=r"none\.jsonl: expected a file of records, found: No such file"):
         read_records([tmp_path / "none.jsonl"])
     (tmp_path / "latin.jsonl").write_bytes(b'{"a": "\xff"}\n')
     with pytest.raises(InputError, match="expected UTF-8, found an invalid byte at offset 7"):
         read_records([tmp_path / "latin.jsonl"])
     (tmp_path / "cut.jsonl").write_text('{"schema": 1')
-    with pytest.raises(InputError, match="last line cut off"):
+    with pytest.raises(WorkError, match=r"last line cut off; the records are kept in .*\.jsonl\."):
         append_records(tmp_path / "cut.jsonl", RECORDS)
 
 

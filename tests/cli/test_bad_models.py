@@ -80,7 +80,7 @@ CASES: list[tuple[Callable[[Path], object], list[str]]] = [
     ),
     (
         lambda folder: edit_config(folder, "parts", "model", "options", "width", value="wide"),
-        ["config.json: parts.model: 'width' expects int, found 'wide'"],
+        ["config.json: parts.model: width expects a whole number from 1 to 65536, found 'wide'"],
     ),
     (
         lambda folder: edit_config(folder, "parts", "model", "options", "vocabulary", value=99),
@@ -103,8 +103,8 @@ CASES: list[tuple[Callable[[Path], object], list[str]]] = [
         ["config.json: decoder 'beam' expects a part 'ghost' as its model; the parts are model"],
     ),
     (
-        lambda folder: edit_config(folder, "decoders", "beam", "defaults", value={"widht": 3}),
-        ["config.json: The decoder beam has no option 'widht'"],
+        lambda folder: edit_config(folder, "decoders", "greedy", "defaults", value={"widht": 3}),
+        ["config.json: The decoder greedy has no option 'widht'"],
     ),
     (
         lambda folder: edit_config(folder, "default_decoder", value="ghost"),
@@ -145,6 +145,15 @@ def test_a_spoilt_folder_is_refused(
     assert [part for part in told if part not in error] == []
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "trapped").exists()
+
+
+def test_a_decoder_is_looked_into_when_it_is_asked_for(run: Run, own_model: Path) -> None:
+    """Its system would have to be imported for it; `decoders` asks for all."""
+    edit_config(own_model, "decoders", "beam", "defaults", value={"widht": 3})
+    assert run("translate", "-m", own_model, stdin=b"a b\n").code == 0
+    told = "config.json: The decoder beam has no option 'widht'"
+    assert told in run("translate", "-m", own_model, "--decoder", "beam", stdin=b"a b\n").error
+    assert told in run("decoders", "-m", own_model).error
 
 
 def test_a_file_is_no_folder(run: Run, tmp_path: Path) -> None:

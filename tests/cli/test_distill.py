@@ -33,6 +33,7 @@ def test_stopped_halfway_it_goes_on(run: Run, model: Path, tmp_path: Path) -> No
     part = run(*command, "-o", tmp_path / "parts", "--option", "shards=0:2")
     assert "2 of 3 shards are there" in part.err
     assert "found shards in it" in run(*command, "-o", tmp_path / "parts").error
+    assert "found shards in it" in run(*command, "-o", tmp_path / "parts", "--processes", "2").error
     assert run(*command, "-o", tmp_path / "parts", "--resume", "--record", tmp_path / "records").code == 0
     told = json.loads((tmp_path / "records").read_text())
     assert (told["sentences"], told["decoded"]) == (len(LINES), len(LINES) - 4), "two shards of two were there"

@@ -91,7 +91,7 @@ def test_a_record_can_be_read_again(run: Run, model: Path, pairs: tuple[Path, Pa
         (["--set", "width=2"], "has no option 'width'"),
         (["--against", "nowhere"], "nowhere: expected a text file, found none"),
         (["--against", "short"], "short: expected 8 outputs, one per source line, found 1"),
-        (["-o", "nowhere/out"], "nowhere/out: expected a folder to write in"),
+        (["-o", "empty/out"], "empty/out: expected a folder to write in, found a file at"),
         (["--name", "x"], "--name expects --record"),
         (["-s", "short"], "found 1 in short and 8 in"),
         (["-r", "nowhere"], "nowhere: expected a text file, found none"),

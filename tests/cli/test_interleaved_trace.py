@@ -81,8 +81,8 @@ def test_the_command_line_shows_it(run: Run, model: Path, tmp_path: Path, width:
         ("h=4", "h expects 2, which the model was trained with, found 4."),
         ("c=2", "c expects 1, which the model was trained with, found 2."),
         ("end=never", "'end' expects any-direction|paper, found 'never'."),
-        ("width=0", "interleaved: width expects 1 or more, found 0."),
-        ("dedup=-1", "interleaved: dedup expects 0 or more, found -1."),
+        ("width=0", "interleaved: width expects a whole number from 1 to 1000, found 0."),
+        ("dedup=-1", "interleaved: dedup expects a whole number from 0 to 1000, found -1."),
     ],
 )
 def test_bad_options_are_told_in_one_sentence(run: Run, model: Path, setting: str, told: str) -> None:

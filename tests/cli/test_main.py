@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import longstride
-from longstride.cli import report
-from longstride.cli.main import COMMANDS
+from longstride.bench import records
+from longstride.cli.main import COMMANDS, load
 from longstride.contract import WorkError
 from tests.cli.conftest import Run
 
@@ -23,6 +24,12 @@ def test_help_names_every_command(run: Run) -> None:
     ran = run("--help")
     assert ran.code == 0
     assert [name for name in COMMANDS if name not in ran.out] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_says_of_a_command_what_it_says_itself(command: str) -> None:
+    """The list of commands is shown without importing any, so it holds their sentences once more."""
+    assert load(command).help.split("\n\n")[0].replace("\n", " ") == COMMANDS[command]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -60,24 +67,54 @@ def test_an_interrupted_command_gives_the_code_of_one(run: Run, monkeypatch: pyt
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(report, "read_records", interrupt)
-    assert run("report", "records.jsonl").code == 130
+    monkeypatch.setattr(records, "read_records", interrupt)
+    ran = run("report", "records.jsonl")
+    assert (ran.code, ran.out, ran.err) == (130, "", "Interrupted.\n")
 
 
-def test_a_bug_is_not_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            ZeroDivisionError("one of ours"),
+            "internal error: ZeroDivisionError: one of ours; --debug shows the traceback;",
+        ),
+        (EOFError(), "internal error: EOFError: ; --debug shows"),
+        (MemoryError(), "there is not enough memory for this (out of memory); a smaller batch"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes."),
+            "there is not enough memory",
+        ),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried 9 GiB."),
+            "there is not enough memory for this (CUDA out of",
+        ),
+        (RecursionError("maximum depth"), "this is nested too deeply"),
+        (PermissionError(13, "Permission denied", "here [1]"), "here [1]: Permission denied."),
+        (OSError(28, "No space left on device"), "No space left on device."),
+        (OSError(21, "Is a directory", "temporary", None, "there"), "there: Is a directory."),
+        (OSError("of no number"), "of no number."),
+    ],
+)
+def test_whatever_fails_is_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str) -> None:
     def fail(*arguments: object) -> None:
-        raise ZeroDivisionError("one of ours")
+        raise error
 
-    monkeypatch.setattr(report, "read_records", fail)
-    with pytest.raises(ZeroDivisionError, match="one of ours"):
-        run("report", "records.jsonl")
+    monkeypatch.setattr(records, "read_records", fail)
+    ran = run("report", "records.jsonl")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith(f"error: {told}")
+    assert ran.err.count("\n") == 1
+    ran = run("report", "records.jsonl", "--debug")
+    assert ran.code == 1
+    assert "Traceback" in ran.err
 
 
 def test_work_that_fails_is_not_misuse(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise WorkError("update 7: expected finite gradients, found [none].")
 
-    monkeypatch.setattr(report, "read_records", fail)
+    monkeypatch.setattr(records, "read_records", fail)
     ran = run("report", "records.jsonl")
     assert (ran.code, ran.err) == (1, "error: update 7: expected finite gradients, found [none].\n")
 

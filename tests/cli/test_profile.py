@@ -102,7 +102,7 @@ def test_what_was_measured_stands_without_a_floor(
     def refuse(*others: Any) -> None:
         raise RuntimeError("no such thing")
 
-    monkeypatch.setattr(command, "ReadingRunner", refuse)
+    monkeypatch.setattr("longstride.bench.profile_weights.ReadingRunner", refuse)
     records = tmp_path / "records.jsonl"
     ran = run("profile", "-m", model, *source, "--decoders", "greedy", "--record", records)
     assert ran.code == 0

@@ -171,15 +171,15 @@ def test_copy_verify_says_what_greedy_says(run: Run, model: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("k=0", "copy-verify: k expects 1 or more, found 0."),
-        ("k=many", "'k' expects int, found 'many'."),
+        ("k=0", "copy-verify: k expects a whole number from 1 to 1024, found 0."),
+        ("k=many", "k expects a whole number from 1 to 1024, found 'many'."),
         ("accept=nearly", "accept: expected exact, top:B, top:B,gap:T or distance:E, found 'nearly'."),
-        ("accept=top:0", "top expects 1 or more candidates, found 0."),
-        ("accept=top:3,gap:-1", "gap expects 0 or more, found -1.0."),
-        ("min_block=0", "min_block expects 1 to k + 1 (17), found 0."),
+        ("accept=top:0", "top expects a whole number from 1 to 1000000, found 0."),
+        ("accept=top:3,gap:-1", "gap expects a number of 0 or more, found -1.0."),
+        ("min_block=0", "min_block expects a whole number from 1 to 1025, found 0."),
         ("min_block=18", "min_block expects 1 to k + 1 (17), found 18."),
         ("adaptive=perhaps", "'adaptive' expects bool, found 'perhaps'."),
-        ("suffix=0", "suffix expects 1 or more, found 0."),
+        ("suffix=0", "suffix expects a whole number from 1 to 1024, found 0."),
         ("width=3", "The decoder copy-verify has no option 'width'; its options are accept, adaptive, k, min_block,"),
     ],
 )

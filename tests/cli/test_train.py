@@ -133,14 +133,14 @@ def test_a_folder_with_a_run_in_it_is_left_alone(run: Run, recipe: Path, tmp_pat
     [
         (["colour=red"], ["recipe.yaml: there is no option 'colour'", "training"]),
         (["training.stpes=3"], ["recipe.yaml: there is no option 'training.stpes'", "steps"]),
-        (["training.steps=few"], ["recipe.yaml: 'training.steps' expects int, found 'few'"]),
+        (["training.steps=few"], ["recipe.yaml: training.steps expects a whole number from 0 to", "found 'few'"]),
         (["training.steps=0"], ["recipe.yaml: ", "steps"]),
         (["training.schedule.kind=steep"], ["recipe.yaml: 'training.schedule.kind' expects noam|", "'steep'"]),
         (["data.task=sort"], ["recipe.yaml: 'data.task' expects files|copy|reverse|numbers, found 'sort'"]),
         (["model.heads=3"], ["tiny, model: heads expects a divisor of the width 16, found 3"]),
         (["model.haeds=2"], ["tiny, model: there is no option 'haeds'", "heads"]),
         (["objective.kind=telepathy"], ["There is no objective 'telepathy'; there are", "autoregressive"]),
-        (["objective.label_smoothing=2"], ["tiny, objective: label_smoothing expects 0 to below 1, found 2.0"]),
+        (["objective.label_smoothing=2"], ["tiny, objective: label_smoothing expects a number", "found 2.0"]),
         (["warm_start=nowhere"], ["nowhere: expected a model folder, found nothing"]),
         (["data.task=files"], ["data.train_source and data.train_target expect text files"]),
         (

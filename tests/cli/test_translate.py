@@ -108,10 +108,10 @@ def test_a_trace_replays_to_the_text(run: Run, model: Path, tmp_path: Path, deco
         (["--decoder", "beem"], ["has no decoder 'beem'", "greedy, beam"]),
         (["--set", "width=3"], ["decoder greedy has no option 'width'", "max_length"]),
         (["--decoder", "beam", "--set", "wdith=3"], ["no option 'wdith'", "width", "n_best"]),
-        (["--decoder", "beam", "--set", "width=many"], ["'width' expects int", "'many'"]),
-        (["--decoder", "beam", "--set", "width=0"], ["width expects 1 or more, found 0"]),
+        (["--decoder", "beam", "--set", "width=many"], ["width expects a whole number from 1 to 1000", "'many'"]),
+        (["--decoder", "beam", "--set", "width=0"], ["width expects a whole number from 1 to 1000, found 0"]),
         (["--decoder", "beam", "--set", "length_penalty=big"], ["gnmt|average|none", "'big'"]),
-        (["--set", "max_length=0"], ["max_length expects 1 or more, found 0"]),
+        (["--set", "max_length=0"], ["max_length expects a whole number from 1 to 1000000, found 0"]),
         (["--set", "banned=3"], ["end-of-sentence id 3"]),
         (["--set", "width"], ["--set expects name=value, found 'width'"]),
         (["--set", "name=x"], ["no option 'name'"]),
@@ -126,7 +126,7 @@ def test_a_trace_replays_to_the_text(run: Run, model: Path, tmp_path: Path, deco
         (["--device", "meta"], ["device expects auto, cpu or cuda", "'meta'"]),
         (["--device", "cuda:99"], ["cuda:99", "CUDA device"]),
         (["-i", "nowhere.txt"], ["nowhere.txt: expected a text file, found none"]),
-        (["-o", "nowhere/out.txt"], ["nowhere/out.txt: expected a folder to write in"]),
+        (["-o", "/dev/null/out.txt"], ["/dev/null/out.txt: expected a folder to write in, found a file at /dev/null"]),
     ],
 )
 def test_misuse_is_told_in_one_sentence(

@@ -64,7 +64,7 @@ def test_outputs_stop_at_the_limit() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"max_length": 0}, "max_length expects 1 or more, found 0"),
+        ({"max_length": 0}, "max_length expects a whole number from 1 to 1000000, found 0"),
         ({"max_ratio": -1.0}, "max_ratio"),
         ({"max_extra": -1}, "max_extra"),
         ({"min_length": -1}, "min_length"),

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from longstride.contract import Limits, OptionError, option
 from longstride.contract.options import (
+    Options,
     as_dict,
     assignments,
-    at_least,
     changed,
     fields,
     merged,
     parse,
-    probabilities,
     type_name,
 )
 
@@ -43,13 +42,9 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Inner:
-    width: int = option(8, "How wide.")
+class Inner(Options):
+    width: int = option(8, "How wide.", least=1, most=999)
     norm: Literal["pre", "post"] = option("post", "Where norms stand.")
-
-    def __post_init__(self) -> None:
-        if self.width < 1:
-            raise OptionError(f"width expects 1 or more, found {self.width}.")
 
 
 @dataclass(frozen=True)
@@ -157,7 +152,8 @@ def test_nested_and_dotted_names_agree() -> None:
         ({"order": "3"}, r"'order' expects 1\|2, found '3'"),
         ({"inner.norm": "middle"}, r"'inner\.norm' expects pre\|post, found 'middle'"),
         ({"inner": 3}, "'inner' expects options of its own, found 3"),
-        ({"inner.width": 0}, "width expects 1 or more, found 0"),
+        ({"inner.width": 0}, r"^inner\.width expects a whole number from 1 to 999, found 0\.$"),
+        ({"inner.width": "wide"}, r"^inner\.width expects a whole number from 1 to 999, found 'wide'\.$"),
         ({"accept": "often"}, "accept: expected exact or near:BOUND, found 'often'"),
         ({3: 4}, "expected a name for an option, found 3"),
     ],
@@ -226,23 +222,3 @@ def test_types_are_named_as_people_write_them() -> None:
 @given(st.builds(Limits, max_length=st.integers(1, 500), max_ratio=st.floats(0, 9), banned=st.just((7, 8))))
 def test_limits_are_options_like_any_other(limits: Limits) -> None:
     assert parse(Limits, changed(limits)) == limits
-
-
-def test_bounds_name_the_option_and_let_unset_ones_pass() -> None:
-    @dataclass(frozen=True)
-    class Bounded:
-        width: int = option(1, "")
-        most: int | None = option(None, "")
-        share: float = option(0.5, "")
-
-        def __post_init__(self) -> None:
-            at_least(1, self, "width", "most")
-            probabilities(self, "share")
-
-    Bounded(), Bounded(1, 1, 0.0)
-    with pytest.raises(OptionError, match=r"^width expects 1 or more, found 0\.$"):
-        Bounded(0)
-    with pytest.raises(OptionError, match=r"^most expects 1 or more, found 0\.$"):
-        Bounded(1, 0)
-    with pytest.raises(OptionError, match=r"^share expects a probability from 0 to below 1, found 1\.0\.$"):
-        Bounded(share=1.0)

@@ -15,7 +15,7 @@ import longstride
 from longstride import model_folder
 from longstride.contract import EOS, NEVER_GENERATED, START, Limits, OptionError, Session, Source
 from longstride.model_folder import DecoderConfig
-from longstride.registry import OBJECTIVES
+from longstride.objectives import OBJECTIVES
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
@@ -294,8 +294,8 @@ def decode_with(**options: Any) -> Blockwise:
     ("options", "sentence"),
     [
         ({"k": 5}, "k expects 1 to 4, the heads that this model has, found 5."),
-        ({"k": 0}, "k expects 1 or more, found 0."),
-        ({"min_block": 0}, "min_block expects 1 or more, found 0."),
+        ({"k": 0}, "k expects a whole number from 1 to 1024 or none, found 0."),
+        ({"min_block": 0}, "min_block expects a whole number from 1 to 1024, found 0."),
         ({"min_block": 5}, r"min_block expects 1 to k \(4\), found 5."),
         ({"k": 2, "min_block": 3}, r"min_block expects 1 to k \(2\), found 3."),
     ],
@@ -309,7 +309,7 @@ def test_options_that_cannot_be_are_refused(options, sentence):
     ("options", "words"),
     [
         ({"k": 1}, "first: learned"),
-        ({"k": 0}, "k expects 1 or more"),
+        ({"k": 0}, "k expects a whole number from 1 to 1024"),
         ({"feed_forward": 0}, "feed_forward expects"),
         ({"dropout": 1.0}, "dropout expects"),
     ],

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from longstride.nn.fused import KERNELS, TYPES, Fusible
 from longstride.systems.draft_verify.canvas import differing, why_not
-from longstride.systems.draft_verify.programs import draft, follow
 from longstride.systems.draft_verify.passes import Own
+from longstride.systems.draft_verify.programs import draft, follow
 from tests.decoding.drafters import tiny_drafter
 from tests.nn.running_kernels import where
 

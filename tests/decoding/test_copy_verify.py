@@ -220,10 +220,10 @@ def test_accepting_everything_copies_the_source():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"k": 0}, "k expects 1 or more, found 0"),
-        ({"min_block": 0}, r"min_block expects 1 to k \+ 1"),
+        ({"k": 0}, "k expects a whole number from 1 to 1024, found 0"),
+        ({"min_block": 0}, "min_block expects a whole number from 1 to 1025, found 0"),
         ({"k": 3, "min_block": 5}, r"min_block expects 1 to k \+ 1 \(4\), found 5"),
-        ({"suffix": 0}, "suffix expects 1 or more, found 0"),
+        ({"suffix": 0}, "suffix expects a whole number from 1 to 1024, found 0"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], told: str):

@@ -181,11 +181,11 @@ def test_a_drafter_that_does_not_fit_is_refused(decoder, changes, words):
     ("values", "words"),
     [
         ({"k": 5}, "k expects 1 to 4, .* found 5"),
-        ({"k": 0}, "k expects 1 or more"),
-        ({"accept": "top:0"}, "1 or more"),
-        ({"accept": "top:3,gap:-1"}, "gap expects 0 or more"),
+        ({"k": 0}, "k expects a whole number from 1 to 1024"),
+        ({"accept": "top:0"}, "accept: top expects a whole number from 1 to 1000000, found 0"),
+        ({"accept": "top:3,gap:-1"}, "gap expects a number of 0 or more"),
         ({"min_block": 6}, "min_block expects 1 to k \\+ 1 \\(5\\), found 6"),
-        ({"min_block": 0}, "min_block expects 1 or more"),
+        ({"min_block": 0}, "min_block expects a whole number from 1 to 1025"),
     ],
 )
 def test_bad_options_are_refused(values, words):
@@ -196,9 +196,9 @@ def test_bad_options_are_refused(values, words):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"block": 0}, "block expects 1 or more"),
+        ({"block": 0}, "block expects a whole number from 1 to 1024"),
         ({"shared_layers": 2}, "shared_layers expects encoder: partial, found own"),
-        ({"encoder": "partial", "shared_layers": 0}, "shared_layers expects 1 or more"),
+        ({"encoder": "partial", "shared_layers": 0}, "shared_layers expects a whole number from 1 to 1000"),
         ({"heads": 3}, "divisor"),
         ({"encoder": "borrowed"}, "own\\|shared\\|partial"),
     ],

@@ -282,9 +282,9 @@ def test_fewer_calls_for_the_same_length():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"width": 0}, "width expects 1 or more, found 0."),
+        ({"width": 0}, "width expects a whole number from 1 to 1000, found 0."),
         ({"width": 2, "n_best": 3}, "n_best expects 1 to width (2), found 3."),
-        ({"dedup": -1}, "dedup expects 0 or more, found -1."),
+        ({"dedup": -1}, "dedup expects a whole number from 0 to 1000, found -1."),
         ({"h": 4}, "h expects 2, which the model was trained with, found 4."),
         ({"c": 2}, "c expects 1, which the model was trained with, found 2."),
     ],

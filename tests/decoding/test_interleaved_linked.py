@@ -322,7 +322,7 @@ def decoder_of(model: InterleavedModel, **options: Any) -> Interleaved:
     ("settings", "told"),
     [
         ({"link": 4}, "link expects c 2 or more, found 1: no two words of a step are neighbours."),
-        ({"link": -1}, "link expects 0 or more, found -1."),
+        ({"link": -1}, "link expects a whole number from 0 to 65536, found -1."),
         ({"c": 2, "link": 4, "vocabulary": None}, "link expects the vocabulary of the Transformer"),
     ],
 )

@@ -131,12 +131,12 @@ def test_inputs_are_shifted_by_a_step():
     ("settings", "told"),
     [
         ({"h": 3}, "h expects 1, 2 or an even number of directions, found 3."),
-        ({"h": 0}, "h expects 1, 2 or an even number of directions, found 0."),
-        ({"c": 0}, "c expects 1 or more words per direction and step, found 0."),
+        ({"h": 0}, "h expects a whole number from 1 to 64, found 0."),
+        ({"c": 0}, "c expects a whole number from 1 to 64, found 0."),
         ({"h": 1, "order": "middle-to-side"}, "middle-to-side expects two directions or more, found h 1."),
         ({"independent": True, "autoregressive": True}, "found autoregressive: true."),
         ({"c": 2, "autoregressive": True}, "autoregressive expects c 1, found 2"),
-        ({"width": 0}, "width expects 1 or more, found 0."),
+        ({"width": 0}, "width expects a whole number from 1 to 65536, found 0."),
     ],
 )
 def test_bad_options_are_refused(settings, told):

@@ -13,8 +13,8 @@ from longstride.cli.train import read_recipe
 from longstride.contract import EOS, PAD, Batch, OptionError
 from longstride.model_folder import ModelFolder
 from longstride.nn import frozen
+from longstride.objectives import OBJECTIVES, Plan
 from longstride.recipe import Outcome, run
-from longstride.registry import OBJECTIVES, Plan
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice.recall import recall
 from longstride.systems.non_autoregressive.model import OnePass
@@ -61,7 +61,7 @@ def test_the_loss_is_that_of_every_token_on_a_canvas_of_the_right_length(copy, s
 
 
 def test_options_are_checked():
-    with pytest.raises(OptionError, match="label_smoothing expects 0 to below 1, found 1"):
+    with pytest.raises(OptionError, match="label_smoothing expects a number from 0 to below 1, found 1"):
         NonAutoregressiveObjectiveOptions(label_smoothing=1.0)
 
 

@@ -167,12 +167,12 @@ def test_a_rule_is_its_text(text):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("top:0", "1 or more"),
-        ("top:3,gap:-1", "gap expects 0 or more"),
+        ("top:0", "top expects a whole number from 1 to 1000000, found 0"),
+        ("top:3,gap:-1", "gap expects a number of 0 or more"),
         ("gap:1", "expected exact, top"),
         ("nearly", "expected exact, top"),
         ("top:x", "expected exact, top"),
-        ("distance:-1", "0 or more"),
+        ("distance:-1", "distance expects a whole number from 0 to 1000000, found -1"),
         ("top:2,gap:nan", "gap expects"),
     ],
 )

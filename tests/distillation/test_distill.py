@@ -183,11 +183,27 @@ def test_a_damaged_shard_is_made_again(teacher: Teacher, tmp_path: Path) -> None
     assert text_files(tmp_path) == before
 
 
-def test_a_damaged_record_is_named(teacher: Teacher, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (None, "expected the record"),
+        ({"origin": 3}, "expected the record"),
+        ({"degenerate": []}, "expected the record"),
+        ({"seconds": "long"}, "expected the record"),
+        ({"tokens": None}, "expected the record"),
+        ({"file": 3}, "expected the record"),
+        ({"file": "../../precious.txt"}, "expected the text of this shard"),
+        ({"file": "shard-00002.txt"}, "expected the text of this shard"),
+    ],
+)
+def test_a_damaged_record_is_named(teacher: Teacher, tmp_path: Path, changes: dict | None, told: str) -> None:
     distill_lines(teacher, LINES, tmp_path, SMALL)
-    (tmp_path / "shards" / "shard-00001.json").write_text("{")
-    with pytest.raises(UsageError, match=r"shard-00001\.json: expected the record"):
+    file = tmp_path / "shards" / "shard-00001.json"
+    file.write_text("[" * 100_000 if changes is None else json.dumps(json.loads(file.read_text()) | changes))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(UsageError, match=rf"shard-00001\.json: {told}"):
         distill_lines(teacher, LINES, tmp_path, SMALL, resume=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("keep_all", [False, True])

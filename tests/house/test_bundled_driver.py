@@ -21,7 +21,8 @@ from longstride.cli.train import read_recipe
 from longstride.contract import ModelFolderError, WorkError
 from longstride.contract.options import assignments, parse
 from longstride.model_folder import ModelFolder, Part
-from longstride.registry import DECODERS, OBJECTIVES, PARTS
+from longstride.objectives import OBJECTIVES
+from longstride.registry import DECODERS, PARTS, part_builder
 from longstride.systems.lattice.build import BuildOptions
 from longstride.tasks.toys import generate
 from longstride.text.corpus import read_lines
@@ -254,8 +255,7 @@ def test_models_of_another_verifier_are_refused(
     for name, part in folder.parts.items():
         kind = PARTS[part.kind]
         options = parse(kind.options, part.options, name)
-        module = kind.build(options)
-        folder.fill(name, module)
+        module = folder.load(name, part_builder(folder, name))
         for weight in module.parameters():
             weight.data.add_(0.25)
         parts[name] = Part(part.kind, options, module)

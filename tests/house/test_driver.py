@@ -20,8 +20,9 @@ from longstride.cli.lineup import read_entries
 from longstride.cli.main import app
 from longstride.cli.train import read_recipe
 from longstride.contract.options import assignments
+from longstride.objectives import OBJECTIVES
 from longstride.recipe import check
-from longstride.registry import DECODERS, OBJECTIVES
+from longstride.registry import DECODERS
 from longstride.translator import split_options
 from tests.folders import write_folder
 from tests.house.conftest import Runs

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from longstride.cli.lineup import read_entries
 from longstride.cli.train import read_recipe
 from longstride.contract.options import assignments
-from longstride.registry import DECODERS, OBJECTIVES
+from longstride.objectives import OBJECTIVES
+from longstride.registry import DECODERS
 from longstride.text.files import file_sha256
 from longstride.translator import split_options
 from tests.folders import write_folder

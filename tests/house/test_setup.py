@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "setup.py"
 
@@ -71,6 +73,31 @@ def test_cuda_is_taken_when_asked_for(setup: ModuleType, monkeypatch: pytest.Mon
 
 def test_a_torch_that_is_there_is_kept(setup: ModuleType) -> None:
     assert setup.constraints_keeping("2.11.0+cu128").read_text() == "numpy==1.0\ntorch==2.11.0+cu128\n"
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (("2.13.0+cpu", None, False, 0), "PyTorch 2.13.0+cpu, the CPU build"),
+        (("2.13.0", "13.0", True, 3_000_000_000), "PyTorch 2.13.0 for CUDA 13.0"),
+        (
+            ("2.13.0", "13.0", False, 3_000_000_000),
+            "PyTorch 2.13.0 for CUDA 13.0, but there is no GPU here: the CPU build would save 3.0 GB and more.",
+        ),
+    ],
+)
+def test_the_installer_says_which_torch_it_took(
+    setup: ModuleType, build: tuple[str, str | None, bool, int], told: str
+) -> None:
+    assert setup.described(build).startswith(told)
+    assert ("pytorch.org" in setup.described(build)) == ("no GPU" in told)
+
+
+def test_the_build_that_is_there_is_known(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "PYTHON", Path(sys.executable))
+    version, cuda, gpu, size = setup.build_of_torch()
+    assert (version, cuda, gpu) == (torch.__version__, torch.version.cuda, torch.cuda.is_available())
+    assert size >= 0
 
 
 def test_make_and_packaging_ask_for_the_same_python() -> None:

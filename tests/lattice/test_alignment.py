@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from longstride.contract import RESERVED, InputError, OptionError
 from longstride.systems.lattice.alignment import Alignment, learn, read_pharaoh, words_of, write_pharaoh
 from longstride.systems.lattice.fast_align import Aligned, AlignerOptions, Words, align
-from longstride.text import LengthFilter, WordsTokenizer, binarize
-from longstride.text.binarized import BinarizedCorpus
+from longstride.text.binarized import BinarizedCorpus, binarize
+from longstride.text.filtering import LengthFilter
+from longstride.text.tokenizer import WordsTokenizer
 
 LINES = """
 doch jetzt ist der Held gefallen . ||| but now the hero has fallen .

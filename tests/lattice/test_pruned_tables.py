@@ -48,5 +48,5 @@ def test_the_best_word_stays_however_seldom_it_is() -> None:
 
 
 def test_the_option_is_checked() -> None:
-    with pytest.raises(OptionError, match="fewest expects 1 or more, found 0"):
+    with pytest.raises(OptionError, match="fewest expects a whole number from 1 to 1000000000, found 0"):
         CountOptions(fewest=0)

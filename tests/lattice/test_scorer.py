@@ -211,5 +211,5 @@ def test_starts_as_an_ordinary_transformer():
 
 
 def test_bad_order():
-    with pytest.raises(OptionError, match="order expects 2"):
+    with pytest.raises(OptionError, match="order expects a whole number from 2 to 16, found 1"):
         ScorerOptions(vocabulary=11, order=1)

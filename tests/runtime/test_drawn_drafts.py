@@ -37,7 +37,19 @@ def test_a_chain_is_followed_as_eagerly(graphs: Graphs, seed: int, rows: int, ki
     tokens = torch.randint(5, 11, (rows, columns - 1), generator=generator)
     length = torch.randint(0, 18, (rows,), generator=generator)
     kept = (cache.keys, cache.values)
-    same(graphs, drafting.follow(drafter), tokens, length, window, block, mask_slots, cache, memory, states=kept, read=length)
+    same(
+        graphs,
+        drafting.follow(drafter),
+        tokens,
+        length,
+        window,
+        block,
+        mask_slots,
+        cache,
+        memory,
+        states=kept,
+        read=length,
+    )
 
 
 @BOTH

@@ -151,7 +151,17 @@ def test_a_drafters_steps(graphs: Graphs, seed: int, rows: int, given_states: bo
     length = torch.randint(0, 18, (rows,), generator=generator)
     states_kept = (cache.keys, cache.values)
     same(
-        graphs, drafting.draft(drafter), tokens, length, window, block, mask_slots, cache, memory, states=states_kept, read=length
+        graphs,
+        drafting.draft(drafter),
+        tokens,
+        length,
+        window,
+        block,
+        mask_slots,
+        cache,
+        memory,
+        states=states_kept,
+        read=length,
     )
 
 

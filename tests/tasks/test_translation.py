@@ -22,6 +22,18 @@ def test_signatures_say_what_was_done() -> None:
     assert Chrf().signature == chrf.signature
 
 
+@pytest.mark.parametrize("references", [["a b c", "d e"], ["yes!"], ["a", ""]])
+def test_references_without_a_4_gram_are_scored_as_far_as_they_go(references: list[str]) -> None:
+    bleu = score_translations(references, references)[0]
+    assert bleu.value == pytest.approx(100.0)
+    assert "|eff:yes|" in bleu.signature
+    assert score_translations(["z"] * len(references), references)[0].value < 50
+
+
+def test_one_reference_with_a_4_gram_leaves_bleu_as_it_is() -> None:
+    assert "|eff:no|" in score_translations(["a b", "a"], ["a b", "a b, c"])[0].signature
+
+
 def test_perfect_output_scores_a_hundred() -> None:
     assert [score.value for score in score_translations(REFERENCES, REFERENCES)] == pytest.approx([100.0, 100.0])
 

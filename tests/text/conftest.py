@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from longstride.text import SentencePieceTokenizer, train_sentencepiece
+from longstride.text.tokenizer import SentencePieceTokenizer, train_sentencepiece
 
 # Machines that run tests are often busy with other things: a slow example is no failure.
 settings.register_profile("unhurried", deadline=None)

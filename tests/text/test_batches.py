@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, PAD, Batch, InputError, OptionError
-from longstride.text import BatchOptions, BinarizedCorpus, TokenBatches
+from longstride.text.batches import BatchOptions, TokenBatches
+from longstride.text.binarized import BinarizedCorpus
 
 
 def corpus_of(lengths: list[tuple[int, int]]) -> BinarizedCorpus:

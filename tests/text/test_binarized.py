@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from longstride.contract import EOS, PAD, InputError
-from longstride.text import BinarizedCorpus, LengthFilter, SentencePieceTokenizer, binarize, build_words, write_lines
 from longstride.text import binarized as module
+from longstride.text.binarized import BinarizedCorpus, binarize
+from longstride.text.corpus import write_lines
+from longstride.text.filtering import LengthFilter
+from longstride.text.tokenizer import SentencePieceTokenizer, build_words
 from tests.text.conftest import made_up_lines
 
 ids = st.lists(st.integers(5, 70_000), max_size=6)
@@ -118,6 +121,9 @@ def test_a_damaged_file_is_refused(tokenizer: SentencePieceTokenizer, files, tmp
         manifest = json.loads(header["__metadata__"]["longstride"]) | changes
         return with_header(header | {"__metadata__": {"longstride": json.dumps(manifest)}})
 
+    def with_offsets(name: str, offsets: list) -> bytes:
+        return with_header(header | {name: header[name] | {"data_offsets": offsets}})
+
     for content, message in (
         (b"", "header is cut short"),
         (b"text, not numbers", "header is cut short"),
@@ -129,6 +135,13 @@ def test_a_damaged_file_is_refused(tokenizer: SentencePieceTokenizer, files, tmp
         (with_manifest(pairs=3), "is damaged"),
         (with_manifest(source_tokens=3), "is damaged"),
         (with_manifest(surprise=3), "expected a manifest"),
+        (len(deep := b"[" * 200_000).to_bytes(8, "little") + deep, "too deep"),
+        (with_offsets("source_ids", [64, 0]), "end before they begin"),
+        (with_offsets("source_ids", [-2, 0]), "end before they begin"),
+        (with_offsets("source_ids", ["x", "y"]), "expected a binarized corpus"),
+        (with_offsets("source_ids", [1]), "expected a binarized corpus"),
+        (with_header(header | {"__metadata__": {"longstride": 3}}), "expected a binarized corpus"),
+        (whole[: 8 + size] + b"\xff" * 16 + whole[24 + size :], "rise from 0"),
     ):
         path.write_bytes(content)
         with pytest.raises(InputError, match=message):
@@ -150,3 +163,12 @@ def test_sides_of_different_size_are_refused() -> None:
     one, two = BinarizedCorpus.from_pairs([([5], [5])]), BinarizedCorpus.from_pairs([([5], [5])] * 2)
     with pytest.raises(InputError, match="found 1 source and 2 target"):
         BinarizedCorpus(one.source, two.target)
+
+
+def test_ids_that_the_vocabulary_does_not_have_are_refused(
+    tokenizer: SentencePieceTokenizer, files, tmp_path: Path
+) -> None:
+    corpus = binarize(*files, tokenizer, tmp_path / "out")
+    corpus.check_ids(tokenizer.size, tmp_path / "out")
+    with pytest.raises(InputError, match=r"out is damaged: expected ids below 5, found \d+"):
+        corpus.check_ids(5, tmp_path / "out")

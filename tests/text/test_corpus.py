@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.contract import InputError
-from longstride.text import read_lines, read_parallel, write_lines
+from longstride.text.corpus import read_lines, read_parallel, write_lines
 
 line = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])).filter(lambda t: not t.endswith("\r"))
 endings = st.sampled_from(["txt", "gz", "xz"])
@@ -28,6 +28,16 @@ def test_written_lines_are_read_back(tmp_path_factory: pytest.TempPathFactory, l
 def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes("a\u2028b\x0bc\x0cd\x85e\rf\r\n\n\r\nlast".encode())
     assert list(read_lines(tmp_path / "text")) == ["a\u2028b\x0bc\x0cd\x85e\rf", "", "", "last"]
+
+
+@pytest.mark.parametrize("ending", ["txt", "gz"])
+def test_one_byte_order_mark_at_the_beginning_is_no_text(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"lines.{ending}"
+    raw = "\ufeffa\ufeffb\n\ufeffc\n".encode()
+    path.write_bytes(gzip.compress(raw) if ending == "gz" else raw)
+    assert list(read_lines(path)) == ["a\ufeffb", "\ufeffc"]
+    write_lines(path, ["\ufeffkept"])
+    assert list(read_lines(path)) == ["\ufeffkept"]
 
 
 @pytest.mark.parametrize("ending", ["gz", "xz"])

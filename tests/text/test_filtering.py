@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.contract import OptionError
-from longstride.text import FilterReport, LengthFilter
+from longstride.text.filtering import FilterReport, LengthFilter
 
 lengths = st.integers(1, 12)
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, RESERVED, UNK, InputError, ModelFolderError, OptionError
-from longstride.text import SentencePieceTokenizer, load_tokenizer, train_sentencepiece, write_lines
+from longstride.text.corpus import write_lines
+from longstride.text.tokenizer import SentencePieceTokenizer, load_tokenizer, train_sentencepiece
 from tests.text.conftest import made_up_lines
 
 SPACE_SIGN = "\u2581"
@@ -120,3 +121,12 @@ def test_a_model_with_other_reserved_ids_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ModelFolderError, match="expected the first five symbols"):
         load_tokenizer(tmp_path / "other.model")
+
+
+def test_pieces_that_are_no_text_are_refused(tokenizer: SentencePieceTokenizer) -> None:
+    """SentencePiece itself takes them, and fails when they are first spelt out."""
+    piece = max((tokenizer.pieces([id])[0] for id in range(300, tokenizer.size)), key=len).encode()
+    spoilt = tokenizer.serialized.replace(piece, b"\xff" * len(piece))
+    assert spoilt != tokenizer.serialized
+    with pytest.raises(ModelFolderError, match="expected"):
+        SentencePieceTokenizer(spoilt)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, MASK, RESERVED, UNK, ModelFolderError, OptionError
-from longstride.text import WordsTokenizer, build_words, load_tokenizer
+from longstride.text.tokenizer import WordsTokenizer, build_words, load_tokenizer
 
 VOCABULARY = [*RESERVED, "das", "Haus@@", "boot", "a@@", "fährt", "no\u00a0break"]
 

@@ -16,8 +16,8 @@ from longstride.cli.train import read_recipe
 from longstride.contract import EOS, PAD, Batch, Loss, OptionError
 from longstride.contract.options import parse
 from longstride.nn.transformer import Transformer
+from longstride.objectives import OBJECTIVES, Plan
 from longstride.recipe import Outcome, Recipe, run
-from longstride.registry import OBJECTIVES, Plan
 from longstride.systems.blockwise.model import BlockwiseModel, Heads, HeadsOptions
 from longstride.systems.blockwise.objective import BlockwiseObjective, BlockwiseObjectiveOptions, targets_of
 from longstride.text.corpus import write_lines
@@ -172,7 +172,7 @@ def test_later_heads_may_count_less(frozen: bool) -> None:
     weights = 0.5 ** torch.arange(len(heads))
     found = loss_of(model, label_smoothing=0.0, sub_loss="mean", decay=0.5).total
     torch.testing.assert_close(found, (expected * weights).sum() / weights.sum())
-    with pytest.raises(OptionError, match="decay expects more than 0"):
+    with pytest.raises(OptionError, match="decay expects a number above 0, at most 1"):
         BlockwiseObjectiveOptions(decay=0.0)
 
 
@@ -233,7 +233,7 @@ def test_a_model_trained_in_part_keeps_its_dropout() -> None:
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0])
 def test_a_smoothing_that_cannot_be_is_refused(smoothing: float) -> None:
-    with pytest.raises(OptionError, match="label_smoothing expects 0 to below 1"):
+    with pytest.raises(OptionError, match="label_smoothing expects a number from 0 to below 1"):
         BlockwiseObjectiveOptions(label_smoothing=smoothing)
 
 

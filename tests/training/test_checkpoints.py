@@ -131,7 +131,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     (tmp_path / "step-00000002/model.safetensors").write_bytes(b"xx")
     state = json.loads((tmp_path / "step-00000003/state.json").read_text()) | {"format": 99}
     (tmp_path / "step-00000003/state.json").write_text(json.dumps(state))
-    for step, message in ((1, "state.json: expected"), (2, "model.safetensors: expected"), (3, "format 1, found 99")):
+    for step, message in ((1, "state.json: expected"), (2, "model.safetensors: not a"), (3, "format 1, found 99")):
         with pytest.raises(ModelFolderError, match=message):
             load(tmp_path / f"step-{step:08d}")
 

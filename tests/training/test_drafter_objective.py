@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, MASK, PAD, START, Batch, OptionError
-from longstride.registry import OBJECTIVES, Plan
+from longstride.objectives import OBJECTIVES, Plan
 from longstride.systems.draft_verify.model import verifier_states
 from longstride.systems.draft_verify.objective import (
     DrafterObjective,
@@ -331,13 +331,13 @@ def test_prepare_is_random_by_its_generator_alone():
 
 @pytest.mark.parametrize("name", ["label_smoothing", "glance_first", "glance_last"])
 def test_bad_shares_are_refused(name):
-    with pytest.raises(OptionError, match=f"{name} expects 0 to below 1, found 1"):
+    with pytest.raises(OptionError, match=f"{name} expects a number from 0 to below 1, found 1"):
         DrafterObjectiveOptions(**{name: 1.0})
 
 
 @pytest.mark.parametrize("decay", [0.0, 1.1])
 def test_a_bad_decay_is_refused(decay):
-    with pytest.raises(OptionError, match="decay expects more than 0"):
+    with pytest.raises(OptionError, match="decay expects a number above 0, at most 1"):
         DrafterObjectiveOptions(decay=decay)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import longstride
 from longstride.contract import EOS, PAD, START, OptionError
 from longstride.contract.options import parse
+from longstride.objectives import OBJECTIVES, Plan
 from longstride.recipe import Recipe, run
-from longstride.registry import OBJECTIVES, Plan
 from longstride.systems.autoregressive.objective import AutoregressiveObjective, AutoregressiveObjectiveOptions
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
@@ -82,7 +82,7 @@ def test_every_weight_is_trained(variant):
 
 
 def test_smoothing_is_checked():
-    with pytest.raises(OptionError, match="label_smoothing expects 0 to below 1, found 1"):
+    with pytest.raises(OptionError, match="label_smoothing expects a number from 0 to below 1, found 1"):
         InterleavedObjectiveOptions(1.0)
 
 
@@ -114,7 +114,7 @@ def test_a_link_is_as_large_as_the_vocabulary():
     [
         ({"link": 8}, "here, model, interleaving: link expects c 2 or more, found 1: no two words"),
         ({"h": 3}, "here, model, interleaving: h expects 1, 2 or an even number of directions, found 3."),
-        ({"c": 0}, "here, model, interleaving: c expects 1 or more"),
+        ({"c": 0}, "here, model, interleaving: c expects a whole number from 1 to 64"),
         ({"k": 2}, "there is no option 'k'"),
         ({"width": 16}, "interleaving expects options such as h and c, not the width"),
         (2, "interleaving expects options such as h and c, not the width, found 2."),

@@ -74,7 +74,7 @@ def test_the_run_gives_the_end() -> None:
     ("options", "message"),
     [
         ({}, "steps or epochs"),
-        ({"steps": 5, "accumulation": 0}, "accumulation expects 1 or more, found 0"),
+        ({"steps": 5, "accumulation": 0}, "accumulation expects a whole number from 1 to 1000000, found 0"),
         ({"steps": 5, "schedule.peak": 0}, "schedule.peak"),
         ({"steps": 5, "schedule.kind": "noam", "schedule.warmup": 0}, "schedule.warmup expects 1"),
         ({"steps": 5, "schedule.kind": "wavy"}, "noam|inverse-sqrt"),

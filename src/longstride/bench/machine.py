@@ -17,7 +17,7 @@ class Machine:
 
     device: str = option("", "Name of the accelerator, or of the processor where there is none in use.")
     cpu: str = option("", "Name of the processor.")
-    threads: int = option(1, "Threads that PyTorch may use on the processor.")
+    threads: int = option(1, "Threads that PyTorch may use on the processor.", least=1, most=10**6)
     python: str = option("", "Version of Python.")
     torch: str = option("", "Version of PyTorch, with what it was built for.")
     system: str = option("", "Operating system.")

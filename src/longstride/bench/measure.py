@@ -28,7 +28,7 @@ from longstride.bench.candidate import Candidate, check_candidates
 from longstride.bench.records import Latency, Origin, Preparation, WorkloadTag
 from longstride.bench.workload import Workload
 from longstride.contract import OptionError, Source, option
-from longstride.contract.options import at_least
+from longstride.contract.options import Options
 
 Clock = Callable[[], int]
 """Nanoseconds that only ever grow."""
@@ -37,18 +37,22 @@ WARMUP_BATCHES = 8
 
 
 @dataclass(frozen=True)
-class Protocol:
+class Protocol(Options):
     """How a run measures."""
 
-    passes: int = option(3, "How often the whole workload is timed.")
-    batch_sizes: tuple[int, ...] = option((1,), "Sentences decoded together; 1 is latency, more is throughput.")
+    passes: int = option(3, "How often the whole workload is timed.", least=1, most=10**6)
+    batch_sizes: tuple[int, ...] = option(
+        (1,), "Sentences decoded together; 1 is latency, more is throughput.", least=1, most=10**6
+    )
     reference: str | None = option(None, "Candidate whose ids the others' are compared with.")
-    sample_seed: int = option(0, "Chooses the sentences of candidates that decode only a sample.")
+    sample_seed: int = option(
+        0, "Chooses the sentences of candidates that decode only a sample.", least=0, most=2**32 - 1
+    )
 
     def __post_init__(self) -> None:
-        at_least(1, self, "passes")
-        if not self.batch_sizes or min(self.batch_sizes) < 1:
-            raise OptionError(f"batch_sizes expects numbers of 1 or more, found {list(self.batch_sizes)}.")
+        super().__post_init__()
+        if not self.batch_sizes:
+            raise OptionError("batch_sizes expects at least one number, found none.")
 
 
 @dataclass

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,13 +39,13 @@ from longstride.bench.record_parts import (
     Stage,
     WorkloadTag,
 )
-from longstride.contract import InputError, Limits, OptionError
+from longstride.contract import InputError, Limits, LongstrideError, OptionError, WorkError
 from longstride.contract.options import as_dict, parse
 from longstride.tasks.by_length import LengthBin
 from longstride.tasks.contrastive import Cell
 from longstride.tasks.mutual_information import MutualInformation
 from longstride.tasks.score import Score
-from longstride.text.files import written_whole
+from longstride.text.files import check_writable, output_file, regular_target
 
 __all__ = [
     "KINDS",
@@ -73,6 +74,7 @@ __all__ = [
     "Training",
     "WorkloadTag",
     "append_records",
+    "check_records",
     "from_line",
     "read_records",
     "to_line",
@@ -346,7 +348,7 @@ def read_records(paths: Iterable[str | Path]) -> list[Record]:
     records = []
     for path in paths:
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8-sig")
         except OSError as error:
             raise InputError(f"{path}: expected a file of records, found: {error.strerror}.") from None
         except UnicodeDecodeError as error:
@@ -358,16 +360,49 @@ def read_records(paths: Iterable[str | Path]) -> list[Record]:
     return records
 
 
+def check_records(*paths: str | Path | None) -> None:
+    """Refuse files that records could not be appended to, before the work: not writable, or holding something else."""
+    check_writable(*paths)
+    for path in paths:
+        there = regular_target(path) if path is not None else None
+        if there is not None and there.exists():
+            read_records([path or there])
+
+
 def append_records(path: str | Path, records: Sequence[Record]) -> None:
-    """Add records to a file, all or none: it is written anew beside itself and renamed. Writers wait for each other."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Add records to a file, all or none: it is written anew beside itself and renamed. Writers wait for each other.
+
+    Where that fails, the records, which may have taken hours, are kept in the folder for temporary files.
+    """
     lines = "".join(to_line(record) + "\n" for record in records).encode()
-    with _alone_in(path.parent):
-        before = path.read_bytes() if path.exists() else b""
+    try:
+        _append(path, lines)
+    except (OSError, LongstrideError) as error:
+        told = str(error) if isinstance(error, LongstrideError) else f"{path}: could not be written ({error.strerror})."
+        raise WorkError(f"{told.removesuffix('.')}; {_kept_elsewhere(lines)}.") from error
+
+
+def _append(path: str | Path, lines: bytes) -> None:
+    there = regular_target(path)
+    if there is None:
+        write_whole(Path(path), lines)
+        return
+    there.parent.mkdir(parents=True, exist_ok=True)
+    with _alone_in(there.parent):
+        before = there.read_bytes() if there.exists() else b""
         if before and not before.endswith(b"\n"):
             raise InputError(f"{path}: expected the file to end with a whole line, found its last line cut off.")
-        write_whole(path, before + lines)
+        write_whole(Path(path), before + lines)
+
+
+def _kept_elsewhere(lines: bytes) -> str:
+    """Write records where there may still be room; says where they are."""
+    try:
+        with tempfile.NamedTemporaryFile(prefix="longstride-records-", suffix=".jsonl", delete=False) as file:
+            file.write(lines)
+    except OSError as error:
+        return f"the records could not be kept in {tempfile.gettempdir()} either ({error.strerror})"
+    return f"the records are kept in {file.name}"
 
 
 @contextmanager
@@ -389,5 +424,5 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
-    with written_whole(path) as temporary:
-        temporary.write_bytes(content)
+    with output_file(path) as file:
+        file.write(content)

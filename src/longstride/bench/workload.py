@@ -81,7 +81,7 @@ class Workload:
             tuple(references),
             detokenize,
             tuple(chosen),
-            translation_metrics() if metrics is None else tuple(metrics),
+            translation_metrics(references) if metrics is None else tuple(metrics),
             whole,
         )
 

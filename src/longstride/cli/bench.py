@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longstride.bench.measure import Protocol, measure
-from longstride.bench.races import Race
-from longstride.bench.records import append_records, read_records
-from longstride.bench.tables import latency_table
-from longstride.bench.workload import Workload as TestSet
-from longstride.cli.console import out, say, stages, warn
-from longstride.cli.lineup import greedy_among, line_up, member_name, read_entries, read_samples
+from longstride.cli.console import err, out, say, stages, warn
 from longstride.cli.options import (
     Device,
     DrafterFolder,
@@ -29,13 +23,16 @@ from longstride.cli.options import (
     say_report,
     settings,
 )
-from longstride.cli.peers import peer_candidates, read_peers
 from longstride.cli.provenance import data_name, model_tag, origin_of
+from longstride.cli.streams import input_file, is_standard, result_files
 from longstride.cli.test_sets import Material, References, Task, read_material
 from longstride.contract import InputError, OptionError
+from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import parse
-from longstride.text.corpus import read_lines
-from longstride.translator import BUNDLED, Translator
+
+if TYPE_CHECKING:
+    from longstride.bench.workload import Workload as TestSet
+    from longstride.translator import Translator
 
 
 def bench(
@@ -59,7 +56,7 @@ def bench(
     batch_sizes: Annotated[
         str, typer.Option(help="Sentences decoded together, e.g. 1,8,32; 1 is latency, more is throughput.")
     ] = "1",
-    passes: Annotated[int, typer.Option(min=1, help="How often the whole test set is timed.")] = 3,
+    passes: Annotated[int, typer.Option(min=1, max=10**6, help="How often the whole test set is timed.")] = 3,
     sample: Annotated[
         list[str] | None,
         typer.Option(
@@ -106,11 +103,23 @@ def bench(
     decoder. Records are appended when a batch size is wholly measured; longstride report makes tables and plots of
     them.
     """
+    from longstride.bench.measure import Protocol, measure
+    from longstride.bench.races import Race
+    from longstride.bench.records import append_records, check_records
+    from longstride.bench.tables import latency_table
+    from longstride.cli.lineup import greedy_among, line_up, member_name, read_entries, read_samples
+    from longstride.cli.peers import peer_candidates, read_peers
+
     models = model or [BUNDLED]
     sizes = parse(Protocol, {"batch_sizes": batch_sizes, "passes": passes}, "bench")
     entries = read_entries(decoders, models=True) if decoders is not None else []
     samples = read_samples(sample or [])
-    material = read_material(task, source, reference)
+    shown_at = err if is_standard(output) else out  # records are not to be mixed with tables
+    (file,) = result_files(output)
+    assert file is not None
+    check_records(file)  # refuse a file that is none of ours before the work
+    source, warmup = input_file(source), input_file(warmup)
+    material = read_material(task, source, [input_file(one) for one in reference])
     if drafter is not None and len(models) > 1:
         raise OptionError(f"--drafter expects one --model that it drafts for, found {len(models)}.")
     translators = [open_model(one, runtime, precision, device, drafter, threads) for one in models]
@@ -128,14 +137,13 @@ def bench(
     protocol = Protocol(sizes.passes, sizes.batch_sizes, same_as)
 
     test_set = _test_set(translators, material, workload or data_name(source), str(source), warmup)
-    read_records([output] if output.exists() else [])  # refuse a file that is none of ours before the work
     origin = origin_of(experiment or model_tag(translators[0]).name, translators[0])
     with stages() as shown:
         for records in measure(test_set, candidates, protocol, origin, shown.to):
-            append_records(output, records)
             shown.close()
-            out.print(f"batch size {records[0].batch_size}", markup=False)
-            out.print(latency_table(Race(tuple(records))), markup=False)
+            shown_at.print(f"batch size {records[0].batch_size}", markup=False)
+            shown_at.print(latency_table(Race(tuple(records))), markup=False)
+            append_records(file, records)
     say_report(*translators)
     say(f"Records appended to {output}.")
 
@@ -167,10 +175,13 @@ def _test_set(
     warmup: Path | None,
 ) -> TestSet:
     """The pairs as ids, as the model that can read least has to cut them; empty lines are nothing to measure."""
+    from longstride.bench.workload import Workload as TestSet
+    from longstride.text.corpus import read_lines
+
     translator = min(translators, key=lambda one: one.longest)
     lines = material.sources
     sources = translator.encode(lines, warn=lambda said: warn(f"{source}, {said}"))
-    full = [place for place, line in enumerate(lines) if line.strip()]
+    full = [place for place, line in enumerate(lines) if line.strip() and len(sources[place]) > 1]
     if not full:
         raise InputError(f"{source}: expected at least one sentence to translate, found none.")
     if len(full) < len(lines):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -16,13 +16,15 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """A line to a person."""
-    err.print(text, markup=False)
+    """A line to a person; where it cannot be said, the work goes on."""
+    with suppress(OSError):
+        err.print(text, markup=False)
 
 
 def warn(text: str) -> None:
     """A line that should not be overlooked."""
-    err.print(f"[yellow]warning:[/yellow] {_plain(text)}")
+    with suppress(OSError):
+        err.print(f"[yellow]warning:[/yellow] {_plain(text)}")
 
 
 def _plain(text: str) -> str:

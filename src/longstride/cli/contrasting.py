@@ -51,13 +51,13 @@ def measure_contrast(
         runtime=translator.runner.name,
         notes=notes,
     )
-    if record is not None:
-        append_records(record, [one])
-        say(f"Record appended to {record}.")
     if as_json or not out.is_terminal:
         sys.stdout.write(json.dumps(_json(one), ensure_ascii=False, indent=2) + "\n")
     else:
         _tell(one)
+    if record is not None:
+        append_records(record, [one])
+        say(f"Record appended to {record}.")
 
 
 def _json(one: Contrastive) -> dict[str, Any]:

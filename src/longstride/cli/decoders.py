@@ -6,15 +6,17 @@ from rich.table import Table
 
 from longstride.cli.console import out
 from longstride.cli.options import Model, open_model
-from longstride.contract import Limits
+from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import fields
-from longstride.registry import DECODERS, find
-from longstride.translator import BUNDLED
 
 
 def decoders(model: Model = BUNDLED) -> None:
     """Show the decoders of a model, their options and defaults."""
+    from longstride.contract import Limits
+    from longstride.registry import DECODERS, find
+
     translator = open_model(model, device="cpu")
+    translator.check()
     for number, name in enumerate([*translator.decoders, *translator.possible]):
         kind = find(DECODERS, name, "decoder")
         out.print(f"[bold]{name}[/bold]{' (default)' if number == 0 else ''}: {kind.summary}")

@@ -10,16 +10,18 @@ import importlib.util
 import statistics
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from longstride.cli.console import out, stages, warn
-from longstride.cli.demo_page import REFERENCE, Shown, introduction, sentence, summary, traces
 from longstride.cli.options import Model, open_model
 from longstride.contract import InputError, Trace
-from longstride.text.corpus import read_lines
-from longstride.translator import BUNDLED, Translator, load
+from longstride.contract.bundled import BUNDLED
+
+if TYPE_CHECKING:
+    from longstride.cli.demo_page import Shown
+    from longstride.translator import Translator
 
 DemoRuntime = Annotated[str | None, typer.Option("--runtime", help="eager, native or onnx (default: onnx if there).")]
 DemoPrecision = Annotated[str | None, typer.Option("--precision", help="fp32 or int8 (default: int8, but eager).")]
@@ -35,6 +37,8 @@ ENOUGH = 45.0
 
 def demo(model: Model = BUNDLED, runtime: DemoRuntime = None, precision: DemoPrecision = None) -> None:
     """Translate a handful of sentences by every decoder of the bundled model."""
+    from longstride.cli.demo_page import REFERENCE, introduction, sentence, summary, traces
+
     runtime = runtime or ("onnx" if _onnx() else "eager")
     precision = precision or ("fp32" if runtime == "eager" else "int8")
     translator = open_model(model, runtime, precision, device="cpu")
@@ -66,6 +70,9 @@ def _onnx() -> bool:
 
 def examples(folder: Path) -> list[tuple[str, str]]:
     """The sentences stored with a model, and their translations; where it has none, the bundled model's."""
+    from longstride.text.corpus import read_lines
+    from longstride.translator import load
+
     file = folder / EXAMPLES
     if not file.is_file():
         file = load(BUNDLED, device="cpu").folder.path / EXAMPLES
@@ -84,6 +91,8 @@ def examples(folder: Path) -> list[tuple[str, str]]:
 
 def _show(translator: Translator, source: str, decoder: str, repeats: int) -> Shown:
     """Traced once, which also warms up, then timed without a trace: the median of a few times."""
+    from longstride.cli.demo_page import Shown
+
     begun = time.perf_counter()
     found = translator.translate([source], decoder, batch=1, trace=True)[0]
     times = [time.perf_counter() - begun]

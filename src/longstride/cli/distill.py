@@ -9,30 +9,31 @@ import sys
 import time
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
-from longstride.bench.records import Distillation, append_records
 from longstride.cli.console import Bar, say
 from longstride.cli.options import DecoderName, Device, Precision, Runtime, Set, open_model, settings
 from longstride.cli.provenance import origin_on
-from longstride.contract import EOS, OptionError, WorkError
+from longstride.cli.streams import input_file, result_folder
+from longstride.contract import EOS, OptionError, UsageError, WorkError
+from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import parse
-from longstride.distillation.distill import Progress
-from longstride.distillation.distill import distill as run
-from longstride.distillation.options import DistillOptions
-from longstride.distillation.teacher import Teacher
-from longstride.runtime.choosing import check_device
-from longstride.text.corpus import read_lines
-from longstride.text.files import file_sha256
+
+if TYPE_CHECKING:
+    from longstride.bench.records import Distillation
+    from longstride.distillation.distill import Progress
+    from longstride.distillation.teacher import Teacher
 
 
 def distill(
-    model: Annotated[list[str], typer.Option("-m", "--model", help="Teacher; several are averaged as an ensemble.")],
     input: Annotated[Path, typer.Option("-i", "--input", help="Source text, one sentence per line.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the distilled corpus.")],
+    model: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--model", help=f"Teacher; several are averaged as an ensemble (default: {BUNDLED})."),
+    ] = None,
     decoder: DecoderName = "beam",
     set: Set = None,
     option: Annotated[
@@ -43,23 +44,34 @@ def distill(
     device: Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the shards that are missing.")] = False,
     processes: Annotated[
-        int, typer.Option(min=1, help="Processes that share the work; two or three keep a large GPU busy.")
+        int, typer.Option(min=1, max=256, help="Processes that share the work; two or three keep a large GPU busy.")
     ] = 1,
     record: Annotated[Path | None, typer.Option(help="Append a record when done to this file (JSON lines).")] = None,
 ) -> None:
     """Decode a training set with a teacher."""
+    from longstride.bench.records import append_records, check_records
+    from longstride.distillation.distill import distill as run
+    from longstride.distillation.options import DistillOptions
+    from longstride.text.corpus import read_lines
+
     chosen = parse(DistillOptions, settings(option), "--option")
+    teachers = model or [BUNDLED]
+    output = result_folder(output)
+    check_records(record)
+    input = input_file(input)
     begun = time.monotonic()
     there = finished(output)
+    if there and not resume:  # with several processes as with one
+        raise UsageError(f"{output}: expected a new folder, found shards in it; go on with them by --resume.")
     if processes > 1:
         said = ["-i", str(input), "-o", str(output), "--runtime", runtime, "--precision", precision, "--device", device]
-        said += [part for path in model for part in ("-m", path)] + ["--decoder", decoder or "beam", "--resume"]
+        said += [part for path in teachers for part in ("-m", path)] + ["--decoder", decoder or "beam", "--resume"]
         said += [part for one in set or [] for part in ("--set", one)]
         said += [part for one in option or [] if not one.startswith("shards=") for part in ("--option", one)]
         shards = -(-sum(1 for _ in read_lines(input)) // chosen.shard_lines)
         share_out(said, chosen.shards.of(shards), processes)
         resume = True
-    teacher = make_teacher(model, decoder or "beam", settings(set), runtime, precision, device)
+    teacher = make_teacher(teachers, decoder or "beam", settings(set), runtime, precision, device)
     bars: list[Bar] = []
 
     def show(progress: Progress) -> None:
@@ -80,7 +92,7 @@ def distill(
         if record is not None:
             minutes = (time.monotonic() - begun) / 60
             append_records(
-                record, [_record(outcome.manifest, output, model, teacher, minutes, processes, device, there)]
+                record, [_record(outcome.manifest, output, teachers, teacher, minutes, processes, device, there)]
             )
 
 
@@ -125,6 +137,12 @@ def _record(
     there: Collection[str],
 ) -> Distillation:
     """What was made, and how much of it now: shards that were `there` before took no time."""
+    import torch
+
+    from longstride.bench.records import Distillation
+    from longstride.runtime.choosing import check_device
+    from longstride.text.files import file_sha256
+
     name = ", ".join(Path(model).name for model in models)
     before = [json.loads((output / "shards" / shard).read_text(encoding="utf-8")) for shard in there]
     earlier = sum(int(one["last"]) - int(one["first"]) for one in before)
@@ -148,6 +166,8 @@ def make_teacher(
     models: list[str], decoder: str, options: dict[str, Any], runtime: str, precision: str, device: str
 ) -> Teacher:
     """One model with any of its decoders, or several under beam search."""
+    from longstride.distillation.teacher import Teacher
+
     translators = [open_model(model, runtime, precision, device) for model in models]
     first = translators[0]
     if len(translators) == 1:
@@ -158,7 +178,7 @@ def make_teacher(
         raise OptionError(f"--decoder expects beam for several teachers, found {decoder!r}.")
     return Teacher(
         made,
-        lambda lines: first.source_tokenizer.encode_many(list(lines)),
+        lambda lines: first.source_tokenizer.encode_many([first.readable(line) for line in lines]),
         lambda rows: first.target_tokenizer.decode_many([[token for token in row if token != EOS] for row in rows]),
         tuple(translator.folder.sha256 for translator in translators),
         first.target_tokenizer.sha256,

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longstride.bench.races import slug
-from longstride.bench.records import WorkloadTag, append_records, read_records
-from longstride.bench.workload import Workload as TestSet
-from longstride.cli.analyses import Analyses, Base
 from longstride.cli.console import say
-from longstride.cli.contrasting import measure_contrast
-from longstride.cli.evaluation import Evaluation, Rival, Setting, evaluations, quality_record
-from longstride.cli.evaluation_output import show
-from longstride.cli.exactness import measure_exactness
-from longstride.cli.lineage import lineage, tag_of
-from longstride.cli.lineup import Entry, greedy_among, read_entries
 from longstride.cli.options import (
     DecoderName,
     Device,
@@ -34,11 +25,15 @@ from longstride.cli.options import (
     settings,
 )
 from longstride.cli.provenance import data_name, origin_of
+from longstride.cli.streams import input_file, result_files, result_folder
 from longstride.cli.test_sets import Task, read_material
 from longstride.contract import InputError, OptionError
-from longstride.tasks.contrastive import read_contrastive
-from longstride.text.corpus import read_lines, write_lines
-from longstride.translator import BUNDLED, Translator
+from longstride.contract.bundled import BUNDLED
+
+if TYPE_CHECKING:
+    from longstride.cli.evaluation import Evaluation, Rival, Setting
+    from longstride.cli.lineup import Entry
+    from longstride.translator import Translator
 
 
 def evaluate(
@@ -65,7 +60,7 @@ def evaluate(
     precision: Precision = "fp32",
     device: Device = "auto",
     threads: Threads = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sentences decoded side by side.")] = 32,
+    batch: Annotated[int, typer.Option(min=1, max=10**6, help="Sentences decoded side by side.")] = 32,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -102,7 +97,7 @@ def evaluate(
     ] = False,
     by_length: Annotated[
         int | None,
-        typer.Option(min=1, help="Also scores by source length, in so many bins of equally many sentences."),
+        typer.Option(min=1, max=10**6, help="Also scores by source length, in so many bins of equally many sentences."),
     ] = None,
     mutual_information: Annotated[
         str | None,
@@ -128,6 +123,18 @@ def evaluate(
     references' tokens (the model's own, end of sentence included), in whatever order the model writes them; of several
     references, of the first. A table on a terminal, JSON otherwise: one object, or a list for --decoders.
     """
+    from longstride.bench.records import WorkloadTag, append_records, check_records
+    from longstride.bench.workload import Workload as TestSet
+    from longstride.cli.analyses import Analyses, Base
+    from longstride.cli.contrasting import measure_contrast
+    from longstride.cli.evaluation import evaluations, quality_record
+    from longstride.cli.evaluation_output import show
+    from longstride.cli.exactness import measure_exactness
+    from longstride.cli.lineage import lineage, tag_of
+    from longstride.cli.lineup import greedy_among
+    from longstride.tasks.contrastive import read_contrastive
+    from longstride.text.corpus import write_lines
+
     if name is not None and record is None:
         raise OptionError("--name expects --record FILE beside it, found none.")
     further: dict[str, Any] = {
@@ -140,8 +147,10 @@ def evaluate(
         unused: dict[str, Any] = {"--source": source, "--reference": reference, "--decoders": decoders, "--set": set}
         unused |= {"--against": against, "--output": output, "--exactness": exactness, **further}
         _check_unused("--contrastive scores pairs of its own", unused)
+        (record,) = result_files(record)
+        check_records(record)
+        contrastive = input_file(contrastive)
         given = read_contrastive(contrastive)
-        _check_record(record)
         translator = open_model(model, runtime, precision, device, drafter, threads)
         tag = tag_of(translator, drafter)
         origin, notes = origin_of(experiment or tag.name, translator), lineage(translator, drafter)
@@ -151,13 +160,14 @@ def evaluate(
         raise OptionError(
             f"evaluate expects --source and --reference, found no {'--reference' if source else '--source'}."
         )
+    several = decoders is not None
+    entries = _entries(decoder, decoders)
+    output, record = _results(output, record, several)
+    source, against = input_file(source), input_file(against)
+    reference = [input_file(one) for one in reference]
     material = read_material(task, source, reference)
     if exactness:
         _check_unused("--exactness compares ids alone", {"--output": output, "--against": against, **further})
-    several = decoders is not None
-    entries = _entries(decoder, decoders)
-    _check_output(output, several)
-    _check_record(record)
     translator = open_model(model, runtime, precision, device, drafter, threads)
     line_up = _line_up(translator, decoder, entries, settings(set), name, output)
     rival = _rival(against, line_up, len(material.pairs), (runtime, precision, device))
@@ -181,23 +191,28 @@ def evaluate(
     set_tag = WorkloadTag(test_set.name, test_set.data_hash, test_set.size)
     done: dict[str, Evaluation] = {}
     files = (str(source), str(reference[0]))
-    for result in evaluations(translator, line_up, greedy, material, batch, files, rival, analyses):
-        setting = result.setting
-        done[setting.name] = result
-        if setting.file is not None:
-            setting.file.parent.mkdir(exist_ok=True)
-            write_lines(setting.file, result.decoding.texts)
+    try:
+        for result in evaluations(translator, line_up, greedy, material, batch, files, rival, analyses):
+            setting = result.setting
+            done[setting.name] = result
+            if record is not None:
+                order, notes = line_up.index(setting), lineage(translator, drafter, setting.decoder.name)
+                one = quality_record(result, origin, tag, set_tag, translator, order, greedy, rival, notes)
+                append_records(record, [one])
+            if setting.file is not None:
+                write_lines(setting.file, result.decoding.texts)
         if record is not None:
-            order, notes = line_up.index(setting), lineage(translator, drafter, setting.decoder.name)
-            one = quality_record(result, origin, tag, set_tag, translator, order, greedy, rival, notes)
-            append_records(record, [one])
-    if record is not None:
-        say(f"{len(done)} records appended to {record}." if several else f"Record appended to {record}.")
-    show(tag.name, [done[one.name] for one in line_up], rival, several, as_json)
+            say(f"{len(done)} records appended to {record}." if several else f"Record appended to {record}.")
+    finally:  # what was found is told, though it could not be written
+        if done:
+            show(tag.name, [done[one.name] for one in line_up if one.name in done], rival, several, as_json)
 
 
 def _entries(decoder: str | None, decoders: str | None) -> list[Entry] | None:
     """What --decoders names; none where there is one decoder, by --decoder or the model's own."""
+    from longstride.bench.races import slug
+    from longstride.cli.lineup import read_entries
+
     if decoders is None:
         return None
     if decoder is not None:
@@ -216,18 +231,19 @@ def _check_unused(why: str, options: dict[str, Any]) -> None:
             raise OptionError(f"{why} and expects no {option}, found one.")
 
 
-def _check_record(record: Path | None) -> None:
-    """Refuse a file that holds no records of ours before any work is done."""
-    read_records([record] if record is not None and record.exists() else [])
+def _results(output: Path | None, record: Path | None, several: bool) -> tuple[Path | None, Path | None]:
+    """Where results go; what could not be written, or holds something else, is refused before any work is done."""
+    from longstride.bench.records import check_records
 
-
-def _check_output(output: Path | None, several: bool) -> None:
-    if output is None:
-        return
-    if not output.parent.is_dir():
-        raise InputError(f"{output}: expected a folder to write in, found none at {output.parent}.")
-    if several and output.exists() and not output.is_dir():
-        raise InputError(f"{output}: expected a folder for the outputs of --decoders, found a file.")
+    if several and output is not None:
+        if os.path.exists(output) and not output.is_dir():
+            raise InputError(f"{output}: expected a folder for the outputs of --decoders, found a file.")
+        texts: Path | None = result_folder(output)
+        (file,) = result_files(record)
+    else:
+        texts, file = result_files(output, record)
+    check_records(file)
+    return texts, file
 
 
 def _line_up(
@@ -239,6 +255,9 @@ def _line_up(
     output: Path | None,
 ) -> list[Setting]:
     """Every setting with its decoder, which refuses bad options; of several, each with a file in the folder."""
+    from longstride.bench.races import slug
+    from longstride.cli.evaluation import Setting
+
     if entries is None:
         decoder, limits = translator.decoder(asked, **shared)
         return [Setting(name or decoder.name, asked, shared, decoder, limits, output)]
@@ -254,9 +273,12 @@ def _line_up(
 
 def _rival(against: Path | None, line_up: Sequence[Setting], lines: int, how: tuple[str, str, str]) -> Rival | None:
     """The other system, refused before any work is done: its outputs, or its model."""
+    from longstride.cli.evaluation import Rival
+    from longstride.text.corpus import read_lines
+
     if against is None:
         return None
-    if against.is_dir():
+    if against.is_dir() or str(against) == BUNDLED:
         translator = open_model(str(against), *how)
         for setting in line_up:
             translator.decoder(setting.asked, **setting.options)

@@ -65,9 +65,9 @@ def measure_exactness(
             options=setting.options,
             notes=notes,
         )
+        _tell(one)
         if record is not None:
             append_records(record, [one])
-        _tell(one)
         if one.same_shape.differing:
             broken.append(setting.name)
     if record is not None:

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from longstride.cli.console import say
-from longstride.cli.export_check import check_export, lines_to_check_with
 from longstride.cli.options import DrafterFolder, Model, open_model
+from longstride.cli.streams import input_file, result_folder
 from longstride.contract import InputError, OptionError
-from longstride.interop.ctranslate2 import export_ctranslate2
-from longstride.interop.hf import export_hf
-from longstride.interop.onnx_folder import export_onnx
-from longstride.translator import BUNDLED, Translator
+from longstride.contract.bundled import BUNDLED
 
-Exporter = Callable[[Translator, Path, str], str]
-"""(model on the CPU in fp32, an empty folder to fill, the precision asked for) -> a sentence that says what was made.
+if TYPE_CHECKING:
+    from longstride.translator import Translator
 
-An exporter refuses a model or a precision that the format cannot hold with an OptionError, before writing anything.
-"""
-
-EXPORTERS: dict[str, Exporter] = {"hf": export_hf, "ctranslate2": export_ctranslate2, "onnx": export_onnx}
-"""Format -> who writes it. An exporter imports what it needs when it is called."""
+FORMATS = ("hf", "ctranslate2", "onnx")
 
 
 def export(
@@ -43,23 +34,34 @@ def export(
     check_with: Annotated[Path | None, typer.Option(help="Check with the sentences of this file instead.")] = None,
 ) -> None:
     """Write a model in another format."""
-    if to not in EXPORTERS:
-        raise OptionError(f"--to expects {' or '.join(EXPORTERS) or 'a format'}, found {to!r}.")
+    from longstride.cli.export_check import check_export, lines_to_check_with
+    from longstride.text.files import temporary_beside
+
+    if to not in FORMATS:
+        raise OptionError(f"--to expects {' or '.join(FORMATS)}, found {to!r}.")
+    output = result_folder(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"{output}: expected a new or empty folder to write, found something in it.")
-    if not output.resolve().parent.is_dir():
-        raise InputError(f"{output}: expected a folder to write in, found none at {output.parent}.")
-    lines = lines_to_check_with(check_with)
+    lines = lines_to_check_with(input_file(check_with))
     translator = open_model(model, device="cpu", drafter=drafter)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.resolve().parent))
-    try:
-        made = EXPORTERS[to](translator, temporary, precision)
+    place = output.resolve()
+    with temporary_beside(place, folder=True) as temporary:
+        made = _exporter(to)(translator, temporary, precision)
         if check:
             check_export(translator, to, temporary, precision, lines)
-        if output.exists():
-            output.rmdir()
-        temporary.chmod(0o755)
-        temporary.replace(output)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if place.exists():
+            place.rmdir()
+        temporary.replace(place)
     say(made)
+
+
+def _exporter(to: str) -> Callable[[Translator, Path, str], str]:
+    """(model on the CPU in fp32, an empty folder to fill, the precision asked for) -> a sentence: what was made.
+
+    Refuses a model or a precision that the format cannot hold with an OptionError, before writing anything.
+    """
+    from longstride.interop.ctranslate2 import export_ctranslate2
+    from longstride.interop.hf import export_hf
+    from longstride.interop.onnx_folder import export_onnx
+
+    return {"hf": export_hf, "ctranslate2": export_ctranslate2, "onnx": export_onnx}[to]

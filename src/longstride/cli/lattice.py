@@ -4,38 +4,47 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longstride import model_folder
 from longstride.cli.console import Bar, commit, out, say
 from longstride.cli.lattice_inspect import inspect
 from longstride.cli.lattice_records import Book, RecordFile
-from longstride.cli.options import Device, Experiment, Model, Reference, Set, Source, Workload, open_model, settings
+from longstride.cli.options import (
+    Device,
+    Experiment,
+    Model,
+    Reference,
+    Set,
+    Source,
+    Workload,
+    model_path,
+    not_nan,
+    open_model,
+    settings,
+    whole_number,
+)
 from longstride.cli.provenance import data_name
-from longstride.contract import ModelFolderError, OptionError, Runner
+from longstride.cli.streams import input_file, result_files, result_folder
+from longstride.contract import ModelFolderError, OptionError
+from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import parse
-from longstride.model_folder import DecoderConfig, ModelFolder, Part
-from longstride.recipe import resolve
-from longstride.runtime.choosing import check_device
-from longstride.systems.lattice.build import BuildOptions, Built, Text
-from longstride.systems.lattice.build import build as build_tables
-from longstride.systems.lattice.candidates import CandidateSource
-from longstride.systems.lattice.own import OwnCandidates
-from longstride.systems.lattice.recall import recall as measure_recall
-from longstride.systems.lattice.scored import ScoredCandidates
-from longstride.systems.lattice.shared import SharedVocabulary
-from longstride.systems.lattice.tables import Tables
-from longstride.systems.non_autoregressive.filling import place_scores
-from longstride.text.binarized import binarize
-from longstride.text.filtering import LengthFilter
-from longstride.text.tokenizer import Tokenizer, load_tokenizer
-from longstride.translator import Translator
+from longstride.contract.ranges import shown
+from longstride.text.files import check_writable
+
+if TYPE_CHECKING:
+    from longstride.contract import Runner
+    from longstride.model_folder import ModelFolder
+    from longstride.systems.lattice.build import Built
+    from longstride.systems.lattice.candidates import CandidateSource
+    from longstride.systems.lattice.tables import Tables
+    from longstride.text.tokenizer import Tokenizer
+    from longstride.translator import Translator
 
 TABLES = "tables"
 """The name and the kind of the part."""
@@ -63,13 +72,23 @@ def build(
     ] = None,
     drop_in: Annotated[bool, typer.Option("--drop-in", help="Put the tables into the model's folder instead.")] = False,
     set: Set = None,
-    memory: Annotated[float, typer.Option(help="GiB that aligning may take for its probabilities.")] = 8.0,
+    memory: Annotated[
+        float,
+        typer.Option(min=0, max=10**6, callback=not_nan, help="GiB that aligning may take for its probabilities."),
+    ] = 8.0,
     device: Device = "auto",
 ) -> None:
     """Align and count a corpus."""
+    from longstride.model_folder import ModelFolder
+    from longstride.runtime.choosing import check_device
+    from longstride.systems.lattice.build import BuildOptions, Text
+    from longstride.systems.lattice.build import build as build_tables
+
     options = parse(BuildOptions, settings(set), "--set")
-    folder = ModelFolder(resolve(model)) if model is not None else None
+    folder = ModelFolder(model_path(model)) if model is not None else None
     place = _place(output, folder, drop_in)
+    source, target = input_file(source), input_file(target)
+    check_writable(save_alignments)
     tokenizers = _tokenizers(folder, tokenizer, source_tokenizer)
     with _stages() as progress:
         built = build_tables(
@@ -91,7 +110,10 @@ def add(
     model: Model,
 ) -> None:
     """Put tables that are already built into a model's folder, replacing those it may have."""
-    giver, taker = ModelFolder(resolve(tables)), ModelFolder(resolve(model))
+    from longstride import model_folder
+    from longstride.model_folder import DecoderConfig, ModelFolder, Part
+
+    giver, taker = ModelFolder(model_path(tables)), _own(model_path(model))
     here, there = (
         [f"{side} tokenizer {hash[:12]}" for side, hash in _hashes(folder).items()] for folder in (taker, giver)
     )
@@ -109,9 +131,9 @@ def add(
 
 @app.command()
 def recall(
-    model: Model,
     source: Source,
     reference: Reference,
+    model: Model = BUNDLED,
     sizes: Annotated[str, typer.Option("--candidates", help="Values of K, with commas between.")] = SIZES,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
     device: Device = "auto",
@@ -120,7 +142,13 @@ def recall(
     workload: Workload = None,
 ) -> None:
     """Say how many words of a reference the candidate lattice holds, by K and construction."""
+    from longstride.systems.lattice.recall import recall as measure_recall
+    from longstride.text.binarized import binarize
+    from longstride.text.filtering import LengthFilter
+
     values = _sizes(sizes)
+    (record,) = result_files(record)
+    source, reference = input_file(source), input_file(reference)
     book = Book(record, experiment, workload or data_name(source))
     book.check()
     translator = open_model(model, device=device)
@@ -152,29 +180,35 @@ def recall(
         out.print(f"{value:>5}" + "".join(f"{100 * found[name][value]:>9.2f}%" for name in found))
 
 
-PROPOSERS: dict[str, Callable[[Any, Runner], dict[str, CandidateSource]]] = {
-    TABLES: lambda part, runner: {"tables": part, "shared": SharedVocabulary(part)},
-    "scorer": lambda part, runner: {"model": OwnCandidates(part, runner)},
-    "one-pass": lambda part, runner: {
-        "one-pass": ScoredCandidates(partial(place_scores, part), part.options.vocabulary, runner)
-    },
-}
-"""Kind of part -> the ways in which it proposes words, by the names that the lattice decoder has for its own."""
-
-
 def constructions_of(translator: Translator) -> dict[str, CandidateSource]:
     """Every way in which a model's parts propose words."""
     folder = translator.folder
     found: dict[str, CandidateSource] = {}
     for name, part in sorted(folder.parts.items(), key=lambda item: item[1].kind != TABLES):
-        if part.kind in PROPOSERS:
-            found |= PROPOSERS[part.kind](translator.part(name), translator.runner)
+        if part.kind in (TABLES, "scorer", "one-pass"):
+            found |= _proposed(part.kind, translator.part(name), translator.runner)
     if not found:
         raise _no_tables(folder)
     return found
 
 
+def _proposed(kind: str, part: Any, runner: Runner) -> dict[str, CandidateSource]:
+    """The ways in which a part proposes words, by the names that the lattice decoder has for its own."""
+    from longstride.systems.lattice.own import OwnCandidates
+    from longstride.systems.lattice.scored import ScoredCandidates
+    from longstride.systems.lattice.shared import SharedVocabulary
+    from longstride.systems.non_autoregressive.filling import place_scores
+
+    if kind == TABLES:
+        return {"tables": part, "shared": SharedVocabulary(part)}
+    if kind == "scorer":
+        return {"model": OwnCandidates(part, runner)}
+    return {"one-pass": ScoredCandidates(partial(place_scores, part), part.options.vocabulary, runner)}
+
+
 def _tables_of(translator: Translator) -> Tables:
+    from longstride.systems.lattice.tables import Tables
+
     for name, part in translator.folder.parts.items():
         if part.kind == TABLES:
             module = translator.part(name)
@@ -197,12 +231,15 @@ def _hashes(folder: ModelFolder) -> dict[str, str]:
 
 def _place(output: Path | None, folder: ModelFolder | None, drop_in: bool) -> Path:
     """Where the tables go, before any work is done."""
+    from longstride.model_folder import ModelFolder
+
     if drop_in == (output is not None):
         raise OptionError(f"Expected either --output or --drop-in, found {'both' if drop_in else 'neither'}.")
     if output is None:
         if folder is None:
             raise OptionError("--drop-in expects --model, the folder to put the tables into, found none.")
-        return folder.path
+        return _own(folder.path).path
+    output = result_folder(output)
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         # A folder is replaced as a whole, so it must be one that holds nothing else.
         try:
@@ -214,10 +251,22 @@ def _place(output: Path | None, folder: ModelFolder | None, drop_in: bool) -> Pa
     return output
 
 
+def _own(path: Path) -> ModelFolder:
+    """A model folder to put tables into; the one that comes with the package stays as it is."""
+    from longstride.model_folder import ModelFolder
+    from longstride.translator import bundled_folder
+
+    if path == bundled_folder():
+        raise OptionError(f"Expected a model folder of your own to put tables into, found the bundled one, {path}.")
+    return ModelFolder(path)
+
+
 def _tokenizers(
     folder: ModelFolder | None, tokenizer: Path | None, source_tokenizer: Path | None
 ) -> tuple[Tokenizer, Tokenizer]:
     """Of the source and of the target."""
+    from longstride.text.tokenizer import load_tokenizer
+
     if (folder is None) == (tokenizer is None):
         raise OptionError(f"Expected either --model or --tokenizer, found {'neither' if folder is None else 'both'}.")
     if folder is not None:
@@ -230,6 +279,9 @@ def _tokenizers(
 
 
 def _write(built: Built, place: Path, tokenizers: tuple[Tokenizer, Tokenizer], into: ModelFolder | None) -> None:
+    from longstride import model_folder
+    from longstride.model_folder import DecoderConfig, Part
+
     made_by, dirty = commit()
     provenance = {**built.manifest, "commit": made_by, "dirty": dirty}
     part = Part(TABLES, built.tables.options, built.tables)
@@ -256,10 +308,10 @@ def _summary(built: Built, place: Path) -> str:
 
 
 def _sizes(text: str) -> list[int]:
-    values = [int(part) for part in text.split(",") if part.strip().isdigit()]
-    if not values or len(values) != len(text.split(",")) or min(values) < 1:
-        raise OptionError(f"--candidates expects numbers of 1 or more with commas between, found {text!r}.")
-    return sorted(values)
+    values = [whole_number(part, most=10**6) for part in text.split(",")]
+    if None in values:
+        raise OptionError(f"--candidates expects numbers from 1 to {10**6} with commas between, found {shown(text)}.")
+    return sorted(value for value in values if value is not None)
 
 
 @contextmanager

@@ -14,14 +14,12 @@ the best path they leave one.
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.cells import cell_len
 from rich.console import Console
@@ -31,24 +29,28 @@ from longstride.cli.console import out, say
 from longstride.cli.lattice_records import Book, RecordFile
 from longstride.cli.options import Device, Experiment, Model, Precision, Set, Workload, open_model, settings
 from longstride.cli.provenance import data_name
-from longstride.contract import InputError, Limits, OptionError, Source
-from longstride.systems.lattice.decoder import LatticeDecoder
-from longstride.systems.lattice.picture import Node, Picture, as_dot, as_svg, draw
-from longstride.systems.lattice.ranks import histogram, ranks
-from longstride.systems.lattice.timing import STAGES, stage_times
-from longstride.text.corpus import decode_lines, read_lines
-from longstride.text.files import written_whole
-from longstride.translator import Translator
+from longstride.cli.streams import STANDARD, input_file, result_files
+from longstride.contract import OptionError
+from longstride.contract.bundled import BUNDLED
+from longstride.text.files import output_file, regular_target
+
+if TYPE_CHECKING:
+    from longstride.contract import Limits, Source
+    from longstride.systems.lattice.decoder import LatticeDecoder
+    from longstride.systems.lattice.picture import Node, Picture
+    from longstride.translator import Translator
 
 PLAIN_WIDTH = 100
 """Where there is no terminal to fit"""
 
 
 def inspect(
-    model: Model,
-    input: Annotated[Path | None, typer.Option("-i", "--input", help="Sentences to look at (default: stdin).")] = None,
+    model: Model = BUNDLED,
+    input: Annotated[
+        Path | None, typer.Option("-i", "--input", help="Sentences to look at (default, and -: stdin).")
+    ] = None,
     set: Set = None,
-    words: Annotated[int, typer.Option(min=1, help="Show so many words of each column.")] = 6,
+    words: Annotated[int, typer.Option(min=1, max=4096, help="Show so many words of each column.")] = 6,
     svg: Annotated[
         Path | None, typer.Option(help="Draw here; with several sentences NAME-2.svg, NAME-3.svg, ... follow.")
     ] = None,
@@ -67,18 +69,20 @@ def inspect(
     workload: Workload = None,
 ) -> None:
     """Show the lattice of each line: candidates, scores, the best path."""
+    from longstride.systems.lattice.decoder import LatticeDecoder
+    from longstride.systems.lattice.timing import STAGES
+
     if record is not None and (input is None or not (rank_file or time_file)):
         raise OptionError("--record expects --input and one of --ranks and --times beside it, found them missing.")
-    book = Book(record, experiment, workload or (data_name(input) if input else ""))
+    svg, dot, rank_file, time_file, record = result_files(svg, dot, rank_file, time_file, record)
+    input = input_file(input or Path(STANDARD))
+    book = Book(record, experiment, workload or data_name(input))
     book.check()
     translator = open_model(model, precision=precision, device=device)
     decoder, limits = translator.decoder("lattice", **settings(set))
     assert isinstance(decoder, LatticeDecoder)
     if decoder.options.order != 2 and not (rank_file or time_file):
         raise OptionError(f"A picture expects order 2, found {decoder.options.order}.")
-    for file in (svg, dot, rank_file, time_file):
-        if file is not None and not file.parent.is_dir():
-            raise InputError(f"{file}: expected a folder to write in, found none at {file.parent}.")
     lines = list(_lines(input))
     if rank_file is not None:
         found = _ranks(translator, decoder, limits, lines, rank_file)
@@ -100,20 +104,22 @@ def _keep(
     axis: str,
     places: Sequence[float],
     curves: Mapping[str, Sequence[float]],
-    input: Path | None,
+    input: Path,
     sentences: int,
     decoder: LatticeDecoder,
 ) -> None:
-    texts = [input] if input is not None else []
-    book.keep(translator, name, axis, places, curves, texts, sentences, decoder.signature)
+    book.keep(translator, name, axis, places, curves, [input], sentences, decoder.signature)
 
 
-def _lines(input: Path | None) -> Iterator[tuple[int, str]]:
-    read = read_lines(input) if input else decode_lines(sys.stdin.buffer, "standard input")
-    return ((number, line) for number, line in enumerate(read, start=1) if line.strip())
+def _lines(input: Path) -> Iterator[tuple[int, str]]:
+    from longstride.text.corpus import read_lines
+
+    return ((number, line) for number, line in enumerate(read_lines(input), start=1) if line.strip())
 
 
 def _source(translator: Translator, number: int, line: str) -> Source:
+    from longstride.contract import Source
+
     return Source.of(translator.encode([line], warn=say, first_line=number))
 
 
@@ -126,6 +132,8 @@ def _pictures(
     svg: Path | None,
     dot: Path | None,
 ) -> None:
+    from longstride.systems.lattice.picture import as_dot, as_svg, draw
+
     for place, (number, line) in enumerate(lines, start=1):
         lattice, paths = decoder.lattices(_source(translator, number, line), limits)
         picture = draw(lattice, 0, paths.states[0, 0], lambda token: _piece(translator, token), words, title=line)
@@ -133,9 +141,10 @@ def _pictures(
         tell(picture, out)
         for file, text in ((svg, as_svg), (dot, as_dot)):
             if file is not None:
-                target = file if place == 1 else file.with_name(f"{file.stem}-{place}{file.suffix}")
-                with written_whole(target) as temporary:
-                    temporary.write_text(text(picture), encoding="utf-8")
+                alone = place == 1 or regular_target(file) is None
+                target = file if alone else file.with_name(f"{file.stem}-{place}{file.suffix}")
+                with output_file(target) as written:
+                    written.write(text(picture).encode())
 
 
 def _piece(translator: Translator, token: int) -> str:
@@ -188,6 +197,8 @@ def _ranks(
     translator: Translator, decoder: LatticeDecoder, limits: Limits, lines: list[tuple[int, str]], file: Path
 ) -> dict[str, list[int]]:
     """How often the search chose the best, the second best, ... word of a column, by two orders before it."""
+    from longstride.systems.lattice.ranks import histogram, ranks
+
     k = decoder.options.candidates
     counts: dict[str, Counter[int]] = {"edges": Counter(), "candidates": Counter()}
     for number, line in lines:
@@ -201,8 +212,8 @@ def _ranks(
         result[by] = [found[rank] for rank in range(1, k + 1)]
         share = 100 * found[1] / max(1, words)
         out.print(f"{share:.1f} % of {words:,} chosen words stood first by {by} before the search")
-    with written_whole(file) as temporary:
-        temporary.write_text(json.dumps(result) + "\n", encoding="utf-8")
+    with output_file(file) as written:
+        written.write(f"{json.dumps(result)}\n".encode())
     return {by: result[by] for by in counts}
 
 
@@ -210,6 +221,10 @@ def _times(
     translator: Translator, decoder: LatticeDecoder, limits: Limits, lines: list[tuple[int, str]], file: Path
 ) -> list[dict[str, Any]]:
     """Stage by stage; the first sentences run once before, so that none pays for the start."""
+    import torch
+
+    from longstride.systems.lattice.timing import STAGES, stage_times
+
     sources = [_source(translator, number, line) for number, line in lines]
     device = translator.runner.device
 
@@ -223,6 +238,6 @@ def _times(
     for stage in STAGES:
         mean = sum(times[stage] for times in found) / max(1, len(found)) / 1000
         out.print(f"{stage:>10}  {mean:8.3f} ms a sentence")
-    with written_whole(file) as temporary:
-        temporary.write_text("".join(json.dumps(times) + "\n" for times in found), encoding="utf-8")
+    with output_file(file) as written:
+        written.write("".join(json.dumps(times) + "\n" for times in found).encode())
     return found

@@ -6,16 +6,15 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longstride.bench.records import Curve, Curves, WorkloadTag, append_records, read_records
 from longstride.cli.console import say
-from longstride.cli.lineage import lineage, tag_of
 from longstride.cli.provenance import origin_of
-from longstride.text.files import file_sha256
-from longstride.translator import Translator
+
+if TYPE_CHECKING:
+    from longstride.translator import Translator
 
 RecordFile = Annotated[Path | None, typer.Option("--record", help="Append records of it to this file (JSON lines).")]
 
@@ -30,7 +29,9 @@ class Book:
 
     def check(self) -> None:
         """Refuse what is none of ours before the work."""
-        read_records([self.file] if self.file is not None and self.file.exists() else [])
+        from longstride.bench.records import check_records
+
+        check_records(self.file)
 
     def keep(
         self,
@@ -45,6 +46,10 @@ class Book:
         **notes: Any,
     ) -> None:
         """Append one record; `texts` are the files that were read."""
+        from longstride.bench.records import Curve, Curves, WorkloadTag, append_records
+        from longstride.cli.lineage import lineage, tag_of
+        from longstride.text.files import file_sha256
+
         if self.file is None:
             return
         tag = tag_of(translator, None)

@@ -8,8 +8,7 @@ from typing import Any
 
 from longstride.bench.records import ModelTag
 from longstride.cli.provenance import model_tag
-from longstride.model_folder import ModelFolder
-from longstride.recipe import MODEL, resolve
+from longstride.model_folder import MODEL, ModelFolder, resolve
 from longstride.translator import Translator
 
 DISTILLED = "distilled"

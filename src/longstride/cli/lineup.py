@@ -16,10 +16,12 @@ import torch
 from longstride.bench.candidate import Candidate, Captured
 from longstride.bench.memory import cuda_probe
 from longstride.cli.lineage import lineage, tag_of
+from longstride.cli.options import whole_number
 from longstride.cli.provenance import model_tag
 from longstride.contract import Decoder, OptionError, Runner
 from longstride.contract.options import assignments
-from longstride.recipe import MODEL
+from longstride.contract.ranges import shown
+from longstride.model_folder import MODEL
 from longstride.registry import DECODERS
 from longstride.translator import Translator
 
@@ -81,9 +83,10 @@ def read_samples(texts: Sequence[str]) -> dict[str, int]:
     samples: dict[str, int] = {}
     for text in texts:
         name, equals, number = text.rpartition("=")
-        if not number.strip().isdecimal() or int(number) < 1 or (equals and not name.strip()):
-            raise OptionError(f"--sample expects a number of sentences, or decoder=number, found {text!r}.")
-        samples[name.strip()] = int(number)
+        sentences = whole_number(number)
+        if sentences is None or (equals and not name.strip()):
+            raise OptionError(f"--sample expects a number of sentences, or decoder=number, found {shown(text)}.")
+        samples[name.strip()] = sentences
     return samples
 
 

@@ -1,41 +1,69 @@
-"""The command `longstride`: collects the commands and turns errors into one sentence and an exit code.
+"""The command `longstride`: finds the command asked for, and turns errors into one sentence and an exit code.
 
-0 is fine, 1 failed, 2 misused; --debug shows the traceback.
+0 is fine, 1 failed, 2 misused; --debug shows the traceback. A command's module is imported when the command is asked
+for, and by it what its work needs when the work begins: neither the version nor any help waits for PyTorch.
 """
 
 from __future__ import annotations
 
 import importlib
-import io
-import os
-import sys
-import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from longstride.cli.console import err
-from longstride.contract import LongstrideError
+from longstride.cli.entry import run  # noqa: F401 where scripts of earlier installations look for it
+from longstride.cli.failures import tell
 from longstride.version import __version__
 
-COMMANDS = ("translate", "decoders", "train", "distill", "evaluate", "bench", "profile", "report", "export", "demo")
+COMMANDS = {
+    "translate": "Translate lines of text.",
+    "decoders": "Show the decoders of a model, their options and defaults.",
+    "train": "Train a model as a recipe says.",
+    "distill": "Decode a training set with a teacher.",
+    "evaluate": "Score a model's translations (or corrections) of a test set.",
+    "bench": "Measure decoders side by side on one test set.",
+    "profile": "Say where the time of each decoder goes: every stage's share, calls, time and distance to its floor.",
+    "report": "Render every table and plot from records.",
+    "export": "Write a model in another format.",
+    "demo": "Translate a handful of sentences by every decoder of the bundled model.",
+    "lattice": "Candidate tables, and a look into lattices.",
+}
+"""Each is a function of its name in a module of its name, or an `app` there that has commands of its own. The sentence
+is the first of its docstring, which help shows without importing it."""
 
-GROUPS = ("lattice",)
-"""Commands that have commands of their own."""
 
-MISUSED = 2
-INTERRUPTED = 130
-"""What shells give for a command ended by Ctrl-C."""
+class _Commands(TyperGroup):
+    """Commands that are imported when they are asked for."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that a command line names, instead of what stands for it in help."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, load(str(name)), rest
+
+
+def load(name: str) -> Any:
+    """A command, imported."""
+    module = importlib.import_module(f"longstride.cli.{name}")
+    found = getattr(module, "app", None)
+    if found is None:
+        found = typer.Typer(add_completion=False, rich_markup_mode=None)
+        found.command(name)(getattr(module, name))
+    return get_command(found)
+
 
 app = typer.Typer(
     name="longstride",
+    cls=_Commands,
     help="Train, distil, decode and benchmark Transformers that emit several tokens per model call.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+for _name, _sentence in COMMANDS.items():
+    app.command(_name, help=_sentence)(lambda: None)
 
 
 def _version(asked: bool) -> None:
@@ -54,65 +82,19 @@ def _options(
     """Options of all commands."""
 
 
-for _name in COMMANDS:
-    app.command(_name)(getattr(importlib.import_module(f"longstride.cli.{_name}"), _name))
-for _name in GROUPS:
-    app.add_typer(importlib.import_module(f"longstride.cli.{_name}").app, name=_name)
-
-
 def main(arguments: list[str]) -> int:
     """Carry out one command line and give its exit code."""
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]  # allowed anywhere
     try:
-        code = app(args=arguments, prog_name="longstride", standalone_mode=False)
-        return code if isinstance(code, int) else 0
+        # Not by calling the app, which has ways of its own with Ctrl-C, ends of files and pipes.
+        command = get_command(app)
+        with command.make_context("longstride", arguments) as context:
+            command.invoke(context)
+        return 0
+    except typer.Exit as ended:
+        return ended.exit_code
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(bool(ended.code))
-    except LongstrideError as error:
-        if debug:
-            traceback.print_exc()
-        else:
-            err.print(f"[red]error:[/red] {escape(str(error))}")
-        return error.exit_code
-    except KeyboardInterrupt:
-        err.print("Interrupted.")
-        return INTERRUPTED
-    except Exception as error:
-        return _misused(error)
-
-
-def _misused(error: Exception) -> int:
-    """What the parser of command lines refused, in one sentence; whatever else went wrong goes on.
-
-    The parser's exceptions are known by their form, since Typer brings its own copy of Click or takes an installed one.
-    """
-    if type(error).__name__ == "Abort":  # its word for Ctrl-C
-        err.print("Interrupted.")
-        return INTERRUPTED
-    message = getattr(error, "format_message", None)
-    if message is None:
-        raise error
-    command = getattr(getattr(error, "ctx", None), "command_path", "longstride")
-    if type(error).__name__ == "NoArgsIsHelpError":
-        typer.echo(message(), err=True)  # is the help
-        return MISUSED
-    told = message().rstrip()
-    told += "" if told.endswith((".", "?")) else "."
-    err.print(f"[red]error:[/red] {escape(told)} See `{command} --help`.")
-    return MISUSED
-
-
-def run() -> None:
-    """The entry point."""
-    # Text is UTF-8 whatever the locale says, and lines end as they do in files.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8")
-    try:
-        code = main(sys.argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader of a pipe left; nothing more can be said there, not even at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
-    sys.exit(code)
+    except (Exception, KeyboardInterrupt) as error:
+        return tell(error, debug)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
 from longstride.cli.console import say
 from longstride.contract import OptionError
+from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import assignments
-from longstride.recipe import resolve
-from longstride.translator import BUNDLED, Translator, load
+
+if TYPE_CHECKING:
+    from longstride.translator import Translator
 
 Model = Annotated[str, typer.Option("-m", "--model", help="Model folder, or a run's folder.")]
 DecoderName = Annotated[str | None, typer.Option("--decoder", help="Way of generating (default: the model's own).")]
@@ -25,7 +27,9 @@ Runtime = Annotated[
     typer.Option(help="Carries model calls out: eager; native, onnx (processors); cuda-graph, cuda-compiled (CUDA)."),
 ]
 Precision = Annotated[str, typer.Option(help="fp32, fp16, bf16 or fp64; with native or onnx fp32 or int8.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the processor to use (default: all cores).")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, max=10**6, help="Threads of the processor to use (default: all cores).")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 
 
@@ -36,6 +40,20 @@ Experiment = Annotated[
     typer.Option(help="What the records belong to; a later run replaces it in reports (default: the model's name)."),
 ]
 Workload = Annotated[str | None, typer.Option(help="Names the test set in records (default: the source file's name).")]
+
+
+def not_nan(value: float) -> float:
+    """For options that are numbers with a fraction: `min` and `max` let NaN pass."""
+    if math.isnan(value):
+        raise typer.BadParameter("nan is not a number.")
+    return value
+
+
+def whole_number(text: str, most: int = 10**9) -> int | None:
+    """A number from 1 to `most` that a part of an option spells; None: it spells none."""
+    text = text.strip()
+    number = int(text) if text.isdecimal() and len(text) <= len(str(most)) else 0
+    return number if 1 <= number <= most else None
 
 
 def settings(texts: list[str] | None) -> dict[str, Any]:
@@ -50,6 +68,14 @@ def say_report(*translators: Translator) -> None:
             say(report)
 
 
+def model_path(model: str) -> Path:
+    """The folder that --model and its like mean: the bundled one, a model's own, or the one inside a run's folder."""
+    from longstride.model_folder import resolve
+    from longstride.translator import bundled_folder
+
+    return bundled_folder() if model == BUNDLED else resolve(model)
+
+
 def open_model(
     model: str,
     runtime: str = "eager",
@@ -59,14 +85,19 @@ def open_model(
     threads: int | None = None,
 ) -> Translator:
     """Load a model folder as the shared options say."""
+    import torch
+
+    from longstride.runtime.drawn_runner import check_threads
+    from longstride.translator import load
+
     if precision not in ("fp64", "fp32", "fp16", "bf16", "int8"):
         raise OptionError(f"--precision expects fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
     if threads is not None:
+        check_threads(threads)
         torch.set_num_threads(threads)
-    folder: str | Path = model if model == BUNDLED else resolve(model)
-    other = resolve(drafter) if drafter is not None else None
+    other = model_path(drafter) if drafter is not None else None
     translator = load(
-        folder,
+        model_path(model),
         runtime=runtime,
         precision=precision,  # type: ignore[arg-type]
         device=device,

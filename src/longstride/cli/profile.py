@@ -6,24 +6,11 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
-from longstride.bench.candidate import Candidate
-from longstride.bench.profile import Device as Facts
-from longstride.bench.profile import device_facts, profiled_batches
-from longstride.bench.profile import profile as profile_candidate
-from longstride.bench.profile_marks import CudaMarks
-from longstride.bench.profile_record import with_weights
-from longstride.bench.profile_tables import profile_tables
-from longstride.bench.profile_watch import Stopwatch, Watched, synchronizer
-from longstride.bench.profile_weights import ReadingRunner
-from longstride.bench.records import Origin, Profile, append_records, read_records
-from longstride.bench.workload import Workload as TestSet
 from longstride.cli.console import Stages, out, say, stages, warn
-from longstride.cli.lineup import Entry, line_up, model_names, read_entries
 from longstride.cli.options import (
     Device,
     DrafterFolder,
@@ -38,10 +25,18 @@ from longstride.cli.options import (
     settings,
 )
 from longstride.cli.provenance import data_name, model_tag, origin_of
-from longstride.contract import InputError, OptionError, Runner
-from longstride.registry import DECODERS, find
-from longstride.text.corpus import read_lines
-from longstride.translator import BUNDLED, Translator, split_options
+from longstride.cli.streams import input_file, result_files
+from longstride.contract import InputError, OptionError
+from longstride.contract.bundled import BUNDLED
+
+if TYPE_CHECKING:
+    from longstride.bench.candidate import Candidate
+    from longstride.bench.profile import Device as Facts
+    from longstride.bench.records import Origin, Profile
+    from longstride.bench.workload import Workload as TestSet
+    from longstride.cli.lineup import Entry
+    from longstride.contract import Runner
+    from longstride.translator import Translator
 
 SEEN = 3
 """batches whose decoding is looked into for the weights that stages read"""
@@ -72,8 +67,8 @@ def profile(
     ] = None,
     set: Set = None,
     drafter: DrafterFolder = None,
-    sentences: Annotated[int, typer.Option(min=1, help="Decode a fixed sample of so many sentences.")] = 50,
-    batch: Annotated[int, typer.Option(min=1, help="Sentences decoded together.")] = 1,
+    sentences: Annotated[int, typer.Option(min=1, max=10**9, help="Decode a fixed sample of so many sentences.")] = 50,
+    batch: Annotated[int, typer.Option(min=1, max=10**6, help="Sentences decoded together.")] = 1,
     inside: Annotated[
         bool,
         typer.Option(help="Time the programs within captured steps too (CUDA graphs; takes them a little longer)."),
@@ -91,16 +86,24 @@ def profile(
     One decoder after the other, each alone on the device. Stages are timed with the device synchronised around them,
     which makes the whole longer than it is: the time without that is told beside it. To compare decoders, use bench.
     """
+    from longstride.bench.profile import device_facts
+    from longstride.bench.profile_tables import profile_tables
+    from longstride.bench.records import append_records, check_records
+    from longstride.cli.lineup import read_entries
+    from longstride.text.corpus import read_lines
+
     models = model or [BUNDLED]
     if drafter is not None and len(models) > 1:
         raise OptionError(f"--drafter expects one --model that it drafts for, found {len(models)}.")
     if inside and runtime != "cuda-graph":
         raise OptionError(f"--inside expects the runtime cuda-graph, found {runtime}.")
     entries = read_entries(decoders, models=True) if decoders is not None else []
+    (record,) = result_files(record)
+    check_records(record)
+    source = input_file(source)
     lines = [line for line in read_lines(source) if line.strip()]
     if not lines:
         raise InputError(f"{source}: expected at least one sentence to translate, found none.")
-    read_records([record] if record is not None and record.exists() else [])  # refuse what is none of ours
 
     def opened(folder: str, runtime: str = runtime, precision: str = precision) -> Translator:
         return open_model(folder, runtime, precision, device, drafter, threads)
@@ -116,16 +119,18 @@ def profile(
         opened, lines, str(source), workload or data_name(source), sentences, batch, inside, shared, drafter, origin
     )
     found: list[Profile] = []
-    with stages() as shown:
-        facts = device_facts(where)
-        for order, member in enumerate(members):
-            one = work.profile(member, facts, order, shown)
-            found.append(one)
-            if record is not None:
-                append_records(record, [one])
-            _forget()
-    for table in profile_tables(found):
-        out.print(table, markup=False)
+    try:
+        with stages() as shown:
+            facts = device_facts(where)
+            for order, member in enumerate(members):
+                one = work.profile(member, facts, order, shown)
+                found.append(one)
+                if record is not None:
+                    append_records(record, [one])
+                _forget()
+    finally:  # what was found is told, though it could not be written
+        for table in profile_tables(found) if found else ():
+            out.print(table, markup=False)
     if record is not None:
         say(f"{len(found)} records appended to {record}.")
 
@@ -134,6 +139,10 @@ def _members(
     models: Sequence[str], translators: Sequence[Translator], entries: Sequence[Entry], shared: dict[str, Any]
 ) -> list[Member]:
     """Who is profiled; a model or decoder that is not there, or an option that a decoder lacks, is refused."""
+    from longstride.cli.lineup import Entry, model_names
+    from longstride.registry import DECODERS, find
+    from longstride.translator import split_options
+
     known = [name for translator in translators for name in model_names(translator)]
     for entry in entries:
         if entry.model and entry.model not in known:
@@ -174,6 +183,11 @@ class _Work:
 
     def profile(self, member: Member, facts: Facts, order: int, shown: Stages) -> Profile:
         """One member, alone."""
+        from longstride.bench.profile import profile as profile_candidate
+        from longstride.bench.profile_marks import CudaMarks
+        from longstride.bench.profile_record import with_weights
+        from longstride.bench.profile_watch import Stopwatch, Watched, synchronizer
+
         translator = self.opened(member.model)
         runner = translator.runner
         watch = Stopwatch(synchronizer(runner.device))
@@ -195,6 +209,9 @@ class _Work:
 
     def _read(self, member: Member, like: Runner, test_set: TestSet) -> dict[str, int]:
         """Bytes of weights by stage, from a few batches decoded by plain PyTorch, a last and smaller one among them."""
+        from longstride.bench.profile import profiled_batches
+        from longstride.bench.profile_weights import ReadingRunner
+
         translator = self.opened(member.model, "eager", "fp32" if like.precision == "int8" else like.precision)
         reading = ReadingRunner(translator.runner, like)
         translator.runner = reading
@@ -206,12 +223,16 @@ class _Work:
         return reading.read
 
     def _candidate(self, translator: Translator, member: Member) -> Candidate:
+        from longstride.cli.lineup import line_up
+
         entry = replace(member.entry, model="")
         samples = {"": self.sentences}
         (found,) = line_up([translator], [entry], self.shared, samples, baselines=False, drafter=self.drafter)
         return replace(found, name=member.name)
 
     def _test_set(self, translator: Translator) -> TestSet:
+        from longstride.bench.workload import Workload as TestSet
+
         sources = translator.encode(self.lines, warn=lambda said: warn(f"{self.file}, {said}"))
         nothing = [""] * len(sources)  # no output is scored
         return TestSet.of(self.workload, sources, nothing, lambda ids: translator.text([ids])[0])
@@ -219,6 +240,8 @@ class _Work:
 
 def _forget() -> None:
     """Give back what nobody holds, so that the next decoder is alone."""
+    import torch
+
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

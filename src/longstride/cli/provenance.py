@@ -5,15 +5,16 @@ from __future__ import annotations
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from longstride.bench.machine import describe_machine
-from longstride.bench.records import ModelTag, Origin
 from longstride.cli.console import commit
-from longstride.recipe import MODEL
-from longstride.translator import Translator
 from longstride.version import __version__
+
+if TYPE_CHECKING:
+    import torch
+
+    from longstride.bench.records import ModelTag, Origin
+    from longstride.translator import Translator
 
 
 def origin_of(experiment: str, translator: Translator) -> Origin:
@@ -23,6 +24,9 @@ def origin_of(experiment: str, translator: Translator) -> Origin:
 
 def origin_on(experiment: str, device: torch.device) -> Origin:
     """This run of this code on a device, now."""
+    from longstride.bench.machine import describe_machine
+    from longstride.bench.records import Origin
+
     made_by, dirty = commit()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     machine = describe_machine(device)
@@ -31,6 +35,9 @@ def origin_on(experiment: str, device: torch.device) -> Origin:
 
 def model_tag(translator: Translator) -> ModelTag:
     """The name its recipe gave the model, else that of its folder; and the hash of its weights."""
+    from longstride.bench.records import ModelTag
+    from longstride.model_folder import MODEL
+
     folder = translator.folder
     recipe = folder.config.provenance.get("recipe")
     name = recipe.get("name") if isinstance(recipe, dict) else None

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from longstride.bench.records import read_records
-from longstride.bench.report import PAGE, insert_all, render
 from longstride.cli.console import say
+from longstride.cli.streams import input_file, result_folder
 from longstride.contract import InputError, WorkError
+from longstride.text.files import check_writable
 
 RECORDS = Path("benchmarks/results")
 
@@ -19,7 +19,9 @@ def report(
     records: Annotated[
         list[Path] | None, typer.Argument(help=f"Files of records (default: all in {RECORDS}/).", show_default=False)
     ] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help=f"Folder for {PAGE} and its figures.")] = Path("docs"),
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder for the page results.md and its figures.")
+    ] = Path("docs"),
     page: Annotated[
         list[Path] | None,
         typer.Option(help="Page with marked places to fill (default: README.md and all pages in the output folder)."),
@@ -33,14 +35,19 @@ def report(
     A page shows a table between the lines <!-- report:NAME --> and <!-- /report -->; the names are those of the
     sections of the results page, as an unknown one is told.
     """
+    from longstride.bench.records import read_records
+    from longstride.bench.report import insert_all, render
+
     files = records or sorted(RECORDS.glob("*.jsonl"))
     if not files:
         raise InputError(f"{RECORDS}: expected files of records (*.jsonl), found none.")
-    found = read_records(files)
+    found = read_records(input_file(file) for file in files)
+    pages = page or _pages(output)
     if not check:
-        output.mkdir(parents=True, exist_ok=True)
+        result_folder(output).mkdir(parents=True, exist_ok=True)
+        check_writable(*pages)
     stale = render(found, output, check)
-    for one in page or _pages(output):
+    for one in pages:
         if insert_all(one, found, output, check):
             stale.append(one)
     if check and stale:
@@ -55,5 +62,7 @@ def report(
 
 def _pages(output: Path) -> list[Path]:
     """Whatever may have marked places, in this folder and the output's."""
+    from longstride.bench.report import PAGE
+
     readme = [Path("README.md")] if Path("README.md").is_file() else []
     return readme + [path for path in sorted(output.glob("*.md")) if path.name != PAGE]

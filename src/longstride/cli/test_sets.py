@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from longstride.contract import InputError, OptionError
-from longstride.tasks.correction import Corrections, read_corrections, score_corrections
-from longstride.tasks.score import Metric, Score
-from longstride.tasks.translation import score_translations, translation_metrics
-from longstride.text.corpus import read_parallel
+
+if TYPE_CHECKING:
+    from longstride.tasks.correction import Corrections
+    from longstride.tasks.score import Metric, Score
 
 References = Annotated[
     list[Path],
@@ -64,14 +64,22 @@ def read_material(task: str, source: Path, references: Sequence[Path]) -> Materi
 
 
 def _translations(source: Path, reference: Path) -> Material:
+    from longstride.tasks.translation import score_translations, translation_metrics
+    from longstride.text.corpus import read_parallel
+
     pairs = list(read_parallel(source, reference))
     targets = [target for _, target in pairs]
     return Material(
-        pairs, targets, lambda outputs: score_translations(outputs, targets), lambda places: translation_metrics()
+        pairs,
+        targets,
+        lambda outputs: score_translations(outputs, targets),
+        lambda places: translation_metrics(targets),
     )
 
 
 def _corrections(source: Path, references: Sequence[Path]) -> Material:
+    from longstride.tasks.correction import read_corrections, score_corrections
+
     test_set = read_corrections(source, references)
     return Material(
         list(zip(test_set.sources, test_set.references[0], strict=True)),
@@ -84,6 +92,8 @@ def _corrections(source: Path, references: Sequence[Path]) -> Material:
 
 def _at(test_set: Corrections, places: Sequence[int]) -> Corrections:
     """The sentences at these places."""
+    from longstride.tasks.correction import Corrections
+
     sources, *references = (
         tuple(lines[place] for place in places) for lines in (test_set.sources, *test_set.references)
     )

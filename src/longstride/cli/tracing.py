@@ -26,15 +26,16 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from longstride.bench.assessment import count
 from longstride.contract import EOS, Event, Trace
-from longstride.translator import Translation, Translator
+
+if TYPE_CHECKING:
+    from longstride.translator import Translation, Translator
 
 Pieces = Callable[[Sequence[int]], list[str]]
 
@@ -253,6 +254,8 @@ def _sentence(traces: Sequence[Trace]) -> str:
 
 def acceptance_by_position(traces: Sequence[Trace]) -> list[float]:
     """How often the 1st, 2nd, ... drafted token stood, of the times that all before it did."""
+    from longstride.bench.assessment import count
+
     counts = count(traces, [], 0)
     accepted = [*counts.accepted_at, *[0] * (len(counts.reached_at) - len(counts.accepted_at))]
     return [stood / reached for stood, reached in zip(accepted, counts.reached_at, strict=True)]
@@ -266,6 +269,8 @@ def mean_block(traces: Sequence[Trace]) -> float:
 
 def summary_lines(traces: Sequence[Trace], outputs: Sequence[Sequence[int]], calls: int) -> list[str]:
     """What traces add up to, for people."""
+    from longstride.bench.assessment import count
+
     counts = count(traces, outputs, calls)
     lines = [
         f"{len(traces):,} sentence{'' if len(traces) == 1 else 's'}: {_sentence(traces)}; "

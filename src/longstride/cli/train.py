@@ -6,28 +6,20 @@ import platform
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
-import yaml
 
-from longstride.bench.records import Training, append_records
 from longstride.cli.console import commit, err, say
 from longstride.cli.options import Device, Set, settings
 from longstride.cli.provenance import origin_on
 from longstride.contract import InputError, UsageError
 from longstride.contract.options import as_dict, merged, parse
-from longstride.model_folder import ModelFolder
-from longstride.recipe import Outcome, Recipe, check
-from longstride.recipe import run as run_recipe
-from longstride.registry import OBJECTIVES
-from longstride.runtime.choosing import check_device
-from longstride.tasks.score import Score
-from longstride.tasks.translation import Bleu
-from longstride.text.files import written_whole
-from longstride.training.checkpoints import latest
-from longstride.training.metrics import Record, TrainingRecord
+
+if TYPE_CHECKING:
+    from longstride.bench.records import Training
+    from longstride.recipe import Outcome, Recipe
+    from longstride.training.metrics import Record
 
 
 def train(
@@ -35,7 +27,8 @@ def train(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the run; the model comes to be in it.")],
     set: Set = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")
+        bool,
+        typer.Option("--resume", help="Go on from the newest checkpoint, if there is one, with the recipe it has."),
     ] = False,
     device: Device = "auto",
     record: Annotated[
@@ -43,19 +36,33 @@ def train(
     ] = None,
 ) -> None:
     """Train a model as a recipe says."""
+    import torch
+    import yaml
+
+    from longstride.bench.records import append_records
+    from longstride.recipe import check, origin_of
+    from longstride.recipe import run as run_recipe
+    from longstride.runtime.choosing import check_device
+    from longstride.text.files import written_whole
+    from longstride.training.checkpoints import latest
+
     read = read_recipe(recipe, settings(set))
     check(read)
     device = str(check_device(device))
     if latest(output / "checkpoints") and not resume:
         raise UsageError(f"{output}: expected a new folder, found a run in it; go on with --resume or choose another.")
+    kept = output / "recipe.yaml"
+    origin = origin_of(read, output, read_recipe(kept, {}) if kept.is_file() else None)
     output.mkdir(parents=True, exist_ok=True)
-    with written_whole(output / "recipe.yaml") as temporary:
+    with written_whole(kept) as temporary:
         temporary.write_text(yaml.safe_dump(as_dict(read), sort_keys=False, allow_unicode=True), encoding="utf-8")
     made_by, dirty = commit()
     provenance = {"commit": made_by, "dirty": dirty, "device": device_name(device), "torch": torch.__version__}
     reporter = _Reporter()
     try:
-        outcome = run_recipe(read, output, resume=resume, device=device, reporter=reporter, provenance=provenance)
+        outcome = run_recipe(
+            read, output, resume=resume, device=device, reporter=reporter, provenance=provenance, origin=origin
+        )
     finally:
         reporter.close()
     if outcome.leads:
@@ -68,6 +75,10 @@ def train(
 
 def read_recipe(path: Path, changes: dict[str, Any]) -> Recipe:
     """A YAML file with changes laid over it, checked."""
+    import yaml
+
+    from longstride.recipe import Recipe
+
     if not path.is_file():
         raise InputError(f"{path}: expected a recipe, found {'a folder' if path.is_dir() else 'no such file'}.")
     try:
@@ -81,10 +92,20 @@ def read_recipe(path: Path, changes: dict[str, Any]) -> Recipe:
 
 def device_name(device: str) -> str:
     """As a person knows it."""
+    import torch
+
     return torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU"
 
 
 def _record(read: Recipe, path: Path, outcome: Outcome, device: str) -> Training:
+    import torch
+
+    from longstride.bench.records import Training
+    from longstride.model_folder import ModelFolder
+    from longstride.objectives import OBJECTIVES
+    from longstride.tasks.score import Score
+    from longstride.tasks.translation import Bleu
+
     result = outcome.result
     decoder = OBJECTIVES[read.objective.get("kind", "autoregressive")].decoders[0]  # what validation decodes with
     how = {
@@ -134,6 +155,8 @@ class _Reporter:
             self._status.start()
 
     def record(self, record: Record) -> None:
+        from longstride.training.metrics import TrainingRecord
+
         if isinstance(record, TrainingRecord):
             line = (
                 f"update {record.step:,}/{record.total_steps:,}  epoch {record.epoch}  loss {record.loss:.4f}  "

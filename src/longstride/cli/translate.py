@@ -1,16 +1,21 @@
-"""longstride translate: lines in, translations out, as many lines as came in."""
+"""longstride translate: lines in, translations out, as many lines as came in, in order, as soon as they are done."""
 
 from __future__ import annotations
 
+import io
 import json
 import sys
-from itertools import islice
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longstride.cli.console import err, warn
+from longstride.cli.arriving import Lines
+from longstride.cli.console import Bar, err, say, warn
 from longstride.cli.options import (
     DecoderName,
     Device,
@@ -20,15 +25,22 @@ from longstride.cli.options import (
     Runtime,
     Set,
     Threads,
+    model_path,
     open_model,
     say_report,
     settings,
 )
-from longstride.cli.tracing import TraceTeller, trace_json
-from longstride.contract import Decoded, InputError
-from longstride.text.corpus import decode_lines, read_lines
-from longstride.text.files import written_whole
-from longstride.translator import BUNDLED, Translation, Translator
+from longstride.cli.resuming import Partial
+from longstride.cli.streams import is_standard, result_files
+from longstride.contract import OptionError, WorkError
+from longstride.contract.bundled import BUNDLED
+from longstride.text.corpus import lines_file
+from longstride.text.files import check_writable
+
+if TYPE_CHECKING:
+    from longstride.cli.tracing import TraceTeller
+    from longstride.contract import Decoded
+    from longstride.translator import Translation, Translator
 
 TABLES = 64
 """So many tables' worth of lines are sorted by length together: memory stays bounded however long the input."""
@@ -36,8 +48,13 @@ TABLES = 64
 
 def translate(
     model: Model = BUNDLED,
-    input: Annotated[Path | None, typer.Option("-i", "--input", help="File to translate (default: stdin).")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write (default: stdout).")] = None,
+    input: Annotated[
+        Path | None, typer.Option("-i", "--input", help="File to translate (default, and -: stdin).")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="File to write, .gz and .xz compressed (default, and -: stdout)."),
+    ] = None,
     decoder: DecoderName = None,
     set: Set = None,
     drafter: DrafterFolder = None,
@@ -45,71 +62,176 @@ def translate(
     precision: Precision = "fp32",
     device: Device = "auto",
     threads: Threads = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sentences decoded side by side.")] = 32,
+    batch: Annotated[int, typer.Option(min=1, max=10**6, help="Sentences decoded side by side.")] = 32,
     trace: Annotated[Path | None, typer.Option(help="Write how each line came about, as JSON lines.")] = None,
     show_trace: Annotated[
         bool, typer.Option("--show-trace", help="Print how each line came about, and a summary, to stderr.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line instead of plain text.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Let the output grow as OUTPUT.partial, and go on with one that an interrupted run has left.",
+        ),
+    ] = False,
 ) -> None:
-    """Translate lines of text."""
-    translator = open_model(model, runtime, precision, device, drafter, threads)
+    """Translate lines of text.
+
+    Lines of a pipe or terminal are answered as they come. An output file is written whole or not at all, unless
+    --resume is given.
+    """
+    from longstride.cli.tracing import TraceTeller
+    from longstride.model_folder import ModelFolder
+
+    output = None if is_standard(output) else output
+    if resume and output is None:
+        raise OptionError("--resume expects --output FILE beside it, found none.")
+    files = result_files(trace) if output is None else (trace,)
+    trace = files[0]
+    check_writable(output, trace)
     options = settings(set)
-    translator.decoder(decoder, **options)  # refuse bad options before reading anything
-    lines = iter(read_lines(input) if input else decode_lines(sys.stdin.buffer, "standard input"))
+    lines = Lines(input, batch * TABLES)
+    translator = open_model(model, runtime, precision, device, drafter, threads)
+    chosen, limits = translator.decoder(decoder, **options)  # refuse bad options before reading anything
     teller = TraceTeller(translator, err) if show_trace else None
-    if output is None:
-        _run(translator, lines, decoder, options, batch, trace, teller, as_json, sys.stdout)
-    else:
-        if not output.parent.is_dir():
-            raise InputError(f"{output}: expected a folder to write in, found none at {output.parent}.")
-        with written_whole(output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-            _run(translator, lines, decoder, options, batch, trace, teller, as_json, file)
+    work = _Work(translator, decoder, options, batch, as_json, trace is not None, teller)
+    work.n_best = getattr(getattr(chosen, "options", None), "n_best", 1) > 1
+    with _progress(lines, output) as work.shown:
+        if resume and output is not None:
+            made_by = {
+                "model": translator.folder.sha256,
+                "drafter": ModelFolder(model_path(drafter)).sha256 if drafter is not None else None,
+                "decoder": chosen.signature,
+                "limits": vars(limits),
+                "device": str(translator.runner.device),
+                "batch": batch,
+                "json": as_json,
+                "trace": str(trace) if trace is not None else None,
+            }
+            _resumed(work, lines, Partial([output, trace] if trace is not None else [output], made_by))
+        else:
+            _streamed(work, lines, output, trace)
+    if teller is not None:
+        teller.summary(work.calls)
     say_report(translator)
 
 
-def _run(
-    translator: Translator,
-    lines: Any,
-    decoder: str | None,
-    options: dict[str, Any],
-    batch: int,
-    trace: Path | None,
-    teller: TraceTeller | None,
-    as_json: bool,
-    file: Any,
-) -> None:
-    traces: list[str] = []
-    number = 1
-    calls = 0
+@dataclass
+class _Work:
+    """What is done with every portion of lines."""
 
-    def watch(decoded: Decoded) -> None:
-        nonlocal calls
-        calls += decoded.calls
+    translator: Translator
+    decoder: str | None
+    options: dict[str, Any]
+    batch: int
+    as_json: bool
+    traced: bool
+    teller: TraceTeller | None
+    n_best: bool = False
+    shown: Bar | None = None
+    calls: int = 0
+    done: int = 0
+    """lines of the input"""
+    _decoded: int = field(default=0, init=False)
 
-    # A person typing at a terminal wants each line answered; a pipe wants sentences of like length side by side.
-    portion = 1 if file.isatty() and sys.stdin.isatty() else batch * TABLES
-    while chunk := list(islice(lines, portion)):
-        traced = trace is not None or teller is not None
-        done = translator.translate(
-            chunk, decoder, batch=batch, trace=traced, warn=warn, first_line=number, watch=watch, **options
+    def __call__(self, lines: list[str]) -> Iterator[tuple[str, str]]:
+        """For each line, what goes to the output and to the trace, without line ends."""
+        from longstride.cli.tracing import trace_json
+
+        self._decoded = 0
+        found = self.translator.translate(
+            lines,
+            self.decoder,
+            batch=self.batch,
+            trace=self.traced or self.teller is not None,
+            warn=warn,
+            first_line=self.done + 1,
+            watch=self._watch,
+            **self.options,
         )
-        for offset, translation in enumerate(done):
-            file.write((_json(chunk[offset], translation) if as_json else translation.text) + "\n")
-            if trace is not None:
-                traces.append(trace_json(translator, number + offset, chunk[offset], translation))
-            if teller is not None:
-                file.flush()
-                teller.tell(number + offset, chunk[offset], translation)
-        file.flush()
-        number += len(chunk)
-    if teller is not None:
-        teller.summary(calls)
-    if trace is not None:
-        with written_whole(trace) as temporary:
-            temporary.write_text("".join(line + "\n" for line in traces), encoding="utf-8")
+        for source, translation in zip(lines, found, strict=True):
+            self.done += 1
+            told = trace_json(self.translator, self.done, source, translation) if self.traced else ""
+            yield self._json(source, translation) if self.as_json else translation.text, told
+            if self.teller is not None:
+                self.teller.tell(self.done, source, translation)
+        if self.shown is not None:
+            self.shown.to(self.done)
+
+    def _watch(self, decoded: Decoded) -> None:
+        self.calls += decoded.calls
+        self._decoded += len(decoded.hypotheses)
+        if self.shown is not None:
+            self.shown.to(self.done + self._decoded)
+
+    def _json(self, source: str, one: Translation) -> str:
+        found: dict[str, Any] = {"source": source, "text": one.text, "score": one.score, "tokens": list(one.tokens)}
+        if self.n_best:
+            texts = self.translator.text([hypothesis.tokens for hypothesis in one.n_best])
+            found["n_best"] = [
+                {"text": text, "score": hypothesis.score, "tokens": list(hypothesis.tokens)}
+                for text, hypothesis in zip(texts, one.n_best, strict=True)
+            ]
+        return json.dumps(found, ensure_ascii=False)
 
 
-def _json(source: str, translation: Translation) -> str:
-    found = {"source": source, "text": translation.text, "score": translation.score, "tokens": list(translation.tokens)}
-    return json.dumps(found, ensure_ascii=False)
+def _streamed(work: _Work, lines: Lines, output: Path | None, trace: Path | None) -> None:
+    with ExitStack() as files:
+        write, flush = _sink(files, output)
+        note = _sink(files, trace)[0] if trace is not None else None
+        for portion in lines.portions():
+            for text, told in work(portion):
+                write(text + "\n")
+                if note is not None:
+                    note(told + "\n")
+                if work.teller is not None:
+                    flush()
+            flush()
+
+
+def _sink(files: ExitStack, path: Path | None) -> tuple[Callable[[str], Any], Callable[[], None]]:
+    """How to write text to a file or, where there is none, to standard output; and how to send it off."""
+    if path is None:
+        return partial(_standard_output, sys.stdout.write), partial(_standard_output, sys.stdout.flush)
+    file = files.enter_context(lines_file(path))
+    # Flushing what is compressed would make it larger.
+    flush = file.flush if isinstance(file, io.BufferedWriter) else lambda: None
+    return lambda text: file.write(text.encode("utf-8")), flush
+
+
+def _standard_output(call: Callable[..., Any], *text: str) -> None:
+    try:
+        call(*text)
+    except BrokenPipeError:  # the reader has enough
+        raise
+    except OSError as error:
+        raise WorkError(f"standard output: could not be written ({error.strerror or error}).") from error
+
+
+def _resumed(work: _Work, lines: Lines, kept: Partial) -> None:
+    """As one run would have: portions are as large as they may be, so that they are the same however often it stops."""
+    kept.check_input(lines.skip(kept.lines))
+    if kept.lines:
+        say(f"Going on after line {kept.lines:,}.")
+    work.done = kept.lines
+    try:
+        if not kept.done:
+            kept.open()
+            for portion in lines.portions(full=True):
+                texts, traces = zip(*work(portion), strict=True)
+                both = ["".join(line + "\n" for line in one).encode() for one in (texts, traces)]
+                kept.add(portion, *both[: 1 + work.traced])
+        kept.finish()
+    finally:
+        kept.close()
+
+
+@contextmanager
+def _progress(lines: Lines, output: Path | None) -> Iterator[Bar | None]:
+    """A bar, where somebody looks on and translations do not come out at the same place."""
+    if not err.is_terminal or (output is None and sys.stdout.isatty()):
+        yield None
+    else:
+        with Bar("translating", lines.total) as shown:
+            yield shown

@@ -1,6 +1,11 @@
-"""The few shapes everyone agrees on. Imports only torch; every other room may import it."""
+"""The few shapes everyone agrees on. Imports only torch; every other room may import it.
 
-from longstride.contract.decoding import Decoded, Decoder, Finished, Hypothesis, Limits, Session, Source, Step
+The modules that need torch are imported when one of their names is first asked for, so that errors and options can be
+had without.
+"""
+
+from typing import TYPE_CHECKING
+
 from longstride.contract.errors import (
     InputError,
     LongstrideError,
@@ -9,12 +14,29 @@ from longstride.contract.errors import (
     UsageError,
     WorkError,
 )
-from longstride.contract.likelihood import Factorisation, Likelihood
 from longstride.contract.options import option
-from longstride.contract.running import DTYPES, Drawing, Feeds, Precision, Program, Runner
 from longstride.contract.symbols import EOS, MASK, NEVER_GENERATED, PAD, RESERVED, START, UNK
 from longstride.contract.trace import Event, Trace, TraceBuilder
-from longstride.contract.training import Batch, BatchSource, Loss, Objective, Prepared
+
+if TYPE_CHECKING:
+    from longstride.contract.decoding import Decoded, Decoder, Finished, Hypothesis, Limits, Session, Source, Step
+    from longstride.contract.likelihood import Factorisation, Likelihood
+    from longstride.contract.memory import Need
+    from longstride.contract.running import DTYPES, Drawing, Feeds, Precision, Program, Runner
+    from longstride.contract.training import Batch, BatchSource, Loss, Objective, Prepared
+else:
+
+    def __getattr__(name: str) -> object:
+        """A name of a module that needs torch."""
+        if name in __all__:
+            from longstride.contract import decoding, likelihood, memory, running, training
+
+            for module in (decoding, likelihood, memory, running, training):
+                if hasattr(module, name):
+                    globals()[name] = found = getattr(module, name)
+                    return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "DTYPES",
@@ -41,6 +63,7 @@ __all__ = [
     "LongstrideError",
     "Loss",
     "ModelFolderError",
+    "Need",
     "Objective",
     "OptionError",
     "Precision",

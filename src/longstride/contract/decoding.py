@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from longstride.contract.errors import OptionError
-from longstride.contract.options import option
+from longstride.contract.memory import Need
+from longstride.contract.options import Options, option
 from longstride.contract.symbols import EOS, PAD
 from longstride.contract.trace import Trace, TraceBuilder
 
@@ -57,24 +58,28 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Options):
     """How long outputs may be and what may never stand in them; the same for every decoder."""
 
-    max_length: int = option(256, "No output is longer than this many tokens, EOS not counted.")
-    max_ratio: float = option(2.0, "An output is at most this many times as long as its source, plus max_extra.")
-    max_extra: int = option(20, "See max_ratio.")
-    min_length: int = option(0, "Every output has at least this many tokens, EOS not counted.")
-    banned: tuple[int, ...] = option((), "Token ids that may never be generated.")
+    max_length: int = option(256, "No output is longer than this many tokens, EOS not counted.", least=1, most=10**6)
+    max_ratio: float = option(
+        2.0, "An output is at most this many times as long as its source, plus max_extra.", least=0, most=1000
+    )
+    max_extra: int = option(20, "See max_ratio.", least=0, most=10**6)
+    min_length: int = option(0, "Every output has at least this many tokens, EOS not counted.", least=0, most=10**6)
+    banned: tuple[int, ...] = option((), "Token ids that may never be generated.", least=0, most=2**31 - 1)
 
     def __post_init__(self) -> None:
-        if self.max_length < 1:
-            raise OptionError(f"max_length expects 1 or more, found {self.max_length}.")
-        if self.max_ratio < 0 or self.max_extra < 0:
-            raise OptionError(f"max_ratio and max_extra expect 0 or more, found {self.max_ratio} and {self.max_extra}.")
-        if not 0 <= self.min_length <= self.max_length:
+        super().__post_init__()
+        if self.min_length > self.max_length:
             raise OptionError(f"min_length expects 0 to max_length ({self.max_length}), found {self.min_length}.")
         if EOS in self.banned:
             raise OptionError(f"banned may not hold the end-of-sentence id {EOS}: no output could end.")
+
+    def longest_output(self, source_length: int) -> int:
+        """The most tokens (EOS not counted) that the output of a source may have, whose length counts EOS."""
+        by_source = int((source_length - 1) * self.max_ratio) + self.max_extra
+        return min(self.max_length, max(1, self.min_length, by_source))
 
     def longest_outputs(self, source_lengths: Tensor) -> Tensor:
         """Per row, the most tokens (EOS not counted) its output may have, given source lengths that count EOS."""
@@ -203,6 +208,10 @@ class Decoder(ABC):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table of `capacity` slots for sources of at most `longest_source` tokens (EOS counted)."""
 
+    def need(self, limits: Limits, longest_source: int) -> Need | None:
+        """What such a table takes in memory, so that one without room is refused and not made; None: not much."""
+        return None
+
     def decode(
         self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
     ) -> Decoded:
@@ -211,7 +220,10 @@ class Decoder(ABC):
         rows = source.rows  # asked for three times an iteration
         if rows == 0:
             return Decoded([], [] if trace else None)
-        session = self.start(min(capacity or rows, rows), limits, source.longest)
+        capacity = min(capacity or rows, rows)
+        if (need := self.need(limits, source.longest)) is not None:
+            need.check(self.name, capacity)
+        session = self.start(capacity, limits, source.longest)
         found: dict[int, list[Hypothesis]] = {}
         order: list[int] = []
         builder = TraceBuilder() if trace else None

@@ -1,6 +1,7 @@
 """One parser of options: YAML, ``--set name=value``, Python keywords and signatures all end in a frozen dataclass.
 
-A class of options declares each field with :func:`option`, whose sentence is the command line's help. Values may come
+A class of options is a frozen dataclass under :class:`Options` and declares each field with :func:`option`: its
+sentence is the command line's help, and its range is what a number may be, however the class is made. Values may come
 typed (YAML, Python) or as text (``--set``); both are checked against the field's annotation. An unknown name is an
 error that lists the names there are. Nested dataclasses take nested mappings or dotted names (``model.width=256``).
 """
@@ -12,9 +13,11 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field
+from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from longstride.contract.errors import OptionError
+from longstride.contract.ranges import Range, shown
 
 T = TypeVar("T")
 
@@ -22,9 +25,25 @@ _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
 
-def option(default: Any = MISSING, help: str = "", *, factory: Any = MISSING) -> Any:
-    """Declare a field of an options dataclass with its one-sentence help; without a default it is required."""
-    metadata = {"help": help}
+DEEPEST = 16
+"""Names with more dots than this name nothing."""
+
+
+def option(
+    default: Any = MISSING,
+    help: str = "",
+    *,
+    factory: Any = MISSING,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """Declare a field of an options dataclass with its one-sentence help; without a default it is required.
+
+    A number, or a tuple of numbers, has a range: from `least` or `above` on, to `most` or up to `below`.
+    """
+    metadata = {"help": help, "range": Range.of(least, most, above, below)}
     if factory is not MISSING:
         return dataclasses.field(default_factory=factory, metadata=metadata)
     if default is MISSING:
@@ -32,24 +51,20 @@ def option(default: Any = MISSING, help: str = "", *, factory: Any = MISSING) ->
     return dataclasses.field(default=default, metadata=metadata)
 
 
+class Options:
+    """What all dataclasses of options have in common: their numbers are in the ranges and their choices among those
+    that they declare, whether they are parsed or made in Python.
+
+    One with more to check does so in a ``__post_init__`` of its own, after this one's.
+    """
+
+    def __post_init__(self) -> None:
+        _check(type(self), vars(self))
+
+
 def parse(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """Build `cls` from typed or textual values; `where` says in errors whose options these are."""
     return typing.cast(T, _build(cls, _nested(values, where), prefix="", where=where))
-
-
-def at_least(least: float, options: Any, *names: str) -> None:
-    """Refuse those of the named options that are less than `least`; one that is None was not set."""
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise OptionError(f"{name} expects {least} or more, found {value}.")
-
-
-def probabilities(options: Any, *names: str) -> None:
-    """Refuse those of the named options that are no probabilities below 1."""
-    for name in names:
-        if not 0 <= getattr(options, name) < 1:
-            raise OptionError(f"{name} expects a probability from 0 to below 1, found {getattr(options, name)}.")
 
 
 def assignments(texts: Sequence[str]) -> dict[str, str]:
@@ -68,7 +83,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     result: dict[str, Any] = {key: dict(value) if isinstance(value, Mapping) else value for key, value in base.items()}
     for name, value in changes.items():
         head, dot, rest = name.partition(".")
-        if dot:
+        if dot and name.count(".") <= DEEPEST:
             inner = result.get(head)
             result[head] = merged(inner if isinstance(inner, Mapping) else {}, {rest: value})
         elif isinstance(value, Mapping) and isinstance(result.get(head), Mapping):
@@ -87,7 +102,9 @@ def fields(cls: type) -> Iterator[tuple[str, str, str, str]]:
             for name, inner, default, sentence in fields(kind):
                 yield f"{field.name}.{name}", inner, default, sentence
         else:
-            yield field.name, type_name(kind), _default_text(field), field.metadata.get("help", "")
+            bounds = field.metadata.get("range")
+            form = type_name(kind) if bounds is None else bounds.described(kind).removeprefix("a ")
+            yield field.name, form, _default_text(field), field.metadata.get("help", "")
 
 
 def as_dict(options: Any) -> dict[str, Any]:
@@ -139,7 +156,7 @@ def type_name(kind: Any) -> str:
 def _nested(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     for name in values:
         if not isinstance(name, str):
-            raise OptionError(f"{_said(where)}expected a name for an option, found {name!r}.")
+            raise OptionError(f"{_said(where)}expected a name for an option, found {shown(name)}.")
     return merged({}, values)
 
 
@@ -154,13 +171,43 @@ def _build(cls: type, values: Mapping[str, Any], prefix: str, where: str) -> Any
     arguments: dict[str, Any] = {}
     for name, field in known.items():
         if name in values:
-            arguments[name] = _convert(hints[name], values[name], prefix + name, where)
+            arguments[name] = _converted(field, hints[name], values[name], prefix + name, where)
         elif field.default is MISSING and field.default_factory is MISSING:
             raise OptionError(f"{_said(where)}the option {prefix + name!r} ({type_name(hints[name])}) is required.")
+    _check(cls, arguments, f"{_said(where)}{prefix}")
     try:
         return cls(**arguments)
     except OptionError as error:  # a dataclass checks its own values in __post_init__
         raise OptionError(f"{_said(where)}{error}") from None
+
+
+@cache
+def _declared(cls: type) -> tuple[tuple[str, Any, Range | None], ...]:
+    """Name, type and range of the fields that are numbers with a range, or choices."""
+    hints = typing.get_type_hints(cls)
+    found = [(field.name, hints[field.name], field.metadata.get("range")) for field in dataclasses.fields(cls)]
+    return tuple(one for one in found if one[2] is not None or get_origin(one[1]) is Literal)
+
+
+def _check(cls: type, values: Mapping[str, Any], prefix: str = "") -> None:
+    for name, kind, bounds in _declared(cls):
+        if name not in values:
+            continue
+        value = values[name]
+        if bounds is None and value not in get_args(kind):
+            raise OptionError(f"{prefix}{name} expects {type_name(kind)}, found {shown(value)}.")
+        if bounds is not None and not bounds.fits(kind, value):
+            raise OptionError(f"{prefix}{name} expects {bounds.described(kind)}, found {shown(value)}.")
+
+
+def _converted(field: Field[Any], kind: Any, value: Any, name: str, where: str) -> Any:
+    bounds = field.metadata.get("range")
+    try:
+        return _convert(kind, value, name, where)
+    except OptionError:
+        if bounds is None:
+            raise
+    raise OptionError(f"{_said(where)}{name} expects {bounds.described(kind)}, found {shown(value)}.")
 
 
 def _convert(kind: Any, value: Any, name: str, where: str) -> Any:
@@ -178,7 +225,7 @@ def _convert(kind: Any, value: Any, name: str, where: str) -> Any:
         if isinstance(value, kind):
             return value
         try:
-            return kind.from_text(str(value))
+            return kind.from_text(value if isinstance(value, str) else shown(value))
         except OptionError as error:
             raise OptionError(f"{_said(where)}{name}: {error}") from None
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
@@ -186,7 +233,7 @@ def _convert(kind: Any, value: Any, name: str, where: str) -> Any:
             return value
         if isinstance(value, Mapping):
             return _build(kind, value, name + ".", where)
-        raise OptionError(f"{_said(where)}{name!r} expects options of its own, found {value!r}.")
+        raise OptionError(f"{_said(where)}{name!r} expects options of its own, found {shown(value)}.")
     if origin is dict or kind is dict:
         if isinstance(value, Mapping):
             return dict(value)
@@ -229,13 +276,13 @@ def _convert_scalar(kind: Any, value: Any, name: str, where: str) -> Any:
     if isinstance(value, bool):
         raise _wrong(kind, value, name, where)
     if kind is str:
-        if isinstance(value, str | int | float):
+        if isinstance(value, str | float) or (isinstance(value, int) and value.bit_length() <= 128):
             return str(value)
         raise _wrong(kind, value, name, where)
     if isinstance(value, str | int | float):
         try:
             converted = kind(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise _wrong(kind, value, name, where) from None
         if kind is int and isinstance(value, float) and value != converted:
             raise _wrong(kind, value, name, where)
@@ -244,7 +291,7 @@ def _convert_scalar(kind: Any, value: Any, name: str, where: str) -> Any:
 
 
 def _wrong(kind: Any, value: Any, name: str, where: str) -> OptionError:
-    return OptionError(f"{_said(where)}{name!r} expects {type_name(kind)}, found {value!r}.")
+    return OptionError(f"{_said(where)}{name!r} expects {type_name(kind)}, found {shown(value)}.")
 
 
 def _said(where: str) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from longstride.contract import OptionError, option
+from longstride.contract import option
+from longstride.contract.options import Options
 
 Reason = Literal[
     "empty source", "source too long", "empty output", "length limit", "repeated token", "loop", "length ratio"
@@ -19,25 +20,22 @@ Reason = Literal[
 
 
 @dataclass(frozen=True)
-class Rules:
+class Rules(Options):
     """When an output counts as degenerate."""
 
-    max_run: int = option(7, "A token may stand this many times in a row, or as often as in the source.")
-    max_period: int = option(8, "Groups of up to this many tokens are looked at for going round in circles.")
-    max_loops: int = option(3, "A group of tokens may come this many times in a row, or as often as in the source.")
-    max_ratio: float = option(3.0, "Neither side may be more than this many times as long as the other, after slack.")
-    slack: int = option(6, "Tokens added to both sides before their lengths are compared.")
-
-    def __post_init__(self) -> None:
-        if min(self.max_run, self.max_period, self.max_loops) < 1:
-            raise OptionError(
-                "max_run, max_period and max_loops expect 1 or more, "
-                f"found {self.max_run}, {self.max_period} and {self.max_loops}."
-            )
-        if self.max_ratio < 1 or self.slack < 0:
-            raise OptionError(
-                f"max_ratio expects 1 or more and slack 0 or more, found {self.max_ratio} and {self.slack}."
-            )
+    max_run: int = option(
+        7, "A token may stand this many times in a row, or as often as in the source.", least=1, most=10**6
+    )
+    max_period: int = option(
+        8, "Groups of up to this many tokens are looked at for going round in circles.", least=1, most=1000
+    )
+    max_loops: int = option(
+        3, "A group of tokens may come this many times in a row, or as often as in the source.", least=1, most=10**6
+    )
+    max_ratio: float = option(
+        3.0, "Neither side may be more than this many times as long as the other, after slack.", least=1, most=10**6
+    )
+    slack: int = option(6, "Tokens added to both sides before their lengths are compared.", least=0, most=10**6)
 
 
 def why_degenerate(source: Sequence[int], output: Sequence[int], limit: int, rules: Rules) -> Reason | None:

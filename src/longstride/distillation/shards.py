@@ -11,12 +11,14 @@ from typing import Any
 from longstride.contract import UsageError
 from longstride.contract.options import as_dict
 from longstride.distillation.decoding import DecodedShard
-from longstride.distillation.options import DistillOptions
+from longstride.distillation.options import ENDINGS, DistillOptions
 from longstride.distillation.teacher import Teacher
 from longstride.text.corpus import read_lines, write_lines
 from longstride.text.files import file_sha256, written_whole
+from longstride.text.jsonfile import read_json
 
 FORMAT = 1
+_FIELDS: dict[str, Any] = {"origin": dict, "file": str, "tokens": int, "seconds": int | float, "degenerate": dict}
 
 
 @dataclass(frozen=True)
@@ -82,15 +84,22 @@ class Shard:
     def record(self, origin: Origin) -> dict[str, Any] | None:
         """The record of a complete shard of this origin; None if it is yet to be made or its text was damaged."""
         try:
-            found = json.loads(self.record_path.read_text(encoding="utf-8"))
+            found = read_json(self.record_path)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             raise UsageError(f"{self.record_path}: expected the record of a shard, found something else.") from error
-        if not isinstance(found, dict) or not isinstance(found.get("origin"), dict):
+        if not isinstance(found, dict) or any(not isinstance(found.get(name), kind) for name, kind in _FIELDS.items()):
             raise UsageError(f"{self.record_path}: expected the record of a shard, found something else.")
         origin.check(found["origin"], self.record_path)
-        text = self.folder / str(found.get("file"))
+        text = self.folder / found["file"]
+        if (
+            text.name not in (f"{self.record_path.stem}.txt{ending}" for ending in ENDINGS)
+            or text.parent != self.folder
+        ):
+            raise UsageError(
+                f"{self.record_path}: expected the text of this shard as its file, found {found['file']!r}."
+            )
         if not text.is_file() or file_sha256(text) != found.get("sha256"):
             return None
         return found

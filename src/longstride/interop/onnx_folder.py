@@ -25,8 +25,8 @@ from longstride.contract import NEVER_GENERATED, RESERVED, OptionError, Program
 from longstride.contract.running import Shape
 from longstride.interop.optional import MissingPackageError
 from longstride.nn import programs
-from longstride.ops.attention import ALIGNMENT
 from longstride.nn.transformer import Transformer
+from longstride.ops.attention import ALIGNMENT
 from longstride.systems.blockwise import programs as blockwise
 from longstride.systems.blockwise.model import Heads
 from longstride.systems.draft_verify import programs as drafting

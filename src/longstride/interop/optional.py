@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from longstride.contract import OptionError
+from longstride.runtime.libraries import silently
 
 
 class MissingPackageError(OptionError):
@@ -13,9 +13,9 @@ class MissingPackageError(OptionError):
 
 
 def package(name: str) -> Any:
-    """Import a package of the `interop` extra."""
+    """Import a package of the `interop` extra, which is told to send nothing."""
     try:
-        return importlib.import_module(name)
+        return silently(name)
     except ImportError as error:
         if error.name is not None and error.name.partition(".")[0] != name.partition(".")[0]:
             raise  # the package is there and something it needs is not: its own message says more

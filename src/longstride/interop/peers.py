@@ -33,7 +33,7 @@ from longstride.contract import (
     WorkError,
     option,
 )
-from longstride.contract.options import at_least
+from longstride.contract.options import Options
 from longstride.interop.optional import package
 from longstride.translator import Translator
 
@@ -50,14 +50,11 @@ Rows = list[list[int]]
 
 
 @dataclass(frozen=True)
-class PeerOptions:
+class PeerOptions(Options):
     """How a peer searches."""
 
-    width: int = option(1, "Hypotheses kept per sentence; 1 is greedy search.")
-    strength: float = option(0.0, "Scores are log-probability / length^strength.")
-
-    def __post_init__(self) -> None:
-        at_least(1, self, "width")
+    width: int = option(1, "Hypotheses kept per sentence; 1 is greedy search.", least=1, most=1000)
+    strength: float = option(0.0, "Scores are log-probability / length^strength.", least=-10, most=10)
 
 
 class Peer(Decoder):

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
+
 from longstride import ops
 from longstride.nn import decode_attention, short_attention, source_attention
 from longstride.nn.cache import Cache
@@ -57,9 +58,7 @@ class SelfAttention(nn.Module, Fusible):
         dropout = self.dropout if self.training else 0.0
         return self.out(ops.self_attention(packed, self.heads, mask, causal, dropout))  # type: ignore[no-any-return]
 
-    def extend(
-        self, x: Tensor, layer: int, cache: Cache, slots: Tensor, bias: Bias, asked: Asked = None
-    ) -> Tensor:
+    def extend(self, x: Tensor, layer: int, cache: Cache, slots: Tensor, bias: Bias, asked: Asked = None) -> Tensor:
         """New slots [rows, step] of a cache's layer, x [rows, step, width]; who sees whom, the bias says.
 
         All are written; what is made are those that are `asked` for, first and end, or all.

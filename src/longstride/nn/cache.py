@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from longstride.ops import Bias, Causal, additive
 
+
 @dataclass(frozen=True)
 class Memory:
     """What the decoder's cross-attention reads of the encoded sources: keys and values of every layer."""

@@ -18,8 +18,8 @@ from longstride.nn.decode_attention_trial import lines
 from longstride.nn.decode_product import product
 from longstride.nn.fused import KERNELS, Fusible, Kernel, add_norm, embed, linear_relu, why_not_here
 from longstride.nn.link import best_of_states, followed, walked
-from longstride.ops import best_of_classes
 from longstride.nn.source_attention import attended as attended_to_itself
+from longstride.ops import best_of_classes
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
 """How far results may be from what they should be, as a share of it or, below one, in all: a few last bits"""

@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import PAD, OptionError, option
+from longstride.contract import PAD, option
+from longstride.contract.options import Options
 
 
 @dataclass(frozen=True)
-class Smoothing:
+class Smoothing(Options):
     """What every objective lets one choose about the token loss."""
 
-    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise OptionError(f"label_smoothing expects 0 to below 1, found {self.label_smoothing}.")
+    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.", least=0, below=1)
 
 
 class TokenLoss(nn.Module):

@@ -165,6 +165,4 @@ def step_arguments(given: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def step_feeds(ids: Tensor, start: Tensor, cache: Cache, memory: Memory, span: int | None = None) -> Feeds:
     """The arguments of a step by name. A graph finds out by itself how many slots to look at, whatever the `span`."""
-    return Feeds(
-        {"ids": ids, "start": start, **memory_feeds(memory)}, {"keys": cache.keys, "values": cache.values}
-    )
+    return Feeds({"ids": ids, "start": start, **memory_feeds(memory)}, {"keys": cache.keys, "values": cache.values})

@@ -126,6 +126,11 @@ class Transformer(nn.Module, Fusible):
         source = aligned(source)
         return Memory.empty(o.decoder_layers, rows, o.heads, source, o.head_width, self.target_embedding.weight)
 
+    def table_bytes(self, rows: int, columns: int, sources: int, source: int) -> int:
+        """What a cache of `rows` rows and the memory of `sources` sources take."""
+        slots = rows * aligned(columns) + sources * aligned(source)
+        return 2 * self.options.decoder_layers * self.options.width * slots * self.target_embedding.weight.itemsize
+
     def remember(self, ids: Tensor, lengths: Tensor) -> Memory:
         """Encode sources and project them once for every decoder layer."""
         visible = masks.real(lengths, ids.shape[1])

@@ -61,7 +61,9 @@ def additive(visible: Tensor, like: Tensor) -> Tensor:
 # --- all at once -----------------------------------------------------------------------------------------------------
 
 
-def self_attention(packed: Tensor, heads: int, mask: Tensor | None, causal: bool = False, dropout: float = 0.0) -> Tensor:
+def self_attention(
+    packed: Tensor, heads: int, mask: Tensor | None, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
     """Every slot of packed queries, keys and values [rows, length, 3 * width] over all -> [rows, length, width]
 
     `mask` is boolean and broadcasts to [rows, heads, length, length]; with `causal` it must be None.
@@ -90,7 +92,9 @@ def _traced_self_attention(tracer: Tracer, packed: Value, heads: int, mask: Valu
     )
 
 
-def attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, heads: int, dropout: float = 0.0) -> Tensor:
+def attention(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, heads: int, dropout: float = 0.0
+) -> Tensor:
     """queries [rows, length, width] over keys and values [rows, heads, seen, head] -> [rows, length, width]
 
     `mask` [rows, 1, length or 1, seen] is boolean, or added to the scores.
@@ -214,7 +218,14 @@ def used_slots(slots: Value) -> Size:
 
 
 def _traced_cached_attention(
-    tracer: Tracer, packed: Value, keys: Value, values: Value, slots: Value, bias: Value | Causal, heads: int, asked: Asked
+    tracer: Tracer,
+    packed: Value,
+    keys: Value,
+    values: Value,
+    slots: Value,
+    bias: Value | Causal,
+    heads: int,
+    asked: Asked,
 ) -> Value:
     builder = tracer.builder
     queries, *new = chunk(packed, 3, -1)

@@ -20,9 +20,7 @@ def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     return values, which * classes + arange(classes, logits)
 
 
-def best_chain(
-    values: Tensor, ids: Tensor, newest: Tensor, before: Tensor, factors: Tensor, after: Tensor
-) -> Tensor:
+def best_chain(values: Tensor, ids: Tensor, newest: Tensor, before: Tensor, factors: Tensor, after: Tensor) -> Tensor:
     """What each slot of a block chooses after what the slot before it has chosen, the first after `newest` [rows].
 
     Candidates of each slot: values and ids [rows, block, n]. A pair of neighbours y, z adds Σ_r before[y, r] ·

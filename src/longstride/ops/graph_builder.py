@@ -54,7 +54,9 @@ class GraphBuilder(ABC):
         """[rows, heads, slots, head] with new [rows, heads, step, head] written from each row's own start [rows]"""
 
     @abstractmethod
-    def in_portions(self, values: Sequence[Handle], most: int, body: Body, kinds: Sequence[torch.dtype]) -> list[Handle]:
+    def in_portions(
+        self, values: Sequence[Handle], most: int, body: Body, kinds: Sequence[torch.dtype]
+    ) -> list[Handle]:
         """What `body` makes of values that all have as many rows [n, ...], at least one, a portion after the other.
 
         It is given `most` rows of each at a time, or fewer, and gives values of these `kinds` with as many rows, which

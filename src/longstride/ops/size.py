@@ -55,7 +55,9 @@ class Size:
         return self if isinstance(other, int) and other == 1 else self._with("Div", other)
 
     def _unknown(self, *_: Any) -> Any:
-        raise TraceError("a program that is traced may not depend on the number itself, which differs from call to call")
+        raise TraceError(
+            "a program that is traced may not depend on the number itself, which differs from call to call"
+        )
 
     __bool__ = __index__ = __int__ = __lt__ = __le__ = __gt__ = __ge__ = _unknown
 

@@ -37,9 +37,7 @@ class Value:
     device = torch.device("cpu")
     requires_grad = False
 
-    def __init__(
-        self, tracer: Tracer, handle: Handle, dtype: torch.dtype, sizes: Sequence[Length | None]
-    ) -> None:
+    def __init__(self, tracer: Tracer, handle: Handle, dtype: torch.dtype, sizes: Sequence[Length | None]) -> None:
         self.tracer, self.handle, self.dtype = tracer, handle, dtype
         self._sizes: list[Length | None] = list(sizes)
         self.summands: tuple[Value, Value] | None = None
@@ -251,9 +249,11 @@ def broadcast(left: Sequence[Length | None], right: Sequence[Length | None]) -> 
     offset = len(wide) - len(narrow)
     for axis, other in enumerate(narrow, start=offset):
         here = wide[axis]
-        if isinstance(other, int) and other != 1 and not (isinstance(here, int) and here != 1):
-            wide[axis] = other
-        elif here == 1 or (here is None and other != 1):
+        if (
+            (isinstance(other, int) and other != 1 and not (isinstance(here, int) and here != 1))
+            or here == 1
+            or (here is None and other != 1)
+        ):
             wide[axis] = other
     return wide
 
@@ -305,7 +305,13 @@ for _name, _kind in (
     ("or", "Or"),
 ):
     VOCABULARY[_name] = partial(_pair, _kind, dtype=BOOLEAN)
-for _name, _kind in (("sigmoid", "Sigmoid"), ("relu", "Relu"), ("gelu", "Gelu"), ("abs", "Abs"), ("logical_not", "Not")):
+for _name, _kind in (
+    ("sigmoid", "Sigmoid"),
+    ("relu", "Relu"),
+    ("gelu", "Gelu"),
+    ("abs", "Abs"),
+    ("logical_not", "Not"),
+):
     VOCABULARY[_name] = partial(lambda x, kind, **_: _like(x, kind), kind=_kind)
 
 
@@ -514,7 +520,9 @@ def _filled(before: list[Length | None], wanted: list[Length]) -> list[Length | 
     rest, others = before[same:], [size for size in sizes[same:] if size is not None]
     if all(isinstance(size, int) for size in (*rest, *others)):
         numbers = [int(size) for size in rest if isinstance(size, int)]
-        sizes[sizes.index(None)] = math.prod(numbers) // math.prod(int(size) for size in others if isinstance(size, int))
+        sizes[sizes.index(None)] = math.prod(numbers) // math.prod(
+            int(size) for size in others if isinstance(size, int)
+        )
     return sizes
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from longstride.ops.trace import FLOAT, INTEGER, argmax, lifted, pad, tracer_of
+from longstride.ops.trace import INTEGER, argmax, lifted, pad, tracer_of
 
 
 def best(logits: Tensor, forbidden: Tensor) -> Tensor:
@@ -31,6 +30,3 @@ def first_false(flags: Tensor) -> Tensor:
     if tracer_of(flags) is None:
         return flags.cumprod(dim=1).sum(dim=1)
     return argmax(~pad(flags, (0, 1)), 1)  # type: ignore[arg-type, return-value]
-
-
-

@@ -33,7 +33,7 @@ def make_runner(
         if precision not in ("fp32", "int8"):
             raise OptionError(f"precision expects fp32 or int8 with the runtime {runtime}, found {precision!r}.")
         make = _native_runner if runtime == "native" else _onnx_runner
-        return make(precision, threads, tell or _warn)
+        return make(precision, threads, tell)
     if precision == "int8":
         raise OptionError(f"precision int8 expects the runtime native or onnx, found {runtime}.")
     if runtime != "eager":
@@ -41,13 +41,14 @@ def make_runner(
     return EagerRunner(check_device(device), precision)
 
 
-def _native_runner(precision: Precision, threads: int | None, tell: Callable[[str], None]) -> Runner:
+def _native_runner(precision: Precision, threads: int | None, tell: Callable[[str], None] | None) -> Runner:
     from longstride.runtime.native.compiling import NoLibraryError
     from longstride.runtime.native.runner import NativeRunner
 
     try:
         return NativeRunner(precision, threads, tell)
     except NoLibraryError as error:
+        tell = tell or _warn
         try:
             from longstride.runtime.onnx_runner import OnnxRunner
         except ImportError:
@@ -57,7 +58,8 @@ def _native_runner(precision: Precision, threads: int | None, tell: Callable[[st
         return OnnxRunner(precision, threads, tell)
 
 
-def _onnx_runner(precision: Precision, threads: int | None, tell: Callable[[str], None]) -> Runner:
+def _onnx_runner(precision: Precision, threads: int | None, tell: Callable[[str], None] | None) -> Runner:
+    tell = tell or _warn
     try:
         from longstride.runtime.onnx_runner import OnnxRunner
     except ImportError as error:

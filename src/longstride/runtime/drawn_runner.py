@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Drawing, Feeds, OptionError, Precision, Program, Runner
+from longstride.contract.ranges import Range, shown
 from longstride.contract.running import K, Kept, M
 from longstride.runtime.onnx_tables import KeptTables
 from longstride.runtime.processor import Processor, this_processor
@@ -47,8 +48,7 @@ class DrawnRunner(Runner):
     ) -> None:
         if precision not in ("fp32", "int8"):
             raise OptionError(f"precision expects fp32 or int8 with the runtime {self.name}, found {precision!r}.")
-        if threads is not None and threads < 1:
-            raise OptionError(f"threads expects 1 or more, found {threads}.")
+        check_threads(threads)
         self.device = torch.device("cpu")
         self.precision = precision
         self.threads = threads or available_cores()
@@ -159,6 +159,16 @@ def stays(feeds: Feeds, later: Feeds) -> bool:
 def available_cores() -> int:
     """Cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_threads(threads: int | None) -> None:
+    """Refuse more threads than could do any good: the system may not let a process start them."""
+    cores = available_cores()
+    bounds = Range(1, max(64, 4 * cores))
+    if threads is not None and not bounds.fits(int, threads):
+        raise OptionError(
+            f"threads expects {bounds.described(int)} on this machine of {cores} cores, found {shown(threads)}."
+        )
 
 
 def _warn(message: str) -> None:

@@ -9,22 +9,25 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import onnxruntime
 import torch
 from torch import Tensor
 
 from longstride.contract import Drawing, Feeds
 from longstride.contract.running import Shape
+from longstride.runtime.libraries import silently
 from longstride.runtime.onnx_names import layer_names
+
+onnxruntime = silently("onnxruntime")
 
 NUMPY = {torch.float32: np.float32, torch.int64: np.int64, torch.bool: np.bool_}
 QUIET = 3
 """Only errors are logged: whatever is wrong comes as an exception too."""
 
 
-def session(model: bytes | str | Path, threads: int) -> onnxruntime.InferenceSession:
+def session(model: bytes | str | Path, threads: int) -> Any:
     """A session for low latency: one step after another, each on so many threads, which wait for work busily."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -73,7 +76,7 @@ class OnnxGraph:
 class Desk:
     """Where a graph finds tensors. Bindings are kept from call to call and renewed where memory moved."""
 
-    def __init__(self, drawing: Drawing, session: onnxruntime.InferenceSession) -> None:
+    def __init__(self, drawing: Drawing, session: Any) -> None:
         self._drawing = drawing
         # What lies beneath a binding and a session, which takes devices as they are and asks nothing before it runs:
         # making a device for every call costs as much as binding.

@@ -159,7 +159,9 @@ class OnnxBuilder(GraphBuilder):
         """In place, where the runner binds the result to the memory of `state`."""
         return self.node("TensorScatter", state, new, start, axis=2)
 
-    def in_portions(self, values: Sequence[Handle], most: int, body: Body, kinds: Sequence[torch.dtype]) -> list[Handle]:
+    def in_portions(
+        self, values: Sequence[Handle], most: int, body: Body, kinds: Sequence[torch.dtype]
+    ) -> list[Handle]:
         """A Loop over portions of equal size; the last is filled up with its last row, which is dropped again."""
         one = self.integers(1)
         rows = self.size(values[0], 0)

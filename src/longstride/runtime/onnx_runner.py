@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-import onnxruntime
-
 from longstride.contract import Drawing, Feeds
 from longstride.runtime.drawn_runner import DrawnRunner, available_cores
+from longstride.runtime.libraries import silently
 from longstride.runtime.onnx_graph import OnnxGraph
 from longstride.runtime.onnx_means import PLAIN, means_of
 from longstride.runtime.onnx_pen import OnnxBuilder
 from longstride.runtime.onnx_trial import rows_are_independent
+
+onnxruntime = silently("onnxruntime")
 
 __all__ = ["OnnxRunner", "available_cores", "is_lone"]
 

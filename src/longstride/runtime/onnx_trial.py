@@ -51,7 +51,11 @@ def _holds(means: Means, narrow: bool, few: bool) -> bool:
         plain = pen.linear(given["x"], weight, bias)
         rectified = pen.linear(pen.node("Relu", given["x"]), weight)
         kept = {name: pen.node("Identity", given[name]) for name in state}
-        return {"y": pen.node("Add", plain, rectified), "z": pen.norm(plain, norm.weight, norm.bias, norm.eps, rectified), **kept}
+        return {
+            "y": pen.node("Add", plain, rectified),
+            "z": pen.norm(plain, norm.weight, norm.bias, norm.eps, rectified),
+            **kept,
+        }
 
     outputs = (torch.float32, ("rows", "step", OUTPUTS))
     drawing = Drawing(

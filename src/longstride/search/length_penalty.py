@@ -16,16 +16,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from longstride.contract import option
+from longstride.contract.options import Options
+
 STRETCH = 64
 """Numbers that every processor's vectors, and a few of them side by side, divide."""
 
 
 @dataclass(frozen=True)
-class LengthPenalty:
+class LengthPenalty(Options):
     """A kind of penalty with its strength."""
 
-    kind: Literal["gnmt", "average", "none"]
-    strength: float
+    kind: Literal["gnmt", "average", "none"] = option(help="See above.")
+    strength: float = option(help="The exponent.", least=-10, most=10)
 
     def __call__(self, length: Tensor) -> Tensor:
         """[...] lengths counting EOS -> [...] float64 divisors"""

@@ -13,18 +13,21 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Limits, option
+from longstride.contract.options import Options
 
 LEAST_SPREAD = 0.25
 """In words; a task whose lengths are all but certain has none to speak of."""
 
 
 @dataclass(frozen=True)
-class LengthRegression:
+class LengthRegression(Options):
     """Target words ≈ slope · source words + intercept; the end-of-sentence id is counted on neither side."""
 
-    slope: float = option(1.0, "Target words per source word.")
-    intercept: float = option(0.0, "Target words of an empty source.")
-    spread: float | None = option(None, "Standard deviation of what the line leaves over (none: not known).")
+    slope: float = option(1.0, "Target words per source word.", least=-1000, most=1000)
+    intercept: float = option(0.0, "Target words of an empty source.", least=-(10**6), most=10**6)
+    spread: float | None = option(
+        None, "Standard deviation of what the line leaves over (none: not known).", least=0, most=10**6
+    )
 
     @staticmethod
     def fit(source_words: npt.NDArray[np.int64], target_words: npt.NDArray[np.int64]) -> LengthRegression:

@@ -149,7 +149,7 @@ def _error(found: Any, where: str) -> Error:
         raise InputError(f"{where}: expected an object with contrastive, type and distance, found {_kind(found)}.")
     kind = _text(found, "type", where) if "type" in found else "other"
     distance = found.get("distance")
-    if isinstance(distance, str) and distance.isdecimal():  # some of LingEval97's zeros are text
+    if isinstance(distance, str) and distance.isdecimal() and len(distance) < 10:  # some of LingEval97's zeros are text
         distance = int(distance)
     if distance is not None and (not isinstance(distance, int) or isinstance(distance, bool) or distance < 0):
         raise InputError(f"{where}: expected 'distance' as a number of words, found {distance!r}.")

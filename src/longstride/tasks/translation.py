@@ -16,6 +16,9 @@ from sacrebleu.metrics.chrf import CHRF
 
 from longstride.tasks.score import Figures, Metric, Score, check_pairs
 
+ORDER = 4
+"""of the n-grams that BLEU goes up to"""
+
 
 class _Sacrebleu(Metric):
     def __init__(self, scorer: Any) -> None:
@@ -40,13 +43,24 @@ class _Sacrebleu(Metric):
 
 
 class Bleu(_Sacrebleu):
-    """Corpus BLEU over the 13a tokenization, exponential smoothing, mixed case: sacreBLEU's default."""
+    """Corpus BLEU over the 13a tokenization, exponential smoothing, mixed case: sacreBLEU's default.
+
+    Where no reference has four tokens, as in toys, there is no 4-gram to be right and the default is 0 for whatever is
+    said; `effective_order` then counts n-grams as far as there are any, and the signature says so (``eff:yes``).
+    """
 
     name = "BLEU"
 
-    def __init__(self) -> None:
+    def __init__(self, effective_order: bool = False) -> None:
         # force: outputs that end in " ." are the system's own doing; the signature already says what was scored.
-        super().__init__(BLEU(tokenize="13a", force=True))
+        super().__init__(BLEU(tokenize="13a", force=True, effective_order=effective_order))
+
+    def all_short(self, references: Sequence[str]) -> bool:
+        """Whether there are references, and no 4-gram in any."""
+        tokens = self._scorer.tokenizer
+        return bool(references) and all(
+            len(line.split()) < ORDER and len(tokens(line).split()) < ORDER for line in references
+        )
 
 
 class Chrf(_Sacrebleu):
@@ -58,11 +72,11 @@ class Chrf(_Sacrebleu):
         super().__init__(CHRF())
 
 
-def translation_metrics() -> tuple[Metric, ...]:
-    """BLEU and chrF, BLEU first: the one that tables lead with."""
-    return (Bleu(), Chrf())
+def translation_metrics(references: Sequence[str] = ()) -> tuple[Metric, ...]:
+    """BLEU and chrF, BLEU first: the one that tables lead with; as these references, if given, allow."""
+    return (Bleu(Bleu().all_short(references)), Chrf())
 
 
 def score_translations(outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
     """BLEU and chrF of detokenized outputs; another count of references is an InputError."""
-    return [metric.score(outputs, references) for metric in translation_metrics()]
+    return [metric.score(outputs, references) for metric in translation_metrics(references)]

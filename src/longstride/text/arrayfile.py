@@ -16,6 +16,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from longstride.text.jsonfile import LARGEST, parse_json
+
 _DTYPES: dict[str, type[np.generic]] = {"I64": np.int64, "U32": np.uint32, "U16": np.uint16}
 
 
@@ -53,12 +55,19 @@ def read_arrays(path: Path, mapped: bool) -> tuple[dict[str, str], dict[str, Any
         size = int.from_bytes(start, "little")
         if len(start) < 8 or size > found - 8:
             raise ValueError(f"its header is cut short or none, in {found} bytes")
-        header = json.loads(file.read(size))
+        if size > LARGEST:
+            raise ValueError(f"its header has {size:,} bytes")
+        header = parse_json(file.read(size))
     try:
         note: dict[str, str] = header.pop("__metadata__")
-        places = {name: (_DTYPES[entry["dtype"]], *entry["data_offsets"]) for name, entry in header.items()}
+        places: dict[str, tuple[type[np.generic], int, int]] = {}
+        for name, entry in header.items():
+            start, end = entry["data_offsets"]
+            places[name] = (_DTYPES[entry["dtype"]], int(start), int(end))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"its header lacks {error}") from error
+    if any(not 0 <= start <= end for _, start, end in places.values()):
+        raise ValueError("its header has arrays that end before they begin")
     expected = 8 + size + max((end for _, _, end in places.values()), default=0)
     if found != expected:
         raise ValueError(f"it should have {expected} bytes and has {found}")

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from longstride.contract import Batch, BatchSource, InputError, OptionError, option
-from longstride.contract.options import at_least
+from longstride.contract.options import Options
 from longstride.text.binarized import BinarizedCorpus
 
 _GOOD_YIELD = 0.8
@@ -29,18 +29,19 @@ _Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class BatchOptions:
+class BatchOptions(Options):
     """How pairs are put together into batches."""
 
-    tokens: int = option(32768, "Budget of tokens per batch, padding counted, for the target and for the source alike.")
-    sentences: int | None = option(None, "At most this many pairs per batch; none sets no bound.")
+    tokens: int = option(
+        32768,
+        "Budget of tokens per batch, padding counted, for the target and for the source alike.",
+        least=1,
+        most=10**9,
+    )
+    sentences: int | None = option(None, "At most this many pairs per batch; none sets no bound.", least=1, most=10**9)
     shuffle: bool = option(True, "Draw a new order for every epoch; false keeps one order.")
-    seed: int = option(1, "Seed of the order.")
+    seed: int = option(1, "Seed of the order.", least=0, most=2**32 - 1)
     source_pure: bool = option(True, "Put pairs of equal source length together, so that sources need no padding.")
-
-    def __post_init__(self) -> None:
-        at_least(1, self, "tokens", "sentences")
-        at_least(0, self, "seed")
 
 
 @dataclass(frozen=True)

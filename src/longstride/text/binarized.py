@@ -25,6 +25,7 @@ from longstride.text.arrayfile import read_arrays, write_arrays
 from longstride.text.corpus import read_parallel
 from longstride.text.files import file_sha256, written_whole
 from longstride.text.filtering import FilterReport, LengthFilter
+from longstride.text.jsonfile import parse_json
 from longstride.text.side import Side, offsets_of
 from longstride.text.tokenizer import Tokenizer
 
@@ -128,6 +129,12 @@ class BinarizedCorpus:
         source, target = (Side(arrays[f"{side}_ids"], arrays[f"{side}_offsets"]) for side in ("source", "target"))
         return BinarizedCorpus(source, target, arrays["lines"], manifest)
 
+    def check_ids(self, vocabulary: int, path: str | os.PathLike[str]) -> None:
+        """Refuse a corpus, read from `path`, with ids that a vocabulary of this size does not have."""
+        for side in (self.source, self.target):
+            if len(side.ids) and int(side.ids.max()) >= vocabulary:
+                raise InputError(f"{path} is damaged: expected ids below {vocabulary}, found {int(side.ids.max())}.")
+
     def check_files(self, source_file: str | os.PathLike[str], target_file: str | os.PathLike[str]) -> None:
         """Refuse a corpus that was made from other text than these files now hold."""
         if self.manifest is None:
@@ -222,9 +229,9 @@ def _open(path: Path, mapped: bool) -> tuple[Manifest, dict[str, Any]]:
         raise InputError(f"{path}: expected a binarized corpus, found no file.")
     try:
         note, arrays = read_arrays(path, mapped)
-        written = json.loads(note[_NOTE])
+        written = parse_json(note[_NOTE].encode())
         version = written["version"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path}: expected a binarized corpus, found something else or a damaged one: {error}."
         ) from error
@@ -247,4 +254,7 @@ def _open(path: Path, mapped: bool) -> tuple[Manifest, dict[str, Any]]:
     ends = [int(arrays[name][-1]) for name in ("source_offsets", "target_offsets") if found.get(name)]
     if found != expected or ends != [manifest.source_tokens, manifest.target_tokens]:
         raise InputError(f"{path} is damaged: expected arrays of {expected}, found {found} that end at {ends}.")
+    for name in ("source_offsets", "target_offsets"):
+        if arrays[name][0] != 0 or (np.diff(arrays[name]) < 1).any():
+            raise InputError(f"{path} is damaged: expected {name} that rise from 0, found others.")
     return manifest, arrays

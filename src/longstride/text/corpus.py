@@ -1,11 +1,13 @@
 """Text files, one segment per line: plain, .gz or .xz, strict UTF-8. Knows no tokenizer.
 
 A line ends at "\\n" and nowhere else: U+2028, U+0085, vertical tabs and form feeds are text. One "\\r" before the "\\n"
-is taken off, so that files from Windows read the same; every other character comes through as it is.
+is taken off, so that files from Windows read the same, and so is a byte order mark at the very beginning; every other
+character comes through as it is.
 """
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import lzma
 import os
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from longstride.contract import InputError
-from longstride.text.files import written_whole
+from longstride.text.files import output_file
 
 _Path = str | os.PathLike[str]
 
@@ -44,6 +46,8 @@ def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
             raise InputError(
                 f"{name}, line {number}: expected UTF-8, found byte 0x{found:02x} at byte {error.start + 1}."
             ) from error
+        if number == 1:
+            line = line.removeprefix("\ufeff")  # a byte order mark, which editors on Windows write, is no text
         yield line.removesuffix("\n").removesuffix("\r")
 
 
@@ -70,10 +74,12 @@ def read_parallel(source: _Path, target: _Path) -> Iterator[tuple[str, str]]:
 def write_lines(path: _Path, lines: Iterable[str]) -> int:
     """Write lines, compressed if the name ends in .gz or .xz, whole or not at all; returns how many there were."""
     count = 0
-    with written_whole(path) as temporary, _writing(temporary) as file:
+    with lines_file(path) as file:
         for count, line in enumerate(lines, start=1):
             if "\n" in line:
                 raise InputError(f"{path}, line {count}: expected one line of text, found a line break inside it.")
+            if count == 1 and line.startswith("\ufeff"):
+                file.write(codecs.BOM_UTF8)  # one is taken off when the file is read
             try:
                 file.write(line.encode("utf-8") + b"\n")
             except UnicodeEncodeError as error:
@@ -83,24 +89,25 @@ def write_lines(path: _Path, lines: Iterable[str]) -> int:
     return count
 
 
+@contextmanager
+def lines_file(path: _Path) -> Iterator[IO[bytes]]:
+    """A file to write lines to, compressed if the name ends in .gz or .xz, whole or not at all."""
+    ending = Path(path).suffix
+    with output_file(path) as plain:
+        if ending == ".xz":
+            with lzma.open(plain, "wb") as compressed:
+                yield cast(IO[bytes], compressed)
+        elif ending == ".gz":
+            # A name and time stamp inside would make equal contents unequal files.
+            with gzip.GzipFile(filename="", mode="wb", fileobj=plain, mtime=0) as zipped:
+                yield cast(IO[bytes], zipped)
+        else:
+            yield plain
+
+
 def _reading(path: Path) -> IO[bytes]:
     if path.suffix == ".gz":
         return cast(IO[bytes], gzip.open(path, "rb"))
     if path.suffix == ".xz":
         return cast(IO[bytes], lzma.open(path, "rb"))
     return open(path, "rb")
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[IO[bytes]]:
-    if path.suffix == ".xz":
-        with lzma.open(path, "wb") as compressed:
-            yield cast(IO[bytes], compressed)
-        return
-    with open(path, "wb") as plain:
-        if path.suffix == ".gz":
-            # A name and time stamp inside would make equal contents unequal files.
-            with gzip.GzipFile(filename="", mode="wb", fileobj=plain, mtime=0) as zipped:
-                yield cast(IO[bytes], zipped)
-        else:
-            yield plain

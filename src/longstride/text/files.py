@@ -1,36 +1,297 @@
-"""Writing files whole or not at all. Knows nothing of what is in them."""
+"""Writing files whole or not at all, and devices as they are. Knows nothing of what is in them.
+
+A regular file, and one that is yet to be made, is written beside itself and renamed; a symbolic link stays and its
+target is written so. A device, a FIFO, a socket or a descriptor (/dev/stdout, /dev/fd/63) is written to directly.
+Folders that are missing on the way are made.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import re
+import secrets
+import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
+
+from longstride.contract import OptionError, WorkError
+
+_Path = str | os.PathLike[str]
+
+_DESCRIPTOR = re.compile(r"/dev/fd/(\d+)|/proc/self/fd/(\d+)|/dev/(stdin|stdout|stderr)")
+_LINKS = 40
+"""Symbolic links that are followed, as many as Linux does"""
+_OWN = ".longstride-"
+_alive: set[str] = set()
+"""Temporaries that this process is writing"""
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What writing to a path means."""
+
+    path: Path
+    descriptor: int | None = None
+    whole: bool = False
+    """a regular file, there or not"""
 
 
 @contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path in the folder of `path` (made if need be); it becomes `path` when the block ends well."""
+def output_file(path: _Path) -> Iterator[IO[bytes]]:
+    """A file to write bytes to, whole or not at all where `path` is a regular file; what fails is a WorkError."""
+    target = _target(path)
+    if target.whole:
+        with _replacing(target.path, path) as temporary, _written(os.open(temporary, os.O_WRONLY), path) as file:
+            yield file
+        return
+    with _told(path):
+        handle = os.dup(target.descriptor) if target.descriptor is not None else os.open(target.path, os.O_WRONLY)
+    with _written(handle, path) as file:
+        yield file
+
+
+@contextmanager
+def written_whole(path: _Path) -> Iterator[Path]:
+    """Give a temporary path of the same ending to write to; it becomes `path` when the block ends well."""
+    target = _target(path)
+    if target.whole:
+        with _replacing(target.path, path) as temporary:
+            yield temporary
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder) / f"output{_ending(target.path)}"
+        yield temporary
+        with output_file(path) as file, temporary.open("rb") as made:
+            shutil.copyfileobj(made, file)
+
+
+@contextmanager
+def temporary_beside(path: _Path, folder: bool = False) -> Iterator[Path]:
+    """A new file or folder beside `path`, to be renamed to it; what is still there when the block ends is removed.
+
+    Those that processes which were killed have left for the same path are removed first.
+    """
     final = Path(path)
     final.parent.mkdir(parents=True, exist_ok=True)
-    # The ending stays the same, because writers choose the compression by it.
-    handle, name = tempfile.mkstemp(prefix=f".{final.stem}-", suffix="".join(final.suffixes[-2:]), dir=final.parent)
-    os.close(handle)
-    temporary = Path(name)
+    # Of one length whatever the name, which may be as long as names can be; writers choose a compression by the ending.
+    tag = f"{_OWN}{hashlib.sha256(os.fsencode(final.name)).hexdigest()[:12]}-"
+    _remove_leftovers(final.parent, tag)
+    temporary = final.parent / f"{tag}{os.getpid()}-{secrets.token_hex(4)}{_ending(final)}"
+    _alive.add(str(temporary))
+    handle = None
     try:
+        if folder:
+            temporary.mkdir()
+            handle = os.open(temporary, os.O_RDONLY)
+        else:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        lock_file(handle)
         yield temporary
-        # mkstemp makes files that only the owner may read; a finished file gets what open() would have given it.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(final)
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
+        if handle is not None:
+            os.close(handle)
+        _alive.discard(str(temporary))
+
+
+def check_writable(*paths: _Path | None) -> None:
+    """Refuse files that could not be written, before hours are spent on what is to be in them; changes nothing.
+
+    What is none is passed over; a regular file that is named twice would be lost once, and is refused.
+    """
+    seen: set[Path] = set()
+    for path in paths:
+        if path is None:
+            continue
+        target = _target(path)
+        if target.whole:
+            if target.path in seen:
+                raise OptionError(f"{path}: expected every file to write once, found it twice.")
+            seen.add(target.path)
+            _check_place(target.path, path)
+            if target.path.exists() and not os.access(target.path, os.W_OK):
+                raise OptionError(f"{path}: expected a file that may be written, found one that may not.")
+        elif target.descriptor is not None:
+            with _told(path, OptionError):
+                os.close(os.dup(target.descriptor))
+        elif not os.access(target.path, os.W_OK):
+            raise OptionError(f"{path}: expected a device that may be written, found one that may not.")
+
+
+def check_folder_writable(path: _Path) -> None:
+    """Refuse a folder that could not be made, or not written in; changes nothing."""
+    final = Path(os.path.realpath(path))
+    if Path(path).name in ("", "-") and str(path) != ".":
+        raise OptionError(f"{path}: expected a folder to write, found {str(path)!r}.")
+    with _told(path, OptionError):
+        there = os.path.exists(final) and not final.is_dir()
+    if there:
+        raise OptionError(f"{path}: expected a folder to write, found a file.")
+    _check_place(final, path)
+    if final.is_dir():
+        _check_place(final / "file", path)
+
+
+def regular_target(path: _Path) -> Path | None:
+    """The regular file that writing to `path` makes or replaces, symbolic links followed; none for devices."""
+    target = _target(path)
+    return target.path if target.whole else None
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file's bytes, as hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _target(path: _Path) -> _Target:
+    """What is at a path; a folder is refused."""
+    place = Path(os.path.abspath(path))
+    with _told(path, OptionError):
+        for _ in range(_LINKS):
+            if found := _DESCRIPTOR.fullmatch(str(place)):
+                number = found[1] or found[2] or ("stdin", "stdout", "stderr").index(found[3])
+                return _Target(place, descriptor=int(number))
+            if str(place).startswith("/proc/"):  # what links there say is no path
+                return _Target(place)
+            if not place.is_symlink():
+                break
+            place = Path(os.path.abspath(place.parent / os.readlink(place)))
+        try:
+            mode = os.stat(place).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return _Target(place, whole=True)
+    if stat.S_ISDIR(mode):
+        raise OptionError(f"{path}: expected a file to write, found a folder.")
+    return _Target(place, whole=stat.S_ISREG(mode))
+
+
+@contextmanager
+def _replacing(final: Path, path: _Path) -> Iterator[Path]:
+    try:
+        with temporary_beside(final) as temporary:
+            yield temporary
+            temporary.chmod(_mode(final))
+            temporary.replace(final)
+    except OSError as error:
+        ours = error.filename is None or _OWN in str(error.filename) or Path(error.filename) in (final, *final.parents)
+        if isinstance(error, BrokenPipeError) or not ours:
+            raise  # of something else that the block did
+        raise WorkError(f"{path}: could not be written ({error.strerror or error}).") from error
+
+
+def _mode(final: Path) -> int:
+    """The permissions of the file that is there, or what open() would give a new one."""
+    with suppress(FileNotFoundError):
+        return stat.S_IMODE(final.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+class _Told(io.FileIO):
+    """A file whose failures name what was to be written."""
+
+    def __init__(self, handle: int, path: _Path) -> None:
+        super().__init__(handle, "wb")
+        self._path = path
+
+    def write(self, content: Any) -> int:
+        with _told(self._path):
+            return super().write(content) or 0
+
+    def close(self) -> None:
+        with _told(self._path):
+            super().close()
+
+
+@contextmanager
+def _written(handle: int, path: _Path) -> Iterator[IO[bytes]]:
+    with io.BufferedWriter(_Told(handle, path), 1 << 16) as file:
+        yield file
+
+
+@contextmanager
+def _told(path: _Path, kind: type[OptionError | WorkError] = WorkError) -> Iterator[None]:
+    """What the operating system refuses, as one sentence about `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{path}: could not be written ({error.strerror or error}).") from error
+
+
+def _check_place(final: Path, path: _Path) -> None:
+    """Whether a file or folder of this name could be made: its nearest folder that is there is tried."""
+    folder = final.parent
+    with _told(path, OptionError):
+        while not os.path.lexists(folder):
+            folder = folder.parent
+        if not folder.is_dir():
+            raise OptionError(f"{path}: expected a folder to write in, found a file at {folder}.")
+        longest = os.pathconf(folder, "PC_NAME_MAX") if hasattr(os, "pathconf") else 255
+        for name in final.relative_to(folder).parts:
+            if len(os.fsencode(name)) > longest:
+                raise OptionError(
+                    f"{path}: expected names of at most {longest} bytes, found one of {len(os.fsencode(name))}."
+                )
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+
+
+def _ending(path: Path) -> str:
+    ending = "".join(path.suffixes[-2:])
+    return ending if len(ending) <= 32 else ""
+
+
+def lock_file(handle: int) -> bool:
+    """Hold an open file or folder for as long as this process lives; says whether nobody else does."""
+    try:
+        import fcntl
+    except ImportError:  # no such thing on Windows: process ids have to do
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # nor in some file systems
+        return True
+    return True
+
+
+def _remove_leftovers(folder: Path, tag: str) -> None:
+    """Remove temporaries of this tag that no process is writing."""
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            left = folder / name
+            if name.startswith(tag) and str(left) not in _alive and not _runs(name.removeprefix(tag).split("-")[0]):
+                with suppress(OSError):
+                    handle = os.open(left, os.O_RDONLY)
+                    free = lock_file(handle)  # one of another container or machine has an id of its own there
+                    os.close(handle)
+                    if free and left.is_dir():
+                        shutil.rmtree(left, ignore_errors=True)
+                    elif free:
+                        left.unlink()
+
+
+def _runs(process: str) -> bool:
+    """Whether another process of this id is there."""
+    if not process.isdigit() or int(process) == os.getpid():
+        return not process.isdigit()
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

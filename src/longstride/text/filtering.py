@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longstride.contract import OptionError, option
-from longstride.contract.options import at_least
+from longstride.contract.options import Options
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,21 @@ class FilterReport:
 
 
 @dataclass(frozen=True)
-class LengthFilter:
+class LengthFilter(Options):
     """Pairs to keep, by their lengths in tokens (the end-of-sentence id counted)."""
 
-    min_tokens: int = option(2, "Pairs with fewer tokens on a side are left out; 2 leaves out empty lines.")
-    max_tokens: int = option(256, "Pairs with more tokens on a side are left out; 0 leaves out none.")
-    max_ratio: float = option(0.0, "Pairs with one side this many times longer are left out; 0 leaves out none.")
+    min_tokens: int = option(
+        2, "Pairs with fewer tokens on a side are left out; 2 leaves out empty lines.", least=1, most=10**6
+    )
+    max_tokens: int = option(
+        256, "Pairs with more tokens on a side are left out; 0 leaves out none.", least=0, most=10**6
+    )
+    max_ratio: float = option(
+        0.0, "Pairs with one side this many times longer are left out; 0 leaves out none.", least=0, most=10**6
+    )
 
     def __post_init__(self) -> None:
-        at_least(1, self, "min_tokens")
+        super().__post_init__()
         if self.max_tokens and self.max_tokens < self.min_tokens:
             raise OptionError(
                 f"max_tokens expects 0 or at least {self.min_tokens} (min_tokens), found {self.max_tokens}."

@@ -93,12 +93,17 @@ class SentencePieceTokenizer(Tokenizer):
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             loaded = bool(serialized) and self._processor.LoadFromSerializedProto(serialized)
-        except (RuntimeError, TypeError) as error:
+        except (RuntimeError, TypeError, ValueError) as error:  # a message that is no UTF-8 is a ValueError
             raise ModelFolderError(f"{name}: expected a SentencePiece model, found something else.") from error
         if not loaded:
             raise ModelFolderError(f"{name}: expected a SentencePiece model, found {len(serialized)} bytes of none.")
         self.size = int(self._processor.get_piece_size())
-        _check_reserved([self._processor.id_to_piece(id) for id in range(min(len(RESERVED), self.size))], name)
+        try:  # every piece, and what unk is spelt as: SentencePiece takes bytes of any kind for text
+            pieces = self._processor.id_to_piece(list(range(self.size)))
+            self._processor.decode([UNK])
+        except UnicodeDecodeError:
+            raise ModelFolderError(f"{name}: expected pieces in UTF-8, found others.") from None
+        _check_reserved(pieces[: len(RESERVED)], name)
         if self._processor.unk_id() != UNK:
             raise ModelFolderError(f"{name}: expected unk at id {UNK}, found it at {self._processor.unk_id()}.")
 

@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-from longstride.contract import ModelFolderError, WorkError
+from longstride.contract import LongstrideError, ModelFolderError, WorkError
+from longstride.nn.weights import not_finite, read_tensors
+from longstride.text.jsonfile import read_json
 
 FORMAT = 1
 _Ready = tuple[torch.device, torch.cuda.Event] | None
@@ -70,16 +71,27 @@ def best(folder: Path, count: int) -> list[Path]:
 
 
 def load(path: Path) -> Checkpoint:
-    """Read a checkpoint whole, onto the host."""
+    """Read a checkpoint whole, onto the host; one that is damaged or holds what is no number is refused."""
     state = _read_state(path)
-    return Checkpoint(
-        state["step"],
-        load_tensors(path / "model.safetensors"),
-        load_tensors(path / "training.safetensors"),
-        state["state"],
-        state["goodness"],
-        state["lasting"],
-    )
+    model, training = (read_tensors(path / name) for name in ("model.safetensors", "training.safetensors"))
+    if broken := not_finite([*model.items(), *training.items()]):
+        raise ModelFolderError(f"{path}: expected finite numbers, found others in {broken!r}.")
+    return Checkpoint(state["step"], model, training, state["state"], state["goodness"], state["lasting"])
+
+
+def damaged(path: Path, error: Exception) -> ModelFolderError:
+    """What to tell of a checkpoint that cannot be gone on from: why, and which earlier one can."""
+    for step, earlier in reversed(listed(path.parent).items()):
+        if step < int(path.name.removeprefix("step-")):
+            try:
+                load(earlier)
+            except ModelFolderError:
+                continue
+            advice = f"remove {path} to go on from {earlier.name}"
+            break
+    else:
+        advice = "there is no earlier one to go on from, begin anew in another folder"
+    return ModelFolderError(f"The checkpoint {path.name} is damaged ({str(error).rstrip('.')}); {advice}.")
 
 
 class Checkpoints:
@@ -94,6 +106,11 @@ class Checkpoints:
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(".writing-*"):  # of a run that was killed while writing
             shutil.rmtree(leftover, ignore_errors=True)
+        for path in listed(folder).values():  # rather than when the next one is written
+            try:
+                _read_state(path)
+            except ModelFolderError as error:
+                raise ModelFolderError(f"{str(error).rstrip('.')}; remove {path} to go on without it.") from None
 
     def would_keep(self, goodness: float) -> bool:
         """Whether a checkpoint with this score would be among the best that are kept."""
@@ -124,6 +141,8 @@ class Checkpoints:
             self._writer = None
         if self._error:
             error, self._error = self._error, None
+            if isinstance(error, LongstrideError):
+                raise error
             raise WorkError(f"{self._folder}: a checkpoint could not be written: {error}.") from error
 
     def _write_guarded(self, checkpoint: Checkpoint, ready: _Ready) -> None:
@@ -148,11 +167,17 @@ class Checkpoints:
             (final / "state.json.new").write_text(text, encoding="utf-8")
             os.replace(final / "state.json.new", final / "state.json")
             return
+        model, training = _on_host(checkpoint.model, ready), _on_host(checkpoint.training, ready)
+        if broken := not_finite([*model.items(), *training.items()]):
+            raise WorkError(
+                f"update {checkpoint.step}: expected finite weights, found others in {broken!r}; no checkpoint was "
+                "written, earlier ones are as they were (a lower peak rate or clipping may help)."
+            )
         writing = self._folder / f".writing-{checkpoint.step}-{os.getpid()}"
         writing.mkdir()
         try:
-            save_file(_on_host(checkpoint.model, ready), writing / "model.safetensors")
-            save_file(_on_host(checkpoint.training, ready), writing / "training.safetensors")
+            save_file(model, writing / "model.safetensors")
+            save_file(training, writing / "training.safetensors")
             (writing / "state.json").write_text(text, encoding="utf-8")
             os.rename(writing, final)
         except BaseException:
@@ -182,7 +207,7 @@ def _name(step: int) -> str:
 def _read_state(path: Path) -> dict[str, Any]:
     file = path / "state.json"
     try:
-        state = json.loads(file.read_text(encoding="utf-8"))
+        state = read_json(file)
     except (OSError, ValueError) as error:
         raise ModelFolderError(
             f"{file}: expected a checkpoint's state, found none that can be read ({error})."
@@ -192,20 +217,20 @@ def _read_state(path: Path) -> dict[str, Any]:
         raise ModelFolderError(f"{file}: expected checkpoint format {FORMAT}, found {found}.")
     if missing := {"step", "goodness", "lasting", "state"} - state.keys():
         raise ModelFolderError(f"{file}: expected the fields {sorted(missing)}, found none.")
+    fits = (
+        path.name == (_name(state["step"]) if isinstance(state["step"], int) else ""),
+        state["goodness"] is None or isinstance(state["goodness"], int | float),
+        isinstance(state["lasting"], bool),
+        isinstance(state["state"], dict),
+    )
+    if not all(fits):
+        raise ModelFolderError(f"{file}: expected the state of {path.name}, found fields of other kinds or another's.")
     return dict(state)
 
 
 def _goodness(path: Path) -> float | None:
     value = _read_state(path)["goodness"]
     return None if value is None else float(value)
-
-
-def load_tensors(file: Path) -> dict[str, Tensor]:
-    """Read a safetensors file onto the host."""
-    try:
-        return dict(load_file(file))
-    except (OSError, SafetensorError) as error:
-        raise ModelFolderError(f"{file}: expected a safetensors file, found none that can be read ({error}).") from None
 
 
 def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -348,21 +348,27 @@ class Trainer:
         self._reporter.message(f"Checkpoint of update {step}.")
 
     def _restore(self, path: Path) -> None:
-        checkpoint = stored.load(path)
         try:
+            checkpoint = stored.load(path)
+            if missing := {"progress", "scale", "seed"} - checkpoint.state.keys():
+                raise ModelFolderError(f"{path}: expected {sorted(missing)} in the checkpoint's state, found none.")
             noted, scale, seed = (checkpoint.state[name] for name in ("progress", "scale", "seed"))
-        except KeyError as error:
-            raise ModelFolderError(f"{path}: expected {error} in the checkpoint's state, found none.") from None
+            progress = Progress.from_dict(noted, str(path))
+        except ModelFolderError as error:
+            raise stored.damaged(path, error) from None
         if seed != self._options.seed:
             raise OptionError(f"seed expects {seed}, as the run in {self._folder} has it, found {self._options.seed}.")
         load_weights(self._model, checkpoint.model, str(path))
-        self._updater.restore(checkpoint.training, scale, str(path))
-        self._progress = Progress.from_dict(noted, str(path))
-        self._updater.window.restore(self._progress.window)
+        self._progress = progress
         prefix = f"random/{self._team.rank}/"
         states = {name.removeprefix(prefix): t for name, t in checkpoint.training.items() if name.startswith(prefix)}
-        if states:  # else this run has more processes than the one that was stopped, and the new ones start seeded
-            restore_random_state(states, self._device)
+        try:
+            self._updater.restore(checkpoint.training, scale, str(path))
+            self._updater.window.restore(progress.window)
+            if states:  # else this run has more processes than the one that was stopped, and the new ones start seeded
+                restore_random_state(states, self._device)
+        except (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+            raise stored.damaged(path, error) from None  # numbers that neither optimizer nor generators take
         self._saved = checkpoint.step if not self._progress.pending else -1
 
     def _load_average(self) -> tuple[int, ...]:

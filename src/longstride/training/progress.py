@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from longstride.contract import ModelFolderError
@@ -45,9 +45,13 @@ class Progress:
         return asdict(self)
 
     @staticmethod
-    def from_dict(values: dict[str, Any], where: str) -> Progress:
+    def from_dict(values: Any, where: str) -> Progress:
         """From a checkpoint."""
-        known = {entry.name for entry in fields(Progress)}
-        if set(values) != known:
-            raise ModelFolderError(f"{where}: expected progress fields {sorted(known)}, found {sorted(values)}.")
+        known = asdict(Progress())
+        if not isinstance(values, dict) or values.keys() != known.keys():
+            raise ModelFolderError(f"{where}: expected progress fields {sorted(known)}, found others.")
+        for name, default in known.items():
+            kinds = (int, float) if isinstance(default, float) else type(default)
+            if isinstance(values[name], bool) or not isinstance(values[name], kinds):
+                raise ModelFolderError(f"{where}: expected progress.{name} like {default!r}, found {values[name]!r}.")
         return Progress(**values)

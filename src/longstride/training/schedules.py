@@ -10,33 +10,27 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from longstride.contract import OptionError, option
+from longstride.contract.options import Options
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Options):
     """The learning rate as a function of the update number."""
 
     kind: Literal["noam", "inverse-sqrt", "linear", "cosine", "constant"] = option(
         "inverse-sqrt", "Shape after the warm-up; linear reaches the floor at the last update and suits short runs."
     )
-    peak: float = option(7e-4, "Rate at the end of the warm-up (all kinds but noam).")
-    warmup: int = option(4000, "Updates over which the rate rises in a straight line from zero.")
-    total_steps: int = option(0, "Update at which linear and cosine reach the floor; 0: the run's last.")
-    floor: float = option(0.0, "After the warm-up the rate never falls below this.")
-    scale: float = option(1.0, "Noam's own factor, before width^-0.5.")
-    width: int = option(512, "Noam's model width.")
+    peak: float = option(7e-4, "Rate at the end of the warm-up (all kinds but noam).", above=0, most=1000)
+    warmup: int = option(4000, "Updates over which the rate rises in a straight line from zero.", least=0, most=10**9)
+    total_steps: int = option(
+        0, "Update at which linear and cosine reach the floor; 0: the run's last.", least=0, most=10**9
+    )
+    floor: float = option(0.0, "After the warm-up the rate never falls below this.", least=0, most=1000)
+    scale: float = option(1.0, "Noam's own factor, before width^-0.5.", above=0, most=10**6)
+    width: int = option(512, "Noam's model width.", least=1, most=65536)
 
     def __post_init__(self) -> None:
-        if self.peak <= 0 or self.scale <= 0 or self.width < 1:
-            raise OptionError(
-                "schedule.peak, schedule.scale and schedule.width expect more than 0, "
-                f"found {self.peak}, {self.scale} and {self.width}."
-            )
-        if self.warmup < 0 or self.total_steps < 0 or self.floor < 0:
-            raise OptionError(
-                "schedule.warmup, schedule.total_steps and schedule.floor expect 0 or more, "
-                f"found {self.warmup}, {self.total_steps} and {self.floor}."
-            )
+        super().__post_init__()
         if self.kind == "noam" and self.warmup < 1:
             raise OptionError(f"schedule.warmup expects 1 or more with noam, found {self.warmup}.")
         if self.kind != "noam" and self.floor > self.peak:

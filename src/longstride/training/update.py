@@ -187,6 +187,11 @@ class Updater:
                 adam.setdefault(name, {})[kind] = tensor
         if unknown := [name for name in adam if name not in self._named]:
             raise ModelFolderError(f"{where}: found optimizer state for {unknown[0]!r}, which is not trained now.")
+        for name, moments in adam.items():
+            shapes = {kind: list(tensor.shape) for kind, tensor in moments.items()}
+            shape = list(self._named[name].shape)
+            if shapes != {"step": [], "exp_avg": shape, "exp_avg_sq": shape}:
+                raise ValueError(f"expected optimizer state of shape {shape} for {name!r}, found {shapes}")
         state = self._optimizer.state_dict()
         order = [id(p) for entry in self._optimizer.param_groups for p in entry["params"]]
         places = {name: order.index(id(parameter)) for name, parameter in self._named.items()}

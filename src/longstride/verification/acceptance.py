@@ -24,30 +24,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.contract import EOS, OptionError
+from longstride.contract import EOS, OptionError, option
+from longstride.contract.options import Options
+from longstride.contract.ranges import shown
 from longstride.verification.drafting import Proposal
 
 FORBIDDEN = float("-inf")
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(Options):
     """When a drafted token stands."""
 
     kind: Literal["exact", "top", "distance"] = "exact"
-    beta: int = 1
-    gap: float = math.inf
-    distance: int = 0
+    top: int = option(1, "How many of the verifier's best it may be among.", least=1, most=10**6)
+    gap: float = option(math.inf, "How much less likely it may be, in log-probability.", least=0, most=math.inf)
+    distance: int = option(0, "How far it may be from the verifier's choice.", least=0, most=10**6)
 
     form = "exact, top:B, top:B,gap:T or distance:E"
-
-    def __post_init__(self) -> None:
-        if self.beta < 1:
-            raise OptionError(f"top expects 1 or more candidates, found {self.beta}.")
-        if not self.gap >= 0:
-            raise OptionError(f"gap expects 0 or more, found {self.gap}.")
-        if self.distance < 0:
-            raise OptionError(f"distance expects 0 or more, found {self.distance}.")
 
     @staticmethod
     def from_text(text: str) -> Rule:
@@ -57,16 +51,16 @@ class Rule:
             if set(parts) == {"exact"} and not parts["exact"]:
                 return Rule()
             if set(parts) in ({"top"}, {"top", "gap"}):
-                return Rule("top", beta=int(parts["top"]), gap=float(parts.get("gap", "inf")))
+                return Rule("top", top=int(parts["top"]), gap=float(parts.get("gap", "inf")))
             if set(parts) == {"distance"}:
                 return Rule("distance", distance=int(parts["distance"]))
         except ValueError:
             pass
-        raise OptionError(f"expected {Rule.form}, found {text!r}.")
+        raise OptionError(f"expected {Rule.form}, found {shown(text)}.")
 
     def __str__(self) -> str:
         if self.kind == "top":
-            return f"top:{self.beta}" if math.isinf(self.gap) else f"top:{self.beta},gap:{self.gap}"
+            return f"top:{self.top}" if math.isinf(self.gap) else f"top:{self.top},gap:{self.gap}"
         return f"distance:{self.distance}" if self.kind == "distance" else "exact"
 
 
@@ -175,7 +169,7 @@ def _stands(rule: Rule, draft: Tensor, reading: Reading) -> Tensor:
         near = (draft - top).abs() <= rule.distance
         return allowed & torch.where((draft == EOS) | (top == EOS), draft == top, near)
     assert reading.draft_rank is not None
-    among_best = reading.draft_rank < rule.beta  # Eq. 6
+    among_best = reading.draft_rank < rule.top  # Eq. 6
     close = reading.top_logit[:, :block] - reading.draft_logit <= rule.gap  # Eq. 7
     return allowed & among_best & close
 

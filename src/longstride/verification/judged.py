@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from longstride import ops
 from longstride.contract import EOS, Drawing, Feeds, Program
-from longstride.nn.programs import cache_of, memory_of
 from longstride.nn.cache import Cache, Memory
+from longstride.nn.programs import cache_of, memory_of
 from longstride.ops.recording import recorded
 from longstride.verification.acceptance import EXACT, Verdict, judge
 from longstride.verification.drafting import Proposal

@@ -109,7 +109,7 @@ def settle(
     o = outputs
     assert reading.normaliser is not None
     active, positions, chosen, written, draft, told = triton_kernels.settle(
-        (rule.kind, rule.beta, rule.gap, rule.distance),
+        (rule.kind, rule.top, rule.gap, rule.distance),
         min_block,
         ids,
         count,

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import torch
 
-from longstride.contract import Finished, Limits, Program, Runner, Source, Step
+from longstride.contract import Finished, Limits, Need, Program, Runner, Source, Step
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.drafting import Drafter, NoDraft
@@ -90,6 +90,21 @@ class Kind:
     def new_table(self, rows: int, longest_source: int) -> Table:
         """For sessions of this kind."""
         return Table(self.model, self.runner, self.drafter, rows, self.limits, longest_source, self.policy, self.verify)
+
+
+def need(
+    model: Transformer, runner: Runner, limits: Limits, longest_source: int, block: int = 0, option: str = ""
+) -> Need:
+    """What a verifying table takes by the tokens drafted, which the option of that name says."""
+    longest = limits.longest_output(longest_source) + 1
+
+    def taken(sentences: int, block: int) -> int:
+        logits = sentences * (block + 1) * model.options.vocabulary
+        sight = (longest + block) ** 2  # what each slot sees of the others
+        tables = model.table_bytes(sentences, longest + block, sentences, longest_source)
+        return tables + (logits + sight) * runner.dtype.itemsize
+
+    return Need(taken, runner.device, option, block)
 
 
 class Kinds:
@@ -253,4 +268,4 @@ class VerificationSession(LeasedSession[Table]):
         return min(self._runner.room(self._behind), self.table.columns)
 
 
-__all__ = ["STRICT", "Kind", "Kinds", "Policy", "VerificationSession"]
+__all__ = ["STRICT", "Kind", "Kinds", "Policy", "VerificationSession", "need"]

@@ -27,8 +27,7 @@ from family import card
 from longstride import model_folder
 from longstride.contract import ModelFolderError, WorkError
 from longstride.contract.options import parse
-from longstride.model_folder import DecoderConfig, ModelFolder, Part
-from longstride.recipe import resolve
+from longstride.model_folder import DecoderConfig, ModelFolder, Part, resolve
 from longstride.registry import PARTS
 
 HERE = Path(__file__).resolve().parent.parent
@@ -105,8 +104,7 @@ def _part(folder: ModelFolder, place: Place) -> Part:
     config = folder.parts[place.part]
     kind = PARTS[config.kind]
     options = parse(kind.options, config.options, place.run)
-    module = kind.build(options)
-    folder.fill(place.part, module)
+    module = folder.load(place.part, lambda: kind.build(options))
     return Part(config.kind, options, module, place.reuses)
 
 

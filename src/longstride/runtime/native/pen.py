@@ -104,7 +104,9 @@ class NativeBuilder(GraphBuilder):
         tables = self.constant(before), self.constant(after)
         return self._add(Node("Chain", [tables[0], earlier, factors, tables[1], ids, values]))
 
-    def in_portions(self, values: Sequence[Handle], most: int, body: Body, kinds: Sequence[torch.dtype]) -> list[Handle]:
+    def in_portions(
+        self, values: Sequence[Handle], most: int, body: Body, kinds: Sequence[torch.dtype]
+    ) -> list[Handle]:
         """Between two nodes, the second of which goes back to the first as long as there are rows."""
         begin = Node("Portion", list(values), [most])
         begin.outputs = [Made(begin) for _ in values]

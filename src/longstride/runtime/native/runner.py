@@ -34,7 +34,7 @@ class NativeRunner(DrawnRunner):
         processor: Processor | None = None,
     ) -> None:
         super().__init__(precision, threads, tell, processor)
-        why = what_is_missing(precision)
+        why = what_is_missing(precision, tell)
         if why is not None:
             raise NoLibraryError(why)
 
@@ -53,10 +53,10 @@ class NativeRunner(DrawnRunner):
         return NativeGraph(drawing, Tape(NativeBuilder(self.precision == "int8").recording(drawing)), self.threads)
 
 
-def what_is_missing(precision: Precision) -> str | None:
+def what_is_missing(precision: Precision, tell: Tell | None = None) -> str | None:
     """Why this runtime cannot be had here in this precision, in words that end a sentence; None where it can."""
     try:
-        found = library()
+        found = library(tell)
     except NoLibraryError as error:
         return str(error)
     if precision == "int8" and not found.has_integer_products():

@@ -41,7 +41,10 @@ def _holds(int8: bool) -> bool:
     def draw(pen: GraphBuilder, given: Mapping[str, Handle]) -> dict[str, Handle]:
         plain = pen.linear(given["x"], weight, bias)
         rectified = pen.linear(pen.node("Relu", given["x"]), weight)
-        return {"y": pen.node("Add", plain, rectified), "z": pen.norm(plain, norm.weight, norm.bias, norm.eps, rectified)}
+        return {
+            "y": pen.node("Add", plain, rectified),
+            "z": pen.norm(plain, norm.weight, norm.bias, norm.eps, rectified),
+        }
 
     outputs = (torch.float32, ("rows", "step", OUTPUTS))
     drawing = Drawing(

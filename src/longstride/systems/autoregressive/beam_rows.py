@@ -20,8 +20,8 @@ from torch import Tensor
 
 from longstride.contract import START, Hypothesis, Limits, Runner, Source
 from longstride.nn import programs
-from longstride.ops import aligned
 from longstride.nn.transformer import Transformer
+from longstride.ops import aligned
 from longstride.search import beam
 from longstride.search.length_penalty import LengthPenalty
 from longstride.search.ranking import best_first, hypotheses

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from longstride.contract import Decoder, Limits, OptionError, Runner, Session, option
-from longstride.contract.options import at_least
+from longstride.contract import Decoder, Limits, Need, OptionError, Runner, Session, option
+from longstride.contract.options import Options
 from longstride.contract.signatures import Signed, signature
 from longstride.nn.transformer import Transformer
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.autoregressive.beam_session import BeamSession
 from longstride.verification.drafting import NoDraft
-from longstride.verification.session import Kind, Kinds
+from longstride.verification.session import Kind, Kinds, need
 
 
 @dataclass(frozen=True)
-class GreedyOptions:
+class GreedyOptions(Options):
     """Greedy search has no options of its own."""
 
 
@@ -35,24 +35,28 @@ class Greedy(Signed[GreedyOptions]):
         """An empty table."""
         return self._kinds.of(limits, self._kind).start(capacity, longest_source)
 
+    def need(self, limits: Limits, longest_source: int) -> Need:
+        """By the sentences."""
+        return need(self._model, self._runner, limits, longest_source)
+
     def _kind(self, limits: Limits) -> Kind:
         return Kind(self._model, self._runner, NoDraft(), limits)
 
 
 @dataclass(frozen=True)
-class BeamOptions:
+class BeamOptions(Options):
     """Options of beam search."""
 
-    width: int = option(5, "Hypotheses kept per sentence.")
+    width: int = option(5, "Hypotheses kept per sentence.", least=1, most=1000)
     length_penalty: Literal["gnmt", "average", "none"] = option(
         "gnmt", "Score = log-probability / ((5 + length) / 6)^strength (gnmt) or / length^strength (average)."
     )
-    strength: float = option(0.6, "Strength of the length penalty.")
-    n_best: int = option(1, "How many hypotheses to return, at most width.")
+    strength: float = option(0.6, "Strength of the length penalty.", least=-10, most=10)
+    n_best: int = option(1, "How many hypotheses to return, at most width.", least=1, most=1000)
 
     def __post_init__(self) -> None:
-        at_least(1, self, "width")
-        if not 1 <= self.n_best <= self.width:
+        super().__post_init__()
+        if self.n_best > self.width:
             raise OptionError(f"n_best expects 1 to width ({self.width}), found {self.n_best}.")
 
 
@@ -80,3 +84,18 @@ class Beam(Decoder):
         o = self.options
         penalty = LengthPenalty(o.length_penalty, o.strength)
         return BeamSession(self._models, self._runner, o.width, penalty, o.n_best, capacity, limits, longest_source)
+
+    def need(self, limits: Limits, longest_source: int) -> Need:
+        """By the width and the sentences."""
+        longest = limits.longest_output(longest_source) + 1
+        # Caches that grow with their hypotheses seldom get longer than the source.
+        columns = longest if self._runner.records else min(longest, longest_source)
+
+        def taken(sentences: int, width: int) -> int:
+            rows = sentences * width
+            logits = rows * self._models[0].options.vocabulary * self._runner.dtype.itemsize
+            hypotheses = rows * 2 * 8 * (longest + width)  # live and finished ones, and what may follow
+            tables = sum(model.table_bytes(rows, columns, sentences, longest_source) for model in self._models)
+            return logits + hypotheses + tables
+
+        return Need(taken, self._runner.device, "width", self.options.width)

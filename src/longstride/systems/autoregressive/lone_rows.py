@@ -15,8 +15,8 @@ from torch import Tensor
 
 from longstride.contract import EOS, PAD, START, Hypothesis, Limits, Runner, Source
 from longstride.nn import programs
-from longstride.ops import aligned
 from longstride.nn.transformer import Transformer
+from longstride.ops import aligned
 from longstride.search.beam import DEAD
 from longstride.search.lone_beam import Continuations, LoneBeam
 from longstride.systems.autoregressive import beam_reading

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from longstride.contract import Limits, OptionError, Runner, Session, option
-from longstride.contract.options import at_least
+from longstride.contract import Limits, Need, OptionError, Runner, Session, option
+from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.drafter import HeadsDrafter
@@ -14,20 +14,22 @@ from longstride.systems.blockwise.model import Heads
 from longstride.systems.blockwise.programs import verify
 from longstride.verification.acceptance import EXACT, Rule
 from longstride.verification.reading import forbidden_ids
-from longstride.verification.session import Kind, Kinds, Policy
+from longstride.verification.session import Kind, Kinds, Policy, need
 
 
 @dataclass(frozen=True)
-class BlockwiseOptions:
+class BlockwiseOptions(Options):
     """Options of blockwise parallel decoding."""
 
-    k: int | None = option(None, "Block size, at most the heads there are (none: all of them).")
+    k: int | None = option(None, "Block size, at most the heads there are (none: all of them).", least=1, most=1024)
     accept: Rule = option(EXACT, "When a predicted token stands: exact, top:B, top:B,gap:T or distance:E.")
-    min_block: int = option(1, "Commit at least so many tokens per iteration, whatever the rule says; at most k.")
+    min_block: int = option(
+        1, "Commit at least so many tokens per iteration, whatever the rule says; at most k.", least=1, most=1024
+    )
     adaptive: bool = option(False, "Let the block shrink and grow with recent acceptance.")
 
     def __post_init__(self) -> None:
-        at_least(1, self, "k", "min_block")
+        super().__post_init__()
         if self.k is not None and self.min_block > self.k:
             raise OptionError(f"min_block expects 1 to k ({self.k}), found {self.min_block}.")
 
@@ -56,6 +58,10 @@ class Blockwise(Signed[BlockwiseOptions]):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
         return self._kinds.of(limits, self._kind).start(capacity, longest_source)
+
+    def need(self, limits: Limits, longest_source: int) -> Need:
+        """By the block and the sentences."""
+        return need(self._model, self._runner, limits, longest_source, self.options.k or 1, "k")
 
     def _kind(self, limits: Limits) -> Kind:
         o = self.options

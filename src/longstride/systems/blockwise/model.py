@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.contract import OptionError, option
-from longstride.contract.options import at_least, probabilities
+from longstride.contract.options import Options
 from longstride.nn.decode_product import MULTIPLE, StepLinear, product, product_plus
 from longstride.nn.layers import ACTIVATIONS
 from longstride.nn.link import Link
@@ -30,26 +30,32 @@ from longstride.nn.transformer import Transformer
 
 
 @dataclass(frozen=True)
-class HeadsOptions:
+class HeadsOptions(Options):
     """The shape of the prediction heads."""
 
-    k: int = option(help="How many tokens are predicted from one state, the next one included.")
-    width: int = option(help="Width of the model they are added to.")
-    feed_forward: int = option(2048, "Hidden units per head with weights; every head reads all of them.")
+    k: int = option(help="How many tokens are predicted from one state, the next one included.", least=1, most=1024)
+    width: int = option(help="Width of the model they are added to.", least=1, most=65536)
+    feed_forward: int = option(
+        2048, "Hidden units per head with weights; every head reads all of them.", least=1, most=2**20
+    )
     first: Literal["identity", "learned"] = option(
         "identity", "Head 1 is the model as it is (identity), or transformed like the other heads (learned)."
     )
     activation: Literal["relu", "gelu", "silu"] = option("relu", "Activation of the hidden layer.")
-    dropout: float = option(0.1, "Dropout on each head's output, before the residual sum.")
-    activation_dropout: float = option(0.0, "Dropout after the activation.")
+    dropout: float = option(0.1, "Dropout on each head's output, before the residual sum.", least=0, below=1)
+    activation_dropout: float = option(0.0, "Dropout after the activation.", least=0, below=1)
     link: int = option(
-        0, "Rank of a table that ties neighbouring tokens of a draft (0: none, as in the paper); see nn/link.py."
+        0,
+        "Rank of a table that ties neighbouring tokens of a draft (0: none, as in the paper); see nn/link.py.",
+        least=0,
+        most=65536,
     )
-    vocabulary: int | None = option(None, "With a link: the model's vocabulary; set from the base.")
+    vocabulary: int | None = option(
+        None, "With a link: the model's vocabulary; set from the base.", least=1, most=10**7
+    )
 
     def __post_init__(self) -> None:
-        at_least(1, self, "k", "width", "feed_forward", "vocabulary")
-        at_least(0, self, "link")
+        super().__post_init__()
         if self.link and self.vocabulary is None:
             raise OptionError("link expects the vocabulary of the model that the heads are added to, found none.")
         if self.first == "identity" and self.k < 2:
@@ -57,7 +63,6 @@ class HeadsOptions:
                 "k expects 2 or more where the first head is an identity, found 1: that is the model itself; "
                 "use first: learned to train a single head."
             )
-        probabilities(self, "dropout", "activation_dropout")
 
     @property
     def fixed(self) -> int:

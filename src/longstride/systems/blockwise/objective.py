@@ -33,17 +33,18 @@ class BlockwiseObjectiveOptions(Smoothing):
     sub_loss: Literal["one", "mean"] = option(
         "one", "Train one head per batch, drawn at random (little memory), or the mean of all heads' losses."
     )
-    decay: float = option(1.0, "With the mean: what a head counts, times what the head before it does.")
+    decay: float = option(
+        1.0, "With the mean: what a head counts, times what the head before it does.", above=0, most=1
+    )
     slots: float = option(
-        1.0, "With the mean: the share of a batch's slots, drawn at random, at which heads after the first are trained."
+        1.0,
+        "With the mean: the share of a batch's slots, drawn at random, at which heads after the first are trained.",
+        above=0,
+        most=1,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.slots <= 1:
-            raise OptionError(f"slots expects a share above 0, at most 1, found {self.slots}.")
-        if not 0 < self.decay <= 1:
-            raise OptionError(f"decay expects more than 0, at most 1, found {self.decay}.")
         if self.slots < 1 and self.sub_loss == "one":
             raise OptionError("slots expects 1 with sub_loss: one, which trains a head everywhere; use sub_loss: mean.")
 

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from longstride.contract import Limits, OptionError, Runner, Session, option
+from longstride.contract import Limits, Need, OptionError, Runner, Session, option
+from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.copying import SourceDraft
 from longstride.verification.acceptance import EXACT, Rule
-from longstride.verification.session import Kind, Kinds, Policy
+from longstride.verification.session import Kind, Kinds, Policy, need
 
 
 @dataclass(frozen=True)
-class CopyVerifyOptions:
+class CopyVerifyOptions(Options):
     """Options of copy-verify."""
 
-    k: int = option(16, "Source tokens drafted per iteration; up to k + 1 are committed.")
+    k: int = option(16, "Source tokens drafted per iteration; up to k + 1 are committed.", least=1, most=1024)
     accept: Rule = option(EXACT, "When a drafted token stands; exact gives greedy's output.")
-    min_block: int = option(1, "Commit at least so many tokens per iteration, as far as there is a draft.")
+    min_block: int = option(
+        1, "Commit at least so many tokens per iteration, as far as there is a draft.", least=1, most=1025
+    )
     adaptive: bool = option(False, "Let the number of drafted tokens follow how recent drafts fared, up to k.")
-    suffix: int = option(8, "Tokens at the output's end that are looked up, at most, to find the place in the source.")
+    suffix: int = option(
+        8,
+        "Tokens at the output's end that are looked up, at most, to find the place in the source.",
+        least=1,
+        most=1024,
+    )
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise OptionError(f"k expects 1 or more, found {self.k}.")
-        if not 1 <= self.min_block <= self.k + 1:
+        super().__post_init__()
+        if self.min_block > self.k + 1:
             raise OptionError(f"min_block expects 1 to k + 1 ({self.k + 1}), found {self.min_block}.")
-        if self.suffix < 1:
-            raise OptionError(f"suffix expects 1 or more, found {self.suffix}.")
 
 
 class CopyVerify(Signed[CopyVerifyOptions]):
@@ -49,6 +54,10 @@ class CopyVerify(Signed[CopyVerifyOptions]):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
         return self._kinds.of(limits, self._kind).start(capacity, longest_source)
+
+    def need(self, limits: Limits, longest_source: int) -> Need:
+        """By the block and the sentences."""
+        return need(self._model, self._runner, limits, longest_source, self.options.k, "k")
 
     def _kind(self, limits: Limits) -> Kind:
         o = self.options

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from longstride.contract import Limits, OptionError, Runner, Session, option
-from longstride.contract.options import at_least
+from longstride.contract import Limits, Need, OptionError, Runner, Session, option
+from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.draft_session import DraftSession
@@ -14,32 +14,30 @@ from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import Drafter, check_fit
 from longstride.verification.acceptance import EXACT, Rule
 from longstride.verification.lease import Lease
-from longstride.verification.session import Kind, Kinds, Policy
+from longstride.verification.session import Kind, Kinds, Policy, need
 
 
 @dataclass(frozen=True)
-class DraftVerifyOptions:
+class DraftVerifyOptions(Options):
     """Options of draft-and-verify."""
 
-    k: int | None = option(None, "Tokens drafted per iteration, at most what was trained (none: that).")
+    k: int | None = option(
+        None, "Tokens drafted per iteration, at most what was trained (none: that).", least=1, most=1024
+    )
     accept: Rule = option(
         EXACT, "When a drafted token stands: only the verifier's own choice (GAD) or a near one (GAD++)."
     )
-    min_block: int = option(1, "Commit at least so many tokens per iteration, the verifier's own included.")
+    min_block: int = option(
+        1, "Commit at least so many tokens per iteration, the verifier's own included.", least=1, most=1025
+    )
     adaptive: bool = option(False, "Let the number of drafted tokens follow how recent drafts fared.")
-
-    def __post_init__(self) -> None:
-        at_least(1, self, "k", "min_block")
 
 
 @dataclass(frozen=True)
-class DraftOptions:
+class DraftOptions(Options):
     """Options of the drafter alone."""
 
-    k: int | None = option(None, "Tokens per pass, at most what was trained (none: that).")
-
-    def __post_init__(self) -> None:
-        at_least(1, self, "k")
+    k: int | None = option(None, "Tokens per pass, at most what was trained (none: that).", least=1, most=1024)
 
 
 class DraftVerify(Signed[DraftVerifyOptions]):
@@ -63,6 +61,10 @@ class DraftVerify(Signed[DraftVerifyOptions]):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
         return self._kinds.of(limits, self._kind).start(capacity, longest_source)
+
+    def need(self, limits: Limits, longest_source: int) -> Need:
+        """By the block and the sentences."""
+        return need(self._model, self._runner, limits, longest_source, self.options.k or 1, "k")
 
     def _kind(self, limits: Limits) -> Kind:
         o = self.options

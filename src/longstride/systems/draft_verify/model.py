@@ -22,12 +22,12 @@ from longstride import ops
 from longstride.contract import MASK, PAD, START, OptionError
 from longstride.nn import masks
 from longstride.nn.cache import Cache, Memory
-from longstride.ops import additive, aligned
 from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all
 from longstride.nn.link import Link
 from longstride.nn.losses import TokenLoss
 from longstride.nn.positions import make_positions
 from longstride.nn.transformer import Stack, Transformer
+from longstride.ops import additive, aligned
 from longstride.systems.draft_verify.options import DrafterOptions
 
 

@@ -30,32 +30,31 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.contract import MASK, PAD, START, Batch, Loss, Objective, OptionError, Prepared, option
-from longstride.contract.options import at_least
+from longstride.contract.options import Options
 from longstride.nn import masks
-from longstride.ops import aligned
 from longstride.nn.transformer import Transformer
+from longstride.ops import aligned
 from longstride.systems.draft_verify.model import Drafter, verifier_states
 
 
 @dataclass(frozen=True)
-class DrafterObjectiveOptions:
+class DrafterObjectiveOptions(Options):
     """Options of the drafter's training."""
 
-    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.")
-    glance_first: float = option(0.5, "Share of the wrong slots that is revealed at the start of training.")
-    glance_last: float = option(0.3, "The same at its end; in between it moves straight.")
-    blocks: int = option(
-        1, "Blocks drafted per target, after so many cuts: with a causal prefix they share what it costs."
+    label_smoothing: float = option(0.1, "Probability spread evenly over the vocabulary.", least=0, below=1)
+    glance_first: float = option(
+        0.5, "Share of the wrong slots that is revealed at the start of training.", least=0, below=1
     )
-    decay: float = option(1.0, "What a slot counts, times what the slot before it does: below 1, early slots lead.")
-
-    def __post_init__(self) -> None:
-        for name in ("label_smoothing", "glance_first", "glance_last"):
-            if not 0 <= getattr(self, name) < 1:
-                raise OptionError(f"{name} expects 0 to below 1, found {getattr(self, name)}.")
-        at_least(1, self, "blocks")
-        if not 0 < self.decay <= 1:
-            raise OptionError(f"decay expects more than 0, at most 1, found {self.decay}.")
+    glance_last: float = option(0.3, "The same at its end; in between it moves straight.", least=0, below=1)
+    blocks: int = option(
+        1,
+        "Blocks drafted per target, after so many cuts: with a causal prefix they share what it costs.",
+        least=1,
+        most=1000,
+    )
+    decay: float = option(
+        1.0, "What a slot counts, times what the slot before it does: below 1, early slots lead.", above=0, most=1
+    )
 
 
 class DrafterWithVerifier(nn.Module):

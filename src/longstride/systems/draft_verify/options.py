@@ -6,34 +6,44 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longstride.contract import OptionError, option
-from longstride.contract.options import at_least
+from longstride.contract.options import Options
 from longstride.nn.options import TransformerOptions
 
 
 @dataclass(frozen=True)
-class DrafterOptions:
+class DrafterOptions(Options):
     """Architecture of a non-autoregressive drafter."""
 
-    vocabulary: int = option(help="Vocabulary size of both sides, the five reserved ids included: the verifier's.")
-    block: int = option(25, "Tokens drafted at once (k).")
-    width: int = option(512, "Model width d.")
-    feed_forward: int = option(2048, "Hidden width of the feed-forward layers.")
-    heads: int = option(8, "Attention heads; must divide the width.")
+    vocabulary: int = option(
+        help="Vocabulary size of both sides, the five reserved ids included: the verifier's.", least=1, most=10**7
+    )
+    block: int = option(25, "Tokens drafted at once (k).", least=1, most=1024)
+    width: int = option(512, "Model width d.", least=1, most=65536)
+    feed_forward: int = option(2048, "Hidden width of the feed-forward layers.", least=1, most=2**20)
+    heads: int = option(8, "Attention heads; must divide the width.", least=1, most=65536)
     encoder: Literal["own", "shared", "partial"] = option(
         "own", "An encoder of its own (the paper), the verifier's output, or own layers on top of the verifier's."
     )
-    encoder_layers: int = option(6, "Own encoder layers (own and partial).")
+    encoder_layers: int = option(6, "Own encoder layers (own and partial).", least=1, most=1000)
     shared_layers: int | None = option(
-        None, "With partial: layers of the verifier's encoder below the own ones (none: all of them)."
+        None,
+        "With partial: layers of the verifier's encoder below the own ones (none: all of them).",
+        least=1,
+        most=1000,
     )
-    verifier_width: int | None = option(None, "With shared and partial: the verifier's width; set from the base.")
-    decoder_layers: int = option(6, "Decoder depth.")
+    verifier_width: int | None = option(
+        None, "With shared and partial: the verifier's width; set from the base.", least=1, most=65536
+    )
+    decoder_layers: int = option(6, "Decoder depth.", least=1, most=1000)
     prefix: Literal["causal", "full"] = option(
         "causal", "Prefix slots see earlier ones alone, so that they can be cached, or the whole canvas (the paper)."
     )
     soft_copy: bool = option(True, "Feed mask slots a mix of source embeddings that their position chooses.")
     link: int = option(
-        0, "Rank of a table that ties neighbouring tokens of a draft (0: none, as in the paper); see nn/link.py."
+        0,
+        "Rank of a table that ties neighbouring tokens of a draft (0: none, as in the paper); see nn/link.py.",
+        least=0,
+        most=65536,
     )
     positions: Literal["learned", "sinusoidal"] = option("learned", "Kind of position embedding.")
     add_positions: Literal["every", "first"] = option(
@@ -42,17 +52,20 @@ class DrafterOptions:
     scale_embeddings: bool = option(False, "Multiply token embeddings by the square root of the width.")
     norm: Literal["post", "pre"] = option("post", "Layer norm after each residual sum or before each block.")
     activation: Literal["relu", "gelu", "silu"] = option("gelu", "Activation of the feed-forward layers.")
-    longest: int = option(1024, "The longest text, EOS counted; there are so many positions and a block more.")
-    dropout: float = option(0.1, "Dropout on embeddings and on each block's output, before the residual sum.")
-    attention_dropout: float = option(0.0, "Dropout on attention weights.")
-    activation_dropout: float = option(0.0, "Dropout after the feed-forward activation.")
+    longest: int = option(
+        1024, "The longest text, EOS counted; there are so many positions and a block more.", least=1, most=2**20
+    )
+    dropout: float = option(
+        0.1, "Dropout on embeddings and on each block's output, before the residual sum.", least=0, below=1
+    )
+    attention_dropout: float = option(0.0, "Dropout on attention weights.", least=0, below=1)
+    activation_dropout: float = option(0.0, "Dropout after the feed-forward activation.", least=0, below=1)
     begin: Literal["fresh", "verifier"] = option(
         "fresh", "First weights: random, or the verifier's wherever it has one of the same name and shape."
     )
 
     def __post_init__(self) -> None:
-        at_least(1, self, "block", "shared_layers")
-        at_least(0, self, "link")
+        super().__post_init__()
         if self.shared_layers is not None and self.encoder != "partial":
             raise OptionError(f"shared_layers expects encoder: partial, found {self.encoder}.")
         self.layers()  # checks all the rest

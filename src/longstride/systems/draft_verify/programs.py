@@ -179,9 +179,7 @@ def _drawing(
         inputs=inputs,
         state=state,
         outputs={name: output},
-        draw=recorded(
-            function, inputs, state, lambda given: _arguments(given, o.block), lambda found: {name: found}
-        ),
+        draw=recorded(function, inputs, state, lambda given: _arguments(given, o.block), lambda found: {name: found}),
         result=lambda values, feeds: values[name],
         layered=LAYERED,
         settings=(o.prefix,),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from longstride.contract import Limits, OptionError, Runner, Session, option
-from longstride.contract.options import at_least
+from longstride.contract import Limits, Need, OptionError, Runner, Session, option
+from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.search.length_penalty import LengthPenalty
@@ -18,27 +18,32 @@ from longstride.verification.lease import Lease
 
 
 @dataclass(frozen=True)
-class InterleavedOptions:
+class InterleavedOptions(Options):
     """Options of interleaved search."""
 
-    width: int = option(1, "Hypotheses kept per sentence; 1 is greedy search.")
+    width: int = option(1, "Hypotheses kept per sentence; 1 is greedy search.", least=1, most=1000)
     end: Literal["any-direction", "paper"] = option(
         "any-direction",
         "The first EOS ends, whichever direction says it, and what it drops is not scored; or as the authors do.",
     )
-    dedup: int = option(0, "Take immediate repetitions of up to this many tokens out of outputs (0: leave them).")
+    dedup: int = option(
+        0, "Take immediate repetitions of up to this many tokens out of outputs (0: leave them).", least=0, most=1000
+    )
     length_penalty: Literal["gnmt", "average", "none"] = option(
         "gnmt", "Score = log-probability / ((5 + length) / 6)^strength (gnmt) or / length^strength (average)."
     )
-    strength: float = option(0.6, "Strength of the length penalty.")
-    n_best: int = option(1, "How many hypotheses to return, at most width.")
-    h: int | None = option(None, "Directions: the model's, and refused where they are not (none: whatever it has).")
-    c: int | None = option(None, "Words per direction and step: the model's, and refused where they are not.")
+    strength: float = option(0.6, "Strength of the length penalty.", least=-10, most=10)
+    n_best: int = option(1, "How many hypotheses to return, at most width.", least=1, most=1000)
+    h: int | None = option(
+        None, "Directions: the model's, and refused where they are not (none: whatever it has).", least=1, most=64
+    )
+    c: int | None = option(
+        None, "Words per direction and step: the model's, and refused where they are not.", least=1, most=64
+    )
 
     def __post_init__(self) -> None:
-        at_least(1, self, "width")
-        at_least(0, self, "dedup")
-        if not 1 <= self.n_best <= self.width:
+        super().__post_init__()
+        if self.n_best > self.width:
             raise OptionError(f"n_best expects 1 to width ({self.width}), found {self.n_best}.")
 
 
@@ -69,3 +74,16 @@ class Interleaved(Signed[InterleavedOptions]):
         lease = Lease.of(self._runner, family, capacity, longest_source, model.model.options.longest)
         kind = GreedySession if o.width == 1 else BeamSession
         return kind(lease, model, search, limits)
+
+    def need(self, limits: Limits, longest_source: int) -> Need:
+        """By the width and the sentences."""
+        model, step = self._model.model, self._model.options.step
+        longest = limits.longest_output(longest_source) + step
+        columns = longest if self._runner.records else min(longest, longest_source)
+
+        def taken(sentences: int, width: int) -> int:
+            rows = sentences * width
+            logits = rows * step * model.options.vocabulary * self._runner.dtype.itemsize
+            return logits + rows * 2 * 8 * longest + model.table_bytes(rows, columns, sentences, longest_source)
+
+        return Need(taken, self._runner.device, "width", self.options.width)

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longstride.contract import OptionError, option
-from longstride.contract.options import at_least
+from longstride.contract.options import Options
 
 Order = Literal["side-to-middle", "middle-to-side"]
 
 
 @dataclass(frozen=True)
-class InterleavingOptions:
+class InterleavingOptions(Options):
     """Directions, words per step, and the paper's ablations."""
 
-    width: int = option(help="Width of the Transformer this belongs to.")
-    h: int = option(2, "Directions that are written at once: 1, 2 or an even number.")
-    c: int = option(1, "Words that each direction writes per step.")
+    width: int = option(help="Width of the Transformer this belongs to.", least=1, most=65536)
+    h: int = option(2, "Directions that are written at once: 1, 2 or an even number.", least=1, most=64)
+    c: int = option(1, "Words that each direction writes per step.", least=1, most=64)
     order: Order = option(
         "side-to-middle", "Directions run from the ends of a segment to its middle (the paper) or the other way."
     )
@@ -41,17 +41,19 @@ class InterleavingOptions:
     )
 
     link: int = option(
-        0, "Rank of a table that ties neighbouring words of a step (0: none, as in the paper); see nn/link.py."
+        0,
+        "Rank of a table that ties neighbouring words of a step (0: none, as in the paper); see nn/link.py.",
+        least=0,
+        most=65536,
     )
-    vocabulary: int | None = option(None, "With a link: the Transformer's vocabulary; set from it.")
+    vocabulary: int | None = option(
+        None, "With a link: the Transformer's vocabulary; set from it.", least=1, most=10**7
+    )
 
     def __post_init__(self) -> None:
-        at_least(1, self, "width", "vocabulary")
-        at_least(0, self, "link")
-        if self.h < 1 or (self.h > 1 and self.h % 2):
+        super().__post_init__()
+        if self.h > 1 and self.h % 2:
             raise OptionError(f"h expects 1, 2 or an even number of directions, found {self.h}.")
-        if self.c < 1:
-            raise OptionError(f"c expects 1 or more words per direction and step, found {self.c}.")
         if self.order == "middle-to-side" and self.h == 1:
             raise OptionError("order: middle-to-side expects two directions or more, found h 1.")
         if self.independent and self.autoregressive:

@@ -114,7 +114,7 @@ def _parsed(line: str, path: str | os.PathLike[str], number: int) -> list[tuple[
     links = []
     for text in line.split():
         source, dash, target = text.partition("-")
-        if not (dash and source.isascii() and source.isdigit() and target.isascii() and target.isdigit()):
+        if not (dash and all(part.isascii() and part.isdigit() and len(part) < 10 for part in (source, target))):
             raise InputError(f"{path}, line {number}: expected links such as 0-0, found {text[:40]!r}.")
         links.append((int(source), int(target)))
     return links

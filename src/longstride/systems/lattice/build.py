@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from longstride.contract import InputError, option
-from longstride.contract.options import as_dict
+from longstride.contract.options import Options, as_dict
 from longstride.systems.lattice.alignment import learn, read_pharaoh, write_pharaoh
 from longstride.systems.lattice.counts import CountOptions, count
 from longstride.systems.lattice.fast_align import AlignerOptions
@@ -25,7 +25,7 @@ from longstride.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class BuildOptions:
+class BuildOptions(Options):
     """How tables are made."""
 
     filter: LengthFilter = option(factory=lambda: LengthFilter(max_tokens=128), help="Which pairs are counted.")

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from longstride.contract import PAD, OptionError, option
-from longstride.contract.options import at_least
+from longstride.contract import PAD, option
+from longstride.contract.options import Options
 from longstride.search.lengths import LengthRegression
 from longstride.text.binarized import BinarizedCorpus
 
@@ -31,20 +31,27 @@ NO_SOURCE = 0
 
 
 @dataclass(frozen=True)
-class CountOptions:
+class CountOptions(Options):
     """What is counted, and how much of it is kept."""
 
-    keep: int = option(40, "Target words kept for each source word and distance, the most frequent ones.")
-    reach: int = option(40, "Distances between target and source position are told apart up to this.")
-    longest: int = option(128, "Positions are counted by length up to this many words a side, else over all lengths.")
-    least: int = option(1, "Keys seen less often than this fall back on coarser ones; 1 is the paper's rule.")
-    fewest: int = option(1, "Target words seen less often than this with a key are dropped, its most frequent aside.")
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.keep <= 255:
-            raise OptionError(f"keep expects 1 to 255, found {self.keep}.")
-        at_least(0, self, "reach")
-        at_least(1, self, "longest", "least", "fewest")
+    keep: int = option(
+        40, "Target words kept for each source word and distance, the most frequent ones.", least=1, most=255
+    )
+    reach: int = option(
+        40, "Distances between target and source position are told apart up to this.", least=0, most=10**4
+    )
+    longest: int = option(
+        128, "Positions are counted by length up to this many words a side, else over all lengths.", least=1, most=10**4
+    )
+    least: int = option(
+        1, "Keys seen less often than this fall back on coarser ones; 1 is the paper's rule.", least=1, most=10**9
+    )
+    fewest: int = option(
+        1,
+        "Target words seen less often than this with a key are dropped, its most frequent aside.",
+        least=1,
+        most=10**9,
+    )
 
     @property
     def slots(self) -> int:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, UNK, Finished, Limits, Program, Runner, Session, Source, Step
+from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.contract.slots import Slots
 from longstride.systems.lattice.tables import ONE, Tables
@@ -20,7 +21,7 @@ from longstride.verification.outputs import Outputs
 
 
 @dataclass(frozen=True)
-class CountsOptions:
+class CountsOptions(Options):
     """There is nothing to choose."""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from longstride.contract import Limits, OptionError, Runner, Session, Source
+from dataclasses import replace
+
+from longstride.contract import Limits, Need, OptionError, Runner, Session, Source
 from longstride.contract.signatures import Signed
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice.candidates import CandidateSource
@@ -44,11 +46,26 @@ class LatticeDecoder(Signed[LatticeOptions]):
         """An empty table."""
         return LatticeSession(self.pipeline(limits), self._runner, capacity)
 
+    def need(self, limits: Limits, longest_source: int) -> Need:
+        """By the candidates; sentences that do not fit side by side go one after another."""
+        o = self.options
+        columns = self.pipeline(limits).columns(longest_source)
+
+        def taken(sentences: int, candidates: int) -> int:
+            candidates = min(candidates, self._model.options.vocabulary)
+            edges: int = candidates**o.order
+            return 4 * edges * (columns + o.n_best - 1)  # of every column, and paths along them
+
+        return Need(taken, self._runner.device, "candidates", o.candidates)
+
     def pipeline(self, limits: Limits) -> Pipeline:
         """The stages one by one, for whoever wants to look between them; the same each time for the same limits."""
         if limits not in self._pipelines:
             self._pipelines.clear()  # nobody takes turns
-            made = Pipeline(self._model, self._source, self._regression, self._runner, self.options, limits)
+            # No column has more words than there are.
+            most = min(self.options.candidates, self._model.options.vocabulary)
+            options = replace(self.options, candidates=most)
+            made = Pipeline(self._model, self._source, self._regression, self._runner, options, limits)
             self._pipelines[limits] = made
         return self._pipelines[limits]
 

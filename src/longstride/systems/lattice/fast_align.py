@@ -25,8 +25,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from longstride.contract import OptionError, option
-from longstride.contract.options import at_least
+from longstride.contract import option
+from longstride.contract.options import Options
 
 Integers = npt.NDArray[np.int64]
 
@@ -38,23 +38,19 @@ _TENSION_STEPS, _TENSION_RATE, _TENSION_RANGE = 8, 20.0, (0.1, 14.0)
 
 
 @dataclass(frozen=True)
-class AlignerOptions:
+class AlignerOptions(Options):
     """How alignments are learnt; the defaults are FastAlign's with its options -d -o -v, as its authors advise."""
 
-    iterations: int = option(5, "Passes over the corpus; the last one only aligns.")
-    null: float = option(0.08, "Probability that a target word comes from no source word; 0 leaves that out.")
+    iterations: int = option(5, "Passes over the corpus; the last one only aligns.", least=1, most=1000)
+    null: float = option(
+        0.08, "Probability that a target word comes from no source word; 0 leaves that out.", least=0, below=1
+    )
     diagonal: bool = option(True, "Favour alignments near the diagonal.")
-    tension: float = option(4.0, "How much nearer the diagonal is favoured, to begin with.")
+    tension: float = option(4.0, "How much nearer the diagonal is favoured, to begin with.", above=0, most=1000)
     fit_tension: bool = option(True, "Learn the tension.")
-    prior: float = option(0.01, "Dirichlet prior of the translation probabilities; 0 is plain maximum likelihood.")
-
-    def __post_init__(self) -> None:
-        at_least(1, self, "iterations")
-        at_least(0, self, "prior")
-        if not 0 <= self.null < 1:
-            raise OptionError(f"null expects 0 or more and less than 1, found {self.null}.")
-        if self.tension <= 0:
-            raise OptionError(f"tension expects more than 0, found {self.tension}.")
+    prior: float = option(
+        0.01, "Dirichlet prior of the translation probabilities; 0 is plain maximum likelihood.", least=0, most=1000
+    )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from longstride.contract import START, OptionError, option
+from longstride.contract import START, option
 from longstride.nn import frozen
 from longstride.nn.fused import Kernel
 from longstride.nn.options import TransformerOptions
@@ -27,13 +27,8 @@ from longstride.nn.transformer import Transformer
 class ScorerOptions(TransformerOptions):
     """A Transformer's options, with a head of one layer unless told otherwise."""
 
-    decoder_layers: int = option(1, "Depth of the head that scores edges.")
-    order: int = option(3, "Longest n-gram it learns: 2 for edges alone, 3 for triples too.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.order < 2:
-            raise OptionError(f"order expects 2 (bigrams) or more, found {self.order}.")
+    decoder_layers: int = option(1, "Depth of the head that scores edges.", least=1, most=1000)
+    order: int = option(3, "Longest n-gram it learns: 2 for edges alone, 3 for triples too.", least=2, most=16)
 
 
 class Scorer(Transformer):

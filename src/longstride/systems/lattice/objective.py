@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from longstride.contract import PAD, Batch, Loss, Objective, OptionError, Prepared, option
-from longstride.contract.options import at_least
 from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.lattice.model import LatticeModel, segment_inputs, segment_mask, segments
@@ -24,12 +23,11 @@ class LatticeObjectiveOptions(Smoothing):
     """Options of the scorer's training."""
 
     shortest: int | None = option(
-        None, "Draw each sentence's segment length from this to the model's order (none: always its order)."
+        None,
+        "Draw each sentence's segment length from this to the model's order (none: always its order).",
+        least=2,
+        most=16,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(2, self, "shortest")
 
 
 class LatticeObjective(Objective):

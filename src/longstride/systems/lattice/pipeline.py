@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, PAD, UNK, Limits, OptionError, Program, Runner, Source, option
-from longstride.contract.options import at_least
+from longstride.contract.options import Options
 from longstride.search.lengths import LengthRegression, Window
 from longstride.systems.lattice import kernels, programs
 from longstride.systems.lattice.candidates import Candidates, CandidateSource, from_logits
@@ -34,30 +34,32 @@ LOOKED_UP = 256
 
 
 @dataclass(frozen=True)
-class LatticeOptions:
+class LatticeOptions(Options):
     """Options of lattice decoding."""
 
-    candidates: int = option(64, "K: words per position.")
-    length_window: int = option(3, "Outputs may be so many tokens shorter or longer than predicted.")
-    order: int = option(2, "A word's score depends on one word before it (2) or on two (3).")
+    candidates: int = option(64, "K: words per position.", least=1, most=4096)
+    length_window: int = option(
+        3, "Outputs may be so many tokens shorter or longer than predicted.", least=0, most=1000
+    )
+    order: int = option(2, "A word's score depends on one word before it (2) or on two (3).", least=2, most=3)
     construction: Literal["tables", "shared", "model"] = option(
         "tables", "Who proposes words: aligned counts, one reduced vocabulary per sentence, the scorer's own unigrams."
     )
     search: Literal["serial", "scan"] = option("serial", "Column by column, or in O(log length) parallel steps.")
-    n_best: int = option(1, "How many outputs to return.")
+    n_best: int = option(1, "How many outputs to return.", least=1, most=1000)
     normalise: Normalise = option(
         "vocabulary", "Probabilities are shares of the whole vocabulary, or of the column's candidates alone."
     )
 
     length_prior: float = option(
-        0.0, "Weight, in a path's score, of how likely its length is by the regression; 0 is the paper's plain sum."
+        0.0,
+        "Weight, in a path's score, of how likely its length is by the regression; 0 is the paper's plain sum.",
+        least=0,
+        most=10**6,
     )
 
     def __post_init__(self) -> None:
-        at_least(1, self, "candidates", "n_best")
-        at_least(0, self, "length_window", "length_prior")
-        if self.order not in (2, 3):
-            raise OptionError(f"order expects 2 or 3, found {self.order}.")
+        super().__post_init__()
         if self.search == "scan" and (self.order != 2 or self.n_best != 1):
             raise OptionError(
                 f"search: scan expects order 2 and n_best 1, found {self.order} and {self.n_best}; use serial."

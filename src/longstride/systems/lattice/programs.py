@@ -81,9 +81,7 @@ def unigrams(model: Scorer) -> Program:
 def score(model: Scorer, order: int, normalise: Normalise) -> Program:
     """(encoded, candidates, window) -> Lattice"""
     o = model.options
-    scores = partial(
-        scoring.score_edges if order == 2 else scoring.score_triples, model, normalise=normalise
-    )
+    scores = partial(scoring.score_edges if order == 2 else scoring.score_triples, model, normalise=normalise)
 
     def function(encoded: Encoded, candidates: Candidates, window: Window) -> Lattice:
         return assemble(candidates, scores(encoded, candidates.ids), window)

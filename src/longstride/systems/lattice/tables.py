@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from longstride.contract import PAD, OptionError, option
+from longstride.contract.options import Options
 from longstride.nn.fused import Fusible, Kernel
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice import kernels
@@ -32,22 +33,18 @@ _LARGEST_ID = (1 << ID_BITS) - 1
 
 
 @dataclass(frozen=True)
-class TablesOptions:
+class TablesOptions(Options):
     """The sizes of candidate tables, and what they were made for."""
 
-    vocabulary: int = option(help="Target ids.")
-    source_vocabulary: int = option(help="Source ids.")
+    vocabulary: int = option(help="Target ids.", least=1, most=_LARGEST_ID)
+    source_vocabulary: int = option(help="Source ids.", least=1, most=_LARGEST_ID)
     tokenizer_sha256: str = option(help="Hash of the target tokenizer's file.")
     source_tokenizer_sha256: str = option(help="Hash of the source tokenizer's file.")
-    entries: int = option(help="Target words kept, over all keys.")
-    longest_source: int = option(help="Source words up to which positions were counted.")
-    longest_target: int = option(help="Target words up to which positions were counted.")
+    entries: int = option(help="Target words kept, over all keys.", least=0, most=2**40)
+    longest_source: int = option(help="Source words up to which positions were counted.", least=0, most=10**6)
+    longest_target: int = option(help="Target words up to which positions were counted.", least=0, most=10**6)
     counted: CountOptions = option(factory=CountOptions, help="What was counted and kept.")
     length: LengthRegression = option(factory=LengthRegression, help="Target words by source words.")
-
-    def __post_init__(self) -> None:
-        if max(self.vocabulary, self.source_vocabulary) > _LARGEST_ID:
-            raise OptionError(f"vocabulary expects at most {_LARGEST_ID} ids, found {self.vocabulary}.")
 
 
 class Tables(nn.Module, Fusible):
@@ -85,6 +82,26 @@ class Tables(nn.Module, Fusible):
         self.register_buffer("counts", torch.zeros(entries, dtype=torch.int32))
         self.register_buffer("places", torch.zeros(source + 1, target, source + 1, dtype=torch.int32))
         self.register_buffer("drift", torch.zeros(options.counted.slots, dtype=torch.int32))
+
+    def check_weights(self) -> None:
+        """Refuse numbers that would be looked up outside of the tables: what a file holds may be anything."""
+        entries = self.options.entries
+        for name, most in {
+            "first": entries,
+            "size": self.options.counted.keep,
+            "words": self.options.vocabulary - 1,
+            "total": None,
+            "counts": None,
+            "places": None,
+            "drift": None,
+        }.items():
+            values = self.get_buffer(name)
+            if not values.numel():
+                continue
+            low, high = (int(each) for each in values.aminmax())
+            if low < 0 or (most is not None and high > most):
+                upper = f"0 to {most}" if most is not None else "0 or more"
+                raise OptionError(f"{name} expects numbers of {upper}, found {low if low < 0 else high}.")
 
     def candidates(self, source: Tensor, lengths: Tensor, columns: int, k: int) -> Candidates:
         """The k likeliest words at each of the first `columns` places; see CandidateSource."""

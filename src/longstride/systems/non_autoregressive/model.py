@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import MASK, OptionError, option
+from longstride.contract import MASK, option
 from longstride.nn import masks
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
@@ -33,15 +33,12 @@ class OnePassOptions(TransformerOptions):
     copy: Literal["none", "uniform", "soft"] = option(
         "none", "Slots also read the source word at their place (uniform) or those around it (soft)."
     )
-    copy_spread: float = option(1.0, "With copy: soft, the distance in words over which a word's weight falls to 1/e.")
+    copy_spread: float = option(
+        1.0, "With copy: soft, the distance in words over which a word's weight falls to 1/e.", above=0, most=10**6
+    )
     length: LengthRegression = option(
         factory=LengthRegression, help="Target words by source words; fitted to the training pairs unless set."
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.copy_spread <= 0:
-            raise OptionError(f"copy_spread expects a number above 0, found {self.copy_spread}.")
 
 
 class OnePass(Transformer):

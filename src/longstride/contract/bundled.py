@@ -1,0 +1,3 @@
+"""The name by which the model that comes with the package is asked for."""
+
+BUNDLED = "bundled"

@@ -1,0 +1,76 @@
+"""What is not asked for is not imported: each of these would let a person wait, PyTorch for seconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from longstride.cli.main import COMMANDS
+
+HEAVY = ("torch", "numpy", "yaml", "sacrebleu", "matplotlib", "sentencepiece", "longstride.translator")
+
+NOT_FOR_GREEDY = (
+    "longstride.bench",
+    "longstride.distillation",
+    "longstride.interop",
+    "longstride.objectives",
+    "longstride.recipe",
+    "longstride.runtime.native",
+    "longstride.runtime.onnx_runner",
+    "longstride.systems.blockwise",
+    "longstride.systems.draft_verify",
+    "longstride.systems.interleaved",
+    "longstride.systems.lattice",
+    "longstride.systems.non_autoregressive",
+    "longstride.tasks",
+    "longstride.training",
+    "ctranslate2",
+    "matplotlib",
+    "onnx",
+    "onnxruntime",
+    "sacrebleu",
+    "torch._dynamo",
+    "torch._inductor",
+    "torch.utils.tensorboard",
+    "transformers",
+    "yaml",
+)
+
+CODE = """
+import json, sys
+from longstride.cli.main import main
+codes = [main(arguments) for arguments in json.loads(sys.argv[1])]
+print(json.dumps([codes, [name for name in json.loads(sys.argv[2]) if name in sys.modules]]), file=sys.stderr)
+"""
+
+
+def imported(commands: list[list[str]], among: tuple[str, ...], text: str = "") -> list[str]:
+    """Which of these modules commands have imported when they are done."""
+    command = [sys.executable, "-c", CODE, json.dumps(commands), json.dumps(among)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, input=text)
+    codes, found = json.loads(ran.stderr.splitlines()[-1])
+    assert set(codes) == {0}
+    return list(found)
+
+
+def test_the_version_waits_for_nothing() -> None:
+    assert imported([["--version"]], (*HEAVY, "rich")) == []
+
+
+def test_help_waits_for_nothing() -> None:
+    of_each = [[command, "--help"] for command in COMMANDS]
+    assert imported([["--help"], *of_each, ["lattice", "build", "--help"]], HEAVY) == []
+
+
+def test_greedy_search_imports_nothing_of_other_systems_and_work() -> None:
+    assert imported([["translate", "--decoder", "greedy"]], NOT_FOR_GREEDY, "Good morning.\n") == []
+
+
+def test_the_package_imports_what_it_exports_when_it_is_asked_for() -> None:
+    code = (
+        "import sys, longstride; before = 'torch' in sys.modules; longstride.load; "
+        "print(before, 'torch' in sys.modules, set(longstride.__all__) <= set(dir(longstride)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False True True\n"
