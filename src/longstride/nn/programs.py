@@ -75,7 +75,10 @@ def verify(
 
 
 def extend(model: Transformer) -> Program:
-    """(ids [rows, step], start [rows], cache, memory, span) -> logits [rows, step, vocabulary]; rows may share sources"""
+    """(ids [rows, step], start [rows], cache, memory, span) -> logits [rows, step, vocabulary]
+
+    Several rows, side by side, may read one source.
+    """
     o = model.options
 
     def function(ids: Tensor, start: Tensor, cache: Cache, memory: Memory, span: int | None = None) -> Tensor:

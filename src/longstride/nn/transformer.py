@@ -128,7 +128,7 @@ class Transformer(nn.Module, Fusible):
 
     def table_bytes(self, rows: int, columns: int, sources: int, source: int) -> int:
         """What a cache of `rows` rows and the memory of `sources` sources take."""
-        slots = rows * aligned(columns) + sources * aligned(source)
+        slots: int = rows * aligned(columns) + sources * aligned(source)
         return 2 * self.options.decoder_layers * self.options.width * slots * self.target_embedding.weight.itemsize
 
     def remember(self, ids: Tensor, lengths: Tensor) -> Memory:

@@ -5,6 +5,7 @@ adds its part of the graph instead, in the way that graph backends carry out bes
 never ask which of the two it is.
 """
 
+from longstride.ops import arithmetic, rearranging  # noqa: F401 (they enter their words into the vocabulary)
 from longstride.ops.attention import (
     Asked,
     Bias,

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from longstride.ops.indexing import arange, start_of
 from longstride.ops.size import Length, Size
-from longstride.ops.trace import BOOLEAN, FLOAT, Tracer, Value, chunk, expand, lifted, pad, tracer_of, unsqueeze
+from longstride.ops.trace import BOOLEAN, FLOAT, Tracer, Value, lifted, tracer_of
 
 ALIGNMENT = 16
 """Attention kernels want masks whose rows are so many elements long, and pad others anew in every layer."""
@@ -46,7 +46,7 @@ def to_border(x: Tensor, axis: int) -> Tensor:
         return x
     length = x.size(axis)
     missing = tracer.once(("missing", id(length)), lambda: aligned(length) - length, length)
-    return pad(x, (*([0, 0] * (x.dim() - 1 - axis % x.dim())), 0, missing))  # type: ignore[arg-type, return-value]
+    return F.pad(x, (*([0, 0] * (x.dim() - 1 - axis % x.dim())), 0, missing))
 
 
 def additive(visible: Tensor, like: Tensor) -> Tensor:
@@ -71,24 +71,27 @@ def self_attention(
     tracer = tracer_of(packed)
     if tracer is not None:
         assert mask is not None, "a graph attends to what is said to be visible"
-        return _traced_self_attention(tracer, packed, heads, mask)  # type: ignore[arg-type, return-value]
+        return _traced_self_attention(tracer, packed, heads, mask)  # type: ignore[return-value]
     queries, keys, values = (split_heads(part, heads) for part in packed.chunk(3, dim=-1))
     mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal)
     return join_heads(mixed)
 
 
-def _traced_self_attention(tracer: Tracer, packed: Value, heads: int, mask: Value) -> Value:
+def _traced_self_attention(tracer: Tracer, packed: Any, heads: int, mask: Any) -> Value:
     length = packed.size(1)
-    queries, keys, values = chunk(packed, 3, -1)
-    keys, values = (to_border(part, 1) for part in (keys, values))  # type: ignore[arg-type, assignment]
+    queries, keys, values = packed.chunk(3, -1)
+    wide_keys: Any = to_border(keys, 1)
+    wide_values: Any = to_border(values, 1)
 
     def bias() -> Value:
-        wide = additive(to_border(mask, 3), packed)  # type: ignore[arg-type]
+        wide = additive(to_border(mask, 3), packed)
         return broadcast_queries(wide, length)  # type: ignore[arg-type]
 
     added = tracer.once(("self", id(mask), id(length)), bias, mask, length)
     return tracer.value(
-        tracer.builder.attend(queries.handle, keys.handle, values.handle, added.handle, heads), FLOAT, queries.sizes
+        tracer.builder.attend(queries.handle, wide_keys.handle, wide_values.handle, added.handle, heads),
+        FLOAT,
+        queries.sizes,
     )
 
 
@@ -118,14 +121,14 @@ def attention(
 
 def broadcast_queries(bias: Value, length: Length) -> Value:
     """[rows, 1, 1, seen] -> [rows, 1, length, seen]; one that says it for each query stays as it is"""
-    return expand(bias, -1, -1, length, -1) if bias.sizes[2] == 1 and length != 1 else bias
+    return bias.expand(-1, -1, length, -1) if bias.sizes[2] == 1 and length != 1 else bias
 
 
 # --- over a cache ----------------------------------------------------------------------------------------------------
 
 
 class Causal:
-    """The bias of slots [rows, step] that see themselves and what is before them; made once for all layers, if at all."""
+    """The bias of slots [rows, step] that see themselves and what is before them; made once for all layers."""
 
     def __init__(self, slots: Tensor, table: Callable[[], Tensor]) -> None:
         """table() [longest, span] says what is added for each slot; a graph works it out by itself"""
@@ -168,7 +171,7 @@ def cached_attention(
     tracer = tracer_of(packed)
     if tracer is not None:
         assert indirection is None, "graphs have no rows whose past lies in others"
-        return _traced_cached_attention(tracer, packed, keys, values, slots, bias, heads, asked)  # type: ignore[arg-type, return-value]
+        return _traced_cached_attention(tracer, packed, keys, values, slots, bias, heads, asked)  # type: ignore[return-value]
     queries = write_cache(packed, keys, values, slots)
     added = (bias.added if isinstance(bias, Causal) else bias)[..., : keys.shape[2]]
     keys, values = read_cache(keys, values, slots, added.shape[-1], indirection)
@@ -181,7 +184,7 @@ def write_cache(packed: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> 
     """The first half of :func:`cached_attention`; the queries [rows, heads, step, head]"""
     rows, step, _ = packed.shape
     _, heads, _, head = keys.shape
-    queries, *new = packed.view(rows, step, 3, heads, head).permute(2, 0, 3, 1, 4)
+    queries, *new = packed.view(rows, step, 3, heads, head).permute(2, 0, 3, 1, 4).unbind()
     index = slots[:, None, :, None].expand_as(queries)
     for buffer, fresh in zip((keys, values), new, strict=True):
         buffer.scatter_(2, index, fresh)
@@ -219,33 +222,31 @@ def used_slots(slots: Value) -> Size:
 
 def _traced_cached_attention(
     tracer: Tracer,
-    packed: Value,
-    keys: Value,
-    values: Value,
-    slots: Value,
-    bias: Value | Causal,
+    packed: Any,
+    keys: Any,
+    values: Any,
+    slots: Any,
+    bias: Any,
     heads: int,
     asked: Asked,
 ) -> Value:
     builder = tracer.builder
-    queries, *new = chunk(packed, 3, -1)
+    queries, *new = packed.chunk(3, -1)
     start = start_of(slots)
     for buffer, fresh in zip((keys, values), new, strict=True):
         buffer.handle = builder.write(buffer.handle, builder.split_heads(fresh.handle, heads), start.handle)
     used = used_slots(slots)
 
-    def seen() -> Value:
+    def seen() -> Any:
         if isinstance(bias, Causal):
-            return unsqueeze(additive(arange(used, slots) <= slots[..., None], packed), 1)  # type: ignore[arg-type]
+            return additive(arange(used, slots) <= slots[..., None], packed)[:, None]
         return bias[:, :, :, :used]
 
     added = tracer.once(("seen", id(bias), id(slots)), seen, bias, slots)
     if asked is not None:
         queries, added = queries[:, asked[0] : asked[1]], added[:, :, asked[0] : asked[1]]
-    read = (buffer[:, :, :used] for buffer in (keys, values))
-    return tracer.value(
-        builder.attend(queries.handle, *(one.handle for one in read), added.handle, heads), FLOAT, queries.sizes
-    )
+    read = keys[:, :, :used].handle, values[:, :, :used].handle
+    return tracer.value(builder.attend(queries.handle, *read, added.handle, heads), FLOAT, queries.sizes)
 
 
 # --- an encoded source -----------------------------------------------------------------------------------------------
@@ -262,9 +263,9 @@ def project_layers(states: Tensor, projections: Sequence[nn.Linear], heads: int)
         pairs = [[split_heads(part, heads) for part in one(states).chunk(2, dim=-1)] for one in projections]
         return torch.stack([keys for keys, _ in pairs]), torch.stack([values for _, values in pairs])
     rows, source, _ = states.shape
-    biases = [one.bias for one in projections]
-    weight = torch.cat([one.weight for one in projections])
-    flat = F.linear(states, weight, torch.cat(biases) if biases[0] is not None else None)
+    weights: list[Tensor] = [one.weight for one in projections]
+    biases: list[Tensor] = [one.bias for one in projections if one.bias is not None]
+    flat = F.linear(states, torch.cat(weights), torch.cat(biases) if biases else None)
     split = flat.view(rows, source, len(projections), 2, heads, -1).permute(3, 2, 0, 4, 1, 5)
     keys, values = split.chunk(2, dim=0)
     return keys.squeeze(0), values.squeeze(0)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from longstride.ops.indexing import arange
 from longstride.ops.size import Size
-from longstride.ops.trace import INTEGER, Tracer, Value, cat, cut, expand, lifted, tracer_of
+from longstride.ops.trace import INTEGER, Tracer, Value, lifted, tracer_of
 
 
 def best_of_classes(logits: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -41,23 +43,23 @@ def best_chain(values: Tensor, ids: Tensor, newest: Tensor, before: Tensor, fact
 
 
 def _traced(
-    tracer: Tracer, values: Value, ids: Value, newest: Value, before: Tensor, factors: Value, after: Tensor
+    tracer: Tracer, values: Value, ids: Any, newest: Any, before: Tensor, factors: Value, after: Tensor
 ) -> Value:
     block, candidates = ids.size(1), ids.size(2)
     assert isinstance(candidates, int)
-    first = expand(newest[:, None, None], -1, 1, candidates)
-    earlier = cut(cat([first, ids], 1), 1, 0, block)
+    first = newest[:, None, None].expand(-1, 1, candidates)
+    earlier: Any = torch.cat([first, ids], dim=1)[:, :block]
     handle = tracer.builder.link_steps(
         before, earlier.handle, lifted(tracer, factors).handle, after, ids.handle, values.handle
     )
-    onward = tracer.value(handle, INTEGER, ids.sizes)
+    onward: Any = tracer.value(handle, INTEGER, ids.sizes)
     # Where a chain stands after each slot: steps put together, then pairs of them, then fours, ...
     longest = block.most if isinstance(block, Size) else block
     assert longest is not None, "a block whose length differs from call to call needs a bound"
-    still = cut(onward, 1, 0, 1) * 0 + torch.arange(candidates)
+    still = onward[:, :1] * 0 + torch.arange(candidates)
     reach = 1
     while reach < longest:
-        moved = cut(cat([expand(still, -1, reach, -1), onward], 1), 1, 0, block)
+        moved: Any = torch.cat([still.expand(-1, reach, -1), onward], dim=1)[:, :block]
         onward = onward.gather(2, moved)
         reach *= 2
-    return ids.gather(2, cut(onward, 2, 0, 1)).squeeze(2)  # type: ignore[no-any-return]
+    return ids.gather(2, onward[:, :, :1]).squeeze(2)  # type: ignore[no-any-return]

@@ -26,8 +26,9 @@ def arange(length: Any, like: Tensor) -> Tensor:
 def slots_from(start: Tensor, step: Any) -> Tensor:
     """[rows] -> [rows, step], the slots from each row's own start on: start, start + 1, ..."""
     slots = start[:, None] + arange(step, start)
-    if isinstance(slots, Value):
-        slots.tracer.once(("start", id(slots)), lambda: start, slots)
+    tracer = tracer_of(slots)
+    if tracer is not None:
+        tracer.once(("start", id(slots)), lambda: start, slots)
     return slots
 
 

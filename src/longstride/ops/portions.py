@@ -20,7 +20,7 @@ def in_portions(
     """
     tracer = tracer_of(*values)
     if tracer is None:
-        parts = [function(*portion) for portion in zip(*(value.split(most) for value in values), strict=True)]
+        parts = [function(*portion) for portion in zip(*(torch.split(value, most) for value in values), strict=True)]
         return [torch.cat(pieces) for pieces in zip(*parts, strict=True)]
     traced = [lifted(tracer, value) for value in values]
     shapes: list[Value] = []

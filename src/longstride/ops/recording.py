@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from longstride.ops.graph_builder import GraphBuilder, Handle
-from longstride.ops.size import Length, Size
+from longstride.ops.size import Size
 from longstride.ops.trace import Tracer, Value
 
 Specification = Mapping[str, tuple[torch.dtype, tuple[str | int, ...]]]
@@ -53,7 +53,7 @@ def _placeholder(
         for axis, size in enumerate(whole.layers[0].shape, start=1):
             whole.set_size(axis, size)
         return whole
-    lengths: list[Length] = []
+    lengths: list[Any] = []
     for axis, length in enumerate(shape):
         if isinstance(length, str):
             if length not in sizes:

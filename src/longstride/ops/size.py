@@ -1,8 +1,8 @@
-"""Lengths that are known only when a graph runs. Shapes of traced values hold them where eager tensors hold integers."""
+"""Lengths that are known only when a graph runs: what shapes of traced values hold in place of integers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from longstride.ops.graph_builder import GraphBuilder, Handle
@@ -62,15 +62,17 @@ class Size:
     __bool__ = __index__ = __int__ = __lt__ = __le__ = __gt__ = __ge__ = _unknown
 
 
-Length = int | Size
+Length = int
+"""The length of a dimension. While a graph is recorded a :class:`Size` may stand for it, which adds and multiplies like
+one."""
 
 
-def handle_of(builder: GraphBuilder, length: Length) -> Handle:
+def handle_of(builder: GraphBuilder, length: Any) -> Handle:
     """[1] int64"""
     return length.handle if isinstance(length, Size) else builder.integers(length)
 
 
-def joined(builder: GraphBuilder, lengths: tuple[Length, ...] | list[Length]) -> Handle:
+def joined(builder: GraphBuilder, lengths: Sequence[Any]) -> Handle:
     """[n] int64: a whole shape"""
     if all(isinstance(length, int) for length in lengths):
         return builder.integers(*(int(length) for length in lengths))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from torch import Tensor
+from torch.nn import functional as F
 
-from longstride.ops.trace import INTEGER, argmax, lifted, pad, tracer_of
+from longstride.ops.trace import INTEGER, lifted, tracer_of
 
 
 def best(logits: Tensor, forbidden: Tensor) -> Tensor:
-    """[..., vocabulary] -> [...] the id with the largest logit that is not among the forbidden [n]; the first of equals"""
+    """[..., vocabulary] -> [...] the id of the largest logit, the first of equals, but none of the forbidden [n]"""
     tracer = tracer_of(logits)
     if tracer is None:
         return logits.index_fill(-1, forbidden, float("-inf")).argmax(dim=-1)
@@ -29,4 +30,4 @@ def first_false(flags: Tensor) -> Tensor:
     """[rows, n] booleans -> [rows] the place of the first that is False, n where none is"""
     if tracer_of(flags) is None:
         return flags.cumprod(dim=1).sum(dim=1)
-    return argmax(~pad(flags, (0, 1)), 1)  # type: ignore[arg-type, return-value]
+    return (~F.pad(flags, (0, 1))).argmax(dim=1)

@@ -60,15 +60,15 @@ def causal(drafter: Drafter, own: Own) -> Pass:
         cache: Cache,
         memory: Memory,
     ) -> States:
-        window = ops.length(window)
+        wide: int = ops.length(window)
         fused = own.canvas and not torch.compiler.is_compiling()  # compilers fuse by themselves
         if fused and own.attention and all(layer.attention.own_masks for layer in drafter.decoder_layers()):
-            x, place, newest = lay_out_bare(drafter, tokens, length, window, mask_slots)
-            hidden = canvas_attention.run(drafter, x, place, length, window, cache, memory)
+            x, place, newest = lay_out_bare(drafter, tokens, length, wide, mask_slots)
+            hidden = canvas_attention.run(drafter, x, place, length, wide, cache, memory)
             return States(hidden[:, :block], newest)
-        given = (drafter, tokens, length, window, mask_slots, cache.longest)
+        given = (drafter, tokens, length, wide, mask_slots, cache.longest)
         found = lay_out_fused(*given) if fused else lay_out(*given)
-        asked = (window, window + drafter.options.block)
+        asked = (wide, wide + drafter.options.block)
         hidden = drafter.run_placed(found.x, found.place, found.slots, found.mask, cache, memory, asked)
         return States(hidden[:, :block], found.newest)
 

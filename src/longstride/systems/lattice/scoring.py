@@ -177,7 +177,7 @@ def _attended(layer: DecoderLayer, x: Tensor, streams: _Streams) -> Tensor:
     heads = layer.attention.heads
     packed = layer.attention.qkv(layer.attention_residual.enter(x)).chunk(3, dim=-1)
     queries, keys, values = (
-        [part.unflatten(-1, (heads, part.shape[-1] // heads)) for part in streams.split(one)] for one in packed
+        [part.view(*part.shape[:-1], heads, part.shape[-1] // heads) for part in streams.split(one)] for one in packed
     )
     found = [values[0]]  # START sees itself alone
     if len(queries) > 1:

@@ -93,7 +93,7 @@ class OnePass(Transformer):
         table = self.target_embedding if self.source_embedding is None else self.source_embedding
         if self.options.copy == "uniform":
             return empty + table(copied) * self.scale  # type: ignore[no-any-return]
-        embedded = table(source) * self.scale
+        embedded: Tensor = table(source) * self.scale
         return empty + (copied.to(embedded.dtype) @ embedded).view(lengths.shape[0], columns, self.options.width)
 
     def _lowered(self, x: Tensor) -> Tensor:
