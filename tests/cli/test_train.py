@@ -240,3 +240,12 @@ def test_what_is_wrong_with_the_data_is_no_misuse_once_files_are_written(run: Ru
     recipe.write_text(yaml.safe_dump({**TINY, "data": {"tokenizer_kind": "words", **data}}))
     ran = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu")
     assert "text, line 2: " in ran.failure
+
+
+def test_a_model_larger_than_memory_is_refused_before_anything_is_written(
+    run: Run, recipe: Path, tmp_path: Path
+) -> None:
+    large = [part for size in ("width", "feed_forward") for part in ("--set", f"model.{size}=65536")]
+    error = run("train", recipe, "-o", tmp_path / "run", *large, "--set", "model.encoder_layers=500").error
+    assert "tiny, model: expected weights that fit into memory" in error
+    assert not (tmp_path / "run").exists()
