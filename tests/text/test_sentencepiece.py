@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import gzip
+import os
 import pickle
 from pathlib import Path
 
