@@ -127,3 +127,12 @@ def test_files_are_not_taken_for_streams_that_were_closed(run: Run) -> None:
         "found = os.open('/dev/null', os.O_RDONLY); os._exit(found > 2 and sys.stdin.fileno() == 0)"
     )
     assert shell(f'{sys.executable} -c "{code}" <&- >&- 2>&-').returncode == 1
+
+
+@pytest.mark.parametrize("name", [r"no\nsuch", r"\xff", r"\u2028", r"\x1b[31m", r"\u202e", "[/red]"])
+def test_names_that_cannot_be_shown_are_escaped(name: str) -> None:
+    ran = shell(f"$LONGSTRIDE lattice inspect -m $'{name}'")
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert ran.stderr.isascii()
+    assert ran.stderr.startswith(f"error: {name.replace('xff', 'udcff')}: ")

@@ -71,10 +71,11 @@ def _open_streams() -> None:
         stream = getattr(sys, name)
         if stream is None:
             os.open(os.devnull, mode)  # takes the lowest number that is free
-            opened = open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-            setattr(sys, name, opened)
-        elif number and hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8")
+            stream = open(number, "r" if number == 0 else "w", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+        if number and hasattr(stream, "reconfigure"):
+            # Names of files may hold bytes that are no UTF-8: they are shown escaped, as Python shows them on stderr.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def _flushed(stream: IO[str], code: int) -> int:
