@@ -120,10 +120,12 @@ def test_no_edit_of_a_file_does_more_than_be_refused(family: Path, data: st.Data
 # --- one by one ------------------------------------------------------------------------------------------------------
 
 HUGE = {
-    "width": ({"width": 2**20}, "wrong shape"),
-    "layers": ({"encoder_layers": 10**6}, "the part's options ask for more weights than the file has"),
+    "width": ({"width": 2**16}, "wrong shape"),
+    "width-beyond": ({"width": 2**20}, "width expects a whole number from 1 to 65536, found 1048576"),
+    "layers": ({"encoder_layers": 1000}, "the part's options ask for more weights than the file has"),
+    "layers-beyond": ({"encoder_layers": 10**6}, "encoder_layers expects a whole number from 1 to 1000"),
     "longest": ({"longest": 10**9}, "longest"),
-    "learned": ({"longest": 10**9, "positions": "learned"}, "missing"),
+    "learned": ({"longest": 2**20, "positions": "learned"}, "missing"),
     "heads": ({"width": 2**40, "heads": 2**39}, "model"),
     "beyond-numbers": ({"feed_forward": 2**63}, "model"),
     "far-beyond": ({"feed_forward": 10**40}, "model"),

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from longstride.contract import ModelFolderError, OptionError, WorkError, option
 from longstride.contract.options import as_dict, parse
-from longstride.nn.weights import Stored, fill, not_finite, read_header, read_tensors, sketched
+from longstride.nn.weights import Stored, fill, not_finite, read_header, read_tensors, sketched, uninitialised
 from longstride.text.files import file_sha256
 from longstride.text.jsonfile import read_json
 from longstride.text.tokenizer import Tokenizer, load_tokenizer
@@ -150,7 +150,7 @@ class ModelFolder:
     def load(self, name: str, build: Callable[[], Module]) -> Module:
         """A part as a module that `build` makes from its options, with its weights; refused before memory is taken."""
         self.sketch(name, build)
-        module = build()
+        module = uninitialised(build)
         part = self.parts[name]
         found = read_tensors(self.path / part.weights)
         if part.reuses is not None:

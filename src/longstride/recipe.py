@@ -18,6 +18,7 @@ from torch import nn
 
 from longstride import model_folder, recipe_origin
 from longstride.contract import EOS, RESERVED, InputError, Limits, OptionError, Source, UsageError, option
+from longstride.contract.memory import GIB, available
 from longstride.contract.options import Options, as_dict, parse
 from longstride.contract.running import DTYPES
 from longstride.model_folder import MODEL, DecoderConfig, ModelFolder, Part, resolve
@@ -202,7 +203,14 @@ def check(recipe: Recipe) -> None:
         raise OptionError(f"{recipe.name}: this objective expects `base`, the model folder it builds on, found none.")
     base = _sketched(recipe.base) if recipe.base else {}
     with torch.device("meta"):  # shapes alone
-        kind.model(_plan(recipe, len(RESERVED) + 1, base))
+        sketched = kind.model(_plan(recipe, len(RESERVED) + 1, base))
+    # In fp32, words' embeddings aside; weights are made on the host wherever the model goes then.
+    needed, there = 4 * sum(weight.numel() for weight in sketched.parameters()), available(torch.device("cpu"))
+    if there is not None and needed > there:
+        raise OptionError(
+            f"{recipe.name}, model: expected weights that fit into memory, of which {there / GIB:,.1f} GiB are there, "
+            f"found {needed / GIB:,.1f} GiB of weights."
+        )
     if recipe.data.task == "files":
         for split in _SPLITS:
             for file in required(recipe.data, split):

@@ -158,6 +158,10 @@ TOO_LONG = to_line(RECORDS[0]).replace('"output_lengths":[', '"output_lengths":[
         (_changed(colour="red"), "line 2: there is no option 'colour'"),
         (_changed(minutes="long"), "line 2: 'minutes' expects float, found 'long'"),
         (TOO_LONG, "'output_lengths' expects 60 numbers, found 61"),
+        (_changed(kind=["latency"]), "found kind ['latency']"),
+        (_changed(minutes=1).replace(":1,", f":{'9' * 5000},"), "line 2: expected a JSON object, found"),
+        ("[" * 100_000, "line 2: expected a JSON object, found objects or lists too deep within one another"),
+        (_changed(name="\ud800"), "line 2: expected a JSON object, found half a surrogate pair in a string"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, found: str) -> None:
@@ -176,6 +180,8 @@ def test_missing_cut_off_and_undecodable_files_are_named(tmp_path: Path, monkeyp
     (tmp_path / "latin.jsonl").write_bytes(b'{"a": "\xff"}\n')
     with pytest.raises(InputError, match="expected UTF-8, found an invalid byte at offset 7"):
         read_records([tmp_path / "latin.jsonl"])
+    with pytest.raises(InputError, match="/dev/zero: expected a file of records, found none"):
+        read_records(["/dev/zero"])
     (tmp_path / "cut.jsonl").write_text('{"schema": 1')
     with pytest.raises(WorkError, match=r"last line cut off; the records are kept in .*\.jsonl\."):
         append_records(tmp_path / "cut.jsonl", RECORDS)

@@ -24,7 +24,15 @@ class Ran:
     @property
     def error(self) -> str:
         """The message of a command that was misused: one sentence, no traceback, exit 2, nothing on stdout."""
-        assert self.code == 2, self
+        return self._message(2)
+
+    @property
+    def failure(self) -> str:
+        """The same of work that failed when something was written already: exit 1."""
+        return self._message(1)
+
+    def _message(self, code: int) -> str:
+        assert self.code == code, self
         assert self.out == ""
         assert "Traceback" not in self.err
         last = self.err.rstrip("\n").split("\n")[-1]

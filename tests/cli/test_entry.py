@@ -75,6 +75,20 @@ def test_ctrl_c_is_heard_while_a_command_waits(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["lines"]
 
 
+def test_what_is_to_be_done_at_exit_is_done() -> None:
+    """Python is left without being taken apart; threads that still work are waited for."""
+    code = (
+        "import atexit, sys, threading, time; from longstride.cli.entry import run; sys.argv = ['', '--version']; "
+        "atexit.register(print, 'at exit'); "
+        "{}threading.Thread(target=lambda: (time.sleep(0.5), print('worked'))).start(); run()"
+    )
+    for waiting, last in (("", ["at exit", "worked"]), ("0 and ", ["at exit"])):
+        ran = subprocess.run(
+            [sys.executable, "-c", code.format(waiting)], capture_output=True, text=True, check=True
+        ).stdout.split("\n")
+        assert sorted(ran[1:-1]) == last
+
+
 def shell(line: str, **more: str) -> subprocess.CompletedProcess[str]:
     """What a shell makes of a line about the command $LONGSTRIDE."""
     given = {**os.environ, "LONGSTRIDE": " ".join(COMMAND), **more}
@@ -113,3 +127,12 @@ def test_files_are_not_taken_for_streams_that_were_closed(run: Run) -> None:
         "found = os.open('/dev/null', os.O_RDONLY); os._exit(found > 2 and sys.stdin.fileno() == 0)"
     )
     assert shell(f'{sys.executable} -c "{code}" <&- >&- 2>&-').returncode == 1
+
+
+@pytest.mark.parametrize("name", [r"no\nsuch", r"\xff", r"\u2028", r"\x1b[31m", r"\u202e", "[/red]"])
+def test_names_that_cannot_be_shown_are_escaped(name: str) -> None:
+    ran = shell(f"$LONGSTRIDE lattice inspect -m $'{name}'")
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert ran.stderr.isascii()
+    assert ran.stderr.startswith(f"error: {name.replace('xff', 'udcff')}: ")

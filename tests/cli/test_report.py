@@ -66,3 +66,14 @@ def test_misuse_is_told_in_one_sentence(run: Run, here: Path) -> None:
     assert "README.md: expected a marker named quality/tiny-src, found 'quality/unknown'" in run("report").error
     (here / "benchmarks" / "results" / "first.jsonl").unlink()
     assert "benchmarks/results: expected files of records (*.jsonl), found none" in run("report").error
+
+
+@pytest.mark.parametrize(
+    "page", ["<!-- report:unknown -->\n<!-- /report -->\n", "<!-- report:quality/tiny-src -->\n", "\udcff"]
+)
+def test_a_page_that_cannot_be_filled_is_told_before_anything_is_written(run: Run, here: Path, page: str) -> None:
+    (here / "page.md").write_bytes(page.encode("utf-8", "surrogateescape"))
+    ran = run("report", "-o", "out", "--page", "README.md", "--page", "page.md")
+    assert (ran.code, "page.md: expected a" in ran.error) == (2, True)
+    assert (here / "README.md").read_text() == MARKED
+    assert not (here / "out").exists()

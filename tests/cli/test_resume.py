@@ -197,6 +197,7 @@ class Pipe:
     def __init__(self) -> None:
         read, self._write = os.pipe()
         self.buffer = os.fdopen(read, "rb")
+        self.fileno = self.buffer.fileno
         self.closed = False
 
     def feed(self, content: bytes) -> None:

@@ -189,7 +189,9 @@ def test_source_and_target_of_different_length_are_refused(run: Run, recipe: Pat
         (tmp_path / name).write_text("a b c\n" * lines)
     sides = [f"data.{split}_{side}" for split in ("train", "valid") for side in ("source", "target")]
     settings = [part for key, name in zip(sides, "abab", strict=True) for part in ("--set", f"{key}={tmp_path / name}")]
-    error = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu", "--set", "data.task=files", *settings).error
+    error = run(
+        "train", recipe, "-o", tmp_path / "run", "--device", "cpu", "--set", "data.task=files", *settings
+    ).failure
     assert f"found 3 in {tmp_path / 'a'} and 4 in {tmp_path / 'b'}" in error
 
 
@@ -205,13 +207,13 @@ def test_a_warm_start_copies_weights(run: Run, recipe: Path, tmp_path: Path) -> 
 def test_a_warm_start_from_another_shape_is_refused(run: Run, recipe: Path, tmp_path: Path) -> None:
     assert run("train", recipe, "-o", tmp_path / "first", "--device", "cpu").code == 0
     changes = ["--set", f"warm_start={tmp_path / 'first'}", "--set", "model.width=8"]
-    error = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu", *changes).error
+    error = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu", *changes).failure
     assert "expects shape [25, 8] for 'target_embedding.weight', found [25, 16]" in error
 
 
 def test_a_warm_start_with_another_tokenizer_is_refused(run: Run, recipe: Path, tmp_path: Path) -> None:
     other = write_folder(tmp_path / "other")
-    error = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu", "--set", f"warm_start={other}").error
+    error = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu", "--set", f"warm_start={other}").failure
     assert f"{other}: expected a model with the tokenizer of this recipe, found one with another" in error
 
 
@@ -220,3 +222,30 @@ def test_what_the_model_has_no_positions_for_is_left_out(run: Run, recipe: Path,
     ran = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu", *settings)
     assert ran.code == 0
     assert "train pairs are longer than the model's 8 positions: left out." in ran.err
+
+
+def test_records_that_cannot_be_written_are_told_before_anything_is(run: Run, recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no record\n")
+    for record in ("text", "text/below", "n" * 300):
+        ran = run("train", recipe, "-o", tmp_path / "run", "--record", tmp_path / record)
+        assert (ran.code, record in ran.error) == (2, True)
+        assert not (tmp_path / "run").exists()
+
+
+def test_what_is_wrong_with_the_data_is_no_misuse_once_files_are_written(run: Run, tmp_path: Path) -> None:
+    """Exit code 2 promises that nothing was."""
+    (tmp_path / "text").write_bytes(b"a b\n\xff\n")
+    data = {name: str(tmp_path / "text") for name in ("train_source", "train_target", "valid_source", "valid_target")}
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump({**TINY, "data": {"tokenizer_kind": "words", **data}}))
+    ran = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu")
+    assert "text, line 2: " in ran.failure
+
+
+def test_a_model_larger_than_memory_is_refused_before_anything_is_written(
+    run: Run, recipe: Path, tmp_path: Path
+) -> None:
+    large = [part for size in ("width", "feed_forward") for part in ("--set", f"model.{size}=65536")]
+    error = run("train", recipe, "-o", tmp_path / "run", *large, "--set", "model.encoder_layers=500").error
+    assert "tiny, model: expected weights that fit into memory" in error
+    assert not (tmp_path / "run").exists()

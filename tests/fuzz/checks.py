@@ -171,6 +171,8 @@ def _option(argv: list[str], *names: str) -> str | None:
     """The value of an option; the word `several` where it is not plain what it is."""
     found = [argv[place + 1] for place, word in enumerate(argv[:-1]) if word in names]
     found += [word.partition("=")[2] for word in argv if word.startswith(tuple(f"{name}=" for name in names))]
+    short = tuple(name for name in names if not name.startswith("--"))
+    found += [word[2:] for word in argv if word.startswith(short) and len(word) > 2 and word[2] != "="]
     return "several" if len(found) > 1 else found[0] if found else None
 
 

@@ -19,8 +19,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
+from longstride.cli.entry import INTERRUPTED
 from tests.fuzz import checks, odd_paths
 from tests.fuzz.checks import Finding
 from tests.fuzz.drawing import Case, draw
@@ -104,18 +105,27 @@ def _run(case: Case, entry: Callable[[], None]) -> tuple[int, Finding | None]:
     """The exit code as the interpreter would give it, and what escaped."""
     sys.argv = ["longstride", *case.argv]
     signal.signal(signal.SIGALRM, _press)
+    leave = os._exit
+
+    def ended(code: int) -> NoReturn:
+        if code == INTERRUPTED:  # maybe out of where no exception can be passed on
+            leave(code)
+        sys.exit(code)
+
+    os._exit = ended  # type: ignore[assignment]
     try:
         signal.setitimer(signal.ITIMER_REAL, 0 if case.interrupt is None else max(case.interrupt, 1e-6))
         entry()
         code: Any = 0
-    except SystemExit as ended:
-        code = ended.code
+    except SystemExit as raised:
+        code = raised.code
     except KeyboardInterrupt as error:
         found = _escaped(error)
         return 130, found if found.place.startswith("cli") or "/longstride/" in found.traceback else None
     except BaseException as error:
         return 1, _escaped(error)
     finally:
+        os._exit = leave
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
     return (code if isinstance(code, int) else int(code is not None)), None
 

@@ -11,7 +11,7 @@ import pytest
 
 from longstride import model_folder
 from longstride.cli import lattice_inspect
-from longstride.contract import InputError, ModelFolderError, OptionError
+from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.options import parse
 from longstride.model_folder import DecoderConfig, Part
 from longstride.recipe import Recipe, check, run
@@ -152,9 +152,12 @@ def test_refusals(road, tmp_path):
     write_folder(tmp_path / "ordinary")
     with pytest.raises(OptionError, match="candidate tables named 'tables'"):
         check(_recipe(road, base=str(tmp_path / "ordinary")))
+    lines = tmp_path / "lines.txt"
+    lines.write_text("a b\n")
     with pytest.raises((OptionError, ModelFolderError), match="no decoder 'lattice'"):
-        lattice_inspect.inspect(str(tmp_path / "ordinary"), None, None, 4, None, None, None, None, "fp32", "cpu")
-    with pytest.raises(InputError, match="expected a folder to write in"):
+        lattice_inspect.inspect(str(tmp_path / "ordinary"), lines, None, 4, None, None, None, None, "fp32", "cpu")
+    (tmp_path / "no").write_text("")
+    with pytest.raises(OptionError, match="found a file"):
         lattice_inspect.inspect(
-            str(road / "run"), None, None, 4, tmp_path / "no" / "x.svg", None, None, None, "fp32", "cpu"
+            str(road / "run"), lines, None, 4, tmp_path / "no" / "x.svg", None, None, None, "fp32", "cpu"
         )

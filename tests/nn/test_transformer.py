@@ -144,9 +144,9 @@ def test_the_base_size_has_52_million_weights():
     [
         ({"heads": 3}, "divisor"),
         ({"width": 15, "heads": 3}, "even"),
-        ({"decoder_layers": 0}, "1 or more"),
+        ({"decoder_layers": 0}, "from 1 to"),
         ({"source_vocabulary": 12}, "one vocabulary"),
-        ({"dropout": 1.0}, "probability"),
+        ({"dropout": 1.0}, "from 0 to below 1"),
     ],
 )
 def test_bad_shapes_are_refused(changes, words):

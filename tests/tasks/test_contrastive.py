@@ -103,6 +103,8 @@ def test_the_higher_log_probability_is_right_and_equal_is_wrong() -> None:
     ("content", "told"),
     [
         ("[{", "pairs, line 1: expected JSON, found "),
+        ("[" * 100_000, "pairs: expected JSON, found objects or lists too deep"),
+        (f"[{'9' * 5000}]", "pairs: expected JSON, found "),
         ("{}", "pairs: expected a JSON list of entries, found an object"),
         ("[]", "pairs: expected at least one contrastive pair, found none"),
         (json.dumps(FOUND[1:2]), "pairs: expected at least one contrastive pair, found none"),

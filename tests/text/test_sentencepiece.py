@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
 from pathlib import Path
 
@@ -130,3 +131,10 @@ def test_pieces_that_are_no_text_are_refused(tokenizer: SentencePieceTokenizer) 
     assert spoilt != tokenizer.serialized
     with pytest.raises(ModelFolderError, match="expected"):
         SentencePieceTokenizer(spoilt)
+
+
+def test_what_may_never_end_is_no_tokenizer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        with pytest.raises(ModelFolderError, match=f"{path}: expected a tokenizer, found no regular file"):
+            load_tokenizer(path)

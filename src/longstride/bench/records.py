@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ from longstride.tasks.contrastive import Cell
 from longstride.tasks.mutual_information import MutualInformation
 from longstride.tasks.score import Score
 from longstride.text.files import check_writable, output_file, regular_target
+from longstride.text.jsonfile import parse_json
 
 __all__ = [
     "KINDS",
@@ -327,15 +329,17 @@ def to_line(record: Record) -> str:
 def from_line(line: str, where: str = "record") -> Record:
     """Parse and check one line; `where` says in errors which."""
     try:
-        values = json.loads(line)
+        values = parse_json(line)
     except json.JSONDecodeError as error:
         raise InputError(f"{where}: expected a JSON object, found {error.msg} at column {error.colno}.") from None
+    except ValueError as error:
+        raise InputError(f"{where}: expected a JSON object, found {error}.") from None
     if not isinstance(values, dict):
         raise InputError(f"{where}: expected a JSON object, found {type(values).__name__}.")
     schema, kind = values.pop("schema", None), values.pop("kind", None)
     if schema != SCHEMA:
         raise InputError(f"{where}: expected records of schema {SCHEMA}, found schema {schema!r}.")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise InputError(f"{where}: expected a record of kind {', '.join(KINDS)}, found kind {kind!r}.")
     try:
         return parse(KINDS[kind], values, where)
@@ -348,6 +352,9 @@ def read_records(paths: Iterable[str | Path]) -> list[Record]:
     records = []
     for path in paths:
         try:
+            mode = os.stat(path).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # a device may have no end
+                raise InputError(f"{path}: expected a file of records, found none.")
             text = Path(path).read_text(encoding="utf-8-sig")
         except OSError as error:
             raise InputError(f"{path}: expected a file of records, found: {error.strerror}.") from None

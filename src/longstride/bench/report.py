@@ -33,7 +33,7 @@ def render(records: Sequence[Record], out_dir: str | Path, check: bool = False) 
     Figures of results.md that no record stands behind any more are stale too, and removed.
     """
     folder = Path(out_dir)
-    stale = []
+    stale: dict[Path, str | None] = {}
     drawn = drawings(records)
     for plot in drawn:
         path = folder / FIGURES / f"{plot.name}.svg"
@@ -41,23 +41,22 @@ def render(records: Sequence[Record], out_dir: str | Path, check: bool = False) 
         current = before is not None and marker(plot.digest) in before
         after = None if check else _drawn(plot, current)
         if not current or (after is not None and not alike(before or "", after)):
-            stale.append(path)
-            if after is not None:
-                write_whole(path, after.encode())
+            stale[path] = after
     wanted = {f"{plot.name}.svg" for plot in drawn}
     for path in sorted((folder / FIGURES).glob("*.svg")):
         # Only what was drawn here: a figure that someone put there by hand has no marker.
         if path.name not in wanted and MARKER in (_read(path) or ""):
-            stale.append(path)
-            if not check:
-                path.unlink()
+            stale[path] = None
     page = folder / PAGE
     text = results_page(records)
     if _read(page) != text:
-        stale.append(page)
-        if not check:
-            write_whole(page, text.encode())
-    return stale
+        stale[page] = text
+    for path, new in stale.items() if not check else ():  # once nothing more can be refused
+        if new is None:
+            path.unlink()
+        else:
+            write_whole(path, new.encode())
+    return list(stale)
 
 
 def insert(markdown_file: str | Path, name: str, text: str, check: bool = False) -> bool:
@@ -128,11 +127,19 @@ def _drawn(plot: Plot | Chart, current: bool) -> str | None:
 
 
 def _read(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8") if path.exists() else None
+    """What stands in a page or figure; none: no such file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        told = getattr(error, "strerror", "no UTF-8")
+        raise InputError(f"{path}: expected a page or figure of an earlier report, found: {told}.") from None
 
 
 def _page(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: expected a page with markers, found: {error.strerror}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        told = getattr(error, "strerror", "no UTF-8")
+        raise InputError(f"{path}: expected a page with markers, found: {told}.") from None

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 out = Console(highlight=False, soft_wrap=True)
@@ -24,11 +25,13 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """A line that should not be overlooked."""
     with suppress(OSError):
-        err.print(f"[yellow]warning:[/yellow] {_plain(text)}")
+        err.print(f"[yellow]warning:[/yellow] {one_line(text)}")
 
 
-def _plain(text: str) -> str:
-    return text.replace("[", "\\[")
+def one_line(text: str) -> str:
+    """Text that may quote names of files and arguments, as one line of markup: what cannot be seen is escaped."""
+    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return escape(shown)
 
 
 class Bar:

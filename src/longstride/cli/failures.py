@@ -75,9 +75,7 @@ def _misused(error: BaseException) -> int | None:
 
 
 def _say(text: str, error: bool = True) -> None:
-    from rich.markup import escape
-
-    from longstride.cli.console import err
+    from longstride.cli.console import err, one_line
 
     with suppress(OSError):  # stderr itself, on a full disk
-        err.print(f"{'[red]error:[/red] ' if error else ''}{escape(text)}")
+        err.print(f"{'[red]error:[/red] ' if error else ''}{one_line(text)}")

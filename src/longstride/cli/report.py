@@ -44,8 +44,10 @@ def report(
     found = read_records(input_file(file) for file in files)
     pages = page or _pages(output)
     if not check:
-        result_folder(output).mkdir(parents=True, exist_ok=True)
+        result_folder(output)
         check_writable(*pages)
+        for one in pages:  # what is wrong with them is said before anything is written
+            insert_all(one, found, output, check=True)
     stale = render(found, output, check)
     for one in pages:
         if insert_all(one, found, output, check):

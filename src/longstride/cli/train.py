@@ -13,7 +13,8 @@ import typer
 from longstride.cli.console import commit, err, say
 from longstride.cli.options import Device, Set, settings
 from longstride.cli.provenance import origin_on
-from longstride.contract import InputError, UsageError
+from longstride.cli.streams import result_folder
+from longstride.contract import InputError, UsageError, WorkError
 from longstride.contract.options import as_dict, merged, parse
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def train(
     import torch
     import yaml
 
-    from longstride.bench.records import append_records
+    from longstride.bench.records import append_records, check_records
     from longstride.recipe import check, origin_of
     from longstride.recipe import run as run_recipe
     from longstride.runtime.choosing import check_device
@@ -49,6 +50,8 @@ def train(
     read = read_recipe(recipe, settings(set))
     check(read)
     device = str(check_device(device))
+    check_records(record)
+    result_folder(output)
     if latest(output / "checkpoints") and not resume:
         raise UsageError(f"{output}: expected a new folder, found a run in it; go on with --resume or choose another.")
     kept = output / "recipe.yaml"
@@ -63,6 +66,8 @@ def train(
         outcome = run_recipe(
             read, output, resume=resume, device=device, reporter=reporter, provenance=provenance, origin=origin
         )
+    except UsageError as error:  # in the data, say: exit code 2 would promise that nothing was written
+        raise WorkError(str(error)) from error
     finally:
         reporter.close()
     if outcome.leads:

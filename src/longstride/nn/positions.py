@@ -27,8 +27,10 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, width: int, longest: int) -> None:
         super().__init__()
         self.longest = longest
-        every = torch.arange(-longest, longest + 1)
-        self.register_buffer("table", sinusoid(every, width).to(torch.get_default_dtype()), persistent=False)
+        table = torch.empty(2 * longest + 1, width)
+        if table.device.type != "meta":  # where shapes alone are asked for, arithmetic would import PyTorch's compiler
+            table = sinusoid(torch.arange(-longest, longest + 1), width).to(table.dtype)
+        self.register_buffer("table", table, persistent=False)
 
     def forward(self, positions: Tensor) -> Tensor:
         """[...] -> [..., width]"""

@@ -21,6 +21,7 @@ from torch.nn.modules.module import (
     register_module_buffer_registration_hook,
     register_module_parameter_registration_hook,
 )
+from torch.overrides import TorchFunctionMode
 
 from longstride.contract import ModelFolderError, OptionError
 
@@ -75,7 +76,7 @@ def sketched(
     """
     try:
         with _at_most(2 * (len(found) + len(lent or {})) + 64, file), torch.device("meta"):
-            module = build()
+            module = uninitialised(build)
     except (RuntimeError, OverflowError, TypeError, ValueError) as error:  # sizes that not even numbers can hold
         raise ModelFolderError(
             f"{file}: nothing can be built from the part's options ({_first_line(error)})."
@@ -96,6 +97,25 @@ def sketched(
             f"found {tables / (1 << 30):,.0f} GiB (longest may be too large)."
         )
     return module
+
+
+class _Uninitialised(TorchFunctionMode):
+    """What would draw a weight's first numbers leaves it as it is."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = getattr(function, "__name__", ""), kwargs or {}
+        if getattr(function, "__module__", "") == "torch.nn.init" or name in ("normal_", "uniform_"):
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return function(*args, **kwargs)
+
+
+def uninitialised(build: Callable[[], Module]) -> Module:
+    """A module whose weights are about to be read: drawing them first takes as long as reading them.
+
+    On the meta device it takes longer still, as PyTorch imports its compiler for it.
+    """
+    with _Uninitialised():
+        return build()
 
 
 def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path) -> None:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from longstride.contract import InputError
 from longstride.text.corpus import read_lines
+from longstride.text.jsonfile import parse_json
 
 _Path = str | os.PathLike[str]
 
@@ -79,9 +80,11 @@ class Accuracy:
 def read_contrastive(path: _Path) -> list[Entry]:
     """Read a file of contrastive pairs, plain or compressed; errors name the entry, counted from 1."""
     try:
-        found = json.loads("\n".join(read_lines(path)))
+        found = parse_json("\n".join(read_lines(path)))
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}: expected JSON, found {error.msg.lower()}.") from None
+    except ValueError as error:
+        raise InputError(f"{path}: expected JSON, found {error}.") from None
     if not isinstance(found, list):
         raise InputError(f"{path}: expected a JSON list of entries, found {_kind(found)}.")
     entries = [_entry(one, f"{path}, entry {number}") for number, one in enumerate(found, start=1)]

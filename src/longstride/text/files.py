@@ -133,6 +133,10 @@ def check_folder_writable(path: _Path) -> None:
     final = Path(os.path.realpath(path))
     if Path(path).name in ("", "-") and str(path) != ".":
         raise OptionError(f"{path}: expected a folder to write, found {str(path)!r}.")
+    try:
+        str(final).encode("utf-8")
+    except UnicodeEncodeError:  # safetensors, ONNX Runtime and CTranslate2 could not read what is in it
+        raise OptionError(f"{path}: expected a folder whose path is UTF-8, found other bytes in it.") from None
     with _told(path, OptionError):
         there = os.path.exists(final) and not final.is_dir()
     if there:

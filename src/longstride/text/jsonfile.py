@@ -1,8 +1,12 @@
-"""Reading JSON that somebody else may have written: bounded in size and depth, every name once. Knows no meaning."""
+"""Reading JSON that somebody else may have written: bounded in size and depth, every name once, text that is text.
+
+Knows no meaning.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,8 @@ DEEPEST = 64
 """Objects and lists within one another; whoever walks them by recursion stays far from Python's limit."""
 LONGEST_NAME = 256
 """Characters; names of options may be dotted paths, which are walked by recursion too."""
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_json(file: Path) -> Any:
@@ -23,13 +29,19 @@ def read_json(file: Path) -> Any:
     return parse_json(content)
 
 
-def parse_json(content: bytes) -> Any:
-    """The same of bytes in memory."""
+def parse_json(content: bytes | str) -> Any:
+    """The same of what is in memory."""
+    text = content.decode("utf-8") if isinstance(content, bytes) else content
     try:
-        value = json.loads(content.decode("utf-8"), object_pairs_hook=_object)
+        value = json.loads(text, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError("objects or lists too deep within one another") from None
     _check_depth(value)
+    if _SURROGATE.search(text):  # half a character, unless the other half stands beside it
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError("half a surrogate pair in a string") from None
     return value
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import stat
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -228,6 +229,8 @@ class WordsTokenizer(Tokenizer):
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """Load a tokenizer of either kind, told apart by how the file begins."""
     try:
+        if stat.S_ISFIFO(os.stat(path).st_mode) or stat.S_ISCHR(os.stat(path).st_mode):  # neither need ever end
+            raise ModelFolderError(f"{path}: expected a tokenizer, found no regular file.")
         serialized = Path(path).read_bytes()
     except FileNotFoundError as error:
         raise ModelFolderError(f"{path}: expected a tokenizer, found no file.") from error
