@@ -104,7 +104,9 @@ class Link(nn.Module, Fusible):
             tables = self.before.weight, self.after.weight
             _, asked = walked(logits, self.gate(hidden), newest, *tables, self.candidates)
             return plus_product(logits, asked, self.after.weight)
-        return logits + F.linear(self.asked(hidden, self.walk(logits, hidden, newest)), self.after.weight)
+        factors = self.factors(hidden)
+        chain = self._chain(logits, factors, newest)
+        return self.tied(logits, factors, torch.cat([newest[:, None], chain[:, :-1]], dim=1))
 
     def drafted(
         self,
@@ -126,7 +128,7 @@ class Link(nn.Module, Fusible):
         if self.looks_twice:
             found = self.chained(logits, hidden, newest).argmax(dim=-1)
         else:
-            found = self._chain(logits, hidden, newest)
+            found = self._chain(logits, self.factors(hidden), newest)
         if count is not None:
             count.fill_(found.shape[1])
         return found if into is None else into.copy_(found)
@@ -155,13 +157,12 @@ class Link(nn.Module, Fusible):
 
     def walk(self, logits: Tensor, hidden: Tensor, newest: Tensor) -> Tensor:
         """[rows, block] the token before each slot: `newest` before the first, then what the chain has chosen"""
-        return torch.cat([newest[:, None], self._chain(logits, hidden, newest)[:, :-1]], dim=1)
+        return torch.cat([newest[:, None], self._chain(logits, self.factors(hidden), newest)[:, :-1]], dim=1)
 
-    def _chain(self, logits: Tensor, hidden: Tensor, newest: Tensor) -> Tensor:
+    def _chain(self, logits: Tensor, factors: Tensor, newest: Tensor) -> Tensor:
         """[rows, block] what each slot has chosen"""
         candidates = ops.best_of_classes(logits, self.candidates)
-        tables = self.before.weight, self.factors(hidden), self.after.weight
-        return ops.best_chain(*candidates, newest, *tables)
+        return ops.best_chain(*candidates, newest, self.before.weight, factors, self.after.weight)
 
     # --- kernels of our own ------------------------------------------------------------------------------------------
 
