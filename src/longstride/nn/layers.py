@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,12 @@ from longstride.nn.fused import Fusible, Kernel, add_norm, linear_relu
 from longstride.nn.options import TransformerOptions
 from longstride.ops import Asked, Bias
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
 
 
 class LayerNorm(nn.LayerNorm):
@@ -32,24 +38,51 @@ class LayerNorm(nn.LayerNorm):
             return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
+class RMSNorm(nn.Module):
+    """Division by the root mean square, and a factor for each place: no mean is taken away, and nothing is added."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.normalized_shape, self.eps = (width,), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., width] -> [..., width]"""
+        with torch.autocast(x.device.type, enabled=False):
+            return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
+def make_norm(options: TransformerOptions) -> LayerNorm | RMSNorm:
+    """The norm that the options name."""
+    if options.norm_type == "rms":
+        return RMSNorm(options.width, options.norm_eps)
+    return LayerNorm(options.width, options.norm_eps)
+
+
 class FeedForward(nn.Module, Fusible):
-    """Two linear layers with an activation between them."""
+    """Two linear layers with an activation between them; gated, a third whose product is multiplied by it."""
 
     own = False
     """the activation as part of the first product: see :meth:`use`"""
 
-    def __init__(self, width: int, hidden: int, activation: str, dropout: float) -> None:
+    def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
-        self.up = StepLinear(width, hidden)
-        self.down = StepLinear(hidden, width)
-        self.activation = activation
-        self.dropout = nn.Dropout(dropout)
+        width, hidden = options.width, options.feed_forward
+        self.gated = options.gated
+        self.up = StepLinear(width, 2 * hidden if self.gated else hidden, bias=options.bias)
+        self.down = StepLinear(hidden, width, bias=options.bias)
+        self.activation = options.activation
+        self.dropout = nn.Dropout(options.activation_dropout)
         for linear in (self.up, self.down):
             nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., width] -> [..., width]"""
+        if self.gated:
+            gate, value = self.up(x).chunk(2, dim=-1)
+            return self.down(self.dropout(ACTIVATIONS[self.activation](gate) * value))  # type: ignore[no-any-return]
         if self.activation == "relu" and self.up.serves(x):
             return self.down(product(x, self.up, relu=True))  # type: ignore[no-any-return]
         if self.own:
@@ -59,7 +92,8 @@ class FeedForward(nn.Module, Fusible):
     def kernels(self) -> list[Kernel]:
         """Of ReLU alone, since what a product does for GELU is an approximation of it; small sizes gain nothing."""
         sizes = (self.up.in_features, self.up.out_features)
-        fits = self.activation == "relu" and not any(size % 64 for size in sizes)
+        plain = self.activation == "relu" and not self.gated and self.up.bias is not None
+        fits = plain and not any(size % 64 for size in sizes)
         return [Kernel("relu", sizes)] if fits else []
 
     def use(self, names: Collection[str]) -> None:
@@ -76,8 +110,12 @@ class Residual(nn.Module, Fusible):
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
         self.pre = options.norm == "pre"
-        self.norm = LayerNorm(options.width)
+        self.norm = make_norm(options)
         self.dropout = nn.Dropout(options.dropout)
+
+    @property
+    def _layer(self) -> bool:
+        return isinstance(self.norm, LayerNorm)
 
     def enter(self, x: Tensor) -> Tensor:
         """What the block reads."""
@@ -87,7 +125,7 @@ class Residual(nn.Module, Fusible):
         """The sum, with what the block made of it."""
         if self.own:
             return add_norm(x, block, self.norm)
-        if self.training and not self.pre and fused_training.serves(x, block):
+        if self.training and not self.pre and self._layer and fused_training.serves(x, block):
             weight, bias = self.norm.weight, self.norm.bias
             return fused_training.add_norm(x, block, weight, bias, self.dropout.p, self.norm.eps)
         x = x + self.dropout(block)
@@ -95,7 +133,7 @@ class Residual(nn.Module, Fusible):
 
     def kernels(self) -> list[Kernel]:
         """Of the sum and its norm, where it has one."""
-        return [] if self.pre else [Kernel("norm", tuple(self.norm.normalized_shape))]
+        return [] if self.pre or not self._layer else [Kernel("norm", tuple(self.norm.normalized_shape))]
 
     def use(self, names: Collection[str]) -> None:
         """Use it, if it is among these."""
@@ -109,15 +147,14 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
-        self.attention = SelfAttention(options.width, options.heads, options.attention_dropout)
+        self.attention = SelfAttention(options)
         self.attention_residual = Residual(options)
-        self.feed_forward = FeedForward(
-            options.width, options.feed_forward, options.activation, options.activation_dropout
-        )
+        self.feed_forward = FeedForward(options)
         self.feed_forward_residual = Residual(options)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """x [rows, length, width]; mask [rows, 1, 1, length] or None where nothing is padded."""
+        """x [rows, length, width]; mask [rows, 1, 1, length], None where nothing is padded, or what is added to scores
+        [rows, heads, length, length]"""
         block = self.attention(self.attention_residual.enter(x), mask, causal=False)
         x = self.attention_residual.leave(x, block)
         block = self.feed_forward(self.feed_forward_residual.enter(x))
@@ -131,13 +168,11 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
-        self.attention = SelfAttention(options.width, options.heads, options.attention_dropout)
+        self.attention = SelfAttention(options)
         self.attention_residual = Residual(options)
-        self.cross = CrossAttention(options.width, options.heads, options.attention_dropout)
+        self.cross = CrossAttention(options)
         self.cross_residual = Residual(options)
-        self.feed_forward = FeedForward(
-            options.width, options.feed_forward, options.activation, options.activation_dropout
-        )
+        self.feed_forward = FeedForward(options)
         self.feed_forward_residual = Residual(options)
 
     def forward(

@@ -12,7 +12,7 @@ PART = 2048
 """Tokens whose logits exist at once."""
 
 
-def log_probabilities(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+def log_probabilities(hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None) -> Tensor:
     """hidden [rows, length, width], weight [vocabulary, width], target [rows, length] -> [rows, length]
 
     float64, for sums over many sentences, of logits in fp32 or more; 0 at PAD.
@@ -21,7 +21,7 @@ def log_probabilities(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     flat, tokens = hidden.flatten(0, 1), target.flatten()
     for start in range(0, len(tokens), PART):
         part = tokens[start : start + PART, None]
-        logits = F.linear(flat[start : start + PART], weight)
+        logits = F.linear(flat[start : start + PART], weight, bias)
         logits = logits.float() if logits.dtype.itemsize < 4 else logits
         chosen = logits.gather(-1, part).squeeze(-1)
         found.append((chosen - logits.logsumexp(dim=-1)).double())

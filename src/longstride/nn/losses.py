@@ -28,11 +28,18 @@ class TokenLoss(nn.Module):
     compile_unit = True
 
     def forward(
-        self, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, share: Tensor | None = None
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        smoothing: float,
+        share: Tensor | None = None,
+        bias: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """hidden [rows, length, width], weight [vocabulary, width], target [rows, length] -> summed loss and summed
-        negative log-likelihood over all targets that are not PAD, each counted `share` times ([rows or 1, length])."""
-        logits = F.linear(hidden, weight)
+        negative log-likelihood over all targets that are not PAD, each counted `share` times ([rows or 1, length]);
+        `bias` [vocabulary] is added to logits."""
+        logits = F.linear(hidden, weight, bias)
         logits = logits.float() if logits.dtype.itemsize < 4 else logits
         normaliser = logits.logsumexp(dim=-1)
         chosen = logits.gather(-1, target[..., None]).squeeze(-1)

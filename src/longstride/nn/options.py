@@ -22,11 +22,31 @@ class TransformerOptions(Options):
     heads: int = option(8, "Attention heads; must divide the width.", least=1, most=65536)
     encoder_layers: int = option(6, "Encoder depth.", least=1, most=1000)
     decoder_layers: int = option(6, "Decoder depth.", least=1, most=1000)
-    norm: Literal["post", "pre"] = option(
-        "post", "Layer norm after each residual sum (post) or before each block (pre)."
+    head: int | None = option(
+        None, "Width of an attention head (default: the width shared among the heads).", least=1, most=65536
     )
-    activation: Literal["relu", "gelu", "silu"] = option("relu", "Activation of the feed-forward layers.")
-    positions: Literal["sinusoidal", "learned"] = option("sinusoidal", "Kind of position embedding.")
+    key_value_heads: int | None = option(
+        None, "Heads of keys and values, each for as many heads of queries (default: as many).", least=1, most=65536
+    )
+    norm: Literal["post", "pre"] = option("post", "Norms after each residual sum (post) or before each block (pre).")
+    norm_type: Literal["layer", "rms"] = option(
+        "layer", "Layer norm, or division by the root mean square alone, without a bias (rms)."
+    )
+    norm_eps: float = option(1e-5, "Added to the variance that a norm divides by.", above=0, below=1)
+    embedding_norm: bool = option(False, "Normalise embeddings before the first layer.")
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = option("relu", "Activation of the feed-forward layers.")
+    gated: bool = option(False, "Feed-forward layers multiply the activated product by a second one.")
+    bias: bool = option(True, "Products inside layers have biases.")
+    scale_attention: bool = option(True, "Divide attention scores by the square root of a head's width.")
+    positions: Literal["sinusoidal", "learned", "relative"] = option(
+        "sinusoidal", "Embeddings of positions, or a bias of attention scores by distance (relative)."
+    )
+    sinusoid: Literal["marian", "fairseq"] = option(
+        "marian", "The slowest sinusoid has a rate just above 1/10000 (marian) or of exactly that (fairseq)."
+    )
+    position_offset: int = option(0, "The first position's number in the table.", least=0, most=1024)
+    relative_buckets: int = option(32, "Biases per head that distances share.", least=4, most=4096)
+    relative_distance: int = option(128, "Distances from here on share one bias.", least=4, most=2**20)
     longest: int = option(
         1024, "Positions run from -longest to longest (sinusoidal) or from 0 (learned).", least=1, most=2**20
     )
@@ -34,6 +54,8 @@ class TransformerOptions(Options):
         "all", "Share source, target and output embeddings (all), target and output (target), or nothing."
     )
     scale_embeddings: bool = option(True, "Multiply token embeddings by the square root of the width.")
+    logits_bias: bool = option(False, "Every target id has a bias of its own.")
+    scale_logits: bool = option(False, "Divide what is projected by the square root of the width.")
     dropout: float = option(
         0.1, "Dropout on embeddings and on each block's output, before the residual sum.", least=0, below=1
     )
@@ -42,14 +64,23 @@ class TransformerOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.width % self.heads:
+        if self.head is None and self.width % self.heads:
             raise OptionError(f"heads expects a divisor of the width {self.width}, found {self.heads}.")
+        if self.heads % (self.key_value_heads or self.heads):
+            raise OptionError(f"key_value_heads expects a divisor of {self.heads}, found {self.key_value_heads}.")
         if self.width % 2:
             raise OptionError(f"width expects an even number, found {self.width}.")
         if self.tie == "all" and self.source_vocabulary not in (None, self.vocabulary):
             raise OptionError("tie: all expects one vocabulary for both sides; use tie: target where they differ.")
 
+    def refuse_beyond_marian(self, what: str) -> None:
+        """For decoders that are made for absolute positions and plain logits alone."""
+        if self.positions == "relative":
+            raise OptionError(f"{what} expects positions sinusoidal or learned, found relative.")
+        if self.logits_bias:
+            raise OptionError(f"{what} expects no logits_bias, found one.")
+
     @property
     def head_width(self) -> int:
         """Width of one attention head."""
-        return self.width // self.heads
+        return self.head or self.width // self.heads

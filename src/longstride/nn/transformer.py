@@ -13,10 +13,10 @@ from longstride import ops
 from longstride.nn import masks
 from longstride.nn.cache import Cache, Memory
 from longstride.nn.fused import Fusible, Kernel, embed
-from longstride.nn.layers import DecoderLayer, EncoderLayer, LayerNorm, extend_all
+from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all, make_norm
 from longstride.nn.losses import TokenLoss
 from longstride.nn.options import TransformerOptions
-from longstride.nn.positions import make_positions
+from longstride.nn.positions import RelativeBias, make_positions
 from longstride.ops import additive, aligned
 
 
@@ -26,7 +26,7 @@ class Stack(nn.Module):
     def __init__(self, layers: list[nn.Module], options: TransformerOptions) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.norm = LayerNorm(options.width) if options.norm == "pre" else nn.Identity()
+        self.norm = make_norm(options) if options.norm == "pre" else nn.Identity()
 
 
 class Transformer(nn.Module, Fusible):
@@ -36,6 +36,7 @@ class Transformer(nn.Module, Fusible):
     no mask of their own: a causal slot never sees what comes after it.
     """
 
+    logits_bias: Tensor | None
     own = False
     """what the first layer of the encoder or of a step reads by one kernel of our own: see :meth:`use`"""
 
@@ -47,8 +48,17 @@ class Transformer(nn.Module, Fusible):
         self.target_embedding = _embedding(options.vocabulary, options.width)
         self.source_embedding = None if options.tie == "all" else _embedding(source_vocabulary, options.width)
         self.output_embedding = _embedding(options.vocabulary, options.width) if options.tie == "none" else None
-        self.source_positions = make_positions(options.positions, options.width, options.longest)
-        self.target_positions = make_positions(options.positions, options.width, options.longest)
+        places = options.positions, options.width, options.longest, options.sinusoid, options.position_offset
+        self.source_positions, self.target_positions = make_positions(*places), make_positions(*places)
+        self.source_embedding_norm, self.target_embedding_norm = (
+            make_norm(options) if options.embedding_norm else nn.Identity() for _ in range(2)
+        )
+        by_distance = options.positions == "relative"
+        self.encoder_bias, self.decoder_bias = (
+            _relative(options, both) if by_distance else None for both in (True, False)
+        )
+        bias = torch.zeros(options.vocabulary) if options.logits_bias else None
+        self.register_buffer("logits_bias", bias)  # it comes with a model, and is not trained
         self.encoder = Stack([EncoderLayer(options) for _ in range(options.encoder_layers)], options)
         self.decoder = Stack([DecoderLayer(options) for _ in range(options.decoder_layers)], options)
         self.dropout = nn.Dropout(options.dropout)
@@ -60,23 +70,39 @@ class Transformer(nn.Module, Fusible):
     def embed_source(self, ids: Tensor) -> Tensor:
         """[rows, source] -> [rows, source, width]"""
         table = self.target_embedding if self.source_embedding is None else self.source_embedding
-        if self.own and ids.shape[1] <= self.options.longest:
+        if self._embeds_by_kernel and ids.shape[1] <= self.options.longest:
             return embed(ids, None, table.weight, self.scale, self.source_positions.rows, self.options.longest - 1)[0]
         positions = ops.arange(ids.shape[1], ids)
-        return self.dropout(_lowered(table(ids) * self.scale + self.source_positions(positions)))  # type: ignore[no-any-return]
+        embedded = table(ids) * self.scale
+        if self.encoder_bias is None:
+            embedded = embedded + self.source_positions(positions)
+        return self.dropout(self.source_embedding_norm(_lowered(embedded)))  # type: ignore[no-any-return]
 
     def embed_target(self, ids: Tensor, positions: Tensor) -> Tensor:
         """[rows, target] ids and positions (broadcastable) -> [rows, target, width]"""
-        embedded = torch.add(self.target_positions(positions), self.target_embedding(ids), alpha=self.scale)
-        return self.dropout(_lowered(embedded))  # type: ignore[no-any-return]
+        embedded = self.target_embedding(ids)
+        if self.decoder_bias is None:
+            embedded = torch.add(self.target_positions(positions), embedded, alpha=self.scale)
+        else:
+            embedded = embedded * self.scale
+        return self.dropout(self.target_embedding_norm(_lowered(embedded)))  # type: ignore[no-any-return]
 
     def encode(self, ids: Tensor, visible: Tensor | None) -> Tensor:
         """[rows, source] ids, [rows, source] bool (None: nothing is padded) -> memory [rows, source, width]"""
-        mask = None if visible is None else visible[:, None, None, :]
         x = self.embed_source(ids)
+        mask = self.source_mask(visible, x)
         for layer in self.encoder.layers:
             x = layer(x, mask)
         return self.encoder.norm(x)  # type: ignore[no-any-return]
+
+    def source_mask(self, visible: Tensor | None, x: Tensor) -> Tensor | None:
+        """What the encoder's attention is told of sources x [rows, source, width], of which some are `visible`"""
+        mask = None if visible is None else visible[:, None, None, :]
+        if self.encoder_bias is None:
+            return mask
+        slots = ops.arange(x.shape[1], x)
+        bias = self.encoder_bias(slots[None], slots).to(x.dtype)
+        return bias if mask is None else bias + additive(mask, x)
 
     def decode(
         self,
@@ -95,9 +121,13 @@ class Transformer(nn.Module, Fusible):
             positions = ops.arange(ids.shape[1], ids)
         memory_mask = None if visible is None else visible[:, None, None, :]
         x = self.embed_target(ids, positions)
+        if self.decoder_bias is not None:
+            slots = ops.arange(ids.shape[1], ids)
+            seen = (slots <= slots[:, None])[None, None] if mask is None else mask
+            mask = additive(seen, x) + self.decoder_bias(slots[None], slots).to(x.dtype)
         for layer in self.decoder.layers:
             x = layer(x, memory, mask, memory_mask, mask is None)
-        return self.decoder.norm(x)  # type: ignore[no-any-return]
+        return self.closed(x)
 
     @property
     def output_weight(self) -> Tensor:
@@ -106,7 +136,12 @@ class Transformer(nn.Module, Fusible):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., width] -> [..., vocabulary]"""
-        return F.linear(hidden, self.output_weight)
+        return F.linear(hidden, self.output_weight, self.logits_bias)
+
+    def closed(self, x: Tensor) -> Tensor:
+        """What leaves the last layer as hidden states, ready to be projected: [..., width] -> [..., width]"""
+        hidden: Tensor = self.decoder.norm(x)
+        return hidden * self.options.width**-0.5 if self.options.scale_logits else hidden
 
     def decoder_layers(self) -> list[DecoderLayer]:
         """The decoder's layers, with their type known."""
@@ -140,7 +175,9 @@ class Transformer(nn.Module, Fusible):
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """[rows, source, width] -> keys and values of every decoder layer [layers, rows, heads, source, head]"""
-        return ops.project_layers(memory, [layer.cross.kv for layer in self.decoder_layers()], self.options.heads)
+        o = self.options
+        shared = o.heads // (o.key_value_heads or o.heads)
+        return ops.project_layers(memory, [layer.cross.kv for layer in self.decoder_layers()], o.heads, shared)
 
     def extend(
         self,
@@ -157,19 +194,21 @@ class Transformer(nn.Module, Fusible):
         ids [rows, step] go to slots start, start+1, ... ([rows]); slots before a row's start must have been written.
         Only the first `span` slots of the cache are looked at (default: all). -> hidden [rows, step, width]
         """
-        if self.own and positions is None:
+        if self._embeds_by_kernel and positions is None:
             last = self.options.longest - 1
             table = self.target_embedding.weight
             x, slots = embed(ids, start, table, self.scale, self.target_positions.rows, last)
         else:
             x, slots = self._embed_step(ids, start, positions)
-        span = cache.longest if span is None else span
-        if rule is masks.causal:
+        span = ops.span(slots, cache.longest if span is None else span)
+        if rule is masks.causal and self.decoder_bias is None:
             mask = cache.causal(slots, span)
         else:
-            mask = additive(rule(slots, ops.arange(span, ids))[:, None], memory.keys)
-        x = extend_all(self.decoder_layers(), x, cache, slots, mask, memory)
-        return self.decoder.norm(x)  # type: ignore[no-any-return]
+            every = ops.arange(span, ids)
+            mask = additive(rule(slots, every)[:, None], memory.keys)
+            if self.decoder_bias is not None:
+                mask = mask + self.decoder_bias(slots, every).to(mask.dtype)
+        return self.closed(extend_all(self.decoder_layers(), x, cache, slots, mask, memory))
 
     def _embed_step(self, ids: Tensor, start: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
         """What the first layer reads, [rows, step, width], and the slots [rows, step]."""
@@ -181,6 +220,11 @@ class Transformer(nn.Module, Fusible):
 
     # --- kernels of our own ------------------------------------------------------------------------------------------
 
+    @property
+    def _embeds_by_kernel(self) -> bool:
+        o = self.options
+        return self.own and not o.embedding_norm and o.positions != "relative"
+
     def kernels(self) -> list[Kernel]:
         """Of the beginning of encoder and steps."""
         return [Kernel("embed", (self.options.width,))]
@@ -188,6 +232,10 @@ class Transformer(nn.Module, Fusible):
     def use(self, names: Collection[str]) -> None:
         """Use it, if it is among these."""
         self.own = "embed" in names
+
+
+def _relative(options: TransformerOptions, both: bool) -> RelativeBias:
+    return RelativeBias(options.heads, options.relative_buckets, options.relative_distance, options.longest, both)
 
 
 def _lowered(x: Tensor) -> Tensor:

@@ -15,7 +15,9 @@ from longstride.ops.attention import (
     attention,
     cached_attention,
     project_layers,
+    repeat_heads,
     self_attention,
+    span,
     to_border,
 )
 from longstride.ops.chain import best_chain, best_of_classes
@@ -50,9 +52,11 @@ __all__ = [
     "length",
     "log_shares",
     "project_layers",
+    "repeat_heads",
     "repeated",
     "self_attention",
     "slots_from",
+    "span",
     "take",
     "to_border",
 ]

@@ -5,6 +5,7 @@ Each has the name and the arguments of PyTorch's function or method; what it doe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -86,11 +87,19 @@ for _name, _kind in (
 for _name, _kind in (
     ("sigmoid", "Sigmoid"),
     ("relu", "Relu"),
-    ("gelu", "Gelu"),
     ("abs", "Abs"),
     ("logical_not", "Not"),
 ):
     VOCABULARY[_name] = partial(lambda x, kind, **_: _like(x, kind), kind=_kind)
+
+
+@word
+def _gelu(x: Value, approximate: str = "none") -> Value:
+    if approximate == "none":
+        return _like(x, "Gelu")
+    # 0.5 x (1 + tanh(z)) is x times the sigmoid of 2 z
+    inner = x * (2 * math.sqrt(2 / math.pi)) * (_pair("Add", x * x * 0.044715, 1.0))
+    return _pair("Mul", x, _like(inner, "Sigmoid"))
 
 
 @word
@@ -247,6 +256,12 @@ def _linear(x: Value, weight: Tensor, bias: Tensor | None = None) -> Value:
 def _layer_norm(x: Value, shape: Any, weight: Tensor, bias: Tensor, eps: Any = 1e-5) -> Value:
     base, added = (x.handle, None) if x.summands is None else (one.handle for one in x.summands)
     return x.tracer.value(x.tracer.builder.norm(base, weight, bias, eps, added), FLOAT, x.sizes)
+
+
+@word
+def _rms_norm(x: Value, shape: Any, weight: Tensor, eps: Any = None) -> Value:
+    base, added = (x.handle, None) if x.summands is None else (one.handle for one in x.summands)
+    return x.tracer.value(x.tracer.builder.norm(base, weight, None, eps, added), FLOAT, x.sizes)
 
 
 @word

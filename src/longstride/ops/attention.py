@@ -7,6 +7,7 @@ neighbours are nor on how wide a step is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longstride.ops.graph_builder import HIDDEN
 from longstride.ops.indexing import arange, start_of
 from longstride.ops.size import Length, Size
 from longstride.ops.trace import BOOLEAN, FLOAT, Tracer, Value, lifted, tracer_of
@@ -39,14 +41,14 @@ def aligned(length: Any) -> Any:
     return (length + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
 
 
-def to_border(x: Tensor, axis: int) -> Tensor:
+def to_border(x: Tensor, axis: int, filler: float = 0.0) -> Tensor:
     """Zeros, or False, up to the next border of a dimension that attention goes over; a graph alone needs them"""
     tracer = tracer_of(x)
     if tracer is None:
         return x
     length = x.size(axis)
     missing = tracer.once(("missing", id(length)), lambda: aligned(length) - length, length)
-    return F.pad(x, (*([0, 0] * (x.dim() - 1 - axis % x.dim())), 0, missing))
+    return F.pad(x, (*([0, 0] * (x.dim() - 1 - axis % x.dim())), 0, missing), value=filler)
 
 
 def additive(visible: Tensor, like: Tensor) -> Tensor:
@@ -62,29 +64,38 @@ def additive(visible: Tensor, like: Tensor) -> Tensor:
 
 
 def self_attention(
-    packed: Tensor, heads: int, mask: Tensor | None, causal: bool = False, dropout: float = 0.0
+    packed: Tensor,
+    heads: int,
+    mask: Tensor | None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
 ) -> Tensor:
     """Every slot of packed queries, keys and values [rows, length, 3 * width] over all -> [rows, length, width]
 
-    `mask` is boolean and broadcasts to [rows, heads, length, length]; with `causal` it must be None.
+    `mask` is boolean, or added to scores, and broadcasts to [rows, heads, length, length]; with `causal` it must be
+    None. Scores are multiplied by `scale` (default: one over the square root of a head's width).
     """
     tracer = tracer_of(packed)
     if tracer is not None:
         assert mask is not None, "a graph attends to what is said to be visible"
-        return _traced_self_attention(tracer, packed, heads, mask)  # type: ignore[return-value]
+        return _traced_self_attention(tracer, packed, heads, mask, scale)  # type: ignore[return-value]
     queries, keys, values = (split_heads(part, heads) for part in packed.chunk(3, dim=-1))
-    mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+    mixed = F.scaled_dot_product_attention(
+        queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
+    )
     return join_heads(mixed)
 
 
-def _traced_self_attention(tracer: Tracer, packed: Any, heads: int, mask: Any) -> Value:
+def _traced_self_attention(tracer: Tracer, packed: Any, heads: int, mask: Any, scale: float | None) -> Value:
     length = packed.size(1)
     queries, keys, values = packed.chunk(3, -1)
+    queries = _scaled(queries, heads, scale)
     wide_keys: Any = to_border(keys, 1)
     wide_values: Any = to_border(values, 1)
 
     def bias() -> Value:
-        wide = additive(to_border(mask, 3), packed)
+        wide = additive(to_border(mask, 3), packed) if mask.dtype == BOOLEAN else to_border(mask, 3, HIDDEN)
         return broadcast_queries(wide, length)  # type: ignore[arg-type]
 
     added = tracer.once(("self", id(mask), id(length)), bias, mask, length)
@@ -96,7 +107,13 @@ def _traced_self_attention(tracer: Tracer, packed: Any, heads: int, mask: Any) -
 
 
 def attention(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, heads: int, dropout: float = 0.0
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    heads: int,
+    dropout: float = 0.0,
+    scale: float | None = None,
 ) -> Tensor:
     """queries [rows, length, width] over keys and values [rows, heads, seen, head] -> [rows, length, width]
 
@@ -105,11 +122,11 @@ def attention(
     tracer = tracer_of(queries)
     if tracer is None:
         mixed = F.scaled_dot_product_attention(
-            split_heads(queries, heads), keys, values, attn_mask=mask, dropout_p=dropout
+            split_heads(queries, heads), keys, values, attn_mask=mask, dropout_p=dropout, scale=scale
         )
         return join_heads(mixed)
     q, k, v, seen = (lifted(tracer, one) for one in (queries, keys, values, mask))
-    length = q.size(1)
+    length, q = q.size(1), _scaled(q, heads, scale)
 
     def bias() -> Value:
         wide = additive(seen, q) if seen.dtype == BOOLEAN else seen  # type: ignore[arg-type]
@@ -117,6 +134,13 @@ def attention(
 
     added = tracer.once(("bias", id(mask), id(length)), bias, mask, length)
     return tracer.value(tracer.builder.attend(q.handle, k.handle, v.handle, added.handle, heads), FLOAT, q.sizes)  # type: ignore[return-value]
+
+
+def _scaled(queries: Any, heads: int, scale: float | None) -> Any:
+    """Queries [rows, length, width] for an attention that divides scores by the square root of a head's width"""
+    if scale is None:
+        return queries
+    return queries * (scale * math.sqrt(queries.sizes[-1] // heads))
 
 
 def broadcast_queries(bias: Value, length: Length) -> Value:
@@ -159,6 +183,7 @@ def cached_attention(
     heads: int,
     indirection: Tensor | None = None,
     asked: Asked = None,
+    scale: float | None = None,
 ) -> Tensor:
     """New slots, each row's side by side: write their keys and values into the cache, then attend to it.
 
@@ -171,13 +196,13 @@ def cached_attention(
     tracer = tracer_of(packed)
     if tracer is not None:
         assert indirection is None, "graphs have no rows whose past lies in others"
-        return _traced_cached_attention(tracer, packed, keys, values, slots, bias, heads, asked)  # type: ignore[return-value]
+        return _traced_cached_attention(tracer, packed, keys, values, slots, bias, heads, asked, scale)  # type: ignore[return-value]
     queries = write_cache(packed, keys, values, slots)
     added = (bias.added if isinstance(bias, Causal) else bias)[..., : keys.shape[2]]
     keys, values = read_cache(keys, values, slots, added.shape[-1], indirection)
     if asked is not None:
         queries, added = queries[:, :, asked[0] : asked[1]], added[:, :, asked[0] : asked[1]]
-    return join_heads(F.scaled_dot_product_attention(queries, keys, values, attn_mask=added))
+    return join_heads(F.scaled_dot_product_attention(queries, keys, values, attn_mask=added, scale=scale))
 
 
 def write_cache(packed: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> Tensor:
@@ -208,6 +233,12 @@ def read_cache(
     return keys[row, head, slot], values[row, head, slot]
 
 
+def span(slots: Tensor, longest: Any) -> Any:
+    """How many slots of a cache of `longest` a step looks at: all, or in a graph as few as its rows have come to"""
+    tracer = tracer_of(slots)
+    return longest if tracer is None else used_slots(slots)  # type: ignore[arg-type]
+
+
 def used_slots(slots: Value) -> Size:
     """How many slots of a cache a step at these slots looks at: up to the border behind the furthest of them"""
     tracer, builder = slots.tracer, slots.tracer.builder
@@ -229,9 +260,11 @@ def _traced_cached_attention(
     bias: Any,
     heads: int,
     asked: Asked,
+    scale: float | None,
 ) -> Value:
     builder = tracer.builder
     queries, *new = packed.chunk(3, -1)
+    queries = _scaled(queries, heads, scale)
     start = start_of(slots)
     for buffer, fresh in zip((keys, values), new, strict=True):
         buffer.handle = builder.write(buffer.handle, builder.split_heads(fresh.handle, heads), start.handle)
@@ -252,20 +285,39 @@ def _traced_cached_attention(
 # --- an encoded source -----------------------------------------------------------------------------------------------
 
 
-def project_layers(states: Tensor, projections: Sequence[nn.Linear], heads: int) -> tuple[Tensor, Tensor]:
+def repeat_heads(packed: Tensor, heads: int, shared: int) -> Tensor:
+    """Queries [rows, length, heads * head] beside keys and values of fewer heads, each for `shared` heads of queries ->
+    as many of each, [rows, length, 3 * heads * head]"""
+    few = heads // shared
+    rows, length, width = packed.shape
+    head = width // (heads + 2 * few)
+    split = packed.view(rows, length, heads + 2 * few, head)
+    wide = split[:, :, heads:, None].expand(-1, -1, -1, shared, -1).reshape(rows, length, 2 * heads, head)
+    return torch.cat([split[:, :, :heads], wide], dim=2).flatten(2)
+
+
+def project_layers(
+    states: Tensor, projections: Sequence[nn.Linear], heads: int, shared: int = 1
+) -> tuple[Tensor, Tensor]:
     """Keys and values of every decoder layer, [layers, rows, heads, source, head] each, of an encoder's states
 
-    states [rows, source, width]; each layer's projection makes keys and values side by side. A graph makes one product
-    of all of them.
+    states [rows, source, width]; each layer's projection makes keys and values side by side, of as many heads or of
+    fewer that are `shared`. A graph makes one product of all of them.
     """
+    few = heads // shared
     tracer = tracer_of(states)
     if tracer is None:
-        pairs = [[split_heads(part, heads) for part in one(states).chunk(2, dim=-1)] for one in projections]
-        return torch.stack([keys for keys, _ in pairs]), torch.stack([values for _, values in pairs])
+        pairs = [[split_heads(part, few) for part in one(states).chunk(2, dim=-1)] for one in projections]
+        both = torch.stack([keys for keys, _ in pairs]), torch.stack([values for _, values in pairs])
+        return both if shared == 1 else (both[0].repeat_interleave(shared, 2), both[1].repeat_interleave(shared, 2))
     rows, source, _ = states.shape
     weights: list[Tensor] = [one.weight for one in projections]
     biases: list[Tensor] = [one.bias for one in projections if one.bias is not None]
     flat = F.linear(states, torch.cat(weights), torch.cat(biases) if biases else None)
-    split = flat.view(rows, source, len(projections), 2, heads, -1).permute(3, 2, 0, 4, 1, 5)
-    keys, values = split.chunk(2, dim=0)
-    return keys.squeeze(0), values.squeeze(0)
+    split = flat.view(rows, source, len(projections), 2, few, -1).permute(3, 2, 0, 4, 1, 5)
+    keys, values = (part.squeeze(0) for part in split.chunk(2, dim=0))
+    if shared == 1:
+        return keys, values
+    shape = (len(projections), rows, heads, source, keys.shape[-1])
+    wide = (part[:, :, :, None].expand(-1, -1, -1, shared, -1, -1).reshape(*shape) for part in (keys, values))
+    return tuple(wide)  # type: ignore[return-value]

@@ -39,14 +39,14 @@ class GraphBuilder(ABC):
         """[..., inputs] times weight [outputs, inputs] -> [..., outputs], in the runner's precision"""
 
     @abstractmethod
-    def norm(self, x: Handle, weight: Tensor, bias: Tensor, eps: float, added: Handle | None = None) -> Handle:
-        """Layer norm of x [..., width], or of x + added [rows, step, width]"""
+    def norm(self, x: Handle, weight: Tensor, bias: Tensor | None, eps: float, added: Handle | None = None) -> Handle:
+        """Layer norm of x [..., width], or of x + added [rows, step, width]; without a bias, by the root mean square"""
 
     @abstractmethod
     def attend(self, queries: Handle, keys: Handle, values: Handle, mask: Handle, heads: int) -> Handle:
         """[rows, step, width] over keys and values [rows, heads, seen, head] (or [rows, seen, width])
 
-        mask [rows or 1, 1, step, seen] is added to the scores -> [rows, step, width]
+        mask [rows or 1, heads or 1, step, seen] is added to the scores -> [rows, step, width]
         """
 
     @abstractmethod

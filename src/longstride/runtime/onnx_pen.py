@@ -118,8 +118,10 @@ class OnnxBuilder(GraphBuilder):
         product = self._halved(product)
         return product if bias is None else self.node("Add", product, self.constant(bias))
 
-    def norm(self, x: Handle, weight: Tensor, bias: Tensor, eps: float, added: Handle | None = None) -> Handle:
-        """Layer norm, of a sum if need be."""
+    def norm(self, x: Handle, weight: Tensor, bias: Tensor | None, eps: float, added: Handle | None = None) -> Handle:
+        """Of a sum if need be."""
+        if bias is None:
+            return self._rms_norm(x if added is None else self.node("Add", x, added), weight, eps)
         weights = self.constant(weight), self.constant(bias)
         if added is None:
             found = self.node("LayerNormalization", x, *weights, epsilon=eps, axis=-1)
@@ -134,6 +136,11 @@ class OnnxBuilder(GraphBuilder):
         found = self.node("Add", self.node("Mul", found, weights[0]), weights[1])
         self._known["channels", found] = (ones, zeros)
         return self._same_rows(found, x)
+
+    def _rms_norm(self, x: Handle, weight: Tensor, eps: float) -> Handle:
+        mean = self.node("ReduceMean", self.node("Mul", x, x), self.integers(-1), keepdims=1)
+        root = self.node("Sqrt", self.node("Add", mean, self.constant(torch.tensor(eps))))
+        return self._same_rows(self.node("Mul", self.node("Div", x, root), self.constant(weight)), x)
 
     def _channels(self, x: Handle) -> tuple[Handle, Handle]:
         """Ones and zeros [step] for x [rows, step, width]; made once for all that are norms of norms of x"""

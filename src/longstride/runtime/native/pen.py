@@ -75,10 +75,11 @@ class NativeBuilder(GraphBuilder):
         attributes = [inputs, outputs, int(nonnegative), 0, self._precision]
         return self._add(Node("Linear", [x], attributes, packed(weight, bias, self._precision)))
 
-    def norm(self, x: Handle, weight: Tensor, bias: Tensor, eps: float, added: Handle | None = None) -> Handle:
-        """Layer norm, of a sum if need be."""
+    def norm(self, x: Handle, weight: Tensor, bias: Tensor | None, eps: float, added: Handle | None = None) -> Handle:
+        """Of a sum if need be."""
         (bits,) = struct.unpack("<q", struct.pack("<d", eps))
-        return self._add(Node("Norm", [x, added], [len(weight), bits], of_norm(weight, bias)))
+        factors = of_norm(weight, torch.zeros_like(weight) if bias is None else bias)
+        return self._add(Node("Norm", [x, added], [len(weight), bits, int(bias is None)], factors))
 
     def attend(self, queries: Handle, keys: Handle, values: Handle, mask: Handle, heads: int) -> Handle:
         """Attention in fp32; of slots that were cut off a buffer, the buffer itself is read that far."""

@@ -24,7 +24,7 @@ class AutoregressiveLikelihood(Likelihood):
             visible = masks.real(lengths, source.shape[1])
             hidden = model.decode(shifted(target), model.encode(source, visible), visible)
             hidden = hidden if choose is None else choose(hidden)
-            return likelihood.log_probabilities(hidden, model.output_weight, target)
+            return likelihood.log_probabilities(hidden, model.output_weight, target, model.logits_bias)
 
         self._program = Program("likelihood", score)
 

@@ -46,5 +46,6 @@ class AutoregressiveObjective(Objective):
         visible = masks.of_sources(prepared)
         memory = model.encode(source, visible)
         hidden = model.decode(tensors["inputs"], memory, visible)
-        total, nll = model.token_loss(hidden, model.output_weight, tensors["target"], self.options.label_smoothing)
+        projection, smoothing = (hidden, model.output_weight), self.options.label_smoothing
+        total, nll = model.token_loss(*projection, tensors["target"], smoothing, bias=model.logits_bias)
         return Loss(total, {"nll": nll})

@@ -82,7 +82,7 @@ class HeadsDrafter(Drafter):
             model, heads, k = self._parts
             if heads.link is not None:
                 assert view.newest is not None
-                heads.linked(hidden, view.newest, k, model.output_weight, view.room, state.count)
+                heads.linked(hidden, view.newest, k, model, view.room, state.count)
             else:
                 choose(model.logits(heads.ahead(hidden, k)), self._permitted, into=view.room, count=state.count)
         elif self.block:

@@ -123,7 +123,7 @@ class Heads(nn.Module):
         hidden: Tensor,
         newest: Tensor,
         k: int,
-        output_weight: Tensor,
+        model: Transformer,
         into: Tensor | None = None,
         count: Tensor | None = None,
     ) -> Tensor:
@@ -133,7 +133,10 @@ class Heads(nn.Module):
         :meth:`~longstride.nn.link.Link.drafted` takes them.
         """
         assert self.link is not None
-        return self.link.drafted_from(self.ahead(hidden, k), output_weight, newest, into, count)
+        states = self.ahead(hidden, k)
+        if model.logits_bias is None:
+            return self.link.drafted_from(states, model.output_weight, newest, into, count)
+        return self.link.drafted(model.logits(states), states, newest, into, count)
 
     def _slice(self, first: int, last: int) -> tuple[Tensor, Tensor]:
         """Weight and bias that make the outputs of these heads, both counted in."""

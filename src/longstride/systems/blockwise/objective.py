@@ -131,7 +131,7 @@ class BlockwiseObjective(Objective):
             output_weight = link.widened_weight(output_weight)
         if chosen is not None:
             target = target.flatten().index_select(0, chosen)[None]
-        total, nll = base.token_loss(output, output_weight, target, self.options.label_smoothing)
+        total, nll = base.token_loss(output, output_weight, target, self.options.label_smoothing, bias=base.logits_bias)
         # The loop will divide by all tokens of the batch; a head has only those that are not past the end.
         scale = prepared.tokens / (target != PAD).sum().clamp(min=1)
         return total * scale, nll * scale

@@ -28,7 +28,7 @@ def predict(model: Transformer, heads: Heads, k: int) -> Program:
 
     def function(hidden: Tensor, newest: Tensor, forbidden: Tensor) -> Tensor:
         if linked:
-            return heads.linked(hidden, newest, k, model.output_weight)
+            return heads.linked(hidden, newest, k, model)
         return ops.best(model.logits(heads.ahead(hidden, k)), forbidden)
 
     # A graph has no inputs that it does not read.

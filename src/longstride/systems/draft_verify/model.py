@@ -298,8 +298,8 @@ def verifier_states(verifier: Transformer, options: DrafterOptions, ids: Tensor,
     below = options.shared_layers
     if below is None or below == verifier.options.encoder_layers:
         return verifier.encode(ids, visible)
-    mask = None if visible is None else visible[:, None, None, :]
     x = verifier.embed_source(ids)
+    mask = verifier.source_mask(visible, x)
     for layer in list(verifier.encoder.layers)[:below]:
         x = layer(x, mask)
     return x

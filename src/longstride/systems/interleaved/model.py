@@ -81,6 +81,8 @@ class InterleavedModel(nn.Module):
             raise OptionError(
                 f"interleaving expects a Transformer of width {options.width}, found {model.options.width}."
             )
+        if model.options.positions == "relative":
+            raise OptionError("An interleaved decoder expects positions sinusoidal or learned, found relative.")
         if model.options.positions == "learned" and options.h == 2 and options.signal == "interleaved":
             raise OptionError("Two directions expect positions: sinusoidal, found learned, which has no negative ones.")
         if options.link and options.vocabulary != model.options.vocabulary:
@@ -144,7 +146,7 @@ class InterleavedModel(nn.Module):
         memory_mask = None if visible is None else visible[:, None, None, :]
         for layer in self.model.decoder.layers:
             x = layer(x, memory, mask, memory_mask, causal)
-        return self.model.decoder.norm(x)  # type: ignore[no-any-return]
+        return self.model.closed(x)
 
     def extend(
         self, ids: Tensor, start: Tensor, cache: Cache, memory: Memory, layout: Layout, span: int | None = None
@@ -163,7 +165,7 @@ class InterleavedModel(nn.Module):
             causal = layout.rule == "causal"
             bias = Causal(slots, lambda: seen) if causal else F.embedding(slots, seen)[:, None]
             x = extend_all(layers, x, cache, slots, bias, memory)
-        return self.model.decoder.norm(x)  # type: ignore[no-any-return]
+        return self.model.closed(x)
 
     def _embed_step(self, ids: Tensor, start: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         """What the first layer reads, [rows, step, width], and the slots [rows, step]."""

@@ -30,6 +30,10 @@ class ScorerOptions(TransformerOptions):
     decoder_layers: int = option(1, "Depth of the head that scores edges.", least=1, most=1000)
     order: int = option(3, "Longest n-gram it learns: 2 for edges alone, 3 for triples too.", least=2, most=16)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.refuse_beyond_marian("A lattice's scorer")
+
 
 class Scorer(Transformer):
     """Encoder, embeddings and head."""

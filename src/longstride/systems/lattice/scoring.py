@@ -168,7 +168,7 @@ def _through(model: Scorer, encoded: Encoded, x: Tensor, attended: Callable[[Dec
         block = layer.cross(layer.cross_residual.enter(x), encoded.keys[number], encoded.values[number], mask)
         x = layer.cross_residual.leave(x, block)
         x = layer.feed_forward_residual.leave(x, layer.feed_forward(layer.feed_forward_residual.enter(x)))
-    return model.decoder.norm(x)  # type: ignore[no-any-return]
+    return model.closed(x)
 
 
 def _attended(layer: DecoderLayer, x: Tensor, streams: _Streams) -> Tensor:

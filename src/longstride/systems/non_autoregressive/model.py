@@ -40,6 +40,10 @@ class OnePassOptions(TransformerOptions):
         factory=LengthRegression, help="Target words by source words; fitted to the training pairs unless set."
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.refuse_beyond_marian("A one-pass model")
+
 
 class OnePass(Transformer):
     """Encoder, embeddings, and a decoder without a causal mask."""
@@ -74,7 +78,7 @@ class OnePass(Transformer):
         memory_mask = None if visible is None else ops.to_border(visible, 1)[:, None, None, :]
         for layer in self.decoder.layers:
             x = layer(x, memory, mask, memory_mask, False)
-        return self.decoder.norm(x)  # type: ignore[no-any-return]
+        return self.closed(x)
 
     def copying(self, source: Tensor, source_lengths: Tensor, lengths: Tensor, columns: int) -> Tensor | None:
         """Which words of the source slots read: their ids (uniform) or weights (soft), from lengths alone; or None"""

@@ -31,7 +31,7 @@ typedef struct {
     int64_t room;              /* slots, up to a multiple of sixteen */
     int64_t together;          /* queries of one head taken at a time */
     distances far;             /* of keys, and of values as well */
-    int64_t mask_row, mask_step;
+    int64_t mask_row, mask_head, mask_step;
     float scale;
 } attention;
 
@@ -177,7 +177,7 @@ static void attend_head(void *given, int64_t number) {
         const int64_t count = a->step - first < a->together ? a->step - first : a->together;
         const int64_t here = (row * a->step + first) * width + h * a->head;
         const float *queries = a->queries + (row * a->step + first) * a->query_step + h * a->head;
-        const float *mask = a->mask + row * a->mask_row + first * a->mask_step;
+        const float *mask = a->mask + row * a->mask_row + h * a->mask_head + first * a->mask_step;
         for (int64_t slot = 0; slot < a->seen; slot += LANES)
             for (int64_t q = 0; q < count; q++)
                 score(a, queries + q * a->query_step, keys, mask + q * a->mask_step, scores + q * a->room, slot);
@@ -193,7 +193,7 @@ static int fits(const value *v, int64_t rows, int64_t heads, int64_t head) {
 }
 
 /* inputs: queries [rows, step, width]; keys and values, both [rows, heads, slots, head] or both [rows, slots, width]; mask
-   [rows or 1, 1, step or 1, seen or more]; how many slots are `seen` (I64 [1]; left out: all). attributes: heads;
+   [rows or 1, heads or 1, step or 1, seen or more]; how many slots are `seen` (I64 [1]; left out: all). attributes: heads;
    part and parts, where queries are one of so many equal parts of wider rows (parts 0: they are all of it) */
 int op_Attend(machine *m, const instruction *i) {
     const value *queries = input_of(m, i, 0), *keys = input_of(m, i, 1), *values = input_of(m, i, 2);
@@ -216,12 +216,13 @@ int op_Attend(machine *m, const instruction *i) {
     }
     if (values->sizes[apart ? 2 : 1] != slots || a.seen > slots || a.seen < 1)
         return wrong(m, "Attend expects at least one slot, and not more than there are keys and values");
-    if (!mask || mask->kind != F32 || mask->rank != 4 || mask->sizes[3] < a.seen || mask->sizes[1] != 1 ||
-        (mask->sizes[0] != rows && mask->sizes[0] != 1) || (mask->sizes[2] != step && mask->sizes[2] != 1))
-        return wrong(m, "Attend expects an fp32 mask [rows or 1, 1, step or 1, slots]");
+    if (!mask || mask->kind != F32 || mask->rank != 4 || mask->sizes[3] < a.seen ||
+        (mask->sizes[1] != heads && mask->sizes[1] != 1) || (mask->sizes[0] != rows && mask->sizes[0] != 1) || (mask->sizes[2] != step && mask->sizes[2] != 1))
+        return wrong(m, "Attend expects an fp32 mask [rows or 1, heads or 1, step or 1, slots]");
     a.mask = mask->data;
     a.mask_step = mask->sizes[2] == 1 ? 0 : mask->sizes[3];
-    a.mask_row = mask->sizes[0] == 1 ? 0 : mask->sizes[2] * mask->sizes[3];
+    a.mask_head = mask->sizes[1] == 1 ? 0 : mask->sizes[2] * mask->sizes[3];
+    a.mask_row = mask->sizes[0] == 1 ? 0 : mask->sizes[1] * mask->sizes[2] * mask->sizes[3];
     if (apart) a.far = (distances){.row = heads * slots * head, .head = slots * head, .slot = head};
     else a.far = (distances){.row = slots * heads * head, .head = head, .slot = heads * head};
     a.mixed = give(m, i, 0, F32, 3, sizes);

@@ -1,4 +1,4 @@
-/* Norm: layer norm of rows, or of sums of two rows. Each row by one function that sees nothing of the others; the order
+/* Norm: layer norm or RMS norm of rows, or of sums of two rows. Each row by one function that sees nothing of the others; the order
    of its sums depends on the width alone. */
 
 #include <math.h>
@@ -18,6 +18,7 @@ typedef struct {
     float *y;
     int64_t rows, width;
     float epsilon;
+    int uncentred;
 } norm;
 
 static inline float total(const lanes *sums) { return sum_of_lanes((sums[0] + sums[1]) + (sums[2] + sums[3])); }
@@ -61,7 +62,7 @@ static inline float sum_of_squares(const float *y, int64_t width, float mean) {
 
 static __attribute__((noinline)) void norm_row(const norm *n, const float *x, const float *added, float *y) {
     const int64_t width = n->width;
-    const float mean = sum_of_row(x, added, y, width) / (float)width;
+    const float sum = sum_of_row(x, added, y, width), mean = n->uncentred ? 0.0f : sum / (float)width;
     const float variance = sum_of_squares(y, width, mean) / (float)width;
     const lanes middle = all_lanes(mean), factor = all_lanes(1.0f / sqrtf(variance + n->epsilon));
     int64_t place = 0;
@@ -86,7 +87,7 @@ static void norm_rows(void *given, int64_t number) {
     }
 }
 
-/* attributes: width, the bits of epsilon as a double; weights: float[2 * width], factors and then what is added */
+/* attributes: width, the bits of epsilon as a double, whether no mean is taken away (RMS norm); weights: float[2 * width], factors and then what is added */
 int op_Norm(machine *m, const instruction *i) {
     const value *x = input_of(m, i, 0), *added = i->inputs > 1 ? input_of(m, i, 1) : NULL;
     const int64_t width = i->attribute[0];
@@ -99,7 +100,8 @@ int op_Norm(machine *m, const instruction *i) {
     memcpy(&epsilon, &i->attribute[1], sizeof epsilon);
     const float *weight = i->weights;
     norm n = {.x = x->data, .added = added ? added->data : NULL, .weight = weight, .bias = weight + width,
-              .rows = count_of(x) / width, .width = width, .epsilon = (float)epsilon};
+              .rows = count_of(x) / width, .width = width, .epsilon = (float)epsilon,
+              .uncentred = i->attribute[2] != 0};
     n.y = give(m, i, 0, F32, x->rank, x->sizes);
     if (!n.y) return 1;
     share(n.rows < FEW_ROWS ? NULL : m->pool, norm_rows, &n, (n.rows + TOGETHER - 1) / TOGETHER);
