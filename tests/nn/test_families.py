@@ -47,7 +47,8 @@ def t5(gated: bool) -> tuple[TransformerOptions, nn.Module, dict[str, Tensor]]:
     kind = "gated-gelu" if gated else "relu"
     config = transformers.T5Config(
         vocab_size=VOCABULARY, d_model=WIDTH, d_kv=6, d_ff=HIDDEN, num_layers=2, num_heads=HEADS,
-        feed_forward_proj=kind, relative_attention_num_buckets=8, relative_attention_max_distance=20, tie_word_embeddings=not gated,
+        feed_forward_proj=kind, relative_attention_num_buckets=8, relative_attention_max_distance=20,
+        tie_word_embeddings=not gated,
         dropout_rate=0.0, pad_token_id=0, eos_token_id=EOS, decoder_start_token_id=0,
     )  # fmt: skip
     theirs = _random(transformers.T5ForConditionalGeneration(config))

@@ -22,7 +22,7 @@ def _projection(options: TransformerOptions, *heads: int) -> StepLinear:
     sizes = [count * options.head_width for count in heads]
     linear = StepLinear(options.width, sum(sizes), bias=options.bias)
     with torch.no_grad():
-        for block in linear.weight.split(sizes):
+        for block in torch.split(linear.weight, sizes):
             nn.init.xavier_uniform_(block, gain=2**-0.5)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)

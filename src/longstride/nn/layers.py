@@ -113,19 +113,16 @@ class Residual(nn.Module, Fusible):
         self.norm = make_norm(options)
         self.dropout = nn.Dropout(options.dropout)
 
-    @property
-    def _layer(self) -> bool:
-        return isinstance(self.norm, LayerNorm)
-
     def enter(self, x: Tensor) -> Tensor:
         """What the block reads."""
         return self.norm(x) if self.pre else x
 
     def leave(self, x: Tensor, block: Tensor) -> Tensor:
         """The sum, with what the block made of it."""
-        if self.own:
+        if self.own and isinstance(self.norm, LayerNorm):
             return add_norm(x, block, self.norm)
-        if self.training and not self.pre and self._layer and fused_training.serves(x, block):
+        by_kernel = self.training and not self.pre and fused_training.serves(x, block)
+        if by_kernel and isinstance(self.norm, LayerNorm):
             weight, bias = self.norm.weight, self.norm.bias
             return fused_training.add_norm(x, block, weight, bias, self.dropout.p, self.norm.eps)
         x = x + self.dropout(block)
@@ -133,7 +130,11 @@ class Residual(nn.Module, Fusible):
 
     def kernels(self) -> list[Kernel]:
         """Of the sum and its norm, where it has one."""
-        return [] if self.pre or not self._layer else [Kernel("norm", tuple(self.norm.normalized_shape))]
+        return (
+            []
+            if self.pre or not isinstance(self.norm, LayerNorm)
+            else [Kernel("norm", tuple(self.norm.normalized_shape))]
+        )
 
     def use(self, names: Collection[str]) -> None:
         """Use it, if it is among these."""

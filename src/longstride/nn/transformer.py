@@ -101,7 +101,7 @@ class Transformer(nn.Module, Fusible):
         if self.encoder_bias is None:
             return mask
         slots = ops.arange(x.shape[1], x)
-        bias = self.encoder_bias(slots[None], slots).to(x.dtype)
+        bias: Tensor = self.encoder_bias(slots[None], slots).to(x.dtype)
         return bias if mask is None else bias + additive(mask, x)
 
     def decode(
