@@ -21,6 +21,7 @@ from torch.nn.modules.module import (
     register_module_buffer_registration_hook,
     register_module_parameter_registration_hook,
 )
+from torch.overrides import TorchFunctionMode
 
 from longstride.contract import ModelFolderError, OptionError
 
@@ -74,7 +75,7 @@ def sketched(
     Weights that are not in the file may be `lent` by another.
     """
     try:
-        with _at_most(2 * (len(found) + len(lent or {})) + 64, file), torch.device("meta"):
+        with _at_most(2 * (len(found) + len(lent or {})) + 64, file), torch.device("meta"), _ShapesAlone():
             module = build()
     except (RuntimeError, OverflowError, TypeError, ValueError) as error:  # sizes that not even numbers can hold
         raise ModelFolderError(
@@ -96,6 +97,18 @@ def sketched(
             f"found {tables / (1 << 30):,.0f} GiB (longest may be too large)."
         )
     return module
+
+
+class _ShapesAlone(TorchFunctionMode):
+    """Weights are not drawn and numbers not counted, for which PyTorch would import its compiler on the meta device."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if function in (Tensor.normal_, Tensor.uniform_) or getattr(function, "__module__", "") == nn.init.__name__:
+            return args[0] if args else given["tensor"]
+        if function is torch.arange and all(isinstance(each, int) for each in args):
+            return torch.empty(len(range(*args)), **{"dtype": torch.int64, **given})
+        return function(*args, **given)
 
 
 def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path) -> None:
