@@ -100,12 +100,19 @@ def sketched(
 
 
 class _ShapesAlone(TorchFunctionMode):
-    """Weights are not drawn and numbers not counted, for which PyTorch would import its compiler on the meta device."""
+    """Weights are neither drawn nor scaled: for that PyTorch would import its compiler on the meta device, in seconds.
+
+    Whatever is not known here still works.
+    """
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
         if function in (Tensor.normal_, Tensor.uniform_) or getattr(function, "__module__", "") == nn.init.__name__:
             return args[0] if args else given["tensor"]
+        if function is Tensor.mul and isinstance(args[1], float):
+            return args[0]
+        if function is torch.randn:
+            return torch.empty(*args, **given)
         if function is torch.arange and all(isinstance(each, int) for each in args):
             return torch.empty(len(range(*args)), **{"dtype": torch.int64, **given})
         return function(*args, **given)
