@@ -8,16 +8,14 @@ import signal
 import sys
 import threading
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-import typer.main
 
 from longstride.cli.lineup import read_entries
-from longstride.cli.main import app
+from longstride.cli.main import load
 from longstride.cli.train import read_recipe
 from longstride.contract.options import assignments
 from longstride.objectives import OBJECTIVES
@@ -51,15 +49,10 @@ def commands(drive: ModuleType, task: Any) -> list[tuple[str, list[str]]]:
     return found
 
 
-@cache
-def command_line() -> Any:
-    return typer.main.get_command(app)
-
-
 def read(arguments: list[str]) -> dict[str, Any]:
     """What the command line makes of a command, without running it."""
     command, *rest = arguments
-    found = command_line().commands[command]
+    found = load(command)
     if hasattr(found, "commands"):
         found, rest = found.commands[rest[0]], rest[1:]
     return dict(found.make_context(command, rest).params)
