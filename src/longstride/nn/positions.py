@@ -14,6 +14,8 @@ def sinusoid(positions: Tensor, width: int) -> Tensor:
 
     This is Marian's layout. A negative position has the sines' signs flipped and the same cosines.
     """
+    if positions.is_meta:  # there is only a shape, and for sums of it PyTorch would import its compiler
+        return torch.empty(*positions.shape, 2 * len(range(0, width, 2)), dtype=torch.float64, device=positions.device)
     rates = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width)
     angles = positions.to(torch.float64)[..., None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
