@@ -6,6 +6,7 @@ import json
 import shutil
 import struct
 import tracemalloc
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,8 @@ def rehashed(folder: Path) -> None:
 def translates_or_refuses(folder: Path, decoders: list[str]) -> None:
     for decoder in decoders:
         try:
-            load(folder, device="cpu").translate("a b c", decoder, max_length=6)
+            with warnings.catch_warnings(action="ignore"):  # of lines that are cut, where positions are few
+                load(folder, device="cpu").translate("a b c", decoder, max_length=6)
         except LongstrideError:
             continue
 
@@ -122,7 +124,7 @@ def test_no_edit_of_a_file_does_more_than_be_refused(family: Path, data: st.Data
 HUGE = {
     "width": ({"width": 2**16}, "wrong shape"),
     "width-beyond": ({"width": 2**20}, "width expects a whole number from 1 to 65536, found 1048576"),
-    "layers": ({"encoder_layers": 1000}, "the part's options ask for more weights than the file has"),
+    "layers": ({"encoder_layers": 200}, "the part's options ask for more weights than the file has"),
     "layers-beyond": ({"encoder_layers": 10**6}, "encoder_layers expects a whole number from 1 to 1000"),
     "longest": ({"longest": 10**9}, "longest"),
     "learned": ({"longest": 2**20, "positions": "learned"}, "missing"),

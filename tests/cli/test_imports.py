@@ -67,6 +67,12 @@ def test_greedy_search_imports_nothing_of_other_systems_and_work() -> None:
     assert imported([["translate", "--decoder", "greedy"]], NOT_FOR_GREEDY, "Good morning.\n") == []
 
 
+def test_no_decoder_waits_for_the_compiler() -> None:
+    """Model folders are compared with their weights on the meta device, whose arithmetic would import it."""
+    commands = [["translate", "--decoder", name] for name in ("blockwise", "draft-verify", "interleaved", "lattice")]
+    assert imported(commands, ("sympy", "torch._dynamo", "torch._inductor")) == []
+
+
 def test_the_package_imports_what_it_exports_when_it_is_asked_for() -> None:
     code = (
         "import sys, longstride; before = 'torch' in sys.modules; longstride.load; "

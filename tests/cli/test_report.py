@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,8 @@ def test_a_page_that_cannot_be_filled_is_told_before_anything_is_written(run: Ru
     assert (ran.code, "page.md: expected a" in ran.error) == (2, True)
     assert (here / "README.md").read_text() == MARKED
     assert not (here / "out").exists()
+
+
+def test_a_page_is_a_regular_file(run: Run, here: Path) -> None:
+    os.mkfifo(here / "fifo")
+    assert "fifo: expected a page with markers, found: no regular file." in run("report", "--page", "fifo").error

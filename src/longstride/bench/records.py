@@ -321,9 +321,10 @@ KINDS: dict[str, type[Record]] = {
 
 
 def to_line(record: Record) -> str:
-    """A record as one line of JSON, without a line end."""
+    """A record as one line of JSON, without a line end; bytes in names that are no UTF-8 become question marks."""
     values = {"schema": SCHEMA, "kind": record.kind, **as_dict(record)}
-    return json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    line = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return line.encode("utf-8", "replace").decode()
 
 
 def from_line(line: str, where: str = "record") -> Record:

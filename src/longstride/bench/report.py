@@ -20,6 +20,7 @@ from longstride.bench.page import FIGURES, drawings, results_page, sections
 from longstride.bench.plots import MARKER, Plot, marker
 from longstride.bench.records import Record, write_whole
 from longstride.contract import InputError, UsageError
+from longstride.text.files import read_regular
 
 PAGE = "results.md"
 
@@ -129,7 +130,7 @@ def _drawn(plot: Plot | Chart, current: bool) -> str | None:
 def _read(path: Path) -> str | None:
     """What stands in a page or figure; none: no such file."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path).decode("utf-8")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -139,7 +140,7 @@ def _read(path: Path) -> str | None:
 
 def _page(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         told = getattr(error, "strerror", "no UTF-8")
         raise InputError(f"{path}: expected a page with markers, found: {told}.") from None

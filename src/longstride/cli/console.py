@@ -134,5 +134,6 @@ def commit() -> tuple[str, bool]:
             check=True,
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("LONGSTRIDE_COMMIT", ""), False
+        told = os.environ.get("LONGSTRIDE_COMMIT", "")
+        return told.encode("utf-8", "replace").decode(), False  # is written to records and model folders
     return found, bool(changes)

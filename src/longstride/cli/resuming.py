@@ -143,7 +143,7 @@ class Partial:
             "input": self._input,
         }
         with output_file(self._record) as file:
-            file.write((json.dumps(record, ensure_ascii=False, indent=2) + "\n").encode())
+            file.write((json.dumps(record, indent=2) + "\n").encode())
 
 
 def _read(path: Path) -> dict[str, Any]:

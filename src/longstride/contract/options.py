@@ -9,6 +9,7 @@ error that lists the names there are. Nested dataclasses take nested mappings or
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from longstride.contract.ranges import Range, shown
 
 T = TypeVar("T")
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
@@ -276,6 +278,8 @@ def _convert_scalar(kind: Any, value: Any, name: str, where: str) -> Any:
     if isinstance(value, bool):
         raise _wrong(kind, value, name, where)
     if kind is str:
+        if isinstance(value, str) and _SURROGATE.search(value):
+            raise OptionError(f"{_said(where)}{name!r} expects text in UTF-8, found {shown(value)}.")
         if isinstance(value, str | float) or (isinstance(value, int) and value.bit_length() <= 128):
             return str(value)
         raise _wrong(kind, value, name, where)

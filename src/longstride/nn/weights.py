@@ -75,8 +75,8 @@ def sketched(
     Weights that are not in the file may be `lent` by another.
     """
     try:
-        with _at_most(2 * (len(found) + len(lent or {})) + 64, file), torch.device("meta"):
-            module = uninitialised(build)
+        with _at_most(2 * (len(found) + len(lent or {})) + 64, file), torch.device("meta"), _ShapesAlone():
+            module = build()
     except (RuntimeError, OverflowError, TypeError, ValueError) as error:  # sizes that not even numbers can hold
         raise ModelFolderError(
             f"{file}: nothing can be built from the part's options ({_first_line(error)})."
@@ -99,6 +99,25 @@ def sketched(
     return module
 
 
+class _ShapesAlone(TorchFunctionMode):
+    """Weights are neither drawn nor scaled: for that PyTorch would import its compiler on the meta device, in seconds.
+
+    Whatever is not known here still works.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if function in (Tensor.normal_, Tensor.uniform_) or getattr(function, "__module__", "") == nn.init.__name__:
+            return args[0] if args else given["tensor"]
+        if function is Tensor.mul and isinstance(args[1], float):
+            return args[0]
+        if function is torch.randn:
+            return torch.empty(*args, **given)
+        if function is torch.arange and all(isinstance(each, int) for each in args):
+            return torch.empty(len(range(*args)), **{"dtype": torch.int64, **given})
+        return function(*args, **given)
+
+
 class _Uninitialised(TorchFunctionMode):
     """What would draw a weight's first numbers leaves it as it is."""
 
@@ -110,10 +129,7 @@ class _Uninitialised(TorchFunctionMode):
 
 
 def uninitialised(build: Callable[[], Module]) -> Module:
-    """A module whose weights are about to be read: drawing them first takes as long as reading them.
-
-    On the meta device it takes longer still, as PyTorch imports its compiler for it.
-    """
+    """A module whose weights are about to be read: drawing them first takes as long as reading them."""
     with _Uninitialised():
         return build()
 

@@ -7,6 +7,7 @@ Folders that are missing on the way are made.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -150,6 +151,14 @@ def regular_target(path: _Path) -> Path | None:
     """The regular file that writing to `path` makes or replaces, symbolic links followed; none for devices."""
     target = _target(path)
     return target.path if target.whole else None
+
+
+def read_regular(path: _Path) -> bytes:
+    """All bytes of a file; OSError where it is a FIFO or a device, which need never end."""
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
+    return Path(path).read_bytes()
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:

@@ -14,18 +14,16 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import stat
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal, final
 
 import sentencepiece
 
 from longstride.contract import EOS, MASK, PAD, RESERVED, START, UNK, InputError, ModelFolderError, OptionError
 from longstride.text.corpus import read_lines
-from longstride.text.files import written_whole
+from longstride.text.files import read_regular, written_whole
 
 _WORDS_HEADER = "longstride-words 1"
 _TRAINING_THREADS = 16
@@ -229,9 +227,7 @@ class WordsTokenizer(Tokenizer):
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """Load a tokenizer of either kind, told apart by how the file begins."""
     try:
-        if stat.S_ISFIFO(os.stat(path).st_mode) or stat.S_ISCHR(os.stat(path).st_mode):  # neither need ever end
-            raise ModelFolderError(f"{path}: expected a tokenizer, found no regular file.")
-        serialized = Path(path).read_bytes()
+        serialized = read_regular(path)
     except FileNotFoundError as error:
         raise ModelFolderError(f"{path}: expected a tokenizer, found no file.") from error
     except OSError as error:
