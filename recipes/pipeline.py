@@ -67,6 +67,7 @@ class Runner:
         """how often a signal has asked"""
         self._hashes: dict[tuple[str, int, int], str] = {}
         self._makers = {path: stage.name for stage in pipeline.stages for path in stage.outputs}
+        self._needs = {stage.name: list(filter(None, map(self._maker, stage.inputs))) for stage in pipeline.stages}
         self._lock = -1
 
     def state(self, stage: Stage) -> dict[str, Any]:
@@ -92,7 +93,7 @@ class Runner:
         """Stages that would be carried out, and why. Writes nothing."""
         found: dict[str, str] = {}
         for stage in chosen:
-            before = [maker for maker in self._made_by(stage) if maker in found]
+            before = [maker for maker in self._needs[stage.name] if maker in found]
             if any(path.startswith(f"{self.work}/") and not self._maker(path) for path in stage.inputs):
                 before += found  # what no stage makes, as records, all may add to
             if why := (f"after {before[0]}" if before else self.reason(stage)):
@@ -121,9 +122,9 @@ class Runner:
 
     def _run(self, waiting: list[Stage], running: list[Running], minutes: float | None, jobs: int) -> int:
         end = time.monotonic() + 60 * minutes if minutes is not None else None
-        failed, stopped = list[str](), False
+        failed, stopped, heard = list[str](), False, 0
         while waiting or running:
-            while not stopped and (stage := self._next(waiting, running, jobs)):
+            while not (stopped or self.asked_to_stop) and (stage := self._next(waiting, running, jobs)):
                 why = self.reason(stage)
                 if why and end is not None and time.monotonic() + 60 * stage.minutes > end:
                     self.tell(f"{stage.name}: not begun, {stage.minutes:g} minutes are more than are left")
@@ -135,15 +136,12 @@ class Runner:
                     failed.append(stage.name)
                 elif why:
                     running.append(self._begin(stage, why))
-            if stopped and not running:
+            if (stopped or self.asked_to_stop) and not running:
                 break
             time.sleep(POLL)
-            if self.asked_to_stop and not stopped:
-                self.tell("stopping")
-                stopped = True
-                self._signal(running, signal.SIGINT)
-            elif self.asked_to_stop > 1:
-                self._signal(running, signal.SIGKILL)
+            if self.asked_to_stop > heard:
+                self._signal(running, signal.SIGINT if heard == 0 else signal.SIGKILL)
+                heard = self.asked_to_stop
             for one in [one for one in running if one.process.poll() is not None]:
                 if one.process.returncode == 0 and one.left and not self.asked_to_stop:
                     one.process = self._start(one.left.pop(0), one.log)
@@ -198,17 +196,15 @@ class Runner:
         for stage in waiting:
             if not stage.beside and unfinished:
                 return None
-            if not unfinished.intersection(self._made_by(stage)):
+            if not unfinished.intersection(self._needs[stage.name]):
                 return stage
             unfinished.add(stage.name)
         return None
 
     def _maker(self, path: str) -> str:
+        """The stage that makes a file or what it lies in."""
         above = (str(one) for one in (Path(path), *Path(path).parents))
         return next((self._makers[one] for one in above if one in self._makers), "")
-
-    def _made_by(self, stage: Stage) -> list[str]:
-        return [maker for path in stage.inputs if (maker := self._maker(path))]
 
     def _lacking(self, stage: Stage, failed: Sequence[str] = ()) -> str:
         """What a stage cannot begin without."""

@@ -123,9 +123,12 @@ def _expanded(name: str, own: Any, templates: Any, variables: Mapping[str, Any],
             found = fields.get(field) or []
             return tuple(_filled(one, values, where) for one in ([found] if isinstance(found, str) else found))
 
+        commands = tuple(shlex.join(shlex.split(one)) for one in texts("command"))
+        if not all(commands) or not commands:
+            raise InputError(f"{where}: expected a command, found none.")
         yield Stage(
-            f"{name}/{short}" if short else name,
-            tuple(shlex.join(shlex.split(one)) for one in texts("command")),
+            values["stage"],
+            commands,
             tuple(map(normpath, texts("inputs"))),
             tuple(map(normpath, texts("outputs"))),
             "".join(map(normpath, texts("folder"))),

@@ -204,7 +204,7 @@ def test_stages_wait_for_what_they_need_and_run_alone_unless_they_may_not(graph:
 def run(tmp_path: Path, text: str, *arguments: str) -> int:
     """A pipeline file, in this process."""
     file = tmp_path / "pipeline.yaml"
-    file.write_text(f"vars: {{work: {tmp_path}/work}}\n{text}")
+    file.write_text(f"vars: {{work: {tmp_path / 'work'}}}\n{text}")
     return int(pipeline.main([str(file), *arguments]))
 
 
@@ -258,8 +258,8 @@ stages:
     told = capsys.readouterr().out
     assert "bad: failed after 0 minutes with exit code 3" in told
     assert "\nso it goes\n" in told
-    assert f"next: not begun, needs {tmp_path}/work/bad, which bad makes" in told
-    assert f"liar: failed after 0 minutes with no {tmp_path}/work/liar" in told
+    assert f"next: not begun, needs {tmp_path / 'work'}/bad, which bad makes" in told
+    assert f"liar: failed after 0 minutes with no {tmp_path / 'work'}/liar" in told
     assert told.splitlines()[-1] == "failed: bad, next, liar"
     assert (tmp_path / "work" / "other").exists()
 
@@ -271,7 +271,11 @@ stages:
         ("stages: {a: {command: '{what}'}}", r"expected a value for \{what\}, found none"),
         ("stages: {a: {command: '{x}', with: {x: '{x}'}}}", "expected values that end"),
         ("stages: {a: {use: b}}", "expected a template to use \\(there is none\\), found 'b'"),
-        ("stages: {a: {outputs: [x]}, b: {outputs: [./x]}}", "expected one stage that makes x, found a and b"),
+        (
+            "stages: {a: {command: c, outputs: [x]}, b: {command: c, outputs: [./x]}}",
+            "expected one stage that makes x, found a and b",
+        ),
+        ("stages: {a: {outputs: [x]}}", "stages.a: expected a command, found none"),
         ("stages: [", "expected a pipeline in YAML, found none"),
         ("stage: {}", "expected one of about, jobs, .*, found 'stage'"),
         ("stages: {a: {command: no-such-program x}}", "no-such-program: expected a program"),
@@ -333,6 +337,17 @@ stages:
     assert run(tmp_path, text) == 0
     assert (work / "b").exists()
     assert "a: begun" not in capsys.readouterr().out
+
+
+def test_what_still_runs_when_the_time_is_over_can_be_interrupted(tmp_path: Path) -> None:
+    stages = (
+        Stage("long", ("sleep 20",), beside=True),
+        Stage("late", ("true",), minutes=5, beside=True),
+    )
+    runner = pipeline.Runner(Pipeline(tmp_path, stages), lambda text: runner.stop() if "not begun" in text else None)
+    begun = time.monotonic()
+    assert runner.run(stages, minutes=1, jobs=2) == pipeline.INTERRUPTED
+    assert time.monotonic() - begun < 15
 
 
 # The pipelines of the repository.
