@@ -85,6 +85,8 @@ def _recipes() -> list[tuple[str, dict[str, Any]]]:
     found = []
     for file in sorted((ROOT / "recipes" / "toy").glob("*.yaml")):
         recipe = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if "stages" in recipe:  # a pipeline
+            continue
         recipe["data"] |= {"task": "reverse", "pairs": 40, "valid_pairs": 4, "tokenizer": "base/tokenizer.model"}
         recipe["training"] |= {"steps": 2, "validate_every": 2, "checkpoint_every": 1, "log_every": 1}
         recipe["training"]["schedule"] |= {"warmup": 1}

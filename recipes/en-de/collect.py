@@ -10,19 +10,18 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from longstride.bench.records import Quality, Record, Training, read_records
 from longstride.model_folder import ModelFolder
-from longstride.text.files import file_sha256
+from longstride.text.files import file_sha256, temporary_beside, written_whole
 
 MANIFEST = "MANIFEST.json"
 KEPT = ("recipe.yaml", "metrics.jsonl")
 """of a run's folder, beside the model itself"""
-UNFINISHED = "speed-"
-"""runs that were trained for their speed alone"""
+LEFT_OUT = ("speed-*", "*.old")
+"""runs that were trained for their speed alone; what a later run has taken the place of"""
 RECORDS = {"interleaved": "en-de-interleaved", "lattice": "en-de-lattice", "nat": "en-de-lattice"}
 """how a model's name begins, and the file of benchmarks/results that its records go to; en-de where nothing fits"""
 
@@ -34,7 +33,7 @@ def collect(work: Path, store: Path) -> list[str]:
     new = []
     for run in sorted(path for path in work.iterdir() if path.is_dir()):
         model = run / "model" if (run / "model" / "config.json").is_file() else run
-        if not (model / "config.json").is_file() or run.name.startswith(UNFINISHED):
+        if not (model / "config.json").is_file() or any(map(run.match, LEFT_OUT)):
             continue
         entry = describe(run.name, ModelFolder(model), records)
         before = manifest.get(run.name, {})
@@ -106,14 +105,12 @@ def _distilled(source: Path, target: Path) -> dict[str, Any]:
 
 def _copy(files: list[Path], folder: Path) -> None:
     """Replace a folder by these files, whole or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    for path in files:
-        shutil.copyfile(path, temporary / path.name)
-    temporary.chmod(0o755)
-    if folder.exists():
-        shutil.rmtree(folder)
-    os.replace(temporary, folder)
+    with temporary_beside(folder, folder=True) as temporary:
+        for path in files:
+            shutil.copyfile(path, temporary / path.name)
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(temporary, folder)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -121,10 +118,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".partial")
-    temporary.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

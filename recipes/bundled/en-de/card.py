@@ -18,7 +18,7 @@ from longstride.bench.statistics import summarise
 from longstride.model_folder import ModelFolder
 from longstride.text.files import written_whole
 
-TEMPLATE = Path(__file__).resolve().parent.parent / "card.md"
+TEMPLATE = Path(__file__).resolve().parent / "card.md"
 CARD = "README.md"
 UNMEASURED = "Not measured yet."
 MICROSECONDS = 1000.0

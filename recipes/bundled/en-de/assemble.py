@@ -21,16 +21,17 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # when run as a script
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # where this is imported, not run
 
-from family import card
+import card
+
 from longstride import model_folder
 from longstride.contract import ModelFolderError, WorkError
 from longstride.contract.options import parse
 from longstride.model_folder import DecoderConfig, ModelFolder, Part, resolve
 from longstride.registry import PARTS
 
-HERE = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parent
 NAME = "bundled-en-de"
 MOST = 40_000_000
 """bytes of the folder, all files together"""
