@@ -111,6 +111,7 @@ class Translator:
         self._parts: dict[str, nn.Module] = {}
         self._homes = {name: (folder, name) for name in folder.parts}  # where a part's weights lie, and under what name
         self._decoders = dict(folder.decoders)
+        self._checked: set[str] = set()  # decoders whose options were found to be right
         self._default = folder.config.default_decoder
         self._check()
         if drafter is not None:
@@ -195,14 +196,15 @@ class Translator:
     ) -> list[list[int]]:
         """Ids ending in EOS; a line of more tokens than the model can read is cut, with a warning that names it."""
         encoded = self.source_tokenizer.encode_many([self.readable(line) for line in lines])
+        longest = self.longest
         for number, ids in enumerate(encoded):
-            if len(ids) + 1 > self.longest:
+            if len(ids) + 1 > longest:
                 message = (
                     f"line {number + first_line} has {len(ids)} tokens and was cut at the model's limit of "
-                    f"{self.longest - 1}."
+                    f"{longest - 1}."
                 )
                 (warn or _warn)(message)
-                del ids[self.longest - 1 :]
+                del ids[longest - 1 :]
             ids.append(EOS)
         return encoded
 
@@ -295,12 +297,13 @@ class Translator:
     def check(self, *decoders: str) -> None:
         """Refuse decoders (default: all) whose parts or options are not as their kinds want them, reading no weight."""
         for name in decoders or self.folder.decoders:
-            if (config := self.folder.decoders.get(name)) is None:
+            if name in self._checked or (config := self.folder.decoders.get(name)) is None:
                 continue
             for part in config.parts.values():
                 self._check_part(part)
             with self._naming_the_folder():
                 split_options(find(DECODERS, name, "decoder").options, config.defaults, name)
+            self._checked.add(name)
 
     def _check(self) -> None:
         """Refuse unknown kinds, roles that are not theirs and parts of other tokenizers: all that needs no system."""

@@ -31,7 +31,7 @@ SIZES = {
     "source-self": (64,),
     "product": (2048, 512),
     "embed": (512,),
-    "link": (1000, 64, 64),
+    "link": (1000, 64, 64, 128),
     "overlap": (),
 }
 OF_LATTICES = {"candidates", "edges", "paths"}

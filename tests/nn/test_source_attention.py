@@ -11,6 +11,7 @@ import torch
 from longstride.nn import fused_trials
 from longstride.nn.attention import SelfAttention
 from longstride.nn.fused import Kernel
+from longstride.nn.options import TransformerOptions
 from longstride.nn.source_attention import LONGEST, attended, serves
 from tests.models import random_source, tiny_model
 from tests.nn.running_kernels import where
@@ -20,7 +21,8 @@ loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:
 
 def attention(width: int, heads: int, device: torch.device) -> SelfAttention:
     torch.manual_seed(width)
-    return SelfAttention(width, heads, 0.1).to(device).eval().requires_grad_(False)
+    options = TransformerOptions(vocabulary=5, width=width, heads=heads, attention_dropout=0.1)
+    return SelfAttention(options).to(device).eval().requires_grad_(False)
 
 
 @loops
