@@ -20,6 +20,7 @@ from longstride import model_folder, recipe_origin
 from longstride.contract import EOS, RESERVED, InputError, Limits, OptionError, Source, UsageError, option
 from longstride.contract.memory import GIB, available
 from longstride.contract.options import Options, as_dict, parse
+from longstride.contract.ranges import shown
 from longstride.contract.running import DTYPES
 from longstride.model_folder import MODEL, DecoderConfig, ModelFolder, Part, resolve
 from longstride.nn.backends import allow_own_attention, allow_own_norms, avoid_planned_attention
@@ -201,6 +202,11 @@ def check(recipe: Recipe) -> None:
     kind, _ = _objective(recipe)
     if kind.needs_base and not recipe.base:
         raise OptionError(f"{recipe.name}: this objective expects `base`, the model folder it builds on, found none.")
+    if "vocabulary" in recipe.model:
+        raise OptionError(
+            f"{recipe.name}: model.vocabulary comes with the tokenizer and cannot be set, found "
+            f"{shown(recipe.model['vocabulary'])}; data.vocabulary is the size of a tokenizer to be made."
+        )
     base = _sketched(recipe.base) if recipe.base else {}
     with torch.device("meta"):  # shapes alone
         sketched = kind.model(_plan(recipe, len(RESERVED) + 1, base))

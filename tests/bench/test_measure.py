@@ -100,6 +100,7 @@ def test_batches_are_sorted_by_length(workload: Workload, origin: Origin) -> Non
     assert records[1].scores == records[0].scores
     assert all(source.rows <= 4 for source in warmup_batches(workload, 4))
     assert len(warmup_batches(workload, 4)) >= 8
+    assert all(source.rows <= len(workload.sources) for source in warmup_batches(workload, 10**6))
 
 
 def test_slow_candidates_decode_a_fixed_sample_once(workload: Workload, origin: Origin) -> None:

@@ -106,6 +106,12 @@ def test_bad_sentences_are_refused(run: Run, plain: Path, text: str, told: str) 
     assert told in run("demo", "-m", plain).error
 
 
+def test_sentences_too_long_for_a_model_are_told_of_as_everywhere(run: Run, plain: Path) -> None:
+    (plain / demo.EXAMPLES).write_text(f"{'a ' * 40}\tb\n")
+    ran = run("demo", "-m", plain)
+    assert (ran.code, "warning: line 1 has" in ran.err, "UserWarning" in ran.err) == (0, True, False)
+
+
 def test_in_a_hurry_nothing_is_decoded_twice(run: Run, family: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "PATIENCE", 0.0)
     seen: list[int] = []

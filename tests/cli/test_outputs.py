@@ -9,6 +9,7 @@ import lzma
 import os
 import re
 import stat
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -257,3 +258,17 @@ def test_the_bundled_model_is_known_by_name_everywhere(run: Run, tmp_path: Path)
     looked = run("lattice", "inspect", stdin=b"Good morning.\n")
     assert looked.code == 0
     assert "best" in looked.out
+
+
+def test_translations_go_to_standard_output_while_a_bar_is_shown(model: Path, tmp_path: Path) -> None:
+    """Rich takes what is printed meanwhile for itself, unless it is told not to."""
+    (tmp_path / "text").write_text("a b\nc\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "longstride", "translate", "-m", model, "-i", tmp_path / "text"],
+        env={**os.environ, "FORCE_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.count("\n") == 2
+    assert "translating" in ran.stderr

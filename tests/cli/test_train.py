@@ -249,3 +249,9 @@ def test_a_model_larger_than_memory_is_refused_before_anything_is_written(
     error = run("train", recipe, "-o", tmp_path / "run", *large, "--set", "model.encoder_layers=500").error
     assert "tiny, model: expected weights that fit into memory" in error
     assert not (tmp_path / "run").exists()
+
+
+def test_the_vocabulary_is_not_set_in_vain(run: Run, recipe: Path, tmp_path: Path) -> None:
+    """It comes with the tokenizer, whatever a recipe says."""
+    error = run("train", recipe, "-o", tmp_path / "run", "--set", "model.vocabulary=Infinity").error
+    assert "tiny: model.vocabulary comes with the tokenizer and cannot be set, found 'Infinity'" in error

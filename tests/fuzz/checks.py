@@ -151,6 +151,9 @@ def _as_many_lines(case: Case, out: str) -> Iterator[Told]:
     source, target = (_option(case.argv, *names) for names in (("-i", "--input"), ("-o", "--output")))
     if source == "several" or target == "several" or (source or "").startswith("dev") or (source or "").startswith("/"):
         return
+    trace = _option(case.argv, "--trace") or ""
+    if trace in ("several", "-") or "fd/1" in (os.readlink(trace) if os.path.islink(trace) else trace):
+        return  # both go to standard output
     given = case.stdin if source in (None, "-") else _bytes(source)
     if given is None or (target not in (None, "-") and not Path(target or "").is_file()):
         return

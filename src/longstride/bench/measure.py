@@ -117,10 +117,14 @@ def _prepare(candidate: Candidate, workload: Workload, protocol: Protocol, batch
 
 
 def warmup_batches(workload: Workload, batch_size: int) -> list[Source]:
-    """The warm-up sentences by length, each repeated as often as it takes to fill batches of every length."""
+    """The warm-up sentences by length, each repeated as often as it takes to fill batches of every length.
+
+    None is larger than the largest that is measured.
+    """
     by_length = sorted(workload.warmup, key=len)
     if not by_length:
         return []
+    batch_size = max(1, min(batch_size, len(workload.sources)))
     wanted = min(WARMUP_BATCHES, len(by_length)) * batch_size
     repeats = max(1, -(-wanted // len(by_length)))
     filled = [sentence for sentence in by_length for _ in range(repeats)]

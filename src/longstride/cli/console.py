@@ -50,6 +50,8 @@ class Bar:
             TimeRemainingColumn(),
             console=err,
             transient=True,
+            redirect_stdout=False,  # results go where they were sent, though somebody looks on
+            redirect_stderr=False,
             disable=not err.is_terminal,
         )
         self._task = self._progress.add_task(what, total=total, rate="")

@@ -94,10 +94,10 @@ def _show(translator: Translator, source: str, decoder: str, repeats: int) -> Sh
     from longstride.cli.demo_page import Shown
 
     begun = time.perf_counter()
-    found = translator.translate([source], decoder, batch=1, trace=True)[0]
+    found = translator.translate([source], decoder, batch=1, trace=True, warn=warn)[0]
     times = [time.perf_counter() - begun]
     for number in range(repeats):
         begun = time.perf_counter()
-        translator.translate([source], decoder, batch=1)
+        translator.translate([source], decoder, batch=1, warn=lambda said: None)
         times[number:] = [time.perf_counter() - begun]
     return Shown(decoder, found, found.trace or Trace(()), 1000 * statistics.median(times))

@@ -73,7 +73,7 @@ def _closed(stream: IO[str] | None, other: int) -> bool:
         import fcntl
 
         return fcntl.fcntl(stream.fileno(), fcntl.F_GETFL) & os.O_ACCMODE == other
-    except (ImportError, OSError, ValueError):  # no descriptor: a stream of somebody's own
+    except (AttributeError, ImportError, OSError, ValueError):  # no descriptor: a stream of somebody's own
         return False
 
 
