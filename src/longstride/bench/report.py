@@ -14,10 +14,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from longstride.bench.charts import Chart
-from longstride.bench.drawing import alike
+from longstride.bench.figure import MARKER, Picture, alike, marker
 from longstride.bench.page import FIGURES, drawings, results_page, sections
-from longstride.bench.plots import MARKER, Plot, marker
 from longstride.bench.records import Record, write_whole
 from longstride.contract import InputError, UsageError
 
@@ -117,7 +115,7 @@ def _way(start: Path, goal: Path) -> str:
     return "../" * ups + ("" if inside == "." else inside + "/")
 
 
-def _drawn(plot: Plot | Chart, current: bool) -> str | None:
+def _drawn(plot: Picture, current: bool) -> str | None:
     """The figure; none where it cannot be drawn here and need not be."""
     try:
         return plot.svg().decode()

@@ -87,8 +87,8 @@ def profile(
     which makes the whole longer than it is: the time without that is told beside it. To compare decoders, use bench.
     """
     from longstride.bench.profile import device_facts
-    from longstride.bench.profile_tables import profile_tables
     from longstride.bench.records import append_records, check_records
+    from longstride.bench.sources import profile_tables
     from longstride.cli.lineup import read_entries
     from longstride.text.corpus import read_lines
 
