@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from longstride.bench import ModelTag, Quality
 from longstride.bench.page import results_page, sections
-from longstride.bench.records import Contrastive, WorkloadTag
+from longstride.bench.records import Contrastive, ModelTag, Quality, WorkloadTag
 from longstride.bench.sources import sections as tables_of
 from longstride.tasks import Score
 from longstride.tasks.by_length import LengthBin

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from longstride.bench import ModelTag, Quality, Record
 from longstride.bench.page import paper_sections, results_page, sections
 from longstride.bench.records import (
     Against,
@@ -16,7 +15,10 @@ from longstride.bench.records import (
     Equality,
     Exactness,
     Mismatch,
+    ModelTag,
     PlaceProbe,
+    Quality,
+    Record,
 )
 from longstride.bench.sources import Section, list_table
 from longstride.bench.view import Scope, View

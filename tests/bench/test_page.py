@@ -8,12 +8,23 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.bench import Distillation, Exactness, ModelTag, Quality, Record, Training
 from longstride.bench.comparison import BenchRun
 from longstride.bench.notes import listed, origin_note
 from longstride.bench.page import PAPERS, _anchor, results_page, sections
 from longstride.bench.plots import plots
-from longstride.bench.records import Agreement, Contrastive, Origin, Profile, Stage
+from longstride.bench.records import (
+    Agreement,
+    Contrastive,
+    Distillation,
+    Exactness,
+    ModelTag,
+    Origin,
+    Profile,
+    Quality,
+    Record,
+    Stage,
+    Training,
+)
 from longstride.bench.sources import page as page_of
 from longstride.tasks.contrastive import Cell
 

@@ -8,9 +8,21 @@ from typing import Any
 
 import pytest
 
-from longstride.bench import ModelTag, Quality, Record, Training
 from longstride.bench.page import paper_sections, sections
-from longstride.bench.records import Against, Counts, Curve, Curves, Latency, WorkloadTag, from_line, to_line
+from longstride.bench.records import (
+    Against,
+    Counts,
+    Curve,
+    Curves,
+    Latency,
+    ModelTag,
+    Quality,
+    Record,
+    Training,
+    WorkloadTag,
+    from_line,
+    to_line,
+)
 from longstride.bench.report import insert_all, render
 from longstride.bench.sources import Section
 from longstride.contract import OptionError

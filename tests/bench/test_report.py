@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.bench import Record, Training, figure
+from longstride.bench import figure
 from longstride.bench.page import results_page, sections
-from longstride.bench.report import insert, insert_all, render
+from longstride.bench.records import Record, Training
+from longstride.bench.report import insert_all, render
 from longstride.contract import InputError, UsageError
 
 from .conftest import make_origin
@@ -141,18 +142,6 @@ def test_markers_are_filled_and_checked(tmp_path: Path, records: list[Record]) -
     (inner / "page.md").write_text(f"<!-- report:figure/{NAME}-quality -->\n<!-- /report -->\n")
     insert_all(inner / "page.md", records, tmp_path / "docs")
     assert f"](../figures/{NAME}-quality.svg)" in (inner / "page.md").read_text()
-
-
-def test_one_marker_alone(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- report:mine -->\n<!-- /report -->\n<!-- report:other -->\nkept\n<!-- /report -->\n")
-    assert insert(page, "mine", "a \\1 backslash", check=True)
-    assert insert(page, "mine", "a \\1 backslash")
-    assert not insert(page, "mine", "a \\1 backslash")
-    assert "a \\1 backslash" in page.read_text()
-    assert "\nkept\n" in page.read_text()
-    with pytest.raises(InputError, match=r"expected a marker <!-- report:none -->"):
-        insert(page, "none", "text")
 
 
 @pytest.mark.parametrize(

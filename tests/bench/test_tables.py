@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.bench import Distillation, Quality, Record, Training
 from longstride.bench.comparison import (
     BenchRun,
     bench_runs,
@@ -16,7 +15,18 @@ from longstride.bench.comparison import (
     speed_up,
 )
 from longstride.bench.notes import sample_notes
-from longstride.bench.records import Against, Counts, Preparation, WorkloadTag, from_line, to_line
+from longstride.bench.records import (
+    Against,
+    Counts,
+    Distillation,
+    Preparation,
+    Quality,
+    Record,
+    Training,
+    WorkloadTag,
+    from_line,
+    to_line,
+)
 from longstride.bench.sources import list_table, run_table, settings_table
 from longstride.bench.table import Column, markdown
 from longstride.tasks import Comparison, Score

@@ -14,7 +14,7 @@ import torch
 
 from longstride.bench.assessment import Progress, batches_of, measured_sentences, no_progress
 from longstride.bench.candidate import Candidate
-from longstride.bench.memory import MemoryProbe, host_probe
+from longstride.bench.machine import MemoryProbe, host_probe
 from longstride.bench.profile_record import Profile
 from longstride.bench.profile_watch import Clock, Stopwatch, synchronizer
 from longstride.bench.record_parts import MemoryUse, Origin, Stage, WorkloadTag

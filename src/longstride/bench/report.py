@@ -1,6 +1,6 @@
 """A page of results from records, and pieces of it between markers in other pages.
 
-`render` writes results.md and its figures; `insert` replaces what stands between ``<!-- report:NAME -->`` and
+`render` writes results.md and its figures; `insert_all` replaces what stands between ``<!-- report:NAME -->`` and
 ``<!-- /report -->`` in a page. Both can check instead of write: they then say what is stale and touch nothing.
 
 To a check, a figure is stale when the data it was drawn from have changed, which needs no matplotlib and is the same on
@@ -56,15 +56,6 @@ def render(records: Sequence[Record], out_dir: str | Path, check: bool = False) 
         if not check:
             write_whole(page, text.encode())
     return stale
-
-
-def insert(markdown_file: str | Path, name: str, text: str, check: bool = False) -> bool:
-    """Put `text` between the markers of `name`; says whether the file was (or is) stale. No such marker is an error."""
-    path = Path(markdown_file)
-    before = _page(path)
-    if name not in [match["name"] for match in _MARKED.finditer(before)]:
-        raise InputError(f"{path}: expected a marker <!-- report:{name} --> with an end, found none.")
-    return _replace(path, before, {name: text}, check)
 
 
 def insert_all(

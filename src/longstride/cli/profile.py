@@ -184,9 +184,8 @@ class _Work:
     def profile(self, member: Member, facts: Facts, order: int, shown: Stages) -> Profile:
         """One member, alone."""
         from longstride.bench.profile import profile as profile_candidate
-        from longstride.bench.profile_marks import CudaMarks
         from longstride.bench.profile_record import with_weights
-        from longstride.bench.profile_watch import Stopwatch, Watched, synchronizer
+        from longstride.bench.profile_watch import CudaMarks, Stopwatch, Watched, synchronizer
 
         translator = self.opened(member.model)
         runner = translator.runner
