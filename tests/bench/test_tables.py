@@ -28,7 +28,6 @@ from longstride.bench.records import (
     to_line,
 )
 from longstride.bench.sources import list_table, run_table, settings_table
-from longstride.bench.table import Column, markdown
 from longstride.tasks import Comparison, Score
 
 from .conftest import make_latency, make_origin, make_quality, table_rows
@@ -245,11 +244,6 @@ def test_training_and_distillation_tables() -> None:
     assert "‡ beside other runs" in table
     assert "‡" not in list_of("training", training)
     assert "6.5 ‡" in list_of("training", [dataclasses.replace(training[0], notes={"gpu": "shared"})])
-
-
-def test_markdown_pads_and_escapes() -> None:
-    table = markdown([Column("a", ["x|y"], numeric=False), Column("b", ["1"]), Column("c", ["·"])])
-    assert table == "| a    |   b |\n| ---- | --: |\n| x\\|y |   1 |\n"
 
 
 def test_what_was_measured_alike_shares_one_note() -> None:

@@ -72,6 +72,7 @@ def _draw(axes: Any, panel: Panel) -> None:
     places = sorted({x for line in panel.lines for x, _ in line.points})
     if panel.scale == "doubling":
         axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     if panel.scale != "linear" and len(places) <= MOST_TICKS:
         axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.minorticks_off()

@@ -145,15 +145,14 @@ def speed_up_by_sentence(figure: Any, run: BenchRun) -> None:
     ratios = {name: some for name, some in ratios.items() if some}
     shown = [1.0]
     for place, (name, some) in enumerate(ratios.items()):
-        style = {"color": colours[name]}
-        axes.boxplot(
-            some, positions=[place], orientation="horizontal", widths=0.5, whis=(5, 95), showfliers=False,
-            boxprops=style, whiskerprops=style, capprops=style, medianprops={**style, "linewidth": 2.5},
-        )  # fmt: skip
-        shown += np.percentile(some, [5, 95]).tolist()
+        first, quarter, middle, three, last = np.percentile(some, [5, 25, 50, 75, 95])
+        axes.plot([first, last], [place] * 2, color=colours[name], linewidth=1.2)
+        axes.plot([quarter, three], [place] * 2, color=colours[name], linewidth=5, solid_capstyle="butt")
+        axes.plot(middle, place, "o", color=colours[name], markerfacecolor="white", markersize=6.5)
+        shown += [first, last]
     _speed_axis(axes, shown)
     axes.axvline(1.0, color=MIDDLE, linewidth=0.8, linestyle=DASHES, zorder=1)
-    axes.set_yticks(range(len(ratios)), [f"{name}   {np.median(some):.1f}×" for name, some in ratios.items()])
+    axes.set_yticks(range(len(ratios)), [f"{name}   {np.median(some):.2f}×" for name, some in ratios.items()])
     for tick, name in zip(axes.get_yticklabels(), ratios, strict=True):
         tick.set_color(colours[name])
     axes.grid(visible=False, axis="y")

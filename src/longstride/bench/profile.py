@@ -22,7 +22,7 @@ from longstride.bench.workload import Workload
 from longstride.contract import Source
 
 COPIED = {"cuda": 2**30, "cpu": 2**28}
-"""bytes of the copy that bandwidth is measured with: far more than any cache holds"""
+"""Bandwidth is measured by copies of so many bytes, far more than any cache holds."""
 COPIES = 10
 
 

@@ -10,6 +10,7 @@ that draws, or matplotlib, has changed.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -96,14 +97,8 @@ def _replace(path: Path, before: str, found: Mapping[str, str], check: bool) -> 
 
 def _way(start: Path, goal: Path) -> str:
     """How a link gets from one folder to another: empty, or ending in a slash."""
-    way = Path(goal).resolve()
-    start = start.resolve()
-    ups = 0
-    while not way.is_relative_to(start):
-        start = start.parent
-        ups += 1
-    inside = way.relative_to(start).as_posix()
-    return "../" * ups + ("" if inside == "." else inside + "/")
+    way = Path(os.path.relpath(goal.resolve(), start.resolve())).as_posix()
+    return "" if way == "." else way + "/"
 
 
 def _drawn(plot: Picture, current: bool) -> str | None:
