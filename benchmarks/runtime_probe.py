@@ -18,7 +18,7 @@ captured ones; all read the same weights.
 
 Where a sentence's time goes: graphs are timed twice, one right after another, when launching one hides behind running
 the one before, and each from an idle device to an idle device, as a sentence's are. What is left beside the latter is
-the host's: Python, and copies between host and device. benchmarks/host_probe.py counts its Python without a GPU.
+the host's: Python, and copies between host and device.
 
 The floor of an iteration is the decoder's weights over the memory's bandwidth, and kernels times a microsecond.
 """

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from longstride.bench import Latency, Machine, ModelTag, Origin, Quality, Workload
-from longstride.bench.records import Counts, Equality, MemoryUse, WorkloadTag
+from longstride.bench.machine import Machine
+from longstride.bench.records import Counts, Equality, Latency, MemoryUse, ModelTag, Origin, Quality, WorkloadTag
+from longstride.bench.workload import Workload
 from longstride.contract import EOS, Decoder, Finished, Hypothesis, Limits, Session, Source, Step
 from longstride.tasks import Score
 

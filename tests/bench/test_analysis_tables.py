@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from longstride.bench import ModelTag, Quality
-from longstride.bench.analysis_tables import analysis_sections
-from longstride.bench.records import Contrastive, WorkloadTag
-from longstride.bench.report import results_page, sections
+from longstride.bench.page import results_page, sections
+from longstride.bench.records import Contrastive, ModelTag, Quality, WorkloadTag
+from longstride.bench.sources import sections as tables_of
 from longstride.tasks import Score
 from longstride.tasks.by_length import LengthBin
 from longstride.tasks.contrastive import Cell
@@ -39,7 +38,7 @@ def test_quality_by_length() -> None:
         quality("other score", by_length=bins(1.0, 2.0, signature="tok:none")),
         quality("none"),
     ]
-    (section,) = analysis_sections(records)
+    (section,) = tables_of("analyses", records)
     heading, *rows = table_rows(section.text)
     assert heading == ["decoder", "model", "1-9", "9-30"]
     assert rows == [
@@ -68,7 +67,7 @@ def test_mutual_information_beside_the_papers() -> None:
         quality("none"),
     ]
     again = dataclasses.replace(records[0], candidate="sa, another search")
-    (section,) = analysis_sections([*records, again])
+    (section,) = tables_of("analyses", [*records, again])
     found_rows = table_rows(section.text)[1:]
     assert len(found_rows) == 3, "one row for a model, however often it was decoded"
     assert {row[0].removesuffix("-model"): row[1:] for row in found_rows} == {
@@ -88,7 +87,7 @@ def test_contrastive_pairs_by_type_and_distance() -> None:
         (Cell("agreement", 1, 20, 19), Cell("agreement", 16, 10, 5), Cell("polarity", None, 10, 8)),
     )
     only = dataclasses.replace(first, candidate="interleaved", cells=(Cell("agreement", 2, 4, 3),))
-    (section,) = analysis_sections([first, only])
+    (section,) = tables_of("analyses", [first, only])
     heading, *rows = table_rows(section.text)
     assert heading == ["model", "scored by", "error", "pairs", "right, %", "at 1", "at 2", "at >15"]
     assert rows == [
@@ -99,12 +98,12 @@ def test_contrastive_pairs_by_type_and_distance() -> None:
     ]
     assert section.name.startswith("contrastive/")
     later = dataclasses.replace(first, origin=dataclasses.replace(first.origin, date="2999-01-01"), cells=only.cells)
-    (again,) = analysis_sections([later, first])
+    (again,) = tables_of("analyses", [later, first])
     assert len(table_rows(again.text)) == 2  # the latest alone
-    (both,) = analysis_sections([dataclasses.replace(later, precision="int8"), first])
+    (both,) = tables_of("analyses", [dataclasses.replace(later, precision="int8"), first])
     assert table_rows(both.text)[0][:3] == ["model", "scored by", "precision"]
     assert {row[2] for row in table_rows(both.text)[1:]} == {"", "int8"}, "another precision is no repeat"
 
 
 def test_nothing_asked_for_makes_no_table() -> None:
-    assert analysis_sections([quality("greedy")]) == []
+    assert tables_of("analyses", [quality("greedy")]) == []

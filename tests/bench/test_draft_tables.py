@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from longstride.bench import ModelTag, Quality, Record
-from longstride.bench.draft_settings import Setting
-from longstride.bench.draft_tables import TABLES, draft_sections
-from longstride.bench.exactness_tables import exactness_table
+from longstride.bench.page import paper_sections, results_page, sections
 from longstride.bench.records import (
     Against,
     Agreement,
@@ -18,9 +15,13 @@ from longstride.bench.records import (
     Equality,
     Exactness,
     Mismatch,
+    ModelTag,
     PlaceProbe,
+    Quality,
+    Record,
 )
-from longstride.bench.report import results_page, sections
+from longstride.bench.sources import Section, list_table
+from longstride.bench.view import Scope, View
 from longstride.tasks import Score
 from longstride.tasks.bootstrap import Comparison
 
@@ -56,10 +57,15 @@ TUNED = {"frozen": False, "data": "distilled", "base_data": "distilled"}
 MIXED = {"frozen": True, "data": "distilled", "base_data": "original"}
 
 
+def tables(records: list[Record]) -> list[Section]:
+    found = paper_sections(records)
+    return [*found["blockwise"], *found["drafts"]]
+
+
 def table(records: list[Quality], name: str) -> tuple[list[list[str]], str]:
     """The rows of a section's table, headings first, and the notes below."""
     found: list[Record] = list(records)
-    (section,) = [one for one in draft_sections(found) if one.name == f"{name}/en-de-en-de-test"]
+    (section,) = [one for one in tables(found) if one.name == f"{name}/en-de-en-de-test"]
     return table_rows(section.text), section.text.splitlines()[-1]
 
 
@@ -90,7 +96,7 @@ def test_blockwise_has_a_row_per_k_and_a_column_per_model() -> None:
 def test_every_precision_has_a_table_of_its_own() -> None:
     records: list[Record] = [blockwise("frozen", k, 25.0, 1.5, notes=FROZEN) for k in (1, 4, 8)]
     records += [blockwise("frozen", k, 24.0, 1.5, notes=FROZEN, precision="int8") for k in (1, 8)]
-    found = {one.name: one for one in draft_sections(records) if one.name.startswith("blockwise/")}
+    found = {one.name: one for one in tables(records) if one.name.startswith("blockwise/")}
     assert set(found) == {"blockwise/en-de-en-de-test", "blockwise/en-de-int8-en-de-test"}
     first, second = found.values()
     assert (first.text.count("25.00 /"), first.text.count("24.00 /")) == (3, 0)
@@ -203,10 +209,8 @@ def test_without_records_there_is_no_table() -> None:
         quality("m", "greedy|eager|fp16|v0.1.0", 25.0),
         quality("m", "beam|width:5|eager|fp16|v0.1.0", 25.0),
     ]
-    assert draft_sections(lone) == []
-    assert exactness_table(lone) is None
-    for _, _, make in TABLES:
-        assert make([lone[2]]) is None  # type: ignore[list-item]
+    assert tables(lone) == []
+    assert list_table("exactness", lone) is None
 
 
 def test_old_records_have_no_mean_block_and_are_still_told() -> None:
@@ -216,10 +220,9 @@ def test_old_records_have_no_mean_block_and_are_still_told() -> None:
 
 
 def test_a_signature_is_read_back() -> None:
-    one = Setting.of(blockwise("m", 8, 25.0, 2.0, accept="top:3,gap:1.5", least=2))
-    assert (one.decoder, one.k, one.accept, one.min_block, one.top, one.exact) == (
-        "blockwise", 8, "top:3,gap:1.5", 2, (3, 1.5), False,
-    )  # fmt: skip
+    one = View(blockwise("m", 8, 25.0, 2.0, accept="top:3,gap:1.5", least=2), Scope())
+    names = ("decoder", "k", "accept", "min_block", "top", "gap", "exact")
+    assert [one[name] for name in names] == ["blockwise", 8, "top:3,gap:1.5", 2, 3, 1.5, False]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -231,7 +234,7 @@ def test_exactness_is_told_with_its_margins(precision: str) -> None:
         precision=precision, runtime="eager", place=PlaceProbe(512, 8, 0, 0, 1, 0.01),
     )  # fmt: skip
     older = dataclasses.replace(record, origin=make_origin("en-de", date="2020-01-01"), batch_size=3)
-    text = exactness_table([record, older])
+    text = list_table("exactness", [record, older])
     assert text is not None
     heading, row = table_rows(text)  # the latest alone
     told = dict(zip(heading, row, strict=True))
@@ -243,10 +246,10 @@ def test_exactness_is_told_with_its_margins(precision: str) -> None:
     assert "device" not in told, "it is the same for all, and told below"
     assert "Margin: " in text
     same = dataclasses.replace(record, width_one=record.same_shape, precision="fp64")
-    text = exactness_table([record, same])
+    text = list_table("exactness", [record, same])
     assert text is not None
     assert [row[3] for row in table_rows(text)[1:]] == ["fp64", precision], "from high precision to low"
-    alone = exactness_table([same])
+    alone = list_table("exactness", [same])
     assert alone is not None
     assert "argin" not in alone, "none was looked at"
 

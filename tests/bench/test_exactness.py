@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from longstride.bench import Workload
 from longstride.bench.exactness import agreement, first_difference, outputs_of
+from longstride.bench.workload import Workload
 from longstride.contract import EOS, Decoder, Limits, OptionError, Source
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy

@@ -1,6 +1,6 @@
 import torch
 
-from longstride.bench import describe_machine, host_probe
+from longstride.bench.machine import describe_machine, host_probe
 
 
 def test_the_machine_is_described() -> None:

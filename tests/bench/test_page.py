@@ -8,12 +8,24 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.bench import Distillation, Exactness, ModelTag, Quality, Record, Training
-from longstride.bench.cells import listed, origin_note
+from longstride.bench.comparison import BenchRun
+from longstride.bench.notes import listed, origin_note
 from longstride.bench.page import PAPERS, _anchor, results_page, sections
 from longstride.bench.plots import plots
-from longstride.bench.races import Race
-from longstride.bench.records import Agreement, Contrastive, Origin, Profile, Stage
+from longstride.bench.records import (
+    Agreement,
+    Contrastive,
+    Distillation,
+    Exactness,
+    ModelTag,
+    Origin,
+    Profile,
+    Quality,
+    Record,
+    Stage,
+    Training,
+)
+from longstride.bench.sources import page as page_of
 from longstride.tasks.contrastive import Cell
 
 from .conftest import TEST, make_latency, make_origin
@@ -47,7 +59,13 @@ def everything() -> list[Record]:
 def test_parts_stand_in_a_readers_order() -> None:
     page = results_page(everything())
     assert re.findall(r"^## (.*)$", page, re.MULTILINE) == [
-        *("Races", *PAPERS, "Further analyses", "Profiles", "Exactness", "Every setting that was scored"),
+        *(
+            "Comparisons",
+            *(page_of(name).title for name in PAPERS),
+            "Profiles",
+            "Exactness",
+            "Every setting that was scored",
+        ),
         *("Training", "Distillation"),
     ]
     heads = page.index("### heads: blockwise parallel decoding")
@@ -63,7 +81,7 @@ def test_the_contents_lead_to_every_heading_and_nowhere_else() -> None:
     assert sorted(led) == sorted(_anchor(heading) for heading in headings)
     assert len(set(led)) == len(led)
     assert [line for line in contents.splitlines() if line.startswith("- [")][:2] == [
-        "- [Races](#races)",
+        "- [Comparisons](#comparisons)",
         "- [Throughput](#throughput)",
     ]
     where = "en-de test, batch size 1, Fast Device"
@@ -129,5 +147,5 @@ def test_scores_of_the_same_sample_can_be_compared() -> None:
     few = tuple(range(0, 60, 4))
     greedy, fast = make_latency("greedy", role="baseline", sample=few), make_latency("fast", order=1, sample=few)
     whole = make_latency("whole", order=2)
-    assert plots(Race((greedy, fast, whole)))[0].name.endswith("-quality")
-    assert plots(Race((greedy, whole)))[0].name.endswith("-lengths")
+    assert plots(BenchRun((greedy, fast, whole)))[0].name.endswith("-quality")
+    assert plots(BenchRun((greedy, whole)))[0].name.endswith("-lengths")

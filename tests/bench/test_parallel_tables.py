@@ -8,11 +8,23 @@ from typing import Any
 
 import pytest
 
-from longstride.bench import ModelTag, Quality, Record, Training
-from longstride.bench.parallel_tables import parallel_sections
-from longstride.bench.records import Against, Counts, Curve, Curves, Latency, WorkloadTag, from_line, to_line
-from longstride.bench.report import insert_all, render, sections
-from longstride.bench.sections import Section
+from longstride.bench.page import paper_sections, sections
+from longstride.bench.records import (
+    Against,
+    Counts,
+    Curve,
+    Curves,
+    Latency,
+    ModelTag,
+    Quality,
+    Record,
+    Training,
+    WorkloadTag,
+    from_line,
+    to_line,
+)
+from longstride.bench.report import insert_all, render
+from longstride.bench.sources import Section
 from longstride.contract import OptionError
 from longstride.tasks import Score
 from longstride.tasks.bootstrap import Comparison
@@ -78,8 +90,13 @@ def bins(*values: float) -> tuple[LengthBin, ...]:
     )
 
 
+def tables(records: list[Any]) -> list[Section]:
+    found = paper_sections(records)
+    return [*found["interleaved"], *found["lattice"]]
+
+
 def section(records: list[Any], name: str, place: str = "en-de-interleaved-en-de-test") -> Section:
-    (found,) = [one for one in parallel_sections(records) if one.name == f"{name}/{place}"]
+    (found,) = [one for one in tables(records) if one.name == f"{name}/{place}"]
     return found
 
 
@@ -94,7 +111,7 @@ def column(found: Section, heading: str) -> list[str]:
 
 
 def names(records: list[Any]) -> set[str]:
-    return {one.name.partition("/")[0] for one in parallel_sections(records)}
+    return {one.name.partition("/")[0] for one in tables(records)}
 
 
 def test_linked_models_stand_beside_those_without_and_nowhere_else() -> None:

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from longstride.bench.candidate import Candidate
-from longstride.bench.memory import MemoryProbe, cuda_probe
+from longstride.bench.machine import MemoryProbe, cuda_probe
 from longstride.bench.profile import Device, copy_bandwidth, device_facts, profile
-from longstride.bench.profile_marks import CudaMarks
 from longstride.bench.profile_record import Profile
-from longstride.bench.profile_watch import Delegate, Stopwatch, Watched, synchronizer
+from longstride.bench.profile_watch import CudaMarks, Delegate, Stopwatch, Watched, synchronizer
 from longstride.bench.profile_weights import ReadingRunner, merged_length
 from longstride.bench.records import MemoryUse, ModelTag
 from longstride.contract import Decoder, Limits, Program, Runner, Source

@@ -9,8 +9,8 @@ import pytest
 
 from longstride.bench.page import results_page, sections
 from longstride.bench.profile_record import Profile, with_weights
-from longstride.bench.profile_tables import REST, in_words, profile_sections, profile_tables, totals_table
 from longstride.bench.records import MemoryUse, ModelTag, Stage, from_line, to_line
+from longstride.bench.sources import in_words, profile_sections, profile_tables
 from longstride.contract import InputError, OptionError
 from tests.bench.conftest import TEST, make_origin, table_rows
 
@@ -67,7 +67,7 @@ def test_the_table_of_stages_adds_up() -> None:
     heading, *rows = table_rows(profile_tables([made()])[1])
     cells = [dict(zip(heading, row, strict=True)) for row in rows]
     assert [row["stage"] for row in cells] == [
-        *("encoder", "drafter's encoder", "drafter", "verifier", "search", REST),
+        *("encoder", "drafter's encoder", "drafter", "verifier", "search", "all else"),
     ]
     assert sum(float(row["share, %"]) for row in cells) == pytest.approx(100)
     assert cells[2]["calls per sentence"] == "4.00"
@@ -93,14 +93,14 @@ def test_parts_stand_below_their_stage_and_add_nothing() -> None:
     heading, *rows = table_rows(text)
     assert [row[heading.index("stage")] for row in rows] == [
         *("encoders and entrance, recorded", "- encoder", "- drafter's encoder"),
-        *("iteration, recorded (25)", "- verifier", REST),
+        *("iteration, recorded (25)", "- verifier", "all else"),
     ]
     assert "With a dash" in text
     assert table_rows(totals)[1][table_rows(totals)[0].index("floor, ms")] == "0.200"
 
 
 def test_the_table_of_totals_has_floor_and_memory() -> None:
-    text = totals_table([made(), made("greedy", peak=None, bandwidth=None)])
+    text = profile_tables([made(), made("greedy", peak=None, bandwidth=None)])[0]
     heading, first, second = table_rows(text)
     row = dict(zip(heading, first, strict=True))
     # (2 x 4 MB + 2 x 4 MB + 8 x 1 MB + 8 x 2 MB) / 2 sentences, at 100 GB/s
@@ -144,6 +144,6 @@ def test_sections_are_by_batch_size_and_keep_the_latest() -> None:
 
 
 def test_what_profiles_share_is_told_once() -> None:
-    heading, *_ = table_rows(totals_table([made(), made("greedy", runtime="cuda-graph")]))
+    heading, *_ = table_rows(profile_tables([made(), made("greedy", runtime="cuda-graph")])[0])
     assert heading[:3] == ["decoder", "runtime", "sentences"]
-    assert "All: model base, precision fp16, batch size 1." in totals_table([made(), made("greedy", runtime="x")])
+    assert "All: model base, precision fp16, batch size 1." in profile_tables([made(), made("greedy", runtime="x")])[0]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from longstride.bench import Distillation, Exactness, ModelTag, Quality, Record, Training, append_records, read_records
 from longstride.bench.assessment import count
 from longstride.bench.records import (
     KINDS,
@@ -14,13 +13,21 @@ from longstride.bench.records import (
     Counts,
     Curve,
     Curves,
+    Distillation,
+    Exactness,
     MemoryUse,
     Mismatch,
+    ModelTag,
     PlaceProbe,
     Profile,
+    Quality,
+    Record,
     Stage,
+    Training,
     WorkloadTag,
+    append_records,
     from_line,
+    read_records,
     to_line,
 )
 from longstride.contract import Event, InputError, Trace, WorkError

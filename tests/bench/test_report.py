@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.bench import Record, Training, drawing
-from longstride.bench.report import insert, insert_all, render, results_page, sections
+from longstride.bench import figure
+from longstride.bench.page import results_page, sections
+from longstride.bench.records import Record, Training
+from longstride.bench.report import insert_all, render
 from longstride.contract import InputError, UsageError
 
 from .conftest import make_origin
@@ -73,9 +75,8 @@ def test_drawing_code_that_changed_is_seen_and_last_digits_are_not(
     render(records, tmp_path)
     before = snapshot(tmp_path)
     for change, redrawn in ((1e-9, []), (3.0, [f"{NAME}-quality.svg", f"{NAME}-lengths.svg", f"{NAME}-sentences.svg"])):
-        style = {**drawing._STYLE, "axes.titlepad": drawing._STYLE["axes.titlepad"] + change}
-        style["font.size"] = drawing._STYLE["font.size"] + change
-        monkeypatch.setattr(drawing, "_STYLE", style)
+        style = {**figure._STYLE, "font.size": figure._STYLE["font.size"] + change}
+        monkeypatch.setattr(figure, "_STYLE", style)
         assert render(records, tmp_path, check=True) == []
         assert [path.name for path in render(records, tmp_path)] == redrawn
         assert (snapshot(tmp_path) == before) is not bool(redrawn)
@@ -101,12 +102,12 @@ def test_pictures_are_alike_up_to_the_last_digits(numbers: list[float], data: st
 
     first = picture(numbers, "0123456789", "#0072b2")
     small = [number + data.draw(st.floats(-0.009, 0.009)) for number in numbers]
-    assert drawing.alike(first, picture(small, "abcdef0123", "#0072b2"))
+    assert figure.alike(first, picture(small, "abcdef0123", "#0072b2"))
     place = data.draw(st.integers(0, len(numbers) - 1))
     moved = [number + 0.02 * (number_place == place) for number_place, number in enumerate(numbers)]
-    assert not drawing.alike(first, picture(moved, "0123456789", "#0072b2"))
-    assert not drawing.alike(first, picture(numbers, "0123456789", "#0073b2"))
-    assert not drawing.alike(first, picture([*numbers, 1.0], "0123456789", "#0072b2"))
+    assert not figure.alike(first, picture(moved, "0123456789", "#0072b2"))
+    assert not figure.alike(first, picture(numbers, "0123456789", "#0073b2"))
+    assert not figure.alike(first, picture([*numbers, 1.0], "0123456789", "#0072b2"))
 
 
 def test_figures_drawn_by_hand_are_left_alone(tmp_path: Path, records: list[Record]) -> None:
@@ -141,18 +142,6 @@ def test_markers_are_filled_and_checked(tmp_path: Path, records: list[Record]) -
     (inner / "page.md").write_text(f"<!-- report:figure/{NAME}-quality -->\n<!-- /report -->\n")
     insert_all(inner / "page.md", records, tmp_path / "docs")
     assert f"](../figures/{NAME}-quality.svg)" in (inner / "page.md").read_text()
-
-
-def test_one_marker_alone(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- report:mine -->\n<!-- /report -->\n<!-- report:other -->\nkept\n<!-- /report -->\n")
-    assert insert(page, "mine", "a \\1 backslash", check=True)
-    assert insert(page, "mine", "a \\1 backslash")
-    assert not insert(page, "mine", "a \\1 backslash")
-    assert "a \\1 backslash" in page.read_text()
-    assert "\nkept\n" in page.read_text()
-    with pytest.raises(InputError, match=r"expected a marker <!-- report:none -->"):
-        insert(page, "none", "text")
 
 
 @pytest.mark.parametrize(

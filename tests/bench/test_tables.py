@@ -1,32 +1,33 @@
 import dataclasses
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.bench import Distillation, Quality, Training
-from longstride.bench.races import (
-    Race,
+from longstride.bench.comparison import (
+    BenchRun,
+    bench_runs,
     groups_of_one_precision,
     latest,
     paired_times,
     quality_groups,
-    races,
     slug,
     speed_up,
 )
-from longstride.bench.records import Against, Counts, Preparation, WorkloadTag, from_line, to_line
-from longstride.bench.tables import (
-    Column,
-    _sample_notes,
-    acceptance_table,
-    distillation_table,
-    latency_table,
-    markdown,
-    quality_table,
-    summary_table,
-    training_table,
-    work_table,
+from longstride.bench.notes import sample_notes
+from longstride.bench.records import (
+    Against,
+    Counts,
+    Distillation,
+    Preparation,
+    Quality,
+    Record,
+    Training,
+    WorkloadTag,
+    from_line,
+    to_line,
 )
+from longstride.bench.sources import list_table, run_table, settings_table
 from longstride.tasks import Comparison, Score
 
 from .conftest import make_latency, make_origin, make_quality, table_rows
@@ -34,7 +35,7 @@ from .conftest import make_latency, make_origin, make_quality, table_rows
 BLEU = Score("BLEU", 25.5, "tok:13a")
 
 
-def race(batch_size: int = 1) -> Race:
+def race(batch_size: int = 1) -> BenchRun:
     records = [
         make_latency("greedy", 1.0, 25.31, "baseline", 0, batch_size=batch_size),
         make_latency("beam-5", 0.4, 25.9, "baseline", 1, batch_size=batch_size),
@@ -44,8 +45,16 @@ def race(batch_size: int = 1) -> Race:
     found = Comparison("BLEU", "x", 25.31, 25.0, -0.31, -0.52, -0.004, 0.03, 1000, 1)
     records[0] = dataclasses.replace(records[0], against=(Against("beam-5", 60, found),))
     records[2] = dataclasses.replace(records[2], against=(Against("beam-5", 60, found), Against("greedy", 60, found)))
-    (only,) = races(records)
+    (only,) = bench_runs(records)
     return only
+
+
+def table_of(name: str, run: BenchRun) -> str:
+    return run_table(name, run) or ""
+
+
+def list_of(name: str, records: Sequence[Record]) -> str:
+    return list_table(name, records) or ""
 
 
 def cells(table: str, row: str) -> list[str]:
@@ -54,7 +63,7 @@ def cells(table: str, row: str) -> list[str]:
 
 
 def test_speed_ups_are_over_both_baselines_of_the_run() -> None:
-    table = latency_table(race())
+    table = table_of("latency", race())
     heading = cells(table, "decoder")
     row = dict(zip(heading, cells(table, "fast"), strict=True))
     ratio = speed_up(race().records[2], race().records[0])
@@ -67,7 +76,7 @@ def test_speed_ups_are_over_both_baselines_of_the_run() -> None:
 
 
 def test_the_notes_say_what_a_fair_reader_asks() -> None:
-    told = latency_table(race())
+    told = table_of("latency", race())
     for words in (
         "60 sentences",
         "3 passes",
@@ -80,19 +89,19 @@ def test_the_notes_say_what_a_fair_reader_asks() -> None:
         assert words in told
     assert "uncommitted" not in told
     assert "In brackets: 95 % intervals" in told
-    assert "In brackets" not in summary_table(race()), "there are none"
+    assert "In brackets" not in table_of("summary", race()), "there are none"
     dirty = dataclasses.replace(race().records[0], origin=dataclasses.replace(make_origin(), dirty=True))
-    assert "uncommitted" in latency_table(Race((dirty,)))
+    assert "uncommitted" in table_of("latency", BenchRun((dirty,)))
 
 
 def test_rendering_again_gives_the_same_bytes() -> None:
-    again = Race(tuple(from_line(to_line(record)) for record in race().records))  # type: ignore[misc]
-    for table in (latency_table, work_table, summary_table):
-        assert table(race()) == table(again)
+    again = BenchRun(tuple(from_line(to_line(record)) for record in race().records))  # type: ignore[misc]
+    for name in ("latency", "work", "summary", "acceptance"):
+        assert run_table(name, race()) == run_table(name, again)
 
 
 def test_batches_show_throughput_and_no_percentiles() -> None:
-    table = latency_table(race(batch_size=8))
+    table = table_of("latency", race(batch_size=8))
     assert "tokens/s" in table
     assert "p99" not in table
     assert "8 at a time" in table
@@ -100,7 +109,7 @@ def test_batches_show_throughput_and_no_percentiles() -> None:
 
 
 def test_work_shows_counts_agreement_and_memory() -> None:
-    table = work_table(race())
+    table = table_of("work", race())
     row = dict(zip(cells(table, "decoder"), cells(table, "fast"), strict=True))
     counts = race().records[2].counts
     assert counts is not None
@@ -111,7 +120,7 @@ def test_work_shows_counts_agreement_and_memory() -> None:
 
 
 def test_work_shows_what_had_to_be_waited_for_where_records_say() -> None:
-    assert "warm-up" not in work_table(race()).lower(), "older records do not"
+    assert "warm-up" not in table_of("work", race()).lower(), "older records do not"
     greedy, beam, fast, peer = race().records
     prepared = [
         dataclasses.replace(greedy, preparation=Preparation(12.34, 9.87, 14, 3 * 2**20, 2**20)),
@@ -119,7 +128,7 @@ def test_work_shows_what_had_to_be_waited_for_where_records_say() -> None:
         dataclasses.replace(fast, preparation=Preparation(0.5)),
         peer,
     ]
-    table = work_table(Race(tuple(prepared)))
+    table = table_of("work", BenchRun(tuple(prepared)))
     columns = ["warm-up, s", "capturing, s", "graphs", "graphs and tables, MiB"]
     places = [cells(table, "decoder").index(column) for column in columns]
     assert [[cells(table, name)[place] for place in places] for name in ("greedy", "beam-5", "fast", "peer †")] == [
@@ -129,7 +138,7 @@ def test_work_shows_what_had_to_be_waited_for_where_records_say() -> None:
         ["·", "·", "·", "·"],
     ]
     assert "Warm-up: 16 sentences before the clock ran. Capturing, graphs and what they hold: what it added" in table
-    eager = work_table(Race(tuple(prepared[2:])))
+    eager = table_of("work", BenchRun(tuple(prepared[2:])))
     assert "warm-up, s" in eager
     assert "apturing" not in eager
 
@@ -137,10 +146,10 @@ def test_work_shows_what_had_to_be_waited_for_where_records_say() -> None:
 def test_acceptance_by_place_in_the_block() -> None:
     counts = Counts(10, 10, 20, 21, 30, 12, (10, 10, 10), (10, 8, 4), (8, 4), ())
     drafting = dataclasses.replace(race().records[2], counts=counts)
-    table = acceptance_table(Race((race().records[0], drafting)))
+    table = run_table("acceptance", BenchRun((race().records[0], drafting)))
     assert table is not None
     assert cells(table, "fast") == ["fast", "30", "40.0%", "0.80", "0.50", "0.00"]
-    assert acceptance_table(Race(race().records[:1])) is None
+    assert run_table("acceptance", BenchRun(race().records[:1])) is None
 
 
 def test_pairs_are_of_the_same_sentences() -> None:
@@ -154,7 +163,7 @@ def test_the_latest_run_stands_for_an_experiment() -> None:
     early, late = make_origin(run="a", date="2024-01-01"), make_origin(run="b", date="2024-02-01")
     other = make_origin("another experiment", run="c", date="2023-01-01")
     records = [make_latency("greedy", origin=origin, order=0) for origin in (late, early, other)]
-    assert [one.origin.run for one in races(records)] == ["c", "b"]
+    assert [one.origin.run for one in bench_runs(records)] == ["c", "b"]
 
 
 def test_races_have_names_for_files() -> None:
@@ -173,7 +182,7 @@ def test_quality_table_keeps_the_latest_of_each() -> None:
     (group,) = quality_groups(
         [one("b", 1.0, "2024-01-01", 1), one("b", 2.0, "2024-02-01", 1), one("a", 3.0, "2023-01-01")]
     )
-    table = quality_table(group)
+    table = settings_table(group)
     assert [record.candidate for record in group] == ["a", "b"]
     row = dict(zip(cells(table, "decoder"), cells(table, "b"), strict=True))
     assert (row["BLEU"], row["iterations"], row["tokens/iteration"], row["paper"]) == (
@@ -220,34 +229,29 @@ def test_training_and_distillation_tables() -> None:
         Training(make_origin(date=date), "teacher", "r.yaml", 52_000_000, 10_000, minutes, 530_000.0, (BLEU,))
         for date, minutes in (("2024-01-02", 6.5), ("2024-01-01", 9.0))
     ]
-    table = training_table(training)
+    table = list_of("training", training)
     row = dict(zip(cells(table, "run"), cells(table, "teacher"), strict=True))
     assert (row["minutes"], row["target tokens/s"], row["BLEU, valid"]) == ("6.5", "530,000", "25.50")
     assert "paper" not in row, "a column without anything to say is left out"
     distilled = Distillation(make_origin(), "train", "teacher", "beam|width:5", 600_000, 5.0, "ef" * 32)
-    table = distillation_table([distilled])
+    table = list_of("distillation", [distilled])
     assert "2,000" in table, "sentences per second"
     assert "`beam\\|width:5`" in table
     assert latest([distilled, distilled], "name") == [distilled]
     rest = dataclasses.replace(distilled, decoded=150_000, notes={"gpu": "shared"})
-    table = distillation_table([rest])
+    table = list_of("distillation", [rest])
     assert "500 ‡" in table, "what an earlier run decoded took none of this one's time"
     assert "‡ beside other runs" in table
-    assert "‡" not in training_table(training)
-    assert "6.5 ‡" in training_table([dataclasses.replace(training[0], notes={"gpu": "shared"})])
-
-
-def test_markdown_pads_and_escapes() -> None:
-    table = markdown([Column("a", ["x|y"], numeric=False), Column("b", ["1"]), Column("c", ["·"])])
-    assert table == "| a    |   b |\n| ---- | --: |\n| x\\|y |   1 |\n"
+    assert "‡" not in list_of("training", training)
+    assert "6.5 ‡" in list_of("training", [dataclasses.replace(training[0], notes={"gpu": "shared"})])
 
 
 def test_what_was_measured_alike_shares_one_note() -> None:
     one, other = ("a", 200, 1), ("b", 200, 1)
-    assert _sample_notes([one, other]) == [
+    assert sample_notes([one, other]) == [
         "† all: on a fixed sample of 200 sentences, 1 pass; ratios to them are over those."
     ]
-    assert _sample_notes([one, ("whole", None, 3), other]) == [
+    assert sample_notes([one, ("whole", None, 3), other]) == [
         "† a, b: on a fixed sample of 200 sentences, 1 pass; ratios to them are over those."
     ]
-    assert [note[:5] for note in _sample_notes([one, ("b", 200, 2)])] == ["† a: ", "† b: "]
+    assert [note[:5] for note in sample_notes([one, ("b", 200, 2)])] == ["† a: ", "† b: "]

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from longstride.bench.page import sections
 from longstride.bench.records import Latency
-from longstride.bench.report import sections
-from longstride.bench.throughput import throughput_sections
+from longstride.bench.sources import sections as tables_of
 
 from .conftest import make_latency, table_rows
 
@@ -29,7 +29,7 @@ RECORDS = [
 
 
 def test_every_rate_and_ratio_stands_in_its_cell() -> None:
-    (section,) = throughput_sections(RECORDS)
+    (section,) = tables_of("throughput", RECORDS)
     assert table_rows(section.text) == [
         ["decoder", "batch 1", "batch 8"],
         ["greedy", "100 (1.00×)", "400 (1.00×)"],
@@ -47,4 +47,4 @@ def test_every_rate_and_ratio_stands_in_its_cell() -> None:
     "records", [RECORDS[:2], [], [replace(one, role="candidate") for one in RECORDS]], ids=["one size", "none", "alone"]
 )
 def test_nothing_is_made_of_one_batch_size_or_without_a_baseline(records: list[Latency]) -> None:
-    assert throughput_sections(records) == []
+    assert tables_of("throughput", records) == []

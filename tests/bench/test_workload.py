@@ -1,6 +1,6 @@
 import pytest
 
-from longstride.bench import Workload
+from longstride.bench.workload import Workload
 from longstride.contract import EOS, InputError, OptionError
 
 from .conftest import detokenize, make_workload
@@ -29,14 +29,13 @@ def test_samples_are_fixed_by_seed_and_in_order() -> None:
     assert len(chosen) == 20
     assert chosen != workload.sample(20, seed=4)
     assert workload.sample(100) == tuple(range(59))
-    assert workload.only(chosen).sources == tuple(workload.sources[place] for place in chosen)
     with pytest.raises(OptionError, match="found 0"):
         workload.sample(0)
 
 
 def test_the_hash_tells_data_apart(workload: Workload) -> None:
     assert workload.data_hash == make_workload([3, 1, 7, 5, 2, 4, 6, 9, 8, 3]).data_hash
-    assert workload.data_hash != workload.only(range(9)).data_hash
+    assert workload.data_hash != make_workload([3, 1, 7, 5, 2, 4, 6, 9, 8]).data_hash
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longstride.bench import Latency, read_records
+from longstride.bench.records import Latency, read_records
 from longstride.cli.lineup import read_entries
 from longstride.contract import OptionError
 from tests.folders import write_folder

@@ -9,8 +9,8 @@ import torch
 
 import longstride
 from longstride import model_folder
-from longstride.bench.parallel_tables import parallel_sections
 from longstride.bench.records import Curves, read_records
+from longstride.bench.sources import sections
 from longstride.model_folder import DecoderConfig, Part
 from tests.cli.conftest import Run
 from tests.folders import words
@@ -53,7 +53,7 @@ def test_all_three_are_recorded_and_rendered(run: Run, folder: Path, tmp_path: P
     assert ranks.decoder.startswith("lattice|candidates:3|")
     assert (stages.name, len(stages.places)) == ("stages", 25)
     assert [curve.name for curve in stages.curves] == ["encode", "candidates", "score", "search"]
-    assert {section.name for section in parallel_sections(records)} == {"recall/e-w", "ranks/e-w", "stages/e-w"}
+    assert {section.name for section in sections("lattice", records)} == {"recall/e-w", "ranks/e-w", "stages/e-w"}
 
 
 def test_pictures_are_no_records(run: Run, folder: Path, tmp_path: Path) -> None:

@@ -2,62 +2,159 @@
 
 from __future__ import annotations
 
-import importlib.util
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from longstride.contract import EOS, PAD, Limits, Source
+from longstride.contract import EOS, PAD, Decoder, Limits, Runner, Source
+from longstride.nn.options import TransformerOptions
+from longstride.nn.transformer import Transformer
+from longstride.runtime.cuda_graph import CudaGraphRunner
+from longstride.runtime.cuda_graph_recorder import Recorded
 from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Greedy
+from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
+from longstride.systems.blockwise.model import Heads, HeadsOptions
+from longstride.systems.draft_verify.copy_decoder import CopyVerify
+from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
+from longstride.systems.draft_verify.model import Drafter
+from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.verification.arrivals import Arrivals
 from longstride.verification.drafting import NoDraft
 from longstride.verification.outputs import Outputs
 from longstride.verification.pacing import Pace
 from longstride.verification.session import Kind, Kinds
+from longstride.verification.table import Table
 from tests.decoding.test_greedy import LIMITS
 from tests.models import tiny_model
 from tests.runtime.test_cuda_graph import decoder_of, taped
 
-PROBE = Path(__file__).parents[2] / "benchmarks" / "host_probe.py"
 EAGER = EagerRunner(precision="fp64")
+WORDS = 20
+SHORT, LONG = 2, 42
+"""iterations of a sentence"""
+VIEWS = ("slice", "select", "view", "expand", "unsqueeze", "squeeze", "detach", "alias", "as_strided", "t")
 
 
-@pytest.fixture(scope="module")
-def probe() -> Any:
-    spec = importlib.util.spec_from_file_location("host_probe", PROBE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+class CountingRecorder:
+    """Records nothing: entering opens the first row of a table, iterating closes it after so many times."""
+
+    def __init__(self) -> None:
+        self.iterations = SHORT
+        self._left = 0
+
+    def warm_up(self, function: Callable[[], Any]) -> None:
+        """There is nothing to set up."""
+
+    def record(self, function: Callable[[], Any], state: Sequence[Tensor]) -> Recorded:
+        """Run it once for its result, put back what it wrote, and count from then on."""
+        before = [tensor.clone() for tensor in state]
+        result = function()
+        for tensor, value in zip(state, before, strict=True):
+            tensor.copy_(value)
+        table: Table = function.func.__self__  # type: ignore[attr-defined]  # a partial of one of its methods
+        done, length = table.outputs.done.numpy(), table.outputs.length.numpy()
+
+        def enter() -> None:
+            self._left = self.iterations
+            done[:], length[:] = False, 1
+
+        def iterate() -> None:
+            self._left -= 1
+            done[:] = self._left <= 0
+
+        return Recorded(enter if result is None else iterate, result, 0)
+
+
+class Calls(TorchDispatchMode):
+    """Counts what PyTorch is asked for, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count it and do it."""
+        self.names[func._schema.name.removeprefix("aten::")] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def untrained(name: str, runner: Runner) -> Decoder:
+    """One of the decoders, over a model of no size."""
+    shape: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 1, "vocabulary": 32}
+    model = runner.place(Transformer(TransformerOptions(**shape, encoder_layers=1, decoder_layers=1)))
+    name, _, adaptive = name.partition(" ")
+    if name == "blockwise":
+        options = BlockwiseOptions(adaptive=bool(adaptive))
+        return Blockwise(model, runner.place(Heads(HeadsOptions(8, 8))), runner, options)
+    if name == "draft-verify":
+        drafter = Drafter(DrafterOptions(**shape, encoder="shared", decoder_layers=1, block=10))
+        return DraftVerify(model, runner.place(drafter), runner, DraftVerifyOptions(adaptive=bool(adaptive)))
+    return CopyVerify(model, runner) if name == "copy-verify" else Greedy(model, runner)
+
+
+class Bench:
+    """A decoder over a runner that counts, ready to decode a sentence of so many iterations."""
+
+    def __init__(self, name: str, ahead: bool = False, others: int = 0, rows: int = 1) -> None:
+        self._recorder = CountingRecorder()
+        runner = CudaGraphRunner("cpu", "fp32", ahead=ahead, recorder=self._recorder)
+        self._decoder = untrained(name, runner)
+        self._source, self._limits = Source.of([[*range(5, 5 + WORDS), EOS]] * rows, 32), Limits()
+        for extra in range(others):
+            untrained("greedy", runner).decode(self._source, Limits(max_length=100 + extra))
+        for _ in range(20):
+            self.decode()
+
+    def decode(self, iterations: int = SHORT) -> None:
+        """A sentence."""
+        self._recorder.iterations = iterations
+        self._decoder.decode(self._source, self._limits)
+
+    def calls(self) -> tuple[dict[str, float], dict[str, float]]:
+        """By name: of a sentence beside its iterations, and of an iteration."""
+        counted = {}
+        for iterations in (SHORT, LONG):
+            with Calls() as calls:
+                self.decode(iterations)
+            counted[iterations] = calls.names
+        steps = LONG - SHORT
+        each = {call: (counted[LONG][call] - counted[SHORT][call]) / steps for call in counted[LONG]}
+        beside = {call: counted[SHORT][call] - SHORT * each.get(call, 0) for call in counted[SHORT]}
+        return {call: some for call, some in beside.items() if some}, {
+            call: some for call, some in each.items() if some
+        }
 
 
 @pytest.mark.parametrize("name", ["greedy", "blockwise", "draft-verify", "copy-verify"])
 @pytest.mark.parametrize("ahead", [False, True])
-def test_between_two_launches_pytorch_is_asked_for_nothing(probe, name, ahead):
+def test_between_two_launches_pytorch_is_asked_for_nothing(name, ahead):
     """But for a copy to where the host looks, in which a CUDA device's numbers come in any case."""
-    of_sentence, of_iteration = probe.Bench(name, ahead, others=1).calls()
+    of_sentence, of_iteration = Bench(name, ahead, others=1).calls()
     assert of_iteration == ({"copy_": 1.0} if ahead else {})
-    assert {call for call in of_sentence if call not in probe.VIEWS} <= {"copy_"}
+    assert {call for call in of_sentence if call not in VIEWS} <= {"copy_"}
 
 
 @pytest.mark.parametrize("name", ["blockwise adaptive", "draft-verify adaptive"])
 @pytest.mark.parametrize("rows", [1, 4])
-def test_where_blocks_follow_the_clock_it_is_asked_once_a_batch(probe, name, rows, monkeypatch):
+def test_where_blocks_follow_the_clock_it_is_asked_once_a_batch(name, rows, monkeypatch):
     """And the rest goes as with fixed blocks."""
-    bench = probe.Bench(name, others=1, rows=rows)
+    bench = Bench(name, others=1, rows=rows)
     asked: list[int] = []
     choose = Pace.choose
     monkeypatch.setattr(Pace, "choose", lambda self: asked.append(1) or choose(self))
     for _ in range(20):
-        bench.decode(probe.LONG)
+        bench.decode(LONG)
     assert len(asked) == 20
-    assert bench.calls() == probe.Bench(name.partition(" ")[0], others=1, rows=rows).calls()
+    assert bench.calls() == Bench(name.partition(" ")[0], others=1, rows=rows).calls()
 
 
 @pytest.mark.parametrize("name", ["greedy", "blockwise", "draft-verify", "copy-verify"])

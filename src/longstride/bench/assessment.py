@@ -1,16 +1,13 @@
-"""One untimed, traced pass of a candidate: its outputs, what the traces add up to, its quality, its memory.
-
-`assess` makes quality records of such passes alone, where no clock is wanted: sweeps and ablations.
-"""
+"""One untimed, traced pass of a candidate: its outputs, what the traces add up to, its quality, its memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from longstride.bench.candidate import Candidate, check_candidates
-from longstride.bench.memory import MemoryProbe, host_probe
-from longstride.bench.records import Against, Counts, Equality, MemoryUse, Origin, Quality, WorkloadTag
+from longstride.bench.candidate import Candidate
+from longstride.bench.machine import MemoryProbe, host_probe
+from longstride.bench.records import Against, Counts, Equality, MemoryUse
 from longstride.bench.workload import Workload
 from longstride.contract import Source, Trace
 from longstride.tasks.bootstrap import compare_statistics
@@ -167,41 +164,3 @@ def comparisons(
         if other.role == "baseline" and other.name != candidate.name and other.name in found
     ]
     return tuple(pair for pair in pairs if pair is not None)
-
-
-def assess(
-    workload: Workload,
-    candidates: Sequence[Candidate],
-    origin: Origin,
-    batch_size: int = 32,
-    reference: str | None = None,
-    seed: int = 0,
-    progress: Progress = no_progress,
-) -> Iterator[Quality]:
-    """A quality record per candidate, without timing; those named first can be compared with, so baselines go first."""
-    check_candidates(candidates, reference)
-    tag = WorkloadTag(workload.name, workload.data_hash, workload.size)
-    found: dict[str, Assessed] = {}
-    for order, candidate in enumerate(candidates):
-        sentences = measured_sentences(candidate, workload, seed)
-        mine = found[candidate.name] = traced_pass(candidate, workload, sentences, batch_size, progress)
-        yield Quality(
-            origin=origin,
-            candidate=candidate.name,
-            decoder=candidate.decoder.signature,
-            model=candidate.model,
-            workload=tag,
-            scores=mine.scores,
-            role=candidate.role,
-            order=order,
-            limits=candidate.limits,
-            precision=candidate.precision,
-            runtime=candidate.runtime,
-            sentences=None if candidate.sample is None else sentences,
-            counts=mine.counts,
-            equality=equality(mine, found[reference], reference) if reference in found and reference else None,
-            against=comparisons(candidate, candidates, found, workload),
-            options=dict(candidate.options),
-            notes=dict(candidate.notes),
-            paper=candidate.paper,
-        )

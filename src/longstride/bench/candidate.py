@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from longstride.bench.memory import MemoryProbe
+from longstride.bench.machine import MemoryProbe
 from longstride.bench.records import ModelTag, Role
 from longstride.contract import Decoder, Limits, OptionError
 

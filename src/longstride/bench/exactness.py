@@ -17,10 +17,10 @@ Margins = Callable[[Source, Sequence[Sequence[int]]], list[float]]
 """(sources, prefixes) -> per row, best less second-best log-probability after the prefix"""
 
 MOST_MISMATCHES = 200
-"""so many are told one by one; all are counted"""
+"""So many differences are told one by one; all are counted."""
 
 CERTAIN = 1e9
-"""stands for an infinite margin, which JSON has no word for: only one token could stand there"""
+"""An infinite margin, where only one token could stand: JSON has no word for it."""
 
 
 def outputs_of(

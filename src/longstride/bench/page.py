@@ -1,8 +1,8 @@
 """The results page: every table and figure that records have something to show in, in the order of a reader's asking.
 
-How fast and how good (races), how that compares with each paper, where the time goes, whether the output is greedy's,
-then every setting that was scored, and where models and data came from. Knows no file;
-:mod:`longstride.bench.report` writes.
+How fast and how good, how that compares with each paper, where the time goes, whether the output is greedy's, then
+every setting that was scored, and where models and data came from. What tables show is described by the files in
+pages/. Knows no file of results; :mod:`longstride.bench.report` writes.
 """
 
 from __future__ import annotations
@@ -10,18 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from longstride.bench import tables
-from longstride.bench.analysis_tables import analysis_sections
-from longstride.bench.charts import Chart
-from longstride.bench.draft_tables import draft_sections
-from longstride.bench.exactness_tables import exactness_table
-from longstride.bench.parallel_tables import parallel_sections
-from longstride.bench.plots import Plot, plots
-from longstride.bench.profile_tables import profile_sections
-from longstride.bench.races import Race, quality_groups, races, slug
-from longstride.bench.records import Distillation, Quality, Record, Training
-from longstride.bench.sections import Section
-from longstride.bench.throughput import throughput_sections
+from longstride.bench.comparison import BenchRun, bench_runs, quality_groups, slug
+from longstride.bench.figure import Picture
+from longstride.bench.plots import plots
+from longstride.bench.records import Quality, Record
+from longstride.bench.sources import Section, list_table, page, profile_sections, run_table, settings_table
+from longstride.bench.sources import sections as tables_of
 
 FIGURES = "figures"
 
@@ -31,40 +25,14 @@ Rendered from the records in `benchmarks/results/` by `longstride report`; not w
 what it was measured on and how. What a paper reports, on its own data and machines, stands in columns of its own.
 """
 
-RACES = "Races"
-THROUGHPUT = "Throughput"
-PROFILES = "Profiles"
-EXACTNESS = "Exactness"
-SETTINGS = "Every setting that was scored"
-TRAINING = "Training"
-DISTILLATION = "Distillation"
-FURTHER = "Further analyses"
+PAPERS = ("throughput", "blockwise", "drafts", "interleaved", "lattice", "analyses")
+"""The parts of the page that have tables of their own for each experiment."""
+
+LISTS = ("exactness", "training", "distillation")
+"""The parts that are one table."""
 
 LONG = 24
-"""rows of a table that stand open"""
-
-PAPERS = {
-    THROUGHPUT: "throughput",
-    "Blockwise parallel decoding": "blockwise blockwise-variants",
-    "Draft and verify": "drafts sweep block-sizes drafters places",
-    "Interleaved decoding": (
-        "interleaved ablations factorisations students interleaved-links batches lengths words-per-step"
-    ),
-    "Lattice decoding": "lattice-windows lattice-candidates lattice-depths recall ranks stages",
-}
-"""Parts of the page, most of them a paper's, and the kinds of sections in each; the rest are further analyses."""
-
-_BEGINNINGS = {
-    RACES: "Decoders side by side in one process, taking turns sentence by sentence; ratios are within a race alone.",
-    THROUGHPUT: "The same races by batch size: the more sentences at a time, the more a step costs by its words.",
-    "Blockwise parallel decoding": "Stern et al.: several heads predict a block, the first of them verifies it.",
-    "Draft and verify": "Xia et al.: a one-pass drafter proposes a block, an autoregressive model verifies it.",
-    "Interleaved decoding": "Zhang et al.: words from both ends, or several of each direction, in one step.",
-    "Lattice decoding": "Deng and Rush: candidates of every place in one pass, then a search among them.",
-    PROFILES: "Where the time of a decoder goes, and what it takes of memory, each decoder alone on the device.",
-    SETTINGS: "No clock ran here; each list opens when it is clicked.",
-}
-"""A sentence for a part's beginning."""
+"""Longer tables are folded: so many rows stand open."""
 
 
 @dataclass(frozen=True)
@@ -81,95 +49,93 @@ class _Chapter:
 class _Part:
     """A part of the page: pieces of its own, or chapters."""
 
-    title: str
+    name: str
     pieces: list[str] = field(default_factory=list)
     chapters: list[_Chapter] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """As its description has it."""
+        return page(self.name).title
 
 
 def sections(records: Sequence[Record], prefix: str = "") -> dict[str, str]:
     """Every table and figure by the name that markers use, as Markdown; figures lie in a folder below `prefix`."""
     found: dict[str, str] = {}
-    for race in races(records):
-        found[f"summary/{race.name}"] = tables.summary_table(race)
-        found[f"latency/{race.name}"] = tables.latency_table(race)
-        found[f"work/{race.name}"] = tables.work_table(race)
-        acceptance = tables.acceptance_table(race)
-        if acceptance:
-            found[f"acceptance/{race.name}"] = acceptance
-        for plot in plots(race):
-            found[f"figure/{plot.name}"] = _image(plot, prefix)
+    for run in bench_runs(records):
+        for name in ("summary", "latency", "work", "acceptance"):
+            text = run_table(name, run)
+            if text is not None:
+                found[f"{name}/{run.name}"] = text
+        found.update({f"figure/{plot.name}": _image(plot, prefix) for plot in plots(run)})
     for group in quality_groups(records):
-        found[_quality_name(group)] = tables.quality_table(group)
-    for section in further_sections(records):
+        found[_quality_name(group)] = settings_table(group)
+    for section in [one for some in paper_sections(records).values() for one in some]:
         found[section.name] = section.text
         found.update({f"figure/{chart.name}": _image(chart, prefix) for chart in section.charts})
     found.update({section.name: section.text for section in profile_sections(records)})
-    exactness = exactness_table(records)
-    if exactness:
-        found["exactness"] = exactness
-    training = [record for record in records if isinstance(record, Training)]
-    if training:
-        found["training"] = tables.training_table(training)
-    distillation = [record for record in records if isinstance(record, Distillation)]
-    if distillation:
-        found["distillation"] = tables.distillation_table(distillation)
+    for name in LISTS:
+        text = list_table(name, records)
+        if text is not None:
+            found[name] = text
     return found
 
 
-def further_sections(records: Sequence[Record]) -> list[Section]:
-    """The papers' own tables and charts, and further analyses."""
-    found = [*draft_sections(records), *parallel_sections(records), *analysis_sections(records)]
-    return [*throughput_sections(records), *found]
+def paper_sections(records: Sequence[Record]) -> dict[str, list[Section]]:
+    """The papers' own tables and charts, and further analyses, by the part of the page that they stand in."""
+    found = {name: tables_of(name, records) for name in PAPERS}
+    # Acceptance by place is of heads where nothing but heads drafts.
+    drafted = {section.name.partition("/")[2] for section in found["drafts"] if section.name.startswith("drafts/")}
+    heads = [one for one in found["drafts"] if one.name.startswith("places/") and one.name[7:] not in drafted]
+    found["drafts"] = [one for one in found["drafts"] if one not in heads]
+    found["blockwise"] += heads
+    return found
 
 
-def drawings(records: Sequence[Record]) -> list[Plot | Chart]:
+def drawings(records: Sequence[Record]) -> list[Picture]:
     """Every figure of the page."""
-    found: list[Plot | Chart] = [plot for race in races(records) for plot in plots(race)]
-    return found + [chart for section in further_sections(records) for chart in section.charts]
+    found: list[Picture] = [plot for run in bench_runs(records) for plot in plots(run)]
+    return found + [chart for some in paper_sections(records).values() for section in some for chart in section.charts]
 
 
 def results_page(records: Sequence[Record]) -> str:
     """The whole page."""
     found = sections(records)
+    lists = {name: _Part(name, [found[name]] if name in found else []) for name in LISTS}
     parts = [
-        _Part(RACES, chapters=[_race_chapter(race, found) for race in races(records)]),
-        *_paper_parts(further_sections(records), found),
-        _Part(PROFILES, chapters=[_table_chapter(section) for section in profile_sections(records)]),
-        _Part(EXACTNESS, [found["exactness"]] if "exactness" in found else []),
-        _Part(SETTINGS, chapters=[_settings_chapter(group, found) for group in quality_groups(records)]),
-        _Part(TRAINING, [found["training"]] if "training" in found else []),
-        _Part(DISTILLATION, [found["distillation"]] if "distillation" in found else []),
+        _Part("comparisons", chapters=[_run_chapter(run, found) for run in bench_runs(records)]),
+        *(_Part(name, chapters=_chapters(some, found)) for name, some in paper_sections(records).items()),
+        _Part("profiles", chapters=_chapters(profile_sections(records), found)),
+        lists["exactness"],
+        _Part("settings", chapters=[_settings_chapter(group, found) for group in quality_groups(records)]),
+        lists["training"],
+        lists["distillation"],
     ]
     parts = [part for part in parts if part.pieces or part.chapters]
     return "\n".join([_INTRODUCTION, *([_contents(parts)] if parts else []), *map(_text, parts)])
 
 
-def _race_chapter(race: Race, found: dict[str, str]) -> _Chapter:
-    shown = {plot.name.removeprefix(race.name + "-"): found[f"figure/{plot.name}"] for plot in plots(race)}
+def _run_chapter(run: BenchRun, found: dict[str, str]) -> _Chapter:
+    shown = {plot.name.removeprefix(run.name + "-"): found[f"figure/{plot.name}"] for plot in plots(run)}
     pieces = [text for key, text in shown.items() if key == "quality"]
-    pieces += [found[f"latency/{race.name}"], found[f"work/{race.name}"]]
-    if f"acceptance/{race.name}" in found:
+    pieces += [found[f"latency/{run.name}"], found[f"work/{run.name}"]]
+    if f"acceptance/{run.name}" in found:
         pieces.append("Chance that a drafted token stands, by its place in the block:\n")
-        pieces.append(found[f"acceptance/{race.name}"])
+        pieces.append(found[f"acceptance/{run.name}"])
     pieces += [text for key, text in shown.items() if key != "quality"]
-    return _Chapter(race.title, race.origin.experiment, race.where, pieces)
+    return _Chapter(f"{run.origin.experiment}: {run.where}", run.origin.experiment, run.where, pieces)
 
 
-def _paper_parts(some: Sequence[Section], found: dict[str, str]) -> list[_Part]:
-    parts = {title: _Part(title) for title in (*PAPERS, FURTHER)}
-    names = {section.name for section in some}
-    for section in some:
-        kind, _, place = section.name.partition("/")
-        # Acceptance by place is of heads where nothing but heads drafts.
-        kind = "blockwise" if kind == "places" and f"drafts/{place}" not in names else kind
-        title = next((title for title, kinds in PAPERS.items() if kind in kinds.split()), FURTHER)
-        pieces = [*(found[f"figure/{one.name}"] for one in section.charts), _opened_if_short(section.text)]
-        parts[title].chapters.append(_Chapter(section.title, section.topic, section.where, pieces))
-    return list(parts.values())
-
-
-def _table_chapter(section: Section) -> _Chapter:
-    return _Chapter(section.title, section.topic, section.where, [_opened_if_short(section.text)])
+def _chapters(some: Sequence[Section], found: dict[str, str]) -> list[_Chapter]:
+    return [
+        _Chapter(
+            section.title,
+            section.topic,
+            section.where,
+            [*(found[f"figure/{one.name}"] for one in section.charts), _opened_if_short(section.text)],
+        )
+        for section in some
+    ]
 
 
 def _settings_chapter(group: Sequence[Quality], found: dict[str, str]) -> _Chapter:
@@ -206,7 +172,7 @@ def _contents(parts: Sequence[_Part]) -> str:
 
 
 def _text(part: _Part) -> str:
-    begun = [f"{_BEGINNINGS[part.title]}\n"] if part.title in _BEGINNINGS else []
+    begun = [f"{page(part.name).introduction}\n"] if page(part.name).introduction else []
     chapters = [piece for one in part.chapters for piece in (f"### {one.title}\n", *one.pieces)]
     return "\n".join([f"## {part.title}\n", *begun, *part.pieces, *chapters])
 
@@ -217,5 +183,5 @@ def _anchor(title: str) -> str:
     return kept.replace(" ", "-")
 
 
-def _image(plot: Plot | Chart, prefix: str) -> str:
+def _image(plot: Picture, prefix: str) -> str:
     return f"![{plot.title}]({prefix}{FIGURES}/{plot.name}.svg)\n"

@@ -1,281 +1,203 @@
-"""Three figures of a race: quality against speed-up, latency against source length, speed-up sentence by sentence.
-
-Each carries a hash of the data it shows, so that a check can tell whether it is up to date without drawing it again:
-different versions of matplotlib give different bytes for the same figure.
-"""
+"""Three figures of a run: quality against speed-up, latency against source length, speed-up sentence by sentence."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from longstride.bench import crowds, drawing
-from longstride.bench.names import shortened
-from longstride.bench.races import Race, paired_times, speed_up
+from longstride.bench.comparison import BenchRun, paired_times, speed_up
+from longstride.bench.figure import INK, MIDDLE, Picture, colours_by
 from longstride.bench.records import Latency
 from longstride.bench.statistics import per_item
 
-STYLE = 1
-"""raised when figures should be drawn anew though their data are the same"""
-
-QUALITY_STYLE = 2
-"""the same for quality against speed-up alone"""
-
-MARKER = "<!-- longstride data sha256:"
-
-WIDTH = 8.6
 LENGTH_BINS = 10
-MOST_BANDS = 5
-"""Where more are drawn over one another nothing can be read from them."""
-
-MOST_NAMES = 9
-"""Where there are more points their names would cover them: they have numbers, and a list below says whose."""
-
-LIST_LETTERS = 124
-"""how many letters a line of the list has room for"""
-LIST_LINE = 0.19
+MARKERS = "o^DvPX<>sp*hd8"
+"""Shapes of points: one for each decoder of a family."""
+LIST_LETTERS = 136
+"""How many letters a line of the list of names has room for."""
+FEW = 8
+"""At most one point in so many is left out of a range."""
+DASHES = (0, (4, 3))
 
 
 @dataclass(frozen=True)
-class Plot:
-    """One figure of one race."""
+class Plot(Picture):
+    """One figure of one run."""
 
     name: str
     title: str
-    """also what stands for the figure where it cannot be seen"""
-    race: Race
+    told: str
+    run: BenchRun
     height: float
-    draw: Callable[[Any, Race], None]
-    style: int = STYLE
+    drawn_by: Callable[[Any, BenchRun], None]
 
     @property
-    def digest(self) -> str:
-        """SHA-256 over all that the figure is drawn from."""
-        shown = [
+    def shown(self) -> Any:
+        """What of the records is drawn."""
+        return [
             (
-                *(one.candidate, one.role, one.order, one.decoder, one.places, one.precision),
-                *(one.latencies_us, one.source_lengths, [(score.name, round(score.value, 6)) for score in one.scores]),
+                *(one.candidate, one.role, one.order, one.decoder, one.places),
+                *(one.latencies_us, one.source_lengths, [(score.name, score.value) for score in one.scores]),
             )
-            for one in self.race.records
+            for one in self.run.records
         ]
-        told = [self.style, self.name, self.title, self.race.title, shown]
-        return hashlib.sha256(json.dumps(told, ensure_ascii=True).encode()).hexdigest()
 
-    def svg(self) -> bytes:
-        """The figure as SVG, its digest in a comment."""
-        drawn = self._rendered("svg").decode()
-        start = drawn.index("<svg")
-        return (drawn[:start] + marker(self.digest) + "\n" + drawn[start:]).encode()
-
-    def png(self) -> bytes:
-        """The figure as PNG."""
-        return self._rendered("png")
-
-    def _rendered(self, form: str) -> bytes:
-        return drawing.rendered(lambda figure: self.draw(figure, self.race), (WIDTH, self.height), form)
+    def draw(self, figure: Any) -> None:
+        """On a matplotlib figure."""
+        self.drawn_by(figure, self.run)
 
 
-def marker(digest: str) -> str:
-    """The comment by which a figure says what it was drawn from."""
-    return f"{MARKER}{digest} -->"
-
-
-def plots(race: Race) -> list[Plot]:
-    """The figures that a race has something to show for."""
-    if race.batch_size != 1 or not race.baselines:
+def plots(run: BenchRun) -> list[Plot]:
+    """The figures that a run has something to show for."""
+    if run.batch_size != 1 or not run.baselines:
         return []
-    race = shortened(race)
-    baseline, others = race.baselines[0], [one for one in race.records if one.role == "candidate"]
-    chosen = [
-        Plot(f"{race.name}-lengths", "Latency against source length", race, 4.8, latency_against_length),
-    ]
-    if len(_scored_alike(race)) > 1:
-        title = f"{_metric(race)} against speed-up over {baseline.candidate}"
-        height = 5.0 + _list_height(_names(race))
-        chosen.insert(0, Plot(f"{race.name}-quality", title, race, height, quality_against_speed_up, QUALITY_STYLE))
+    run = run.shortened()
+    baseline = run.baselines[0]
+    precisions = ", ".join(dict.fromkeys(record.precision for record in run.records))
+    told = f"{run.workload.name}  ·  {run.origin.machine.device}, {precisions}  ·  batch size {run.batch_size}"
+    scored, others = _scored_alike(run), [one for one in run.records if one.role == "candidate"]
+    chosen = []
+    if len(scored) > 1:
+        title = f"{_metric(run)} against speed-up over {baseline.candidate}"
+        sample = "" if baseline.sentences is None else f"  ·  a sample of {len(baseline.sentences):,} sentences"
+        height = 4.6 + 0.19 * _list_lines(scored)
+        chosen.append(Plot(f"{run.name}-quality", title, told + sample, run, height, quality_against_speed_up))
+    title, what = "Latency against source length", "median of bins of equally many sentences"
+    height = max(4.4, 1.6 + 0.19 * len(run.records))
+    chosen.append(Plot(f"{run.name}-lengths", title, f"{told}  ·  {what}", run, height, latency_against_length))
     if others:
         title = f"Speed-up over {baseline.candidate}, sentence by sentence"
-        height = 1.7 + 0.42 * len(others)
-        chosen.append(Plot(f"{race.name}-sentences", title, race, height, speed_up_by_sentence))
+        what = "median, middle half, 5th to 95th percentile"
+        height = 1.6 + 0.32 * len(others)
+        chosen.append(Plot(f"{run.name}-sentences", title, f"{told}  ·  {what}", run, height, speed_up_by_sentence))
     return chosen
 
 
-def quality_against_speed_up(figure: Any, race: Race) -> None:
-    """One point per decoder; up is better, right is faster."""
-    baseline, colours, names = race.baselines[0], _colours(race), _names(race)
-    listed = _list_height(names)
-    axes, below = figure.subplots(2, height_ratios=[4.0, listed]) if listed else (figure.subplots(), None)
-    found = [(record, speed) for record in _by_family(race) if (speed := speed_up(record, baseline)) is not None]
+def quality_against_speed_up(figure: Any, run: BenchRun) -> None:
+    """One point per decoder; up is better, right is faster. Few that are far below stand at the lower edge."""
+    names = 0.19 * _list_lines(_scored_alike(run))
+    axes, below = figure.subplots(2, height_ratios=[4.0, names])
+    baseline, colours = run.baselines[0], _colours(run)
+    found = [(record, speed) for record in _scored_alike(run) if (speed := speed_up(record, baseline)) is not None]
+    families = list(dict.fromkeys(map(_family, run.records)))
+    found.sort(key=lambda one: families.index(_family(one[0])))
     level = next((place for place, (record, _) in enumerate(found) if record.candidate == baseline.candidate), None)
-    low, high = crowds.bulk([record.scores[0].value for record, _ in found], () if level is None else (level,))
+    low, high = main_range([record.scores[0].value for record, _ in found], () if level is None else (level,))
     margin = 0.12 * (high - low) or 1.0
     low, high = low - margin, high + margin
-    points, bars, entries = [], [], []
-    for place, (record, speed) in enumerate(found, start=1):
-        name, colour, hollow = names[record.candidate], colours[record.candidate], record.role == "baseline"
-        quality, label = record.scores[0].value, str(place) if listed else name
-        entries.append((label, name, colour, hollow))
+    seen: Counter[str] = Counter()
+    for record, speed in found:
+        name, colour, quality = record.candidate, colours[record.candidate], record.scores[0].value
         if quality < low:
-            label = f"{label} ↓ {quality:.2f}"
-            quality = low + 0.04 * (high - low)
-            axes.plot(speed.value, quality, "v", markersize=8.5, color=colour, zorder=3)
-        else:
-            # A rim keeps many apart where they touch.
-            rim = {"markersize": 7, "markeredgecolor": "white", "markeredgewidth": 0.7} if listed and not hollow else {}
-            drawing.dot(axes, speed.value, quality, colour, hollow, 5.5 if listed else 7.5, **rim)
+            name, quality = f"{name} ↓ {quality:.2f}", low + 0.04 * (high - low)
+        shape = MARKERS[seen[_family(record)] % len(MARKERS)]
+        seen[_family(record)] += 1
+        face = "white" if record.role == "baseline" else colour
         axes.plot([speed.low, speed.high], [quality] * 2, color=colour, linewidth=1.2, alpha=0.6, zorder=2)
-        points.append((speed.value, quality, label, colour))
-        bars.append((speed.low, speed.high, quality))
-    levels = [] if level is None else [points[level][1]]
-    for height in levels:
-        axes.axhline(height, color=drawing.MIDDLE, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
-    _speed_axis(axes, [x for x, *_ in points])
-    axes.set_ylim(low, high)
-    axes.set_ylabel(_metric(race))
-    axes.set_xlabel(f"speed-up over {baseline.candidate} (ratio of mean latencies)")
-    axes.set_title(f"{_metric(race)} against speed-up")
-    sample = baseline.sentences
-    drawing.subtitle(axes, _told(race) + (f"  ·  a sample of {len(sample):,} sentences" if sample is not None else ""))
-    if below is None:
-        drawing.label_points(axes, points, bars)
-    else:
-        drawing.name_list(below, entries, _list_columns(names))
-        drawing.number_points(axes, points, bars, levels)
+        axes.plot(speed.value, quality, shape, color=colour, label=name, markersize=8, markerfacecolor=face, alpha=0.85)
+    if level is not None:
+        axes.axhline(found[level][0].scores[0].value, color=MIDDLE, linewidth=0.8, linestyle=DASHES, zorder=1)
+    _speed_axis(axes, [speed.value for _, speed in found])
+    axes.set(
+        ylim=(low, high), ylabel=_metric(run), xlabel=f"speed-up over {baseline.candidate} (ratio of mean latencies)"
+    )
+    below.set_axis_off()
+    below.legend(*axes.get_legend_handles_labels(), loc="upper center", ncols=_list_columns(_scored_alike(run)))
 
 
-def latency_against_length(figure: Any, race: Race) -> None:
-    """Median per bin of equally many sentences, and, for few, between which times four fifths of them lie."""
+def latency_against_length(figure: Any, run: BenchRun) -> None:
+    """Median per bin of equally many sentences."""
     from matplotlib import ticker
 
     axes = figure.subplots()
-    colours = _colours(race)
-    ends = []
-    rightmost = 0.0
-    for record in race.records:
-        centres, middle, low, high = _binned(record)
-        colour = colours[record.candidate]
+    colours = _colours(run)
+    lines = [(record, *_binned(record)) for record in run.records]
+    seen: Counter[str] = Counter()
+    for record, lengths, times in sorted(lines, key=lambda line: -line[2][-1]):  # the legend in the order of the lines
         style = "--" if record.role == "baseline" else "-"
-        if len(race.records) <= MOST_BANDS:
-            axes.fill_between(centres, low, high, color=colour, alpha=0.10, linewidth=0)
-        axes.plot(centres, middle, style, color=colour, linewidth=1.8, marker="o", markersize=3.2)
-        rightmost = max(rightmost, centres[-1])
-        ends.append((centres[-1], middle[-1], record.candidate, colour))
+        shape = MARKERS[seen[_family(record)] % len(MARKERS)]
+        seen[_family(record)] += 1
+        axes.plot(
+            lengths, times, style, color=colours[record.candidate], label=record.candidate, marker=shape, markersize=4
+        )
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_minor_formatter(lambda value, _: "")
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-    axes.set_xlim(left=0, right=rightmost)
-    axes.set_xlabel("source length (tokens)")
-    axes.set_ylabel("latency (ms)")
-    axes.set_title("Latency against source length")
-    shown = "median, band: 10th to 90th percentile" if len(race.records) <= MOST_BANDS else "median"
-    drawing.subtitle(axes, f"{_told(race)}  ·  {shown}")
-    drawing.spread_labels(axes, rightmost, [(y, name, colour) for _, y, name, colour in ends])
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.set(xlabel="source length (tokens)", ylabel="latency (ms)", xlim=(0, None))
+    figure.legend(loc="outside right upper")
 
 
-def speed_up_by_sentence(figure: Any, race: Race) -> None:
+def speed_up_by_sentence(figure: Any, run: BenchRun) -> None:
     """How the speed-up is spread over sentences: the median hides those that gain nothing."""
     axes = figure.subplots()
-    baseline, colours = race.baselines[0], _colours(race)
-    others = [record for record in race.records if record.role == "candidate"]
-    shown: list[float] = []
-    names: list[str] = []
-    for record in others:
-        ratios = np.array([theirs / ours for theirs, ours in paired_times(record, baseline)])
-        if not ratios.size:
-            continue
-        place = -len(names)
-        names.append(record.candidate)
-        colour = colours[record.candidate]
-        first, quarter, middle, three, last = np.percentile(ratios, [5, 25, 50, 75, 95])
+    baseline, colours = run.baselines[0], _colours(run)
+    ratios = {
+        record.candidate: [theirs / ours for theirs, ours in paired_times(record, baseline)]
+        for record in reversed(run.records)
+        if record.role == "candidate"
+    }
+    ratios = {name: some for name, some in ratios.items() if some}
+    shown = [1.0]
+    for place, (name, some) in enumerate(ratios.items()):
+        first, quarter, middle, three, last = np.percentile(some, [5, 25, 50, 75, 95])
+        axes.plot([first, last], [place] * 2, color=colours[name], linewidth=1.2)
+        axes.plot([quarter, three], [place] * 2, color=colours[name], linewidth=5, solid_capstyle="butt")
+        axes.plot(middle, place, "o", color=colours[name], markerfacecolor="white", markersize=6.5)
         shown += [first, last]
-        heights, edges = _density(np.log(ratios))
-        axes.fill_between(np.exp(edges), place, place + 0.62 * heights, color=colour, alpha=0.22, linewidth=0, zorder=2)
-        axes.plot([first, last], [place] * 2, color=colour, linewidth=1.2, zorder=3, solid_capstyle="butt")
-        axes.plot([quarter, three], [place] * 2, color=colour, linewidth=4.5, zorder=3, solid_capstyle="butt")
-        axes.plot(
-            middle, place, "o", color="white", markeredgecolor=colour, markersize=6.5, markeredgewidth=1.6, zorder=4
-        )
-        axes.annotate(
-            drawing.times(round(float(middle), 1)), (middle, place), (0, -13), textcoords="offset points",
-            ha="center", va="center", fontsize=8, color=colour,
-        )  # fmt: skip
-    _speed_axis(axes, [1.0, *shown])
-    axes.axvline(1.0, color=drawing.MIDDLE, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
-    axes.set_yticks([-place for place in range(len(names))], names)
-    for tick, name in zip(axes.get_yticklabels(), names, strict=True):
+    _speed_axis(axes, shown)
+    axes.axvline(1.0, color=MIDDLE, linewidth=0.8, linestyle=DASHES, zorder=1)
+    axes.set_yticks(range(len(ratios)), [f"{name}   {np.median(some):.2f}×" for name, some in ratios.items()])
+    for tick, name in zip(axes.get_yticklabels(), ratios, strict=True):
         tick.set_color(colours[name])
-    axes.set_ylim(-len(names) + 0.35, 0.85)
     axes.grid(visible=False, axis="y")
-    axes.spines["left"].set_visible(False)
-    axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"speed-up over {baseline.candidate} on the same sentence")
-    told = _told(race) + "  ·  median, middle half, 5th to 95th percentile"
-    drawing.titles_over_labels(axes, "Speed-up sentence by sentence", told)
 
 
-def _scored_alike(race: Race) -> list[Latency]:
+def main_range(values: Sequence[float], kept: Collection[int] = ()) -> tuple[float, float]:
+    """The least and the greatest of all values, or of all but a few low ones where these would take half the range.
+
+    Those at the places `kept` are never left out.
+    """
+    order = sorted(range(len(values)), key=lambda place: values[place])
+    low, high = values[order[0]], values[order[-1]]
+    for left_out in range(1, len(values) // FEW + 1):
+        if order[left_out - 1] in kept:
+            break
+        lowest = values[order[left_out]]
+        if high - lowest <= (high - low) / 2:
+            return lowest, high
+    return low, high
+
+
+def _scored_alike(run: BenchRun) -> list[Latency]:
     """Those that decoded the same sentences as the first baseline: scores of others cannot be compared with its."""
-    return [record for record in race.records if record.places == race.baselines[0].places]
+    return [record for record in run.records if record.places == run.baselines[0].places]
 
 
-def _by_family(race: Race) -> list[Latency]:
-    """What has a point in quality against speed-up, many kind by kind of decoder; else in the order of the table."""
-    records = _scored_alike(race)
-    if len(records) > MOST_NAMES:
-        families = list(dict.fromkeys(_family(record) for record in race.records))
-        records.sort(key=lambda record: families.index(_family(record)))
-    return records
+def _list_columns(records: Sequence[Latency]) -> int:
+    return max(1, min(3, LIST_LETTERS // (8 + max(len(record.candidate) for record in records))))
 
 
-def _names(race: Race) -> dict[str, str]:
-    """What these are called there: a model that has its decoder's name is named once, lattice for lattice lattice."""
-    whole = [record.candidate for record in _scored_alike(race)]
-    once = []
-    for name in whole:
-        first, _, rest = name.partition(" ")
-        once.append(rest if rest.partition(" ")[0] == first else name)
-    return dict(zip(whole, once if len(set(once)) == len(whole) else whole, strict=True))
+def _list_lines(records: Sequence[Latency]) -> int:
+    return math.ceil(len(records) / _list_columns(records))
 
 
-def _list_columns(names: Mapping[str, str]) -> int:
-    return max(1, min(3, LIST_LETTERS // (6 + max(map(len, names.values())))))
+def _metric(run: BenchRun) -> str:
+    return run.records[0].scores[0].name
 
 
-def _list_height(names: Mapping[str, str]) -> float:
-    """Inches for the list of names below; none where each has room beside its point."""
-    return LIST_LINE * math.ceil(len(names) / _list_columns(names)) if len(names) > MOST_NAMES else 0.0
-
-
-def _metric(race: Race) -> str:
-    return race.records[0].scores[0].name
-
-
-def _told(race: Race) -> str:
-    """The line that no figure should be without: data, device, precision, batch size."""
-    precisions = ", ".join(dict.fromkeys(record.precision for record in race.records))
-    return f"{race.workload.name}  ·  {race.origin.machine.device}, {precisions}  ·  batch size {race.batch_size}"
-
-
-def _colours(race: Race) -> dict[str, str]:
-    """A colour per kind of decoder, in order of appearance; baselines are grey."""
-    result: dict[str, str] = {}
-    families: dict[str, str] = {}
-    for record in race.records:
-        if record.role == "baseline":
-            result[record.candidate] = drawing.INK if not result else drawing.MIDDLE
-            continue
-        family = _family(record)
-        families.setdefault(family, drawing.COLOURS[len(families) % len(drawing.COLOURS)])
-        result[record.candidate] = families[family]
-    return result
+def _colours(run: BenchRun) -> dict[str, str]:
+    """A colour per kind of decoder, in order of appearance; baselines are black and grey."""
+    families = colours_by([_family(record) for record in run.records if record.role != "baseline"])
+    first = run.baselines[0].candidate
+    grey = {one.candidate: INK if one.candidate == first else MIDDLE for one in run.baselines}
+    return {one.candidate: grey.get(one.candidate) or families[_family(one)] for one in run.records}
 
 
 def _family(record: Latency) -> str:
@@ -283,44 +205,23 @@ def _family(record: Latency) -> str:
     return "" if record.role == "baseline" else record.decoder.partition("|")[0]
 
 
-def _binned(record: Latency) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Mean length, then median, 10th and 90th percentile of latency in ms, per bin of equally many sentences."""
+def _binned(record: Latency) -> tuple[list[float], list[float]]:
+    """Mean length, and median latency in ms, per bin of equally many sentences."""
     lengths = np.array(record.source_lengths)
     milliseconds = np.array(per_item(record.latencies_us)) / 1000
     order = np.argsort(lengths, kind="stable")
     bins = [part for part in np.array_split(order, min(LENGTH_BINS, len(order))) if part.size]
-    centres = [float(lengths[part].mean()) for part in bins]
-    low, middle, high = np.array([np.percentile(milliseconds[part], [10, 50, 90]) for part in bins]).T
-    return centres, middle.tolist(), low.tolist(), high.tolist()
-
-
-def _density(values: Any) -> tuple[Any, Any]:
-    """A smooth histogram, its highest point 1: heights and where they stand."""
-    low, high = np.percentile(values, [1, 99])
-    # Silverman's rule, kept from vanishing where all values agree.
-    width = max(0.02, 1.06 * float(np.std(values)) * len(values) ** -0.2)
-    places = np.linspace(low - 2 * width, high + 2 * width, 80)
-    heights = np.exp(-0.5 * ((places[:, None] - values[None, :]) / width) ** 2).sum(axis=1)
-    return heights / heights.max(), places
+    return [float(lengths[part].mean()) for part in bins], [float(np.median(milliseconds[part])) for part in bins]
 
 
 def _speed_axis(axes: Any, ratios: Sequence[float]) -> None:
     """Doublings are equally far apart, with some air at both ends."""
-    axes.set_xscale("log")
-    low, high = min(ratios) / 1.25, max(ratios) * 1.35
-    axes.set_xlim(low, high)
-    axes.set_xticks(speed_ticks(low, high))
-    axes.xaxis.set_major_formatter(drawing.times)
-    axes.xaxis.set_minor_formatter(lambda value, _: "")
-    axes.tick_params(axis="x", which="minor", length=0)
+    from matplotlib import ticker
 
-
-def speed_ticks(low: float, high: float) -> list[float]:
-    """Round ratios between two bounds: doublings, or finer ones where these would be too few."""
-    found: list[float] = []
-    for parts in ((1.0,), (1.0, 1.5), (1.0, 1.25, 1.5, 1.75)):
-        doublings = range(int(np.floor(np.log2(low))), int(np.ceil(np.log2(high))) + 1)
-        found = [part * 2.0**power for power in doublings for part in parts if low <= part * 2.0**power <= high]
-        if len(found) >= 4:
-            break
-    return found
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(min(ratios) / 1.25, max(ratios) * 1.25)
+    spread = max(ratios) / min(ratios)
+    parts = (1, 1.25, 1.5, 1.75) if spread < 3 else (1, 1.5) if spread < 12 else (1,)
+    axes.xaxis.set_major_locator(ticker.LogLocator(base=2, subs=parts))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.3g}×")
+    axes.xaxis.set_minor_locator(ticker.NullLocator())

@@ -14,7 +14,7 @@ import torch
 
 from longstride.bench.assessment import Progress, batches_of, measured_sentences, no_progress
 from longstride.bench.candidate import Candidate
-from longstride.bench.memory import MemoryProbe, host_probe
+from longstride.bench.machine import MemoryProbe, host_probe
 from longstride.bench.profile_record import Profile
 from longstride.bench.profile_watch import Clock, Stopwatch, synchronizer
 from longstride.bench.record_parts import MemoryUse, Origin, Stage, WorkloadTag
@@ -22,7 +22,7 @@ from longstride.bench.workload import Workload
 from longstride.contract import Source
 
 COPIED = {"cuda": 2**30, "cpu": 2**28}
-"""bytes of the copy that bandwidth is measured with: far more than any cache holds"""
+"""Bandwidth is measured by copies of so many bytes, far more than any cache holds."""
 COPIES = 10
 
 

@@ -2,8 +2,8 @@
 
 A stage is a program, or a recording where the runner records: what is done within one is counted with it and not once
 more. The device is synchronised before and after each, so that a stage's time is its own; a decode that is watched
-therefore takes longer than one that is not, and what is learnt are shares. With marks
-(:mod:`longstride.bench.profile_marks`), the programs within a recording are told too, as parts of it. Knows no system.
+therefore takes longer than one that is not, and what is learnt are shares. With marks, the programs within a recording
+are told too, as parts of it. Knows no system.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from longstride.bench.profile_marks import Marks
 from longstride.contract import Program, Runner
 from longstride.contract.running import K, Kept, M, R
 
@@ -82,6 +81,38 @@ class Stopwatch:
         spent = self.spent.setdefault(name, Spent(within=within))
         spent.calls += 1
         spent.nanoseconds += nanoseconds
+
+
+class Marks(Protocol):
+    """Timestamps inside captured graphs, so that a recording can be taken apart; they cost it a little time."""
+
+    def capturing(self) -> bool:
+        """Whether what runs now is captured: only then is a mark one of the recording's."""
+
+    def mark(self) -> Any:
+        """A timestamp here, anew each time the recording is repeated."""
+
+    def nanoseconds(self, first: Any, last: Any) -> int:
+        """From one mark to another, in the last repetition; the device has been waited for."""
+
+
+class CudaMarks:
+    """Events of CUDA's; `external` ones become part of a graph."""
+
+    def capturing(self) -> bool:
+        """Of the current stream."""
+        return torch.cuda.is_current_stream_capturing()
+
+    def mark(self) -> Any:
+        """An event on the current stream."""
+        event = torch.cuda.Event(enable_timing=True, external=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def nanoseconds(self, first: Any, last: Any) -> int:
+        """As the device's own clock has it."""
+        milliseconds: float = first.elapsed_time(last)
+        return max(0, round(1e6 * milliseconds))
 
 
 class Delegate(Runner):

@@ -1,6 +1,6 @@
 """A page of results from records, and pieces of it between markers in other pages.
 
-`render` writes results.md and its figures; `insert` replaces what stands between ``<!-- report:NAME -->`` and
+`render` writes results.md and its figures; `insert_all` replaces what stands between ``<!-- report:NAME -->`` and
 ``<!-- /report -->`` in a page. Both can check instead of write: they then say what is stale and touch nothing.
 
 To a check, a figure is stale when the data it was drawn from have changed, which needs no matplotlib and is the same on
@@ -10,14 +10,13 @@ that draws, or matplotlib, has changed.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from longstride.bench.charts import Chart
-from longstride.bench.drawing import alike
+from longstride.bench.figure import MARKER, Picture, alike, marker
 from longstride.bench.page import FIGURES, drawings, results_page, sections
-from longstride.bench.plots import MARKER, Plot, marker
 from longstride.bench.records import Record, write_whole
 from longstride.contract import InputError, UsageError
 from longstride.text.files import read_regular
@@ -60,15 +59,6 @@ def render(records: Sequence[Record], out_dir: str | Path, check: bool = False) 
     return list(stale)
 
 
-def insert(markdown_file: str | Path, name: str, text: str, check: bool = False) -> bool:
-    """Put `text` between the markers of `name`; says whether the file was (or is) stale. No such marker is an error."""
-    path = Path(markdown_file)
-    before = _page(path)
-    if name not in [match["name"] for match in _MARKED.finditer(before)]:
-        raise InputError(f"{path}: expected a marker <!-- report:{name} --> with an end, found none.")
-    return _replace(path, before, {name: text}, check)
-
-
 def insert_all(
     markdown_file: str | Path, records: Sequence[Record], results_dir: str | Path, check: bool = False
 ) -> bool:
@@ -107,17 +97,11 @@ def _replace(path: Path, before: str, found: Mapping[str, str], check: bool) -> 
 
 def _way(start: Path, goal: Path) -> str:
     """How a link gets from one folder to another: empty, or ending in a slash."""
-    way = Path(goal).resolve()
-    start = start.resolve()
-    ups = 0
-    while not way.is_relative_to(start):
-        start = start.parent
-        ups += 1
-    inside = way.relative_to(start).as_posix()
-    return "../" * ups + ("" if inside == "." else inside + "/")
+    way = Path(os.path.relpath(goal.resolve(), start.resolve())).as_posix()
+    return "" if way == "." else way + "/"
 
 
-def _drawn(plot: Plot | Chart, current: bool) -> str | None:
+def _drawn(plot: Picture, current: bool) -> str | None:
     """The figure; none where it cannot be drawn here and need not be."""
     try:
         return plot.svg().decode()

@@ -106,18 +106,6 @@ class Workload:
             return tuple(range(self.size))
         return tuple(sorted(random.Random(seed).sample(range(self.size), count)))
 
-    def only(self, indices: Sequence[int]) -> Workload:
-        """The same with these sentences alone, e.g. those of :meth:`sample`."""
-        return Workload(
-            self.name,
-            tuple(self.sources[index] for index in indices),
-            tuple(self.references[index] for index in indices),
-            self.detokenize,
-            self.warmup,
-            self.metrics_on(indices),
-            self.whole,
-        )
-
     def metrics_on(self, indices: Sequence[int]) -> tuple[Metric, ...]:
         """The metrics for outputs of these sentences alone."""
         if not self.whole or list(indices) == list(range(self.size)):

@@ -103,10 +103,10 @@ def bench(
     decoder. Records are appended when a batch size is wholly measured; longstride report makes tables and plots of
     them.
     """
+    from longstride.bench.comparison import BenchRun
     from longstride.bench.measure import Protocol, measure
-    from longstride.bench.races import Race
     from longstride.bench.records import append_records, check_records
-    from longstride.bench.tables import latency_table
+    from longstride.bench.sources import run_table
     from longstride.cli.lineup import greedy_among, line_up, member_name, read_entries, read_samples
     from longstride.cli.peers import peer_candidates, read_peers
 
@@ -142,7 +142,7 @@ def bench(
         for records in measure(test_set, candidates, protocol, origin, shown.to):
             shown.close()
             shown_at.print(f"batch size {records[0].batch_size}", markup=False)
-            shown_at.print(latency_table(Race(tuple(records))), markup=False)
+            shown_at.print(run_table("latency", BenchRun(tuple(records))) or "", markup=False)
             append_records(file, records)
     say_report(*translators)
     say(f"Records appended to {output}.")

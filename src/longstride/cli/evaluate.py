@@ -210,7 +210,7 @@ def evaluate(
 
 def _entries(decoder: str | None, decoders: str | None) -> list[Entry] | None:
     """What --decoders names; none where there is one decoder, by --decoder or the model's own."""
-    from longstride.bench.races import slug
+    from longstride.bench.comparison import slug
     from longstride.cli.lineup import read_entries
 
     if decoders is None:
@@ -255,7 +255,7 @@ def _line_up(
     output: Path | None,
 ) -> list[Setting]:
     """Every setting with its decoder, which refuses bad options; of several, each with a file in the folder."""
-    from longstride.bench.races import slug
+    from longstride.bench.comparison import slug
     from longstride.cli.evaluation import Setting
 
     if entries is None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from longstride.bench.candidate import Candidate, Captured
-from longstride.bench.memory import cuda_probe
+from longstride.bench.machine import cuda_probe
 from longstride.cli.lineage import lineage, tag_of
 from longstride.cli.options import whole_number
 from longstride.cli.provenance import model_tag

@@ -87,8 +87,8 @@ def profile(
     which makes the whole longer than it is: the time without that is told beside it. To compare decoders, use bench.
     """
     from longstride.bench.profile import device_facts
-    from longstride.bench.profile_tables import profile_tables
     from longstride.bench.records import append_records, check_records
+    from longstride.bench.sources import profile_tables
     from longstride.cli.lineup import read_entries
     from longstride.text.corpus import read_lines
 
@@ -184,9 +184,8 @@ class _Work:
     def profile(self, member: Member, facts: Facts, order: int, shown: Stages) -> Profile:
         """One member, alone."""
         from longstride.bench.profile import profile as profile_candidate
-        from longstride.bench.profile_marks import CudaMarks
         from longstride.bench.profile_record import with_weights
-        from longstride.bench.profile_watch import Stopwatch, Watched, synchronizer
+        from longstride.bench.profile_watch import CudaMarks, Stopwatch, Watched, synchronizer
 
         translator = self.opened(member.model)
         runner = translator.runner

@@ -63,7 +63,7 @@ SHORT, LONG = Walk(outputs=8, share=128, warps=4, stages=3), Walk(outputs=8, sha
 def walk_of(inputs: int) -> Walk:
     """By the number of inputs alone: rows and outputs must not matter, so that a slot's bits depend on neither.
 
-    Timed with 512 and 2048 inputs (`benchmarks/walks_probe.py`). Four warps have one tile of 512; from there on every
+    Timed with 512 and 2048 inputs (docs/runtimes.md). Four warps have one tile of 512; from there on every
     further tile costs more than the other four warps do.
     """
     return SHORT if inputs <= SHORT.warps * SHORT.share else LONG

@@ -7,11 +7,10 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.bench.names import shared_start, shortened
+from longstride.bench.comparison import BenchRun, shared_start
 from longstride.bench.plots import plots
-from longstride.bench.races import Race
 from longstride.bench.records import Against, Latency, ModelTag
-from longstride.bench.tables import acceptance_table, latency_table, summary_table, work_table
+from longstride.bench.sources import run_table
 from longstride.tasks import Comparison
 
 from .conftest import make_latency
@@ -41,8 +40,8 @@ def entrant(model: str, decoder: str, role: str = "candidate", order: int = 0) -
     )
 
 
-def several() -> Race:
-    return Race(
+def several() -> BenchRun:
+    return BenchRun(
         (
             entrant("en-de-verifier", "greedy", "baseline"),
             entrant("en-de-drafter-2", "draft-verify", order=1),
@@ -53,35 +52,36 @@ def several() -> Race:
 
 def test_tables_and_plots_have_short_names_and_records_whole_ones() -> None:
     race = several()
-    for table in (latency_table(race), summary_table(race)):
+    latency, summary = run_table("latency", race) or "", run_table("summary", race) or ""
+    for table in (latency, summary):
         for words in ("| verifier greedy ", "| drafter-2 draft-verify ", "| drafter draft-verify accept=top:3,gap:1 "):
             assert words in table
         assert "The models' names begin with `en-de-`, left out here." in table
         assert table.count("en-de-") == 1
         assert "| model " not in table, "the names tell"
-    assert " × verifier greedy |" in latency_table(race)
-    assert " BLEU − verifier greedy |" in latency_table(race)
-    assert " over verifier greedy |" in summary_table(race)
-    assert "en-de-" not in work_table(race)
-    assert acceptance_table(race) is None
+    assert " × verifier greedy |" in latency
+    assert " BLEU − verifier greedy |" in latency
+    assert " over verifier greedy |" in summary
+    assert "en-de-" not in (run_table("work", race) or "")
+    assert run_table("acceptance", race) is None
     assert {one.title for one in plots(race)} == {
         "BLEU against speed-up over verifier greedy",
         "Latency against source length",
         "Speed-up over verifier greedy, sentence by sentence",
     }
     assert race == several()
-    assert shortened(shortened(race)) == shortened(race)
-    assert [one.latencies_us for one in shortened(race).records] == [one.latencies_us for one in race.records]
+    assert race.shortened().shortened() == race.shortened()
+    assert [one.latencies_us for one in race.shortened().records] == [one.latencies_us for one in race.records]
 
 
 def test_one_model_and_peers_keep_their_names() -> None:
-    alone = Race((make_latency("greedy", role="baseline"), make_latency("ctranslate2 int8 greedy", order=1)))
-    assert shortened(alone) == alone
+    alone = BenchRun((make_latency("greedy", role="baseline"), make_latency("ctranslate2 int8 greedy", order=1)))
+    assert alone.shortened() == alone
     peer = dataclasses.replace(make_latency("hf fp16 greedy", order=3), model=ModelTag("en-de-verifier", "ab"))
-    names = [one.candidate for one in shortened(Race((*several().records, peer))).records]
+    names = [one.candidate for one in BenchRun((*several().records, peer)).shortened().records]
     assert names == [
         "verifier greedy", "drafter-2 draft-verify", "drafter draft-verify accept=top:3,gap:1", "hf fp16 greedy",
     ]  # fmt: skip
     twin = dataclasses.replace(make_latency("verifier greedy", order=3), model=ModelTag("other", "ab"))
-    both = Race((*several().records, twin))
-    assert shortened(both) == both, "no two may be called alike"
+    both = BenchRun((*several().records, twin))
+    assert both.shortened() == both, "no two may be called alike"

@@ -1,14 +1,15 @@
-"""Which records belong together: a race is one run's candidates on one workload at one batch size.
+"""Which records belong together: a run's decoders on one test set at one batch size, side by side.
 
-Ratios are taken within a race only, over the sentences that both sides decoded. Where an experiment was run again, the
-later run stands for it.
+Ratios are taken within a run only, over the sentences that both sides decoded. Where an experiment was run again, the
+later run stands for it. Records keep the names of candidates whole; tables and plots leave out what all of them share.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TypeVar
 
 from longstride.bench.records import Latency, Origin, Quality, Record, WorkloadTag
@@ -18,12 +19,12 @@ R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True)
-class Race:
+class BenchRun:
     """The latency records of one run on one workload at one batch size, in their order."""
 
     records: tuple[Latency, ...]
-    unsaid: str = ""
-    """what its models' names began with before it was left out"""
+    shared_prefix: str = ""
+    """What its models' names began with before it was left out."""
 
     @property
     def origin(self) -> Origin:
@@ -47,11 +48,6 @@ class Race:
         return slug(" ".join(parts))
 
     @property
-    def title(self) -> str:
-        """A name for people."""
-        return f"{self.origin.experiment}: {self.where}"
-
-    @property
     def where(self) -> str:
         """What was decoded how, and on what."""
         return f"{self.workload.name}, batch size {self.batch_size}, {self.origin.machine.device}"
@@ -60,6 +56,27 @@ class Race:
     def baselines(self) -> tuple[Latency, ...]:
         """What speed-ups are over; the first is the one that plots use."""
         return tuple(record for record in self.records if record.role == "baseline")
+
+    def shortened(self) -> BenchRun:
+        """The same with names as short as they can be; the same again where they are short already."""
+        ours = [record for record in self.records if names_model(record)]
+        start = shared_start(record.model.name for record in ours)
+        short = {record.candidate: record.candidate.removeprefix(start) for record in ours}
+        names = {record.candidate: short.get(record.candidate, record.candidate) for record in self.records}
+        if not start or len(set(names.values())) < len(names):
+            return self
+        return BenchRun(tuple(_renamed(record, names, start) for record in self.records), start)
+
+
+def bench_runs(records: Iterable[Record]) -> list[BenchRun]:
+    """All runs, of each experiment the latest, sorted by experiment, device, workload and batch size."""
+    groups: dict[tuple[str, str, str, int], dict[tuple[str, str], list[Latency]]] = {}
+    for record in records:
+        if isinstance(record, Latency):
+            origin = record.origin
+            key = (origin.experiment, origin.machine.device, record.workload.name, record.batch_size)
+            groups.setdefault(key, {}).setdefault((origin.date, origin.run), []).append(record)
+    return [BenchRun(tuple(sorted(runs[max(runs)], key=lambda one: one.order))) for _, runs in sorted(groups.items())]
 
 
 def speed_up(record: Latency, baseline: Latency) -> Ratio | None:
@@ -78,17 +95,6 @@ def paired_times(record: Latency, baseline: Latency) -> list[tuple[float, float]
         return list(zip(theirs, ours, strict=True)) if same else []
     by_place = dict(zip(baseline.places, theirs, strict=True))
     return [(by_place[place], time) for place, time in zip(record.places, ours, strict=True) if place in by_place]
-
-
-def races(records: Iterable[Record]) -> list[Race]:
-    """All races, of each experiment the latest, sorted by experiment, device, workload and batch size."""
-    groups: dict[tuple[str, str, str, int], dict[tuple[str, str], list[Latency]]] = {}
-    for record in records:
-        if isinstance(record, Latency):
-            origin = record.origin
-            key = (origin.experiment, origin.machine.device, record.workload.name, record.batch_size)
-            groups.setdefault(key, {}).setdefault((origin.date, origin.run), []).append(record)
-    return [Race(tuple(sorted(runs[max(runs)], key=lambda one: one.order))) for _, runs in sorted(groups.items())]
 
 
 def latest(records: Sequence[R], key: str) -> list[R]:
@@ -135,3 +141,33 @@ def slug(text: str) -> str:
     """Lower-case letters, digits and single hyphens."""
     kept = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in text.lower())
     return "-".join(part for part in kept.split("-") if part)
+
+
+def names_model(record: Latency) -> bool:
+    """Whether the candidate's name begins with its model's: ``en-de-verifier greedy``."""
+    return record.candidate.startswith(f"{record.model.name} ")
+
+
+def shared_start(names: Iterable[str]) -> str:
+    """What all of these begin with, up to a hyphen and with it; nothing where that would leave nothing of a name."""
+    different = sorted(set(names))
+    if len(different) < 2:
+        return ""
+    # Of sorted names, what the first and the last share is shared by all between.
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(different[0], different[-1], strict=False))
+    start = "".join(letter for letter, _ in pairs)
+    start = start[: start.rfind("-") + 1]
+    return "" if start in different else start
+
+
+def _renamed(record: Latency, names: Mapping[str, str], start: str) -> Latency:
+    equality = record.equality
+    if equality is not None:
+        equality = replace(equality, reference=names.get(equality.reference, equality.reference))
+    return replace(
+        record,
+        candidate=names[record.candidate],
+        model=replace(record.model, name=record.model.name.removeprefix(start)),
+        equality=equality,
+        against=tuple(replace(one, baseline=names.get(one.baseline, one.baseline)) for one in record.against),
+    )

@@ -1,0 +1,332 @@
+"""What the files in pages/ describe tables of: records in groups, each of one experiment and test set, as views.
+
+Of what was measured again, the latest stands for it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from itertools import groupby
+from typing import Any, TypeVar
+
+import numpy as np
+
+from longstride.bench import fields, notes, paper_fields  # noqa: F401  (they make the fields that pages name)
+from longstride.bench.charts import Chart
+from longstride.bench.comparison import BenchRun, bench_runs, groups_of_one_precision, latest, slug
+from longstride.bench.notes import score_names
+from longstride.bench.records import Contrastive, Curves, Distillation, Exactness, Profile, Quality, Record, Training
+from longstride.bench.table import TableSpec, chart, render
+from longstride.bench.view import Paper, Scope, View
+from longstride.contract.options import parse
+from longstride.tasks.by_length import LengthBin
+from longstride.tasks.contrastive import FAR, by_type
+
+R = TypeVar("R", bound=Record)
+
+PLACES = 10
+"""How many places of a block tables show the acceptance of."""
+RANKS = (1, 2, 3, 4, 5, 10, 20)
+"""Up to which ranks tables add up."""
+BINS = 10
+"""Into how many bins of equally many sentences times are put."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A part of the results page: tables, and the figures of the paper that they stand beside."""
+
+    title: str
+    table: tuple[TableSpec, ...]
+    introduction: str = ""
+    paper: dict[str, Any] = field(default_factory=dict)
+    stage_names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def papers(self) -> dict[str, Paper]:
+        """The paper's tables by name."""
+        return {name: parse(Paper, values, f"pages/{self.title}") for name, values in self.paper.items()}
+
+
+@cache
+def page(name: str) -> Page:
+    """Read a description from its file."""
+    text = files("longstride.bench").joinpath("pages", f"{name}.toml").read_text(encoding="utf-8")
+    values = tomllib.loads(text)
+    for table in values["table"]:
+        table["notes"] = [{"text": note} if isinstance(note, str) else note for note in table.get("notes", [])]
+    return parse(Page, values, f"pages/{name}.toml")
+
+
+Member = tuple[Any, dict[str, Any]]
+"""A record, and fields that it has in its group."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Records of one experiment on one test set."""
+
+    experiment: str
+    where: str
+    """The test set, and the machine where that matters."""
+    members: Sequence[Member]
+    baselines: Sequence[Record] = ()
+
+    @property
+    def place(self) -> str:
+        """For markers and files."""
+        return slug(f"{self.experiment} {self.where}")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table with the name that markers use and the heading that people read."""
+
+    name: str
+    topic: str
+    """Experiment and what is shown of it."""
+    where: str
+    """The test set, and the machine where that matters."""
+    text: str
+    charts: tuple[Chart, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The heading."""
+        return f"{self.topic}, {self.where}"
+
+
+def sections(name: str, records: Sequence[Record]) -> list[Section]:
+    """All tables of a file in pages/ that these records have something to show in, group by group."""
+    found = []
+    for of, tables in groupby(page(name).table, key=lambda table: table.of):
+        some = list(tables)
+        found += [section(name, table, group, records) for group in GROUPS[of](records) for table in some]
+    return [one for one in found if one is not None]
+
+
+def section(name: str, table: TableSpec, group: Group, records: Sequence[Record] = ()) -> Section | None:
+    """One table of a file, and its chart; none where there is nothing to show."""
+    members = EXPANSIONS[table.expand](group.members) if table.expand else group.members
+    names = score_names(record for record, _ in members if hasattr(record, "scores"))
+    scope = Scope(records=records, papers=page(name).papers)
+    scope.group = [View(record, scope, **extras) for record, extras in members]
+    scope.lists = {
+        "baselines": [{"baseline": one} for one in group.baselines],
+        "scores": [{"score_name": one} for one in names],
+        "other_scores": [{"score_name": one} for one in names[1:]],
+        "places": [{"place": one + 1} for one in range(PLACES)],
+        "ranks": [{"rank": one} for one in RANKS],
+        "distances": [{"distance": one} for one in (*map(str, range(FAR + 1)), f">{FAR}")],
+    }
+    text = render(table, scope)
+    if text is None:
+        return None
+    charts = (chart(table.chart, scope, group.place),) if table.chart else ()
+    return Section(f"{table.name}/{group.place}", f"{group.experiment}: {table.title}", group.where, text, charts)
+
+
+def run_table(name: str, run: BenchRun) -> str | None:
+    """The table `latency`, `work`, `summary` or `acceptance` of one run; none where there is nothing to show."""
+    short = run.shortened()
+    group = Group("", "", [(record, {"run": short}) for record in short.records], short.baselines)
+    return _table("comparisons", name, group)
+
+
+def settings_table(records: Sequence[Quality]) -> str:
+    """All settings of an experiment on a test set, scored."""
+    return _table("settings", "quality", Group("", "", _plain(records))) or ""
+
+
+def list_table(name: str, records: Sequence[Record]) -> str | None:
+    """The table `training`, `distillation` or `exactness`; none where there are no such records."""
+    members: Sequence[Record] = LISTS[name](records)
+    return _table(name, name, Group("", "", _plain(members))) if members else None
+
+
+def profile_tables(records: Sequence[Profile]) -> list[str]:
+    """What decoders take and hold, then their stages."""
+    group = Group("", "", _plain(records))
+    return [_table("profiles", name, group) or "" for name in ("profile", "profile-stages")] if records else []
+
+
+def profile_sections(records: Sequence[Record]) -> list[Section]:
+    """By experiment, test set and device, stages by batch size too; of each decoder, model and runtime the latest."""
+    totals, stages = page("profiles").table
+    found = []
+    for group in _profiles(records):
+        found.append(section("profiles", totals, group))
+        for size in sorted({record.batch_size for record, _ in group.members}):
+            mine = [member for member in group.members if member[0].batch_size == size]
+            first = mine[0][0]
+            where = f"{first.workload.name}, batch size {size}, {first.origin.machine.device}"
+            found.append(section("profiles", stages, Group(group.experiment, where, mine)))
+    return [one for one in found if one is not None]
+
+
+def _table(name: str, table: str, group: Group) -> str | None:
+    spec = next(one for one in page(name).table if one.name == table)
+    made = section(name, spec, group)
+    return made.text if made else None
+
+
+def _plain(records: Sequence[Record]) -> list[Member]:
+    return [(record, {}) for record in records]
+
+
+def _latest(records: Sequence[Record], kind: type[R]) -> list[R]:
+    return latest([record for record in records if isinstance(record, kind)], "name")
+
+
+def _exactness(records: Sequence[Record]) -> list[Exactness]:
+    kept: dict[tuple[str, ...], Exactness] = {}
+    for one in _by_date(records, Exactness):
+        place = (one.origin.experiment, one.workload.name, one.model.name, one.candidate, one.precision, one.runtime)
+        kept[(*place, one.origin.machine.device)] = one
+    return list(kept.values())
+
+
+def _by_date(records: Sequence[Record], kind: type[R]) -> list[R]:
+    return sorted((one for one in records if isinstance(one, kind)), key=lambda one: one.origin.date)
+
+
+def _qualities(records: Sequence[Record]) -> list[Group]:
+    groups = groups_of_one_precision(records)
+    return [Group(some[0].origin.experiment, some[0].workload.name, _plain(some)) for some in groups]
+
+
+def _runs(records: Sequence[Record]) -> list[Group]:
+    """The runs of an experiment on one test set and device, at all batch sizes."""
+    groups: dict[tuple[str, str, str], list[Member]] = {}
+    for whole in bench_runs(records):
+        run = whole.shortened()
+        extras = {"run": run, "baseline": run.baselines[0] if run.baselines else None}
+        key = (run.origin.experiment, run.workload.name, run.origin.machine.device)
+        groups.setdefault(key, []).extend((record, extras) for record in run.records)
+    return [Group(key[0], f"{key[1]}, {key[2]}", members) for key, members in sorted(groups.items())]
+
+
+def _curves(records: Sequence[Record]) -> list[Group]:
+    kept: dict[tuple[str, str, str, str], Record] = {}
+    for one in _by_date(records, Curves):
+        kept[one.origin.experiment, one.workload.name, one.name, one.model.name] = one
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for key, record in sorted(kept.items()):
+        groups.setdefault(key[:2], []).append(record)
+    return [Group(*key, _plain(some)) for key, some in groups.items()]
+
+
+def _contrastive(records: Sequence[Record]) -> list[Group]:
+    groups: dict[tuple[str, str], dict[tuple[str, str, str], Record]] = {}
+    for one in _by_date(records, Contrastive):
+        group = groups.setdefault((one.origin.experiment, one.workload.name), {})
+        group[one.candidate, one.model.name, one.precision] = one
+    return [Group(*key, _plain(list(some.values()))) for key, some in sorted(groups.items())]
+
+
+def _profiles(records: Sequence[Record]) -> list[Group]:
+    kept: dict[tuple[object, ...], Profile] = {}
+    for one in _by_date(records, Profile):
+        place = (one.origin.experiment, one.workload.name, one.origin.machine.device)
+        kept[*place, one.batch_size, one.candidate, one.model.name, one.precision, one.runtime] = one
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for one in sorted(kept.values(), key=lambda one: (one.batch_size, one.runtime, one.precision, one.order)):
+        groups.setdefault((one.origin.experiment, one.workload.name, one.origin.machine.device), []).append(one)
+    return [Group(key[0], f"{key[1]}, {key[2]}", _plain(some)) for key, some in sorted(groups.items())]
+
+
+LISTS: dict[str, Callable[[Sequence[Record]], Sequence[Record]]] = {
+    "training": lambda records: _latest(records, Training),
+    "distillation": lambda records: _latest(records, Distillation),
+    "exactness": _exactness,
+}
+"""The records of tables that there is one of, by name."""
+
+GROUPS: dict[str, Callable[[Sequence[Record]], list[Group]]] = {
+    "quality": _qualities,
+    "runs": _runs,
+    "curves": _curves,
+    "contrastive": _contrastive,
+}
+"""What tables can be of, by name."""
+
+
+def _by_length(members: Sequence[Member]) -> list[Member]:
+    return [
+        (record, {"bin": one, "bin_number": place, "record_number": number})
+        for number, (record, _) in enumerate(members)
+        for place, one in enumerate(record.by_length)
+    ]
+
+
+def _curve_points(members: Sequence[Member]) -> list[Member]:
+    return [
+        (record, {"curve": one, "place": place, "value": value})
+        for record, _ in members
+        for one in record.curves
+        for place, value in zip(record.places, one.values, strict=True)
+    ]
+
+
+def _curve_bins(members: Sequence[Member]) -> list[Member]:
+    """Means over sentences of similar lengths, of the last record of stages."""
+    found: list[Member] = []
+    for record in [record for record, _ in members if record.name == "stages"][-1:]:
+        lengths = np.array(record.places)
+        bins = np.array_split(np.argsort(lengths, kind="stable"), min(BINS, len(lengths)))
+        for number, part in enumerate(bins):
+            one = LengthBin(lengths[part].min(), lengths[part].max(), len(part), ())
+            about = {"bin": one, "bin_number": number, "bin_centre": float(lengths[part].mean())}
+            for curve in record.curves:
+                found.append(
+                    (record, {**about, "curve": curve, "ms": float(np.array(curve.values)[part].mean()) / 1000})
+                )
+    return found
+
+
+def _error_types(members: Sequence[Member]) -> list[Member]:
+    """All pairs of a record together, then each type of error's, if there are several."""
+    found: list[Member] = []
+    for record, _ in members:
+        types = [one.name for one in by_type(record.cells)]
+        each = [(name, [cell for cell in record.cells if cell.type == name]) for name in types]
+        whole = [("all", list(record.cells))] if len(types) > 1 else []
+        found += [(record, {"error": name, "cells": cells}) for name, cells in (*whole, *each)]
+    return found
+
+
+def _stages(members: Sequence[Member]) -> list[Member]:
+    """Every stage with its parts behind it, then what belongs to none."""
+    found: list[Member] = []
+    for record, _ in members:
+        for whole in [stage for stage in record.stages if not stage.within]:
+            parts = [stage for stage in record.stages if stage.within == whole.name]
+            found += [(record, {"stage": one, "stage_in_words": in_words(one.name)}) for one in (whole, *parts)]
+        found.append((record, {"stage": None, "stage_in_words": "all else"}))
+    return found
+
+
+def in_words(name: str) -> str:
+    """``iterate 25`` -> ``iteration, recorded (25)``; of a part, ``- verifier``"""
+    whole, _, part = name.partition(" / ")
+    if part:
+        return f"- {in_words(part)}"
+    first, _, size = whole.partition(" ")
+    told = page("profiles").stage_names.get(first)
+    if told is None:
+        return whole
+    return f"{told} ({size})" if size else told
+
+
+EXPANSIONS: dict[str, Callable[[Sequence[Member]], list[Member]]] = {
+    "by_length": _by_length,
+    "curve_points": _curve_points,
+    "curve_bins": _curve_bins,
+    "error_types": _error_types,
+    "stages": _stages,
+}
+"""How a record becomes several views, by name."""
