@@ -13,7 +13,7 @@ import torch
 from longstride import cli
 from longstride.cli.options import whole_number
 from longstride.contract import OptionError
-from longstride.runtime.drawn_runner import available_cores, check_threads
+from longstride.runtime.graph_runner import available_cores, check_threads
 from tests.cli.conftest import Run
 
 

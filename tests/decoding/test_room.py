@@ -42,7 +42,7 @@ def some_source(rows: int) -> Source:
     return Source.of([[5 + (row + place) % 6 for place in range(7)] + [EOS] for row in range(rows)])
 
 
-class Made(TorchDispatchMode):
+class GraphValue(TorchDispatchMode):
     """Adds up what is made while it lasts."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ def test_no_estimate_is_above_what_is_made(family: Translator, name: str, option
     source = some_source(rows)
     need = decoder.need(limits, source.longest)
     assert need is not None
-    with Made() as made:
+    with GraphValue() as made:
         decoder.decode(source, limits)
     assert 0 < need.bytes(rows, need.size) <= made.bytes
 

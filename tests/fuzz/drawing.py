@@ -1,6 +1,6 @@
 """One case: a command line that is mostly valid, with a fault or two, and the files that it names.
 
-Drawing and making go hand in hand, in the folder of the case, which is the working directory; every path is relative.
+GraphSpec and making go hand in hand, in the folder of the case, which is the working directory; every path is relative.
 """
 
 from __future__ import annotations

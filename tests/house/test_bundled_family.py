@@ -44,7 +44,7 @@ FEW = (
 )
 
 
-class Made:
+class GraphValue:
     """A run of the pipeline."""
 
     def __init__(self, work: Path) -> None:
@@ -88,7 +88,7 @@ def carry_out(command: str, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(tmp_path_factory: pytest.TempPathFactory) -> GraphValue:
     """Everything up to the card, except what reads a clock."""
     folder = tmp_path_factory.mktemp("data")
     texts(folder)
@@ -107,7 +107,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
                 carry_out(command, patch)
             missing = [path for path in stage.outputs if not Path(path).exists()]
             assert not missing, f"{stage.name}: {missing}"
-    return Made(folder / "work")
+    return GraphValue(folder / "work")
 
 
 def test_recipes_name_the_files_of_the_pipeline() -> None:

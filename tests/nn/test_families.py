@@ -25,7 +25,7 @@ from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOpti
 from tests.decoding.drafters import tiny_drafter
 from tests.models import random_source
 from tests.runtime.graphs import BOTH, Graphs
-from tests.runtime.test_drawn_programs import runner, same
+from tests.runtime.test_graph_programs import runner, same
 
 transformers = pytest.importorskip("transformers")
 

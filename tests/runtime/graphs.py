@@ -6,10 +6,10 @@ import importlib.util
 
 import pytest
 
-from longstride.runtime.drawn_runner import DrawnRunner
+from longstride.runtime.graph_runner import GraphRunner
 from longstride.runtime.native.runner import NativeRunner, what_is_missing
 
-Graphs = type[DrawnRunner]
+Graphs = type[GraphRunner]
 
 WHY_NOT_NATIVE = what_is_missing("int8") or ""
 HAS_ONNX = all(importlib.util.find_spec(package) for package in ("onnx", "onnxruntime"))

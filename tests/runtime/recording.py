@@ -47,7 +47,7 @@ def place(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-class Tape(TorchDispatchMode):
+class ExecutionPlan(TorchDispatchMode):
     """Notes operations; `mine` are the places that may be written although somebody else made them."""
 
     def __init__(self, mine: set[int]) -> None:
@@ -105,7 +105,7 @@ class TapeRecorder:
         function()
 
     def record(self, function: Callable[[], Any], state: list[Tensor]) -> Recorded:
-        tape = Tape({place(tensor) for tensor in state})
+        tape = ExecutionPlan({place(tensor) for tensor in state})
         # A recording does not run: whatever this pass wrote is put back.
         kept = [tensor.clone() for tensor in state]
         with tape:

@@ -44,7 +44,6 @@ def test_they_are_used_unless_somebody_says_otherwise():
     assert used(runner_of().place(model)) == OF_A_MODEL
     assert used(runner_of(without=["step", "relu"]).place(model)) == OF_A_MODEL - {"step", "relu"}
     assert used(runner_of(fused=False).place(model)) == set()
-    assert used(runner_of(compiled=True).place(model)) == set()
 
 
 def test_unknown_ones_cannot_be_left_out():

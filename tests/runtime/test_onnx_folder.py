@@ -13,7 +13,7 @@ from tests.family import write_family
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
-from longstride.runtime.onnx_pen import OnnxBuilder
+from longstride.runtime.onnx_builder import OnnxBuilder
 
 LINES = ["a b c", "d d e f a", "b"]
 

@@ -18,7 +18,7 @@ from tests.models import random_source, tiny_model
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
-from longstride.runtime.onnx_pen import OnnxBuilder, quantize
+from longstride.runtime.onnx_builder import OnnxBuilder, quantize
 from longstride.runtime.onnx_runner import OnnxRunner
 from longstride.runtime.processor import Processor, this_processor
 
@@ -30,7 +30,7 @@ def test_a_program_without_a_drawing_runs_eagerly_and_says_so_once() -> None:
     assert runner.call(program, 4) == 8
     assert runner.call(program, 5) == 10
     assert len(told) == 1
-    assert "'double' out eagerly in fp32: it has no drawing" in told[0]
+    assert "'double' out eagerly in fp32: it has no graph" in told[0]
 
 
 def test_a_graph_that_is_refused_runs_eagerly_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Captured iterations with our own kernels between model calls, with and without looking ahead: on a CUDA device."""
+"""Captured iterations with our own kernels between model calls: on a CUDA device."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.models import random_source
 from tests.runtime.test_cuda_graph import KINDS, decoder_of, taped
 
 
-def outputs(kind: str, rule: str, precision: Any, ahead: bool) -> list[Any]:
-    runner = CudaGraphRunner("cuda:0", precision, ahead=ahead)
+def outputs(kind: str, rule: str, precision: Any) -> list[Any]:
+    runner = CudaGraphRunner("cuda:0", precision)
     decoder = decoder_of(kind, runner, 3, rule)
     found = []
     for seed in range(4):
@@ -39,11 +39,10 @@ def test_captured_with_our_kernels_is_captured_without(kind, rule, precision, mo
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device here")
     assert kernels.usable(CudaGraphRunner("cuda:0", precision))
-    ours = outputs(kind, rule, precision, ahead=False)
-    assert outputs(kind, rule, precision, ahead=True) == ours
+    ours = outputs(kind, rule, precision)
     for module in (table, blockwise_drafter, model_drafter):
         monkeypatch.setattr(module, "usable", lambda runner: False)
-    assert outputs(kind, rule, precision, ahead=False) == ours
+    assert outputs(kind, rule, precision) == ours
 
 
 def test_without_a_cuda_device_tensor_code_is_what_there_is():

@@ -121,8 +121,7 @@ class Delegate(Runner):
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
         self.name, self.device, self.precision = runner.name, runner.device, runner.precision
-        self.records, self.ahead = runner.records, runner.ahead
-        self.binds, self.least_step = runner.binds, runner.least_step
+        self.records, self.binds = runner.records, runner.binds
 
     def describe(self) -> str:
         """As the other does."""
@@ -186,13 +185,11 @@ class Watched(Delegate):
         """One stage each time it is called."""
         return partial(self.watch.timed, program.name, self.runner.bound(program, *arguments))
 
-    def record(
-        self, name: str, function: Callable[[], R], state: Sequence[Tensor], alone: bool = False
-    ) -> Callable[[], R]:
+    def record(self, name: str, function: Callable[[], R], state: Sequence[Tensor]) -> Callable[[], R]:
         """One stage each time the recording is repeated."""
         self._recording = True
         try:
-            found = self.runner.record(name, function, state, alone)
+            found = self.runner.record(name, function, state)
         finally:
             self._recording = False
             marked, self._marked = self._marked, []

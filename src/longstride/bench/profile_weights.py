@@ -37,7 +37,7 @@ class ReadingRunner(Delegate):
 
     def __init__(self, runner: Runner, like: Runner) -> None:
         super().__init__(runner)
-        self.records, self.binds, self.least_step = like.records, like.binds, like.least_step
+        self.records, self.binds = like.records, like.binds
         self.read: dict[str, int] = {}
         """bytes by stage, of the call that read most"""
         self._like = like
@@ -62,9 +62,7 @@ class ReadingRunner(Delegate):
         """The same call again and again, seen."""
         return partial(self.call, program, *arguments)
 
-    def record(
-        self, name: str, function: Callable[[], R], state: Sequence[Tensor], alone: bool = False
-    ) -> Callable[[], R]:
+    def record(self, name: str, function: Callable[[], R], state: Sequence[Tensor]) -> Callable[[], R]:
         """The function itself, seen as one stage where the other runner would repeat a recording."""
         return partial(self._seen, name, function) if self.records else function
 

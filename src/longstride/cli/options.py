@@ -24,7 +24,7 @@ DrafterFolder = Annotated[
 Set = Annotated[list[str] | None, typer.Option("--set", help="An option as name=value; may be given several times.")]
 Runtime = Annotated[
     str,
-    typer.Option(help="Carries model calls out: eager; native, onnx (processors); cuda-graph, cuda-compiled (CUDA)."),
+    typer.Option(help="Carries model calls out: eager; native, onnx (processors); cuda-graph (CUDA)."),
 ]
 Precision = Annotated[str, typer.Option(help="fp32, fp16, bf16 or fp64; with native or onnx fp32 or int8.")]
 Threads = Annotated[
@@ -87,7 +87,7 @@ def open_model(
     """Load a model folder as the shared options say."""
     import torch
 
-    from longstride.runtime.drawn_runner import check_threads
+    from longstride.runtime.graph_runner import check_threads
     from longstride.translator import load
 
     if precision not in ("fp64", "fp32", "fp16", "bf16", "int8"):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from longstride.contract.decoding import Decoded, Decoder, Finished, Hypothesis, Limits, Session, Source, Step
     from longstride.contract.likelihood import Factorisation, Likelihood
     from longstride.contract.memory import Need
-    from longstride.contract.running import DTYPES, Drawing, Feeds, Precision, Program, Runner
+    from longstride.contract.running import DTYPES, Feeds, GraphSpec, Precision, Program, Runner
     from longstride.contract.training import Batch, BatchSource, Loss, Objective, Prepared
 else:
 
@@ -51,11 +51,11 @@ __all__ = [
     "BatchSource",
     "Decoded",
     "Decoder",
-    "Drawing",
     "Event",
     "Factorisation",
     "Feeds",
     "Finished",
+    "GraphSpec",
     "Hypothesis",
     "InputError",
     "Likelihood",

@@ -2,7 +2,7 @@
 
 A program is a function of tensors with fixed shapes; the state it may write in place (caches) is among its arguments. A
 runner carries programs out: eagerly, or from copies it compiled or captured, or from a graph it built itself where the
-program comes with a drawing of one. Runners know no system.
+program comes with a spec of one. Runners know no system.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ class Feeds:
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """A program once more, for runners that build graphs of their own: the same result, drawn instead of computed.
+class GraphSpec:
+    """What runners that build graphs have to know of a program beside its function.
 
-    Shapes are tuples of numbers and of names, which stand for whatever a call brings. `draw` gets a pen
-    (longstride.nn.pen) and the values of all inputs and states by name; it gives the values of all outputs, and of
-    every state the new value under the state's own name. What is `layered` has layers for its first dimension; the
-    graph sees a list, one value for each layer.
+    Shapes are tuples of numbers and of names, which stand for whatever a call brings. `record` gets a graph builder
+    (longstride.ops.graph_builder) and handles of all inputs and states by name; it gives those of all outputs, and of
+    every state the new one under the state's own name: it is the program's function, run on values
+    (longstride.ops.recording). What is `layered` has layers for its first dimension; the graph sees a list, one for
+    each layer.
     """
 
     modules: tuple[nn.Module, ...]
@@ -62,8 +63,8 @@ class Drawing:
     inputs: Mapping[str, tuple[torch.dtype, Shape]]
     state: Mapping[str, tuple[torch.dtype, Shape]]
     outputs: Mapping[str, tuple[torch.dtype, Shape]]
-    draw: Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
-    """(pen, values) -> values"""
+    record: Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
+    """(builder, values) -> values"""
     result: Callable[[Mapping[str, Tensor], Feeds], Any]
     """(outputs by name, what went in) -> what the program's function gives"""
     layered: frozenset[str] = frozenset()
@@ -76,15 +77,16 @@ class Program:
 
     name: str
     function: Callable[..., Any]
-    drawing: Drawing | None = None
+    graph: GraphSpec | None = None
+    """names, types and shapes for runners that build graphs; None: it always runs eagerly"""
     weightless: bool = False
     """it reads no weights (a look-up, a search): tensor code that runners which build graphs leave to PyTorch"""
 
     @property
     def identity(self) -> Hashable:
         """What tells it from others: programs of equal identity compute the same."""
-        drawing = self.drawing
-        return (self.name, self.function if drawing is None else (drawing.modules, drawing.settings))
+        spec = self.graph
+        return (self.name, self.function if spec is None else (spec.modules, spec.settings))
 
 
 class Kept(Protocol):
@@ -115,14 +117,8 @@ class Runner(ABC):
     precision: Precision
     records = False
     """Whether :meth:`record` records"""
-    ahead = False
-    """Whether sessions launch an iteration before they have looked at the last one's results, where they expect the
-    text to go on: the device then does not wait for the host, and may work once in vain at the end of a text. For those
-    that record, and may be set by anybody"""
     binds = False
     """Whether :meth:`bound` saves anything, so that whole iterations should be one program"""
-    least_step = 1
-    """Slots that a step of one row should have at least: some kernels are slower for one than for two"""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -154,15 +150,12 @@ class Runner(ABC):
 
     # --- for sessions whose work can be recorded ---------------------------------------------------------------------
 
-    def record(
-        self, name: str, function: Callable[[], R], state: Sequence[Tensor], alone: bool = False
-    ) -> Callable[[], R]:
+    def record(self, name: str, function: Callable[[], R], state: Sequence[Tensor]) -> Callable[[], R]:
         """A function that does again what this one does, perhaps from a recording.
 
         The function reads and writes tensors that stay where they are; those it writes are all in `state`. It never
         looks at a value on the host, and what it does depends on nothing but tensors. What it gives is tensors, which
-        the next call may write over. With `alone`, nobody runs any of it but through what is given here, so that it may
-        be compiled as a whole, whose results may differ in their last bits from those of its programs by themselves.
+        the next call may write over.
         """
         return function
 

@@ -104,18 +104,18 @@ def _programs(translator: Translator) -> Iterator[Program]:
 
 
 def _described(program: Program, file: Path) -> dict[str, Any]:
-    drawing = program.drawing
-    assert drawing is not None
+    spec = program.graph
+    assert spec is not None
 
     def values(specs: Any) -> dict[str, Any]:
-        return {name: _value(dtype, shape, name in drawing.layered) for name, (dtype, shape) in specs.items()}
+        return {name: _value(dtype, shape, name in spec.layered) for name, (dtype, shape) in specs.items()}
 
     return {
         "file": file.name,
         "sha256": file_sha256(file),
-        "inputs": values(drawing.inputs),
-        "state": values(drawing.state),
-        "outputs": {name: _value(dtype, shape, False) for name, (dtype, shape) in drawing.outputs.items()},
+        "inputs": values(spec.inputs),
+        "state": values(spec.state),
+        "outputs": {name: _value(dtype, shape, False) for name, (dtype, shape) in spec.outputs.items()},
     }
 
 

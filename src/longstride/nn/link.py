@@ -100,7 +100,7 @@ class Link(nn.Module, Fusible):
     def chained(self, logits: Tensor, hidden: Tensor, newest: Tensor) -> Tensor:
         """Logits [rows, block, vocabulary] of slots by themselves, from hidden [rows, block, width], after the token
         `newest` [rows] -> the same, with what each slot's predecessor on the best chain adds"""
-        if self.own and not torch.compiler.is_compiling():  # compilers fuse by themselves
+        if self.own:
             tables = self.before.weight, self.after.weight
             _, asked = walked(logits, self.gate(hidden), newest, *tables, self.candidates)
             return plus_product(logits, asked, self.after.weight)
@@ -122,7 +122,7 @@ class Link(nn.Module, Fusible):
 
         It is put `into` a tensor, if one is given; `count` [rows] is told how many tokens there are.
         """
-        if self.own and not torch.compiler.is_compiling():  # compilers fuse by themselves
+        if self.own:
             tables = self.before.weight, self.after.weight
             return followed(logits, self.gate(hidden), newest, *tables, self.candidates, into, count)
         if self.looks_twice:
@@ -149,7 +149,7 @@ class Link(nn.Module, Fusible):
     ) -> Tensor:
         """The same where logits are nothing but hidden by output_weight [vocabulary, width]: of few slots, nobody
         writes them"""
-        if self.own and hidden[..., 0].numel() <= FEW and not torch.compiler.is_compiling():
+        if self.own and hidden[..., 0].numel() <= FEW:
             tables = self.before.weight, self.after.weight
             weights = output_weight, self.gate.weight
             return followed_from(hidden, *weights, newest, *tables, self.candidates, into, count)

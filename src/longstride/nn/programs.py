@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from longstride.contract import Drawing, Feeds, Program
+from longstride.contract import Feeds, GraphSpec, Program
 from longstride.nn.cache import Cache, Memory
 from longstride.nn.transformer import Transformer
 from longstride.ops.recording import Specification, recorded
@@ -30,13 +30,13 @@ def remember(model: Transformer) -> Program:
     return Program(
         "remember",
         model.remember,
-        Drawing(
+        GraphSpec(
             modules=(model,),
             feeds=lambda ids, lengths: Feeds({"ids": ids, "lengths": lengths}),
             inputs=inputs,
             state={},
             outputs=memory_outputs(o.decoder_layers, o.heads, o.head_width, o.width),
-            draw=recorded(model.remember, inputs, {}, lambda given: (given["ids"], given["lengths"]), named_memory),
+            record=recorded(model.remember, inputs, {}, lambda given: (given["ids"], given["lengths"]), named_memory),
             result=lambda found, feeds: Memory(found["keys"], found["values"], found["visible"], found["states"]),
         ),
     )
@@ -59,13 +59,13 @@ def verify(
     return Program(
         "verify",
         function,
-        Drawing(
+        GraphSpec(
             modules=(model, *chooser),
             feeds=step_feeds,
             inputs=inputs,
             state=state,
             outputs={"logits": (F32, ("rows", "step", o.vocabulary)), "hidden": (F32, ("rows", "step", o.width))},
-            draw=recorded(
+            record=recorded(
                 function, inputs, state, step_arguments, lambda found: {"logits": found[0], "hidden": found[1]}
             ),
             result=lambda found, feeds: (found["logits"], found["hidden"]),
@@ -88,13 +88,13 @@ def extend(model: Transformer) -> Program:
     return Program(
         "extend",
         function,
-        Drawing(
+        GraphSpec(
             modules=(model,),
             feeds=step_feeds,
             inputs=inputs,
             state=state,
             outputs={"logits": (F32, ("rows", "step", o.vocabulary))},
-            draw=recorded(function, inputs, state, step_arguments, lambda found: {"logits": found}),
+            record=recorded(function, inputs, state, step_arguments, lambda found: {"logits": found}),
             result=lambda found, feeds: found["logits"],
             layered=LAYERED,
         ),

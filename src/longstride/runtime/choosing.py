@@ -10,7 +10,7 @@ import torch
 from longstride.contract import OptionError, Precision, Runner
 from longstride.runtime.eager import EagerRunner
 
-RUNTIMES = ("eager", "native", "onnx", "cuda-graph", "cuda-compiled")
+RUNTIMES = ("eager", "native", "onnx", "cuda-graph")
 PROCESSORS = ("native", "onnx")
 """Those that build graphs for processors, in fp32 or int8."""
 
@@ -78,7 +78,7 @@ def _cuda_runner(device: str, precision: Precision, runtime: str, tell: Callable
         return EagerRunner(where, precision)
     from longstride.runtime.cuda_graph import CudaGraphRunner
 
-    return CudaGraphRunner(where, precision, compiled=runtime == "cuda-compiled", tell=tell)
+    return CudaGraphRunner(where, precision, tell=tell)
 
 
 def check_device(name: str) -> torch.device:

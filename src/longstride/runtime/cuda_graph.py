@@ -28,9 +28,6 @@ from longstride.runtime.cuda_graph_tables import Tables, most_bytes
 
 Tell = Callable[[str], None]
 
-RECOMPILATIONS = 256
-"""Shapes that one function may be compiled for; PyTorch's own limit is a handful, beyond which it gives up silently."""
-
 
 @dataclass(frozen=True)
 class Statistics:
@@ -72,13 +69,10 @@ class Recording(Generic[R]):
 
 
 class CudaGraphRunner(Runner):
-    """Carries programs out by CUDA graphs; `compiled`, after PyTorch's compiler has fused what it can of them.
+    """Carries programs out by CUDA graphs.
 
-    Compiling makes steps faster and takes long, for every new shape. `fused` takes kernels of our own
-    (longstride.nn.fused) where there are some, all but those named in `without`, once each has been seen to give what
-    it should; what is compiled has the compiler's. `least_step` widens steps of one row: products of one vector take
-    other, sometimes slower kernels. With `ahead`, sessions launch an iteration before they have looked at the last one
-    (`Runner.ahead`). `recorder` is for tests.
+    `fused` takes kernels of our own (longstride.nn.fused) where there are some, all but those named in `without`, once
+    each has been seen to give what it should. `recorder` is for tests.
     """
 
     records = True
@@ -87,11 +81,8 @@ class CudaGraphRunner(Runner):
         self,
         device: torch.device | str = "cuda",
         precision: Precision = "fp16",
-        compiled: bool = False,
         fused: bool = True,
         without: Collection[str] = (),
-        least_step: int = 1,
-        ahead: bool = False,
         tell: Tell | None = None,
         recorder: Recorder | None = None,
     ) -> None:
@@ -100,16 +91,10 @@ class CudaGraphRunner(Runner):
             raise OptionError("precision int8 expects the runtime native or onnx, found cuda-graph.")
         if recorder is None and not (self.device.type == "cuda" and torch.cuda.is_available()):
             raise OptionError(f"The runtime cuda-graph expects a CUDA device, found {device}.")
-        self.name = "cuda-compiled" if compiled else "cuda-graph"
+        self.name = "cuda-graph"
         self.precision = precision
-        self._compiled: dict[Hashable, Callable[..., Any]] | None = {} if compiled else None
-        self._as_a_whole = False  # while something is compiled that calls programs
-        if compiled:
-            _allow_many_shapes()
         self._tell = tell or _warn
         self._told: set[str] = set()
-        self.least_step = least_step
-        self.ahead = ahead
         self._recorder = recorder or CudaRecorder(self.device)
         self._recordings: weakref.WeakSet[Recording[Any]] = weakref.WeakSet()
         self._recorded = 0
@@ -120,7 +105,7 @@ class CudaGraphRunner(Runner):
         unknown = sorted(set(without) - set(KERNELS))
         if unknown:
             raise OptionError(f"without expects names among {', '.join(KERNELS)}, found {', '.join(unknown)}.")
-        self._kernels = frozenset(KERNELS) - frozenset(without) if fused and not compiled else frozenset()
+        self._kernels = frozenset(KERNELS) - frozenset(without) if fused else frozenset()
 
     def place(self, module: M) -> M:
         """Move, convert, switch dropout off, and choose the kernels of its parts."""
@@ -132,38 +117,18 @@ class CudaGraphRunner(Runner):
 
     def call(self, program: Program, *arguments: Any) -> Any:
         """Run it; within a recording, this is recorded."""
-        if self._as_a_whole:  # asked first: the compiler, which is at work then, stops at the next question
+        if torch.is_inference_mode_enabled():  # entering it once more takes as long as a small kernel
             return program.function(*arguments)
-        if torch.is_inference_mode_enabled():
-            return self._call(program, arguments)
         with torch.inference_mode():
-            return self._call(program, arguments)
-
-    def _call(self, program: Program, arguments: Sequence[Any]) -> Any:
-        if self._compiled is None:
             return program.function(*arguments)
-        key = program.identity
-        if key not in self._compiled:
-            self._compiled[key] = torch.compile(program.function, dynamic=False)
-        try:
-            return self._compiled[key](*arguments)
-        except Exception as error:
-            # A program that fails by itself fails again here, with its own message.
-            result = program.function(*arguments)
-            self._compiled[key] = program.function
-            self._say_once(program.name, f"runs the program {program.name!r} without compiling it", error)
-            return result
 
     # --- recordings --------------------------------------------------------------------------------------------------
 
-    def record(
-        self, name: str, function: Callable[[], R], state: Sequence[Tensor], alone: bool = False
-    ) -> Callable[[], R]:
+    def record(self, name: str, function: Callable[[], R], state: Sequence[Tensor]) -> Callable[[], R]:
         """Capture it now; where that cannot be done, say so and leave it as it is."""
         begun = time.perf_counter()
         try:
-            found = self._whole(name, function, state) if alone and self._compiled is not None else None
-            found = found or self._record(function, state)
+            found = self._record(function, state)
         except Exception as error:
             self._say_once(name, f"carries out {name!r} without capturing it", error)
             return function
@@ -173,17 +138,6 @@ class CudaGraphRunner(Runner):
         self._recordings.add(recording)
         self._recorded += 1
         return recording
-
-    def _whole(self, name: str, function: Callable[[], Any], state: Sequence[Tensor]) -> Recorded | None:
-        """Recorded after being compiled as a whole, what lies between the programs included; None where it cannot."""
-        self._as_a_whole = True
-        try:
-            return self._record(torch.compile(function, dynamic=False), state)
-        except Exception as error:
-            self._say_once(name, f"compiles the programs of {name!r} one by one", error)
-            return None
-        finally:
-            self._as_a_whole = False
 
     def _record(self, function: Callable[[], Any], state: Sequence[Tensor]) -> Recorded:
         before = [tensor.clone() for tensor in state]
@@ -229,15 +183,6 @@ class CudaGraphRunner(Runner):
 def _memory(device: torch.device) -> int:
     """Bytes of the device's memory; 0 for what tests take for one."""
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
-
-
-def _allow_many_shapes() -> None:
-    import torch._dynamo
-
-    config: Any = torch._dynamo.config
-    for name in ("recompile_limit", "cache_size_limit"):
-        if hasattr(config, name):
-            setattr(config, name, max(RECOMPILATIONS, getattr(config, name)))
 
 
 def _warn(message: str) -> None:

@@ -1,6 +1,6 @@
 """One graph in ONNX Runtime, called on torch's own memory: nothing is copied in or out, caches are written in place.
 
-Needs the package onnxruntime. Knows drawings, not what they are for.
+Needs the package onnxruntime. Knows graphs, not what they are for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longstride.contract import Drawing, Feeds
+from longstride.contract import Feeds, GraphSpec
 from longstride.contract.running import Shape
 from longstride.runtime.libraries import silently
 from longstride.runtime.onnx_names import layer_names
@@ -42,12 +42,12 @@ def session(model: bytes | str | Path, threads: int) -> Any:
 
 
 class OnnxGraph:
-    """A drawing's graph, ready to be called."""
+    """A program's graph, ready to be called."""
 
-    def __init__(self, drawing: Drawing, model: bytes | str | Path, threads: int) -> None:
-        self._drawing = drawing
+    def __init__(self, spec: GraphSpec, model: bytes | str | Path, threads: int) -> None:
+        self._spec = spec
         self._session = session(model, threads)
-        self._desk = Desk(drawing, self._session)
+        self._desk = Desk(spec, self._session)
 
     def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
         """Outputs by name, in memory of their own; the states have been written."""
@@ -63,11 +63,11 @@ class OnnxGraph:
 
         None where some tensor cannot be used where it lies.
         """
-        given = [(feeds.inputs[name], dtype) for name, (dtype, _) in self._drawing.inputs.items()]
-        given += [(feeds.state[name], dtype) for name, (dtype, _) in self._drawing.state.items()]
+        given = [(feeds.inputs[name], dtype) for name, (dtype, _) in self._spec.inputs.items()]
+        given += [(feeds.state[name], dtype) for name, (dtype, _) in self._spec.state.items()]
         if not all(tensor.dtype == dtype and tensor.is_contiguous() for tensor, dtype in given):
             return None
-        desk = Desk(self._drawing, self._session)
+        desk = Desk(self._spec, self._session)
         desk.lay(feeds)
         outputs = desk.lay_outputs(feeds)
         return desk.run, outputs
@@ -76,8 +76,8 @@ class OnnxGraph:
 class Desk:
     """Where a graph finds tensors. Bindings are kept from call to call and renewed where memory moved."""
 
-    def __init__(self, drawing: Drawing, session: Any) -> None:
-        self._drawing = drawing
+    def __init__(self, spec: GraphSpec, session: Any) -> None:
+        self._spec = spec
         # What lies beneath a binding and a session, which takes devices as they are and asks nothing before it runs:
         # making a device for every call costs as much as binding.
         self._whole = session.io_binding()
@@ -90,7 +90,7 @@ class Desk:
         self._dimensions: dict[str, int] | None = None  # and all of these together; None where they have to be found
         self._inputs, self._states, self._outputs = (
             [(name, dtype, shape) for name, (dtype, shape) in values.items()]
-            for values in (drawing.inputs, drawing.state, drawing.outputs)
+            for values in (spec.inputs, spec.state, spec.outputs)
         )
 
     def run(self) -> None:
@@ -141,7 +141,7 @@ class Desk:
         self._bind_parts(name, tensor, shape, written)
 
     def _bind_parts(self, name: str, tensor: Tensor, shape: Shape, written: bool) -> None:
-        names, parts = layer_names(self._drawing, name, shape)
+        names, parts = layer_names(self._spec, name, shape)
         sizes = list(tensor.shape[len(shape) - len(parts) :])
         stride = math.prod(sizes) * tensor.element_size()
         kind = NUMPY[tensor.dtype]

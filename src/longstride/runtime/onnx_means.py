@@ -12,7 +12,7 @@ from longstride.runtime.processor import Processor
 
 @dataclass(frozen=True)
 class Means:
-    """What a pen may draw with; by default what every processor is served well enough by."""
+    """What a builder may draw with; by default what every processor is served well enough by."""
 
     blockwise: bool = False
     """A step's products are MatMulNBits: one node, which quantizes for itself."""

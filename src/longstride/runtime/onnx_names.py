@@ -1,14 +1,14 @@
-"""How a drawing's inputs and states are called in its ONNX graph."""
+"""How a graph's inputs and states are called in its ONNX graph."""
 
 from __future__ import annotations
 
-from longstride.contract import Drawing
+from longstride.contract import GraphSpec
 from longstride.contract.running import Shape
 
 
-def layer_names(drawing: Drawing, name: str, shape: Shape) -> tuple[list[str], Shape]:
+def layer_names(spec: GraphSpec, name: str, shape: Shape) -> tuple[list[str], Shape]:
     """The names an input or state goes by, ``keys.0``, ``keys.1``, ... if it is layered, and the shape of each."""
-    if name not in drawing.layered:
+    if name not in spec.layered:
         return [name], shape
     layers = shape[0]
     assert isinstance(layers, int)

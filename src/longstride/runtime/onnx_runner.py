@@ -1,19 +1,19 @@
-"""The CPU runner: graphs of our own drawing in ONNX Runtime, in fp32 or int8. Needs the packages onnxruntime and onnx.
+"""The CPU runner: graphs of our own spec in ONNX Runtime, in fp32 or int8. Needs the packages onnxruntime and onnx.
 
 There is one graph for all shapes of a program, and one more for steps of width one. What runners of graphs share is in
-drawn_runner.py. Knows no system.
+graph_runner.py. Knows no system.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
-from longstride.contract import Drawing, Feeds
-from longstride.runtime.drawn_runner import DrawnRunner, available_cores
+from longstride.contract import Feeds, GraphSpec
+from longstride.runtime.graph_runner import GraphRunner, available_cores
 from longstride.runtime.libraries import silently
+from longstride.runtime.onnx_builder import OnnxBuilder
 from longstride.runtime.onnx_graph import OnnxGraph
 from longstride.runtime.onnx_means import PLAIN, means_of
-from longstride.runtime.onnx_pen import OnnxBuilder
 from longstride.runtime.onnx_trial import rows_are_independent
 
 onnxruntime = silently("onnxruntime")
@@ -21,7 +21,7 @@ onnxruntime = silently("onnxruntime")
 __all__ = ["OnnxRunner", "available_cores", "is_lone"]
 
 
-class OnnxRunner(DrawnRunner):
+class OnnxRunner(GraphRunner):
     """Carries programs out by ONNX Runtime."""
 
     name = "onnx"
@@ -35,12 +35,12 @@ class OnnxRunner(DrawnRunner):
         """Whether for steps of width one."""
         return is_lone(feeds)
 
-    def build(self, name: str, drawing: Drawing, variant: Hashable) -> OnnxGraph:
+    def build(self, name: str, spec: GraphSpec, variant: Hashable) -> OnnxGraph:
         """With the means that were tried on this processor."""
         int8, narrow, means = self.precision == "int8", self.processor.saturates, means_of(self.processor)
         tried = int8 and rows_are_independent(means, narrow)
-        pen = OnnxBuilder(int8, bool(variant), narrow, means if tried else PLAIN)
-        return OnnxGraph(drawing, pen.model(name, drawing).SerializeToString(), self.threads)
+        builder = OnnxBuilder(int8, bool(variant), narrow, means if tried else PLAIN)
+        return OnnxGraph(spec, builder.model(name, spec).SerializeToString(), self.threads)
 
 
 def is_lone(feeds: Feeds) -> bool:

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from longstride.contract import Drawing, Feeds
+from longstride.contract import Feeds, GraphSpec
 from longstride.ops.graph_builder import Handle as Value
+from longstride.runtime.onnx_builder import OnnxBuilder
 from longstride.runtime.onnx_graph import OnnxGraph
 from longstride.runtime.onnx_means import PLAIN, Means
-from longstride.runtime.onnx_pen import OnnxBuilder
 
 INPUTS, OUTPUTS = 512, 80
 WIDEST = 26
@@ -47,38 +47,38 @@ def _holds(means: Means, narrow: bool, few: bool) -> bool:
     state = {"state": torch.zeros(1, 1, 16, 1)} if few else {}
     norm = nn.LayerNorm(OUTPUTS).requires_grad_(False)
 
-    def draw(pen: OnnxBuilder, given: Mapping[str, Value]) -> dict[str, Value]:
-        plain = pen.linear(given["x"], weight, bias)
-        rectified = pen.linear(pen.node("Relu", given["x"]), weight)
-        kept = {name: pen.node("Identity", given[name]) for name in state}
+    def record(builder: OnnxBuilder, given: Mapping[str, Value]) -> dict[str, Value]:
+        plain = builder.linear(given["x"], weight, bias)
+        rectified = builder.linear(builder.node("Relu", given["x"]), weight)
+        kept = {name: builder.node("Identity", given[name]) for name in state}
         return {
-            "y": pen.node("Add", plain, rectified),
-            "z": pen.norm(plain, norm.weight, norm.bias, norm.eps, rectified),
+            "y": builder.node("Add", plain, rectified),
+            "z": builder.norm(plain, norm.weight, norm.bias, norm.eps, rectified),
             **kept,
         }
 
     outputs = (torch.float32, ("rows", "step", OUTPUTS))
-    drawing = Drawing(
+    spec = GraphSpec(
         modules=(),
         feeds=lambda x: Feeds({"x": x}, state),
         inputs={"x": (torch.float32, ("rows", "step", INPUTS))},
         state={name: (torch.float32, tuple(value.shape)) for name, value in state.items()},
         outputs={"y": outputs, "z": outputs},
-        draw=draw,
+        record=record,
         result=lambda found, feeds: found,
     )
-    model = OnnxBuilder(int8=True, narrow=narrow, means=means).model("trial", drawing).SerializeToString()
+    model = OnnxBuilder(int8=True, narrow=narrow, means=means).model("trial", spec).SerializeToString()
     expected = F.linear(rows, weight, bias) + F.linear(rows.relu(), weight)
     for threads in (1, 2):
-        graph = OnnxGraph(drawing, model, threads)
-        whole = graph(drawing.feeds(rows))
+        graph = OnnxGraph(spec, model, threads)
+        whole = graph(spec.feeds(rows))
         close = NARROWLY_CLOSE if narrow else CLOSE
         for found, wanted in ((whole["y"], expected), (whole["z"], norm(expected))):
             if not (found - wanted).std() <= close * wanted.std():
                 return False
         for width in (1, 2, 3, 4, 5, 8, 16):
             for first in (0, 3, 7):
-                part = graph(drawing.feeds(rows[:, first : first + width]))
+                part = graph(spec.feeds(rows[:, first : first + width]))
                 if not all(torch.equal(part[name], whole[name][:, first : first + width]) for name in ("y", "z")):
                     return False
     return True

@@ -1,7 +1,7 @@
 """Draft, verify and judge in one program: what a drafter's program and the verifier's do one after the other.
 
 One call then is a whole iteration. The drafter's inputs and states go by names of their own, so that each of the two
-drawings finds what it would find by itself; between them lies nothing but the newest token put before the draft.
+graphs finds what it would find by itself; between them lies nothing but the newest token put before the draft.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longstride.contract import Drawing, Feeds, Program
+from longstride.contract import Feeds, GraphSpec, Program
 from longstride.contract.running import Shape
-from longstride.ops.graph_builder import GraphBuilder as Pen
+from longstride.ops.graph_builder import GraphBuilder
 from longstride.ops.graph_builder import Handle as Value
 from longstride.verification.judged import Judged
 
@@ -45,22 +45,22 @@ def at_once(draft: Program, judge: Program) -> Program:
         ids = draft.function(*for_draft)
         return Attempt(ids, judge.function(torch.cat([newest, ids], dim=1), *for_judge))
 
-    drawing = None
-    if draft.drawing is not None and judge.drawing is not None:
-        drawing = _drawing(draft.drawing, judge.drawing)
-    return Program("draft-and-judge", function, drawing)
+    spec = None
+    if draft.graph is not None and judge.graph is not None:
+        spec = _spec(draft.graph, judge.graph)
+    return Program("draft-and-judge", function, spec)
 
 
-def _drawing(draft: Drawing, judge: Drawing) -> Drawing:
+def _spec(draft: GraphSpec, judge: GraphSpec) -> GraphSpec:
     inputs = {name: value for name, value in judge.inputs.items() if name != "ids"}
 
-    def draw(pen: Pen, given: Mapping[str, Any]) -> dict[str, Value]:
+    def record(builder: GraphBuilder, given: Mapping[str, Any]) -> dict[str, Value]:
         own = {name.removeprefix(OF_DRAFT): given[name] for name in given if name.startswith(OF_DRAFT)}
-        of_draft = dict(draft.draw(pen, own))
+        of_draft = dict(draft.record(builder, own))
         ids = of_draft.pop("ids")
         others = {name: given[name] for name in given if not name.startswith(OF_DRAFT)}
-        whole = pen.node("Concat", others.pop("newest"), ids, axis=1)
-        of_judge = judge.draw(pen, {**others, "ids": whole})
+        whole = builder.node("Concat", others.pop("newest"), ids, axis=1)
+        of_judge = judge.record(builder, {**others, "ids": whole})
         return {OF_DRAFT + "ids": ids, **_named(of_draft), **of_judge}
 
     def feeds(newest: Tensor, for_draft: tuple[Any, ...], for_judge: tuple[Any, ...]) -> Feeds:
@@ -77,13 +77,13 @@ def _drawing(draft: Drawing, judge: Drawing) -> Drawing:
     def result(found: Mapping[str, Tensor], feeds: Feeds) -> Attempt:
         return Attempt(found[OF_DRAFT + "ids"], judge.result(found, feeds))
 
-    return Drawing(
+    return GraphSpec(
         modules=(*draft.modules, *judge.modules),
         feeds=feeds,
         inputs={"newest": (torch.int64, ("rows", 1)), **_renamed(draft.inputs), **inputs},
         state={**_renamed(draft.state), **judge.state},
         outputs={**_renamed(draft.outputs), **judge.outputs},
-        draw=draw,
+        record=record,
         result=result,
         layered=frozenset(_named(dict.fromkeys(draft.layered))) | judge.layered,
         settings=(draft.settings, judge.settings),

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.contract import EOS, Drawing, Feeds, Program
+from longstride.contract import EOS, Feeds, GraphSpec, Program
 from longstride.nn.cache import Cache, Memory
 from longstride.nn.programs import cache_of, memory_of
 from longstride.ops.recording import recorded
@@ -74,13 +74,13 @@ def judged(verify: Program, ahead: Program | None = None) -> Program:
             told if ahead is None else ahead.function(told, verdict.newest, forbidden),
         )
 
-    drawing = None
-    if verify.drawing is not None and (ahead is None or ahead.drawing is not None):
-        drawing = _drawing(function, verify.drawing, None if ahead is None else ahead.drawing)
-    return Program("judge", function, drawing)
+    spec = None
+    if verify.graph is not None and (ahead is None or ahead.graph is not None):
+        spec = _spec(function, verify.graph, None if ahead is None else ahead.graph)
+    return Program("judge", function, spec)
 
 
-def _drawing(function: Callable[..., Judged], verify: Drawing, ahead: Drawing | None) -> Drawing:
+def _spec(function: Callable[..., Judged], verify: GraphSpec, ahead: GraphSpec | None) -> GraphSpec:
     hidden_type, (_, _, width) = verify.outputs["hidden"]
 
     def feeds(
@@ -105,7 +105,7 @@ def _drawing(function: Callable[..., Judged], verify: Drawing, ahead: Drawing | 
             "log_probability": (torch.float32, ("rows", "step")),
             "told": (hidden_type, ("rows", width)) if ahead is None else ahead.outputs["ids"],
         },
-        draw=recorded(
+        record=recorded(
             function,
             inputs,
             verify.state,

@@ -19,12 +19,9 @@ Shapes = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
 
 
 class Mirror:
-    """Tensors by name, on the device and, as they were when they were last sent, on the host.
+    """Tensors by name, on the device and, as they were when they were last sent, on the host."""
 
-    With `apart`, the host's are a copy on a processor too: they then stay what they were while the others go on.
-    """
-
-    def __init__(self, shapes: Shapes, device: torch.device, apart: bool = False) -> None:
+    def __init__(self, shapes: Shapes, device: torch.device) -> None:
         ends = [0]
         for dtype, shape in shapes.values():
             ends.append(ends[-1] + -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT)
@@ -33,7 +30,7 @@ class Mirror:
             self.whole = torch.zeros(ends[-1], dtype=torch.uint8, device=device)
             """the piece of memory, for who has to name all that changes"""
             on_cuda = device.type == "cuda"
-            copied = torch.zeros(ends[-1], dtype=torch.uint8, pin_memory=on_cuda) if on_cuda or apart else None
+            copied = torch.zeros(ends[-1], dtype=torch.uint8, pin_memory=True) if on_cuda else None
             self.here = _views(self.whole, shapes, ends)
             """on the device"""
             self.seen = self.here if copied is None else _views(copied, shapes, ends)

@@ -16,19 +16,15 @@ SMALL = 16384
 class Outputs:
     """What each row has committed so far, on the device, and what the host has seen of it."""
 
-    def __init__(
-        self, rows: int, columns: int, device: torch.device, newest: Tensor | None = None, apart: bool = False
-    ) -> None:
-        """`newest` [rows] is where to keep the last ids, if not in a tensor of its own. With `apart`, what the host has
-        seen stays as it was while rows go on."""
-        self.apart = apart
+    def __init__(self, rows: int, columns: int, device: torch.device, newest: Tensor | None = None) -> None:
+        """`newest` [rows] is where to keep the last ids, if not in a tensor of its own."""
         number, real = (torch.int64, (rows,)), (torch.float64, (rows,))
         # Rows that are done are appended to as well, behind their end: a full one needs a column more.
         ids = (torch.int64, (rows, columns + 1))
         every = {"length": number, "drafted": number, "accepted": number, "likelihood": real}
         every["done"] = (torch.bool, (rows,))
-        self._small = apart or rows * (columns + 1) * 8 <= SMALL
-        self._mirror = Mirror({**every, "tokens": ids} if self._small else every, device, apart)
+        self._small = rows * (columns + 1) * 8 <= SMALL
+        self._mirror = Mirror({**every, "tokens": ids} if self._small else every, device)
         here = self._mirror.here
         self._seen = {name: tensor.numpy() for name, tensor in self._mirror.seen.items()}  # faster for single numbers
         self.whole = here["tokens"] if self._small else torch.zeros(ids[1], dtype=torch.int64, device=device)
@@ -109,12 +105,6 @@ class Outputs:
     def wait(self) -> None:
         """Until the host sees it."""
         self._mirror.wait()
-
-    @property
-    def lengths(self) -> list[int]:
-        """Per row, as the host has seen it: how many ids are committed."""
-        lengths: list[int] = self._seen["length"].tolist()
-        return lengths
 
     @property
     def stood(self) -> list[int]:

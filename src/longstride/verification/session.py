@@ -4,10 +4,6 @@ The host's side of it: which sentence stands in which row, how long the next dra
 else is the table's (:mod:`longstride.verification.table`). Between two model calls there is only tensor code over all
 rows; the host reads a few numbers per row and iteration, in one copy.
 
-Where the runner says so (`Runner.ahead`), an iteration is launched before the host has looked at the last one's
-numbers, as long as rows are expected to go on (:mod:`longstride.verification.outlook`). Rows that turn out to be done
-idle in it, and their outputs stay as they were. A step is then good until finished sentences are taken.
-
 Blocks that follow the clock are chosen iteration by iteration where nothing is recorded
 (:mod:`longstride.verification.free_pacing`). Where iterations are, a session always drafts or never, and which is
 chosen when it starts (:mod:`longstride.verification.pacing`).
@@ -145,8 +141,6 @@ class VerificationSession(LeasedSession[Table]):
         self._behind = 1 if self._looks else self._usual
         self._recent: Iteration | None = None
         self._step: Step | None = None  # what was made of it
-        self._launched: Iteration | None = None  # that nobody has asked for yet
-        self._ahead = runner.ahead and self.table.recorded and self.table.outputs.apart and not policy.adaptive
         # An iteration that is the same each time and was recorded: nothing has to be asked before it is launched.
         self._again = None if policy.adaptive else self.table.again(drafter.block, drafter.block + 1)
         self._pacing = self._paced() if policy.adaptive else None
@@ -181,16 +175,13 @@ class VerificationSession(LeasedSession[Table]):
             last = first + portion
             self.table.admit(source.slice(first, last), rows[first:last], tickets[first:last])
             self.calls += 1
-        if self._ahead:
-            self.table.outlook.open(rows, source.lengths.tolist())
         return tickets
 
     def advance(self) -> Step:
         """Draft, verify, commit."""
         table = self.table
         block = self._most if self._pacing is None else self._pacing.choose(self._behind)
-        found = self._launched or self._iterate(block)
-        self._launched = None
+        found = self._iterate(block)
         calls = 1 + (table.drafter.calls if block else 0)
         self.calls += calls
         if found is self._recent and self._step is not None:  # a recording writes the same tensors each time
@@ -231,13 +222,9 @@ class VerificationSession(LeasedSession[Table]):
 
     def take_finished(self) -> list[Finished]:
         """Look at how all rows stand, and take the outputs of those that are done."""
-        outputs, outlook = self.table.outputs, self.table.outlook
+        outputs = self.table.outputs
         outputs.send()
-        if self._ahead and self._launched is None and outlook.goes_on():
-            self._launched = self._iterate(self._most)
         outputs.wait()
-        if self._ahead:
-            outlook.look(outputs.lengths)
         if self._unseen and self._watch is not None:
             self._watch.look()
             self._unseen = False
@@ -249,17 +236,7 @@ class VerificationSession(LeasedSession[Table]):
         if finished and self._watch is not None:
             lengths = [len(one.hypotheses[0].tokens) + 1 for one in finished]
             self._watch.finish(lengths, self._slots.free == self.capacity)
-        if finished and self._ahead:
-            self._close_rows()
         return finished
-
-    def _close_rows(self) -> None:
-        """Those that hold no sentence any more."""
-        for row, ticket in enumerate(self._slots.held):
-            if ticket is None:
-                self.table.outlook.close(row)
-        if self._slots.free == self.capacity:
-            self._launched = None  # nobody took part in it
 
     def _window(self, block: int) -> int:
         """How many tokens a drafter has to run again at most: one number for all, unless it has not drafted lately."""

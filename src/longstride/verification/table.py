@@ -31,7 +31,6 @@ from longstride.verification.judged import Judged, judged
 from longstride.verification.kernels import Bounds, permitted_ids, read_fused, usable
 from longstride.verification.kernels import settle as settle_fused
 from longstride.verification.lone_row import Attempts, Desk, LoneRow
-from longstride.verification.outlook import Outlook
 from longstride.verification.outputs import Outputs
 from longstride.verification.reading import forbidden_ids, normalise, read
 from longstride.verification.settling import Iteration, settle
@@ -80,7 +79,7 @@ class Table:
         looks = runner.device.type == "cpu" and not runner.records and not self._fused
         exact = policy.rule == EXACT and policy.min_block == 1 and not limits.min_length
         # Where looking at a number costs nothing, reading and judging an exact draft is part of the verifier's call.
-        self._judged = judged(verify, drafter.ahead) if looks and exact and runner.least_step == 1 else None
+        self._judged = judged(verify, drafter.ahead) if looks and exact else None
         # Without a draft nothing is predicted either, so that an iteration costs what it costs in greedy search.
         self._judged_alone = judged(verify) if self._judged is not None and drafter.ahead is not None else self._judged
         # Only a rule that tolerates more than the verifier's own choice needs to read the drafted tokens.
@@ -88,10 +87,8 @@ class Table:
 
         device = runner.device
         longest = int(limits.longest_outputs(torch.tensor(longest_source)))
-        # Where the drafter may be left out, and in greedy search, a step has one slot.
-        self._least_step = runner.least_step if capacity == 1 else 1
         # EOS, and a draft that starts at the last position
-        self.columns = longest + max(1 + drafter.block, self._least_step)
+        self.columns = longest + 1 + drafter.block
         self.memory = model.new_memory(capacity, longest_source)
         self.cache = model.new_cache(capacity, self.columns)
         self.cache.prepare(self.cache.longest)
@@ -105,7 +102,7 @@ class Table:
         width = 1 + drafter.block if self._fused else 1
         self._ids = torch.full((capacity, width), START, dtype=torch.int64, device=device)
         self._room = self._ids[:, 1:] if self._fused else None
-        self.outputs = Outputs(capacity, self.columns, device, self._ids[:, 0], runner.ahead)
+        self.outputs = Outputs(capacity, self.columns, device, self._ids[:, 0])
         self.longest = torch.zeros(capacity, dtype=torch.int64, device=device)
         # By source length, looked up: working it out takes five kernels for every new sentence.
         self._longest_of = limits.longest_outputs(torch.arange(longest_source + 1)).to(device)
@@ -116,7 +113,6 @@ class Table:
         """whether what is done here may come from a recording: then few shapes are better than fitting ones"""
         self._nothing = NoDraft().begin(capacity, longest_source, self.columns, device)
         self._arrivals = Arrivals(self.portion, longest_source, runner)
-        self.outlook = Outlook(capacity)
         self._remembering: Callable[[], Memory] | None = None
         self._entering: Callable[[], None] | None = None
         self._entering_again: Callable[[], None] | None = None  # the same, if it is a recording
@@ -177,7 +173,7 @@ class Table:
     def _entrance(self) -> Callable[[], None]:
         if self._entering is None:
             enter = partial(self._enter, self.portion)
-            self._entering = found = self._record("enter", enter, alone=False)
+            self._entering = found = self._record("enter", enter)
             if found is not enter:
                 self._entering_again = found
         return self._entering
@@ -271,13 +267,13 @@ class Table:
 
     def _record_iterations(self, block: int, window: int) -> None:
         iterate = partial(self._iterate, block, window)
-        self._iterating[block, window] = found = self._record(f"iterate {block}", iterate, alone=True)
+        self._iterating[block, window] = found = self._record(f"iterate {block}", iterate)
         if found is not iterate:
             self._again[block, window] = found
 
     def _iterate(self, block: int, window: int) -> Iteration:
         outputs, drafter = self.outputs, self.drafter
-        fused = self._fused and not torch.compiler.is_compiling()  # compilers fuse by themselves
+        fused = self._fused
         # Idle rows idle at the front, where there is room.
         start = outputs.start if self._fused else torch.where(outputs.done, 0, outputs.length)
         if block or not drafter.calls:
@@ -363,12 +359,9 @@ class Table:
         return verdict, hidden.gather(1, at_newest)[:, 0]
 
     def _verify(self, ids: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and states of the step's own slots."""
-        step = ids.shape[1]
-        # What is read beside the step's own slots lands beyond the row's length, where nobody looks.
-        read_along = ids if step >= self._least_step else ids[:, :1].expand(-1, self._least_step)
-        logits, hidden = self.runner.call(self.verify, read_along, start, self.cache, self.memory)
-        return logits[:, :step], hidden[:, :step]
+        """Logits and states of the step's slots."""
+        found: tuple[Tensor, Tensor] = self.runner.call(self.verify, ids, start, self.cache, self.memory)
+        return found
 
     def _judge(self, proposal: Proposal, logits: Tensor, positions: Tensor) -> Verdict:
         policy, draft = self.policy, proposal.ids if self._reads_draft else None
@@ -382,8 +375,8 @@ class Table:
             return verdict
         return verdict.scored(normalise(verdict.log_probability, logits, int(verdict.committed.max())))
 
-    def _record(self, name: str, function: Callable[[], R], alone: bool) -> Callable[[], R]:
+    def _record(self, name: str, function: Callable[[], R]) -> Callable[[], R]:
         if not self.runner.records:
             return function
         buffers = self.buffers
-        return function if buffers is None else self.runner.record(name, function, buffers, alone)
+        return function if buffers is None else self.runner.record(name, function, buffers)

@@ -12,10 +12,10 @@ import torch
 
 from longstride.runtime.native.compiling import library
 from longstride.runtime.native.graph import MachineError
+from longstride.runtime.native.plan import VALUE
 from longstride.runtime.native.structures import CInstruction, CMachine, CRoom, CValue, operator_codes
-from longstride.runtime.native.tape import VALUE
 from longstride.runtime.native.weights import held, packed
-from tests.runtime.native.drawings import drawing_of, graph_of, numbers
+from tests.runtime.native.graphs import graph_of, numbers, spec_of
 from tests.runtime.native.harness import needs_compiler
 
 pytestmark = needs_compiler()
@@ -32,50 +32,52 @@ def test_python_and_c_agree_on_structures() -> None:
 
 
 def test_one_graph_serves_all_shapes() -> None:
-    def draw(pen: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {"y": pen.node("Add", pen.node("Mul", given["x"], given["x"]), given["x"])}
+    def draw(builder: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {"y": builder.node("Add", builder.node("Mul", given["x"], given["x"]), given["x"])}
 
-    drawing = drawing_of(draw, {"x": numbers(1, 1)}, {"y": numbers(1, 1)})
-    drawing.inputs["x"] = drawing.outputs["y"] = (torch.float32, ("rows", "width"))  # type: ignore[index]
-    graph = graph_of(drawing, threads=2)
+    spec = spec_of(draw, {"x": numbers(1, 1)}, {"y": numbers(1, 1)})
+    spec.inputs["x"] = spec.outputs["y"] = (torch.float32, ("rows", "width"))  # type: ignore[index]
+    graph = graph_of(spec, threads=2)
     for rows, width in ((1, 1), (5, 300), (2, 3), (400, 200), (0, 3), (7, 1)):
         x = numbers(rows, width)
-        assert torch.equal(graph(drawing.feeds({"x": x}))["y"], x * x + x)
+        assert torch.equal(graph(spec.feeds({"x": x}))["y"], x * x + x)
 
 
 def test_what_is_wrong_is_said() -> None:
     x, ids = numbers(4, 2), torch.tensor([1, 9])
-    drawing = drawing_of(
-        lambda pen, given: {"y": pen.node("Gather", pen.node("Relu", given["x"]), given["ids"], axis=0)},
+    spec = spec_of(
+        lambda builder, given: {"y": builder.node("Gather", builder.node("Relu", given["x"]), given["ids"], axis=0)},
         {"x": x, "ids": ids},
         {"y": numbers(2, 2)},
     )
-    graph = graph_of(drawing)
+    graph = graph_of(spec)
     with pytest.raises(MachineError, match=r"Gather, operator 2 of 2: .*index"):
-        graph(drawing.feeds({"x": x, "ids": ids}))
+        graph(spec.feeds({"x": x, "ids": ids}))
     ids[1] = 2
-    assert torch.equal(graph(drawing.feeds({"x": x, "ids": ids}))["y"], x.relu()[ids])
+    assert torch.equal(graph(spec.feeds({"x": x, "ids": ids}))["y"], x.relu()[ids])
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (2, 3, 1), (7,)])
 def test_an_output_of_another_shape_than_was_said_is_refused(shape: tuple[int, ...]) -> None:
     x = numbers(2, 3)
-    drawing = drawing_of(lambda pen, given: {"y": pen.node("Relu", given["x"])}, {"x": x}, {"y": numbers(*shape)})
+    spec = spec_of(lambda builder, given: {"y": builder.node("Relu", given["x"])}, {"x": x}, {"y": numbers(*shape)})
     with pytest.raises(MachineError, match="the output y is expected as"):
-        graph_of(drawing)(drawing.feeds({"x": x}))
+        graph_of(spec)(spec.feeds({"x": x}))
 
 
 def test_an_output_larger_than_its_memory_is_refused() -> None:
     x = numbers(2, 3)
-    drawing = drawing_of(lambda pen, given: {"y": pen.node("Relu", given["x"])}, {"x": x}, {"y": numbers(2)})
+    spec = spec_of(lambda builder, given: {"y": builder.node("Relu", given["x"])}, {"x": x}, {"y": numbers(2)})
     with pytest.raises(MachineError, match="larger than the memory"):
-        graph_of(drawing)(drawing.feeds({"x": x}))
+        graph_of(spec)(spec.feeds({"x": x}))
 
 
 def test_operators_are_timed() -> None:
     x = numbers(2, 3)
-    drawing = drawing_of(lambda pen, given: {"y": pen.node("Relu", pen.node("Abs", given["x"]))}, {"x": x}, {"y": x})
-    spent = graph_of(drawing).clocked(drawing.feeds({"x": x}), 10)
+    spec = spec_of(
+        lambda builder, given: {"y": builder.node("Relu", builder.node("Abs", given["x"]))}, {"x": x}, {"y": x}
+    )
+    spent = graph_of(spec).clocked(spec.feeds({"x": x}), 10)
     assert [kind for kind, _ in spent] == ["Abs", "Relu"]
     assert all(0 <= took < 1e6 for _, took in spent)
 

@@ -60,7 +60,7 @@ def test_a_program_without_a_drawing_runs_eagerly_and_says_so_once() -> None:
     program = Program("twice", lambda x: 2 * x)
     for _ in range(2):
         assert runner.call(program, torch.tensor([1.0])).tolist() == [2.0]
-    assert told == ["The runtime native carries the program 'twice' out eagerly in fp32: it has no drawing."]
+    assert told == ["The runtime native carries the program 'twice' out eagerly in fp32: it has no graph."]
 
 
 def test_what_fails_the_trial_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_programs_of_one_model_share_its_weights() -> None:
         runner.call(program, ids, start, model.new_cache(2, 16), memory)
     _, verify, extend = runner.graphs.values()
     of_verify, of_extend = (
-        [node.weights for node in graph.tape.nodes if node.weights is not None]  # type: ignore[union-attr]
+        [node.weights for node in graph.plan.nodes if node.weights is not None]  # type: ignore[union-attr]
         for graph in (verify, extend)
     )
     assert all(one is other for one, other in zip(of_verify, of_extend, strict=True))

@@ -95,31 +95,35 @@ def test_ids_outside_of_a_link_are_told() -> None:
 
 
 class Recorded:
-    """A pen's nodes of a small drawing, by kind."""
+    """A builder's nodes of a small spec, by kind."""
 
     def __init__(self, draw: Any, read_alone: bool = False) -> None:
+        from longstride.runtime.native.builder import NativeBuilder, _read_by
         from longstride.runtime.native.fusions import fused
-        from longstride.runtime.native.nodes import Made
-        from longstride.runtime.native.pen import NativeBuilder, _read_by
+        from longstride.runtime.native.nodes import GraphValue
 
-        pen = NativeBuilder(int8=False)
-        found = draw(pen, Made())
-        nodes = _read_by(pen._nodes, set(found)) if read_alone else pen._nodes
+        builder = NativeBuilder(int8=False)
+        found = draw(builder, GraphValue())
+        nodes = _read_by(builder._nodes, set(found)) if read_alone else builder._nodes
         self.kinds = [node.kind for node in fused(nodes, found)]
 
 
 def test_what_is_done_together() -> None:
     weight = torch.ones(4, 4)
 
-    def twice(pen: Any, x: Any) -> Any:
-        return [pen.node("ArgMax", pen.node("Add", pen.linear(x, weight), pen.linear(x, weight)), axis=-1, keepdims=0)]
+    def twice(builder: Any, x: Any) -> Any:
+        return [
+            builder.node(
+                "ArgMax", builder.node("Add", builder.linear(x, weight), builder.linear(x, weight)), axis=-1, keepdims=0
+            )
+        ]
 
-    def share(pen: Any, x: Any) -> Any:
-        return [pen.node("GatherElements", pen.node("LogSoftmax", x, axis=-1), x, axis=-1)]
+    def share(builder: Any, x: Any) -> Any:
+        return [builder.node("GatherElements", builder.node("LogSoftmax", x, axis=-1), x, axis=-1)]
 
-    def both(pen: Any, x: Any) -> Any:
-        where = pen.node("ArgMax", x, axis=2, keepdims=0)
-        return [pen.node("ReduceMax", x, pen.integers(2), keepdims=0), where]
+    def both(builder: Any, x: Any) -> Any:
+        where = builder.node("ArgMax", x, axis=2, keepdims=0)
+        return [builder.node("ReduceMax", x, builder.integers(2), keepdims=0), where]
 
     assert Recorded(twice).kinds == ["Linear", "Linear", "Best"]
     assert Recorded(share).kinds == ["LogShares"]
@@ -129,17 +133,17 @@ def test_what_is_done_together() -> None:
 def test_what_somebody_else_reads_stays() -> None:
     weight = torch.ones(4, 4)
 
-    def twice(pen: Any, x: Any) -> Any:
-        total = pen.node("Add", pen.linear(x, weight), pen.linear(x, weight))
-        return [pen.node("ArgMax", total, axis=-1, keepdims=0), total]
+    def twice(builder: Any, x: Any) -> Any:
+        total = builder.node("Add", builder.linear(x, weight), builder.linear(x, weight))
+        return [builder.node("ArgMax", total, axis=-1, keepdims=0), total]
 
-    def share(pen: Any, x: Any) -> Any:
-        shares = pen.node("LogSoftmax", x, axis=-1)
-        return [pen.node("GatherElements", shares, x, axis=-1), shares]
+    def share(builder: Any, x: Any) -> Any:
+        shares = builder.node("LogSoftmax", x, axis=-1)
+        return [builder.node("GatherElements", shares, x, axis=-1), shares]
 
-    def apart(pen: Any, x: Any) -> Any:
-        where = pen.node("ArgMax", x, axis=2, keepdims=1)
-        return [pen.node("ReduceMax", x, pen.integers(2), keepdims=0), where]
+    def apart(builder: Any, x: Any) -> Any:
+        where = builder.node("ArgMax", x, axis=2, keepdims=1)
+        return [builder.node("ReduceMax", x, builder.integers(2), keepdims=0), where]
 
     assert Recorded(twice).kinds == ["Linear", "Linear", "Add", "ArgMax"]
     assert Recorded(share).kinds == ["LogSoftmax", "GatherElements"]
@@ -162,18 +166,20 @@ def test_what_lies_side_by_side_is_read_where_it_lies() -> None:
 
 
 def test_a_split_goes_where_nobody_else_reads_it() -> None:
-    def step(pen: Any, x: Any, other: bool) -> Any:
-        queries, keys, values = pen.split(x, 3)
-        kept = [pen.write(pen.constant(torch.zeros(1)), pen.split_heads(new, 2), x) for new in (keys, values)]
-        queries = pen.cut(queries, pen.integers(0), pen.integers(1), 1) if other else queries
-        return [pen.attend(queries, *kept, x, 2)]
+    def step(builder: Any, x: Any, other: bool) -> Any:
+        queries, keys, values = builder.split(x, 3)
+        kept = [
+            builder.write(builder.constant(torch.zeros(1)), builder.split_heads(new, 2), x) for new in (keys, values)
+        ]
+        queries = builder.cut(queries, builder.integers(0), builder.integers(1), 1) if other else queries
+        return [builder.attend(queries, *kept, x, 2)]
 
-    assert Recorded(lambda pen, x: step(pen, x, False), True).kinds == ["Write", "Write", "Attend"]
-    assert "Split" in Recorded(lambda pen, x: step(pen, x, True), True).kinds
+    assert Recorded(lambda builder, x: step(builder, x, False), True).kinds == ["Write", "Write", "Attend"]
+    assert "Split" in Recorded(lambda builder, x: step(builder, x, True), True).kinds
 
 
 def test_some_of_a_split_may_be_read_by_nobody() -> None:
-    def second(pen: Any, x: Any) -> Any:
-        return [pen.node("Relu", pen.split(x, 2)[1])]
+    def second(builder: Any, x: Any) -> Any:
+        return [builder.node("Relu", builder.split(x, 2)[1])]
 
     assert Recorded(second).kinds == ["Split", "Relu"]

@@ -1,1 +1,1 @@
-"""The runtime of our own: drawings carried out by a small machine in C, compiled here when it is first needed."""
+"""The runtime of our own: graphs carried out by a small machine in C, compiled here when it is first needed."""

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from longstride.runtime.native.nodes import Made, Node
+from longstride.runtime.native.nodes import GraphValue, Node
 
 
-def fused(nodes: Sequence[Node], wanted: Collection[Made]) -> list[Node]:
+def fused(nodes: Sequence[Node], wanted: Collection[GraphValue]) -> list[Node]:
     """The nodes in order, with fewer of them; `wanted` are read from outside."""
-    readers: dict[Made, int] = dict.fromkeys(wanted, 1)
+    readers: dict[GraphValue, int] = dict.fromkeys(wanted, 1)
     for node in nodes:
         for made in node.inputs:
             if made is not None:
                 readers[made] = readers.get(made, 0) + 1
     gone: set[int] = set()
-    largest: dict[tuple[Made | None, int, int], Node] = {}  # by what they read, an axis and whether it is kept
+    largest: dict[tuple[GraphValue | None, int, int], Node] = {}  # by what they read, an axis and whether it is kept
     for node in nodes:
         read = node.inputs[0] if node.inputs else None
         before = _maker(read)
@@ -43,7 +43,7 @@ def fused(nodes: Sequence[Node], wanted: Collection[Made]) -> list[Node]:
     return _unsplit([node for node in nodes if id(node) not in gone], set(wanted))
 
 
-def _unsplit(nodes: Sequence[Node], wanted: set[Made]) -> list[Node]:
+def _unsplit(nodes: Sequence[Node], wanted: set[GraphValue]) -> list[Node]:
     """Queries, keys and values that lie side by side are read where they lie, if that is all they are read for."""
     splits = {id(node) for node in nodes if _is_equal_split(node) and not wanted.intersection(node.outputs)}
     reads = [(node, place) for node in nodes for place, made in enumerate(node.inputs) if _part_of(made, splits)]
@@ -63,11 +63,11 @@ READ_IN_PARTS = {("Attend", 0), ("Write", 1)}
 """What may be one of several equal parts of wider rows: queries, and what is written."""
 
 
-def _maker(made: Made | None) -> Node | None:
+def _maker(made: GraphValue | None) -> Node | None:
     return None if made is None else made.maker
 
 
-def _part_of(made: Made | None, splits: set[int]) -> bool:
+def _part_of(made: GraphValue | None, splits: set[int]) -> bool:
     maker = _maker(made)
     return maker is not None and id(maker) in splits
 
@@ -76,7 +76,7 @@ def _is_equal_split(node: Node) -> bool:
     return node.kind == "Split" and len(node.inputs) == 1 and node.attributes[0] == -1
 
 
-def _become(node: Node, kind: str, inputs: list[Made | None], attributes: list[int]) -> None:
+def _become(node: Node, kind: str, inputs: list[GraphValue | None], attributes: list[int]) -> None:
     node.kind, node.inputs, node.attributes = kind, inputs, attributes
 
 
@@ -95,7 +95,7 @@ def _is_share(node: Node, before: Node) -> bool:
     return last and before.kind == "LogSoftmax" and before.attributes == [-1]
 
 
-def _searched(node: Node) -> tuple[Made | None, int, int] | None:
+def _searched(node: Node) -> tuple[GraphValue | None, int, int] | None:
     """What a search for the largest reads, its axis, and whether that is kept"""
     if node.kind == "ArgMax":
         return node.inputs[0], node.attributes[0], node.attributes[1]

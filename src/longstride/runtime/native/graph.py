@@ -1,6 +1,6 @@
 """One graph in the machine, called on torch's own memory: nothing is copied in or out, caches are written in place.
 
-Knows drawings, not what they are for.
+Knows graphs, not what they are for.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longstride.contract import Drawing, Feeds
+from longstride.contract import Feeds, GraphSpec
 from longstride.contract.running import Shape
 from longstride.runtime.native.compiling import library
+from longstride.runtime.native.plan import ExecutionPlan
 from longstride.runtime.native.structures import KIND, CInstruction, CMachine, CRoom, CValue
-from longstride.runtime.native.tape import Tape
 from longstride.runtime.onnx_names import layer_names
 
 BEYOND = 16
@@ -38,11 +38,11 @@ def pool(threads: int) -> int | None:
 
 
 class NativeGraph:
-    """A drawing's graph, ready to be called."""
+    """A program's graph, ready to be called."""
 
-    def __init__(self, drawing: Drawing, tape: Tape, threads: int) -> None:
-        self._drawing, self.tape, self._threads = drawing, tape, threads
-        self._machine = Machine(drawing, tape, threads)
+    def __init__(self, spec: GraphSpec, plan: ExecutionPlan, threads: int) -> None:
+        self._spec, self.plan, self._threads = spec, plan, threads
+        self._machine = Machine(spec, plan, threads)
 
     def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
         """Outputs by name, in memory of their own; the states have been written."""
@@ -59,40 +59,40 @@ class NativeGraph:
 
         None where some tensor cannot be used where it lies.
         """
-        given = [(feeds.inputs[name], dtype) for name, (dtype, _) in self._drawing.inputs.items()]
-        given += [(feeds.state[name], dtype) for name, (dtype, _) in self._drawing.state.items()]
+        given = [(feeds.inputs[name], dtype) for name, (dtype, _) in self._spec.inputs.items()]
+        given += [(feeds.state[name], dtype) for name, (dtype, _) in self._spec.state.items()]
         if not all(tensor.dtype == dtype and tensor.is_contiguous() for tensor, dtype in given):
             return None
-        machine = Machine(self._drawing, self.tape, self._threads)
+        machine = Machine(self._spec, self.plan, self._threads)
         machine.lay(feeds)
         outputs = machine.lay_outputs(feeds)
         return machine.run, outputs
 
     def clocked(self, feeds: Feeds, times: int) -> list[tuple[str, float]]:
         """Every operator in order, and the microseconds it takes on average."""
-        machine = Machine(self._drawing, self.tape, self._threads)
+        machine = Machine(self._spec, self.plan, self._threads)
         machine.lay(feeds)
         machine.lay_outputs(feeds)
         machine.run()
         spent = machine.clocked(times)
-        return [(node.kind, took / times / 1e3) for node, took in zip(self.tape.nodes, spent, strict=True)]
+        return [(node.kind, took / times / 1e3) for node, took in zip(self.plan.nodes, spent, strict=True)]
 
 
 class Machine:
     """A table of values with rooms of its own; what lies where is kept from call to call."""
 
-    def __init__(self, drawing: Drawing, tape: Tape, threads: int) -> None:
-        self._drawing, self._tape = drawing, tape
+    def __init__(self, spec: GraphSpec, plan: ExecutionPlan, threads: int) -> None:
+        self._spec, self._plan = spec, plan
         self._library = library()
-        self.values = tape.values.copy()
-        self._rooms = (CRoom * max(1, tape.room_count))()
+        self.values = plan.values.copy()
+        self._rooms = (CRoom * max(1, plan.room_count))()
         self._struct = CMachine(
             values=self.values.ctypes.data_as(ctypes.POINTER(CValue)),
             value_count=len(self.values),
-            instructions=ctypes.cast(tape.instructions, ctypes.POINTER(CInstruction)),
-            instruction_count=len(tape.nodes),
+            instructions=ctypes.cast(plan.instructions, ctypes.POINTER(CInstruction)),
+            instruction_count=len(plan.nodes),
             rooms=ctypes.cast(self._rooms, ctypes.POINTER(CRoom)),
-            room_count=tape.room_count,
+            room_count=plan.room_count,
             pool=pool(threads),
         )
         self._address = ctypes.c_void_p(ctypes.addressof(self._struct))
@@ -106,13 +106,13 @@ class Machine:
         """Carry the graph out on what lies here."""
         failed = self._run(self._address)
         if failed:
-            node = self._tape.nodes[failed - 1]
+            node = self._plan.nodes[failed - 1]
             told = (self._struct.error or b"it failed").decode()
-            raise MachineError(f"{node.kind}, operator {failed} of {len(self._tape.nodes)}: {told.rstrip('.')}")
+            raise MachineError(f"{node.kind}, operator {failed} of {len(self._plan.nodes)}: {told.rstrip('.')}")
 
     def clocked(self, times: int) -> list[int]:
         """Nanoseconds by operator, of so many runs together."""
-        clock = (ctypes.c_int64 * len(self._tape.nodes))()
+        clock = (ctypes.c_int64 * len(self._plan.nodes))()
         self._struct.clock = ctypes.cast(clock, ctypes.POINTER(ctypes.c_int64))
         for _ in range(times):
             self.run()
@@ -122,11 +122,11 @@ class Machine:
     def lay(self, feeds: Feeds) -> list[tuple[Tensor, Tensor]]:
         """Put inputs and states down; gives states whose memory cannot be written to: (there, here)."""
         moved: list[tuple[Tensor, Tensor]] = []
-        for name, (dtype, shape) in self._drawing.inputs.items():
+        for name, (dtype, shape) in self._spec.inputs.items():
             tensor = feeds.inputs[name]
             if self._held.get(name) is not tensor:
                 self._put(name, tensor.to(dtype).contiguous(), shape)
-        for name, (_, shape) in self._drawing.state.items():
+        for name, (_, shape) in self._spec.state.items():
             tensor = feeds.state[name]
             if not tensor.is_contiguous():
                 moved.append((tensor, tensor.contiguous()))
@@ -140,11 +140,11 @@ class Machine:
         dimensions = {size: length for sizes in self._sizes.values() for size, length in sizes.items()}
         dimensions |= feeds.sizes
         outputs = {}
-        for name, (dtype, shape) in self._drawing.outputs.items():
+        for name, (dtype, shape) in self._spec.outputs.items():
             sizes = [dimensions[size] if isinstance(size, str) else size for size in shape]
             count = math.prod(sizes)
             memory = torch.empty(count + BEYOND, dtype=dtype)
-            number = self._tape.outputs[name]
+            number = self._plan.outputs[name]
             self.values["data"][number] = memory.data_ptr()
             self.values["held"][number] = max(1, count * memory.element_size())
             outputs[name] = memory[:count].view(sizes)
@@ -154,7 +154,7 @@ class Machine:
     def check_outputs(self) -> None:
         """Every output is as large as was said."""
         for name, output in self._given.items():
-            value = self.values[self._tape.outputs[name]]
+            value = self.values[self._plan.outputs[name]]
             found = tuple(value["sizes"][: value["rank"]].tolist())
             if found != tuple(output.shape) or value["kind"] != KIND[output.dtype]:
                 raise MachineError(f"the output {name} is expected as {tuple(output.shape)}, found {found}")
@@ -162,8 +162,8 @@ class Machine:
     def _put(self, name: str, tensor: Tensor, shape: Shape) -> None:
         before = self._held.get(name)
         self._held[name] = tensor
-        places, parts = layer_names(self._drawing, name, shape)
-        first = self._tape.given[places[0]]
+        places, parts = layer_names(self._spec, name, shape)
+        first = self._plan.given[places[0]]
         here = slice(first, first + len(places))
         sizes = tensor.shape[len(shape) - len(parts) :]
         stride = math.prod(sizes) * tensor.element_size()

@@ -1,4 +1,4 @@
-"""What a native pen records: values, and the operators that make them. Knows no drawing."""
+"""What a native builder records: values, and the operators that make them. Knows no spec."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 @dataclass(eq=False)
-class Made:
+class GraphValue:
     """A value: what an operator gives, what a call is fed, or a constant."""
 
     maker: Node | None = None
@@ -23,16 +23,16 @@ class Node:
     """One operator."""
 
     kind: str
-    inputs: list[Made | None]
+    inputs: list[GraphValue | None]
     """None: left out"""
     attributes: list[int] = field(default_factory=list)
     weights: Any = None
     """what was prepared for it and has an address (longstride.runtime.native.weights)"""
-    outputs: list[Made] = field(default_factory=list)
+    outputs: list[GraphValue] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.outputs:
-            self.outputs = [Made(self)]
+            self.outputs = [GraphValue(self)]
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Recording:
 
     nodes: list[Node]
     """in order, those alone that somebody reads"""
-    given: dict[str, Made]
+    given: dict[str, GraphValue]
     """inputs and states by the names they have in graphs (``keys.0``)"""
-    outputs: dict[str, Made]
-    states: dict[str, Made]
+    outputs: dict[str, GraphValue]
+    states: dict[str, GraphValue]
     """the new value of each, by the same name"""
 
 
@@ -94,7 +94,7 @@ FOLDED: dict[str, Callable[[list[Tensor], list[int]], Tensor]] = {
     "Squeeze": lambda given, _: given[0].squeeze(tuple(given[1].tolist())),
     "Sub": lambda given, _: given[0] - given[1],
 }
-"""What is carried out once, when it is drawn, where all that it reads are small constants."""
+"""What is carried out once, when it is recorded, where all that it reads are small constants."""
 
 SMALL = 4096
 """Numbers of a constant that is folded, at most."""

@@ -1,6 +1,6 @@
-"""The CPU runner of our own: drawings carried out by a machine in C (machine.c), in fp32 or int8. Needs a C compiler.
+"""The CPU runner of our own: graphs carried out by a machine in C (machine.c), in fp32 or int8. Needs a C compiler.
 
-One graph serves all shapes of a program. What runners of graphs share is in longstride.runtime.drawn_runner. Knows no
+One graph serves all shapes of a program. What runners of graphs share is in longstride.runtime.graph_runner. Knows no
 system.
 """
 
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from longstride.contract import Drawing, Precision
-from longstride.runtime.drawn_runner import DrawnRunner, Tell
+from longstride.contract import GraphSpec, Precision
+from longstride.runtime.graph_runner import GraphRunner, Tell
+from longstride.runtime.native.builder import NativeBuilder
 from longstride.runtime.native.compiling import NoLibraryError, library
 from longstride.runtime.native.graph import NativeGraph
-from longstride.runtime.native.pen import NativeBuilder
-from longstride.runtime.native.tape import Tape
+from longstride.runtime.native.plan import ExecutionPlan
 from longstride.runtime.native.trial import what_is_wrong
 from longstride.runtime.processor import Processor
 
@@ -21,7 +21,7 @@ BORDER = 16
 """Tokens that texts are rounded up to: rows of a product go sixteen at a time where there is a unit for matrices."""
 
 
-class NativeRunner(DrawnRunner):
+class NativeRunner(GraphRunner):
     """Carries programs out by our own machine."""
 
     name = "native"
@@ -48,9 +48,9 @@ class NativeRunner(DrawnRunner):
         Rows (where one is enough) are as many as are asked for."""
         return size if least == 1 else -(-size // BORDER) * BORDER
 
-    def build(self, name: str, drawing: Drawing, variant: Hashable) -> NativeGraph:
+    def build(self, name: str, spec: GraphSpec, variant: Hashable) -> NativeGraph:
         """One graph for all shapes."""
-        return NativeGraph(drawing, Tape(NativeBuilder(self.precision == "int8").recording(drawing)), self.threads)
+        return NativeGraph(spec, ExecutionPlan(NativeBuilder(self.precision == "int8").recording(spec)), self.threads)
 
 
 def what_is_missing(precision: Precision, tell: Tell | None = None) -> str | None:

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from longstride.contract import Drawing, Feeds
+from longstride.contract import Feeds, GraphSpec
 from longstride.ops.graph_builder import GraphBuilder, Handle
+from longstride.runtime.native.builder import NativeBuilder
 from longstride.runtime.native.graph import MachineError, NativeGraph
-from longstride.runtime.native.pen import NativeBuilder
-from longstride.runtime.native.tape import Tape
+from longstride.runtime.native.plan import ExecutionPlan
 
 INPUTS, OUTPUTS = 192, 80
 WIDEST = 26
@@ -38,35 +38,35 @@ def _holds(int8: bool) -> bool:
     rows[0, 5], rows[0, 9] = 0, -rows[0, 9].abs()  # nothing at all, and nothing behind a Relu
     norm = nn.LayerNorm(OUTPUTS).requires_grad_(False)
 
-    def draw(pen: GraphBuilder, given: Mapping[str, Handle]) -> dict[str, Handle]:
-        plain = pen.linear(given["x"], weight, bias)
-        rectified = pen.linear(pen.node("Relu", given["x"]), weight)
+    def record(builder: GraphBuilder, given: Mapping[str, Handle]) -> dict[str, Handle]:
+        plain = builder.linear(given["x"], weight, bias)
+        rectified = builder.linear(builder.node("Relu", given["x"]), weight)
         return {
-            "y": pen.node("Add", plain, rectified),
-            "z": pen.norm(plain, norm.weight, norm.bias, norm.eps, rectified),
+            "y": builder.node("Add", plain, rectified),
+            "z": builder.norm(plain, norm.weight, norm.bias, norm.eps, rectified),
         }
 
     outputs = (torch.float32, ("rows", "step", OUTPUTS))
-    drawing = Drawing(
+    spec = GraphSpec(
         modules=(),
         feeds=lambda x: Feeds({"x": x}),
         inputs={"x": (torch.float32, ("rows", "step", INPUTS))},
         state={},
         outputs={"y": outputs, "z": outputs},
-        draw=draw,
+        record=record,
         result=lambda found, feeds: found,
     )
-    tape = Tape(NativeBuilder(int8).recording(drawing))
+    plan = ExecutionPlan(NativeBuilder(int8).recording(spec))
     expected = F.linear(rows, weight, bias) + F.linear(rows.relu(), weight)
     for threads in (1, 2):
-        graph = NativeGraph(drawing, tape, threads)
-        whole = graph(drawing.feeds(rows))
+        graph = NativeGraph(spec, plan, threads)
+        whole = graph(spec.feeds(rows))
         for found, wanted in ((whole["y"], expected), (whole["z"], norm(expected))):
             if not (found - wanted).std() <= CLOSE[int8] * wanted.std():
                 return False
         for width in (1, 2, 5, 12):
             for first in (0, 7):
-                part = graph(drawing.feeds(rows[:, first : first + width]))
+                part = graph(spec.feeds(rows[:, first : first + width]))
                 if not all(torch.equal(part[name], whole[name][:, first : first + width]) for name in ("y", "z")):
                     return False
     return True

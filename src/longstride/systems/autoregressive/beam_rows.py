@@ -145,7 +145,7 @@ class BeamRows:
             for cache in self._caches:
                 cache.prepare(span)
             step = partial(self._step, span)
-            self._stepping[span] = self._runner.record(f"beam {span}", step, self.buffers, alone=True)
+            self._stepping[span] = self._runner.record(f"beam {span}", step, self.buffers)
         return self._stepping[span]()
 
     def _step(self, span: int) -> Written:

@@ -90,7 +90,7 @@ class HeadsDrafter(Drafter):
 
     def _places(self, view: View) -> bool:
         """Whether what is predicted goes straight to where the next proposal is looked for."""
-        return self._fused and view.room is not None and not torch.compiler.is_compiling()
+        return self._fused and view.room is not None
 
     def learn(self, state: Any, ids: Tensor) -> None:
         """These are the next draft."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import Drawing, Feeds, Program
+from longstride.contract import Feeds, GraphSpec, Program
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.ops.recording import Specification, recorded
@@ -41,13 +41,13 @@ def predict(model: Transformer, heads: Heads, k: int) -> Program:
     def feeds(hidden: Tensor, newest: Tensor, forbidden: Tensor) -> Feeds:
         return Feeds({"hidden": hidden, wanted: newest if linked else forbidden})
 
-    drawing = Drawing(
+    spec = GraphSpec(
         modules=(model, heads),
         feeds=feeds,
         inputs=inputs,
         state={},
         outputs={"ids": (torch.int64, ("rows", k - 1))},
-        draw=recorded(
+        record=recorded(
             function,
             inputs,
             {},
@@ -57,4 +57,4 @@ def predict(model: Transformer, heads: Heads, k: int) -> Program:
         result=lambda found, feeds: found["ids"],
         settings=(k,),
     )
-    return Program("heads", function, drawing)
+    return Program("heads", function, spec)

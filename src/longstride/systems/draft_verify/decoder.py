@@ -85,7 +85,7 @@ class Draft(Signed[DraftOptions]):
         super().__init__(runner, replace(options, k=_block(options.k, drafter)))
         block = _block(self.options.k, drafter)
         self._positions = min(model.options.longest, drafter.options.longest)
-        # Made once for the same limits: their programs take as long to make as a pass takes to launch.
+        # GraphValue once for the same limits: their programs take as long to make as a pass takes to launch.
         self._drafters = lru_cache(maxsize=16)(partial(ModelDrafter, drafter, model, runner, block))
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:

@@ -92,11 +92,11 @@ class DraftTable:
         window = 1 if first and self._fused and self._drafter.catches_up else self._drafter.block + 1
         if window not in self._iterating:
             iterate = partial(self._iterate, window)
-            self._iterating[window] = self._runner.record(f"draft after {window}", iterate, self.buffers, alone=True)
+            self._iterating[window] = self._runner.record(f"draft after {window}", iterate, self.buffers)
         return self._iterating[window]()
 
     def _iterate(self, window: int) -> Iteration:
-        fused = self._fused and not torch.compiler.is_compiling()  # compilers fuse by themselves
+        fused = self._fused
         return self._iterate_fused(window) if fused else self._iterate_plainly(window)
 
     def _iterate_plainly(self, window: int) -> Iteration:

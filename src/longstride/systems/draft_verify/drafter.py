@@ -127,7 +127,7 @@ class ModelDrafter(Drafter):
 
         A link knows no limits on outputs: they are the verifier's, who keeps no token that breaks them.
         """
-        room = None if view.room is None or torch.compiler.is_compiling() else view.room[:, :block]
+        room = None if view.room is None else view.room[:, :block]
         fused, given = self._fused and room is not None, self._arguments(state, view, block)
         count = state.sizes[block].expand(len(view.length)) if fused else torch.full_like(view.length, block)
         if self._follow is not None:
@@ -153,7 +153,7 @@ class ModelDrafter(Drafter):
     def read(self, state: DraftState, view: View, block: int, likelihood: bool = True) -> Reading:
         """The drafter's choices [rows, block] under the same limits as the verifier's, and how likely they are."""
         logits = self._runner.call(self._draft, *self._arguments(state, view, block))
-        if likelihood and self._fused and not torch.compiler.is_compiling():
+        if likelihood and self._fused:
             return read_fused(logits, Bounds(self._permitted, view.length, state.longest, self._limits.min_length))
         positions = view.length[:, None] + torch.arange(block, device=logits.device)
         return read(logits, positions, state.longest, self._forbidden, self._limits.min_length, normalised=likelihood)

@@ -61,7 +61,7 @@ def causal(drafter: Drafter, own: Own) -> Pass:
         memory: Memory,
     ) -> States:
         wide: int = ops.length(window)
-        fused = own.canvas and not torch.compiler.is_compiling()  # compilers fuse by themselves
+        fused = own.canvas
         if fused and own.attention and all(layer.attention.own_masks for layer in drafter.decoder_layers()):
             x, place, newest = lay_out_bare(drafter, tokens, length, wide, mask_slots)
             hidden = canvas_attention.run(drafter, x, place, length, wide, cache, memory)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import Drawing, Feeds, Program
+from longstride.contract import Feeds, GraphSpec, Program
 from longstride.nn import masks
 from longstride.nn.cache import Cache, Memory
 from longstride.nn.programs import (
@@ -67,8 +67,8 @@ def remember(drafter: Drafter, verifier: Transformer, from_states: bool) -> Prog
         return Memory(found["keys"], found["values"], found["visible"]), found["mask_slots"]
 
     record = recorded(function, inputs, {}, arguments, results)
-    drawing = Drawing((drafter, verifier), feeds, inputs, {}, outputs, record, result, settings=(reads_states,))
-    return Program("remember-draft", function, drawing)
+    spec = GraphSpec((drafter, verifier), feeds, inputs, {}, outputs, record, result, settings=(reads_states,))
+    return Program("remember-draft", function, spec)
 
 
 def draft(drafter: Drafter, own: Own = NOTHING) -> Program:
@@ -83,7 +83,7 @@ def draft(drafter: Drafter, own: Own = NOTHING) -> Program:
         return drafter.drafted(found.hidden, tokens, length, found.newest)
 
     logits = (F32, ("rows", "block", drafter.options.vocabulary))
-    return Program("draft", function, _drawing(drafter, function, "logits", logits))
+    return Program("draft", function, _spec(drafter, function, "logits", logits))
 
 
 def follow(drafter: Drafter, own: Own = NOTHING) -> Program:
@@ -103,7 +103,7 @@ def follow(drafter: Drafter, own: Own = NOTHING) -> Program:
         found = run(tokens, length, window, block, mask_slots, cache, memory)
         return drafter.followed(found.hidden, tokens, length, found.newest, into)
 
-    return Program("follow", function, _drawing(drafter, function, "ids", (I64, ("rows", "block"))))
+    return Program("follow", function, _spec(drafter, function, "ids", (I64, ("rows", "block"))))
 
 
 def chosen(draft: Program) -> Program:
@@ -118,7 +118,7 @@ def chosen(draft: Program) -> Program:
         logits = draft.function(tokens, length, window, block, *rest)
         return read(logits, ops.slots_from(length, block), longest, forbidden, 0, normalised=False).top
 
-    plain = draft.drawing
+    plain = draft.graph
     assert plain is not None
 
     def feeds(longest: Tensor, forbidden: Tensor, *arguments: Any) -> Feeds:
@@ -126,12 +126,12 @@ def chosen(draft: Program) -> Program:
         return Feeds({**of_draft.inputs, "longest": longest, "forbidden": forbidden}, of_draft.state, of_draft.sizes)
 
     inputs = {**plain.inputs, "longest": (I64, ("rows",)), "forbidden": (I64, ("banned",))}
-    drawing = replace(
+    spec = replace(
         plain,
         feeds=feeds,
         inputs=inputs,
         outputs={"ids": (I64, ("rows", "block"))},
-        draw=recorded(
+        record=recorded(
             function,
             inputs,
             plain.state,
@@ -140,12 +140,12 @@ def chosen(draft: Program) -> Program:
         ),
         result=lambda found, feeds: found["ids"],
     )
-    return Program("choose", function, drawing)
+    return Program("choose", function, spec)
 
 
-def _drawing(
+def _spec(
     drafter: Drafter, function: Callable[..., Tensor], name: str, output: tuple[torch.dtype, tuple[Any, ...]]
-) -> Drawing:
+) -> GraphSpec:
     o = drafter.options
     shape = (o.decoder_layers, o.heads, o.width // o.heads)
     inputs: Specification = {
@@ -173,13 +173,13 @@ def _drawing(
         kept = {"keys": cache.keys, "values": cache.values}
         return Feeds({**given, **memory_feeds(memory)}, kept, {"block": block})
 
-    return Drawing(
+    return GraphSpec(
         modules=(drafter,),
         feeds=feeds,
         inputs=inputs,
         state=state,
         outputs={name: output},
-        draw=recorded(function, inputs, state, lambda given: _arguments(given, o.block), lambda found: {name: found}),
+        record=recorded(function, inputs, state, lambda given: _arguments(given, o.block), lambda found: {name: found}),
         result=lambda values, feeds: values[name],
         layered=LAYERED,
         settings=(o.prefix,),

@@ -155,7 +155,7 @@ class InterleavedModel(nn.Module):
 
         Only the first `span` slots of the cache are looked at (default: all), of which the layout has as many or more.
         """
-        ours = layout.own and not torch.compiler.is_compiling()  # compilers fuse by themselves
+        ours = layout.own
         x, slots = self._laid_out(ids, start, layout) if ours else self._embed_step(ids, start, layout)
         layers = self.model.decoder_layers()
         if ours and layout.own_together:

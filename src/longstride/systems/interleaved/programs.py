@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from longstride.contract import Drawing, Feeds, Program
+from longstride.contract import Feeds, GraphSpec, Program
 from longstride.nn.cache import Cache, Memory
 from longstride.nn.link import Link
 from longstride.nn.programs import F32, I64, LAYERED, cache_state, step_arguments, step_feeds, step_inputs
@@ -43,7 +43,7 @@ def extend(model: InterleavedModel) -> Program:
         logits, factors = found
         return {"logits": logits} if factors is None else {"logits": logits, "factors": factors}
 
-    drawing = Drawing(
+    spec = GraphSpec(
         modules=(base, model.interleaving),
         feeds=feeds,
         inputs=inputs,
@@ -52,11 +52,11 @@ def extend(model: InterleavedModel) -> Program:
             "logits": (F32, ("rows", "step", o.vocabulary)),
             **({} if link is None else {"factors": (F32, ("rows", "step", model.options.link))}),
         },
-        draw=recorded(model.step_logits, inputs, state, arguments, results),
+        record=recorded(model.step_logits, inputs, state, arguments, results),
         result=lambda found, feeds: (found["logits"], found.get("factors")),
         layered=LAYERED,
     )
-    return Program("interleaved", model.step_logits, drawing)
+    return Program("interleaved", model.step_logits, spec)
 
 
 def tie(link: Link) -> Program:
@@ -69,15 +69,15 @@ def tie(link: Link) -> Program:
         "previous": (I64, ("rows", "slots")),
     }
     names = tuple(inputs)
-    drawing = Drawing(
+    spec = GraphSpec(
         modules=(link,),
         feeds=lambda *given: Feeds(dict(zip(names, given, strict=True))),
         inputs=inputs,
         state={},
         outputs={"tied": (F32, ("rows", "slots", vocabulary))},
-        draw=recorded(
+        record=recorded(
             link.tied, inputs, {}, lambda given: tuple(given[name] for name in names), lambda found: {"tied": found}
         ),
         result=lambda found, feeds: found["tied"],
     )
-    return Program("link", link.tied, drawing)
+    return Program("link", link.tied, spec)

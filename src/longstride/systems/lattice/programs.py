@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.contract import PAD, Drawing, Feeds, Program
+from longstride.contract import PAD, Feeds, GraphSpec, Program
 from longstride.nn.programs import BOOL, F32, I64, LAYERED, memory_inputs
 from longstride.ops.recording import Specification, recorded
 from longstride.search.lengths import Window
@@ -35,16 +35,16 @@ def encode(model: Scorer) -> Program:
     def feeds(ids: Tensor, lengths: Tensor, padded: bool) -> Feeds:
         return Feeds({"ids": ids, "lengths": lengths}, sizes={"seen": ops.aligned(ids.shape[1])})
 
-    drawing = Drawing(
+    spec = GraphSpec(
         modules=(model,),
         feeds=feeds,
         inputs=inputs,
         state={},
         outputs={"keys": (F32, shape), "values": (F32, shape), "visible": (BOOL, ("rows", "seen"))},
-        draw=recorded(function, inputs, {}, lambda given: (given["ids"], given["lengths"], True), vars),
+        record=recorded(function, inputs, {}, lambda given: (given["ids"], given["lengths"], True), vars),
         result=lambda found, feeds: Encoded(found["keys"], found["values"], found["visible"]),
     )
-    return Program("encode", function, drawing)
+    return Program("encode", function, spec)
 
 
 def unigrams(model: Scorer) -> Program:
@@ -59,13 +59,13 @@ def unigrams(model: Scorer) -> Program:
     def feeds(encoded: Encoded, columns: int) -> Feeds:
         return Feeds({**_feeds(encoded), "columns": torch.tensor([columns])}, sizes={"columns": columns})
 
-    drawing = Drawing(
+    spec = GraphSpec(
         modules=(model,),
         feeds=feeds,
         inputs=inputs,
         state={},
         outputs={"logits": (F32, ("sources", "columns", o.vocabulary))},
-        draw=recorded(
+        record=recorded(
             function,
             inputs,
             {},
@@ -75,7 +75,7 @@ def unigrams(model: Scorer) -> Program:
         result=lambda found, feeds: found["logits"],
         layered=LAYERED,
     )
-    return Program("unigrams", function, drawing)
+    return Program("unigrams", function, spec)
 
 
 def score(model: Scorer, order: int, normalise: Normalise) -> Program:
@@ -118,18 +118,18 @@ def score(model: Scorer, order: int, normalise: Normalise) -> Program:
     outputs["edges"] = (F32, ("sources", "second" if order == 2 else 1, "k", "after"))
     if order == 3:
         outputs["triples"] = (F32, ("sources", "third", "k", "k", "after"))
-    drawing = Drawing(
+    spec = GraphSpec(
         modules=(model,),
         feeds=feeds,
         inputs=inputs,
         state={},
         outputs=outputs,
-        draw=recorded(scores, inputs, {}, lambda given: (_encoded(given), given["words"]), results),
+        record=recorded(scores, inputs, {}, lambda given: (_encoded(given), given["words"]), results),
         result=result,
         layered=LAYERED,
         settings=(order, normalise),
     )
-    return Program("score", function, drawing)
+    return Program("score", function, spec)
 
 
 def edges(model: Scorer, normalise: Normalise) -> Program:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import Drawing, Feeds, Program
+from longstride.contract import Feeds, GraphSpec, Program
 from longstride.nn.programs import BOOL, F32, I64
 from longstride.ops.recording import Specification, recorded
 from longstride.systems.non_autoregressive import filling
@@ -33,13 +33,13 @@ def encode(model: OnePass) -> Program:
     def result(found: Mapping[str, Tensor], feeds: Feeds) -> Encoded:
         return Encoded(feeds.inputs["ids"], feeds.inputs["lengths"], found["memory"], found["visible"])
 
-    drawing = Drawing(
+    spec = GraphSpec(
         modules=(model,),
         feeds=feeds,
         inputs=inputs,
         state={},
         outputs={"memory": (F32, ("rows", "source", model.options.width)), "visible": (BOOL, ("rows", "source"))},
-        draw=recorded(
+        record=recorded(
             function,
             inputs,
             {},
@@ -48,7 +48,7 @@ def encode(model: OnePass) -> Program:
         ),
         result=result,
     )
-    return Program("encode", function, drawing)
+    return Program("encode", function, spec)
 
 
 def fill(model: OnePass) -> Program:
@@ -93,13 +93,13 @@ def fill(model: OnePass) -> Program:
         inputs["copied"] = (I64, ("canvases", "columns"))
     if o.copy == "soft":
         inputs |= {"ids": (I64, ("sources", "source")), "copied": (F32, ("sources", "together", "source"))}
-    drawing = Drawing(
+    spec = GraphSpec(
         modules=(model,),
         feeds=feeds,
         inputs=inputs,
         state={},
         outputs={"words": (I64, ("slots",)), "of_words": (F32, ("slots",)), "of_eos": (F32, ("slots",))},
-        draw=recorded(partial(filling.best, model), inputs, {}, arguments, vars),
+        record=recorded(partial(filling.best, model), inputs, {}, arguments, vars),
         result=result,
     )
-    return Program("fill", partial(filling.fill, model), drawing)
+    return Program("fill", partial(filling.fill, model), spec)

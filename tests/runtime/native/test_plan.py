@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from longstride.runtime.native.nodes import Made, Node
-from longstride.runtime.native.pen import NativeBuilder
-from longstride.runtime.native.tape import ALWAYS_ALIAS, MAY_ALIAS, Tape, assigned, lives
-from tests.runtime.native.drawings import drawing_of, graph_of, numbers
+from longstride.runtime.native.builder import NativeBuilder
+from longstride.runtime.native.nodes import GraphValue, Node
+from longstride.runtime.native.plan import ALWAYS_ALIAS, MAY_ALIAS, ExecutionPlan, assigned, lives
+from tests.runtime.native.graphs import graph_of, numbers, spec_of
 from tests.runtime.native.harness import needs_compiler
 
 pytestmark = needs_compiler()
@@ -32,32 +32,38 @@ STEPS = st.lists(
 )
 
 
-def drawn(pen: Any, steps: list[tuple[str, int, int]], values: list[Any]) -> list[Any]:
+def drawn(builder: Any, steps: list[tuple[str, int, int]], values: list[Any]) -> list[Any]:
     """Every step reads two of the values before it; all are [3, 4]"""
     for kind, first, second in steps:
         one, other = (values[number % len(values)] for number in (first, second))
         if kind in ("Add", "Mul", "Sub"):
-            found = pen.node(kind, one, other)
+            found = builder.node(kind, one, other)
         elif kind == "Transpose":
-            found = pen.node("Transpose", pen.node("Transpose", one, perm=[1, 0]), perm=[1, 0])
+            found = builder.node("Transpose", builder.node("Transpose", one, perm=[1, 0]), perm=[1, 0])
         elif kind == "Reshape":
-            found = pen.node("Reshape", pen.node("Reshape", one, pen.integers(2, 6)), pen.integers(*SHAPE))
+            found = builder.node(
+                "Reshape", builder.node("Reshape", one, builder.integers(2, 6)), builder.integers(*SHAPE)
+            )
         elif kind == "Slice":
-            found = pen.cut(one, pen.integers(0), pen.integers(SHAPE[0] - second % 2), 0)
-            found = pen.lengthen(found, pen.integers(second % 2), 0)
+            found = builder.cut(one, builder.integers(0), builder.integers(SHAPE[0] - second % 2), 0)
+            found = builder.lengthen(found, builder.integers(second % 2), 0)
         elif kind == "Portion":
-            outside = pen.node("Relu", values[-1])
-            (row,) = pen.in_portions(
+            outside = builder.node("Relu", values[-1])
+            (row,) = builder.in_portions(
                 [one, other],
                 1 + second % 3,
                 lambda x, y, outside=outside: [
-                    pen.node("Add", pen.node("Mul", x, y), pen.cut(outside, pen.integers(0), pen.integers(1), 0))
+                    builder.node(
+                        "Add",
+                        builder.node("Mul", x, y),
+                        builder.cut(outside, builder.integers(0), builder.integers(1), 0),
+                    )
                 ],
                 (torch.float32,),
             )
             found = row
         else:
-            found = pen.node(kind, one)
+            found = builder.node(kind, one)
         values.append(found)
     return values
 
@@ -87,13 +93,13 @@ def test_random_graphs_give_what_tensor_code_gives(steps: list[tuple[str, int, i
     fed = {f"x{number}": numbers(*SHAPE, seed=number) for number in range(2)}
     expected = computed(steps, list(fed.values()))[-count:]
 
-    def draw(pen: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {f"y{n}": value for n, value in enumerate(drawn(pen, steps, [given["x0"], given["x1"]])[-count:])}
+    def draw(builder: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {f"y{n}": value for n, value in enumerate(drawn(builder, steps, [given["x0"], given["x1"]])[-count:])}
 
-    drawing = drawing_of(draw, fed, {f"y{number}": tensor for number, tensor in enumerate(expected)})
-    graph = graph_of(drawing)
+    spec = spec_of(draw, fed, {f"y{number}": tensor for number, tensor in enumerate(expected)})
+    graph = graph_of(spec)
     for _ in range(2):  # the second run finds rooms that are not empty
-        found = graph(drawing.feeds(fed))
+        found = graph(spec.feeds(fed))
         for number, tensor in enumerate(expected):
             assert torch.equal(found[f"y{number}"], tensor)
 
@@ -102,13 +108,13 @@ def test_random_graphs_give_what_tensor_code_gives(steps: list[tuple[str, int, i
 @given(steps=STEPS)
 def test_rooms_are_shared_by_values_that_never_live_together(steps: list[tuple[str, int, int]]) -> None:
     fed = {f"x{number}": numbers(*SHAPE) for number in range(2)}
-    drawing = drawing_of(
-        lambda pen, given: {"y": drawn(pen, steps, [given["x0"], given["x1"]])[-1]}, fed, {"y": fed["x0"]}
+    spec = spec_of(
+        lambda builder, given: {"y": drawn(builder, steps, [given["x0"], given["x1"]])[-1]}, fed, {"y": fed["x0"]}
     )
-    tape = Tape(NativeBuilder(int8=False).recording(drawing))
+    plan = ExecutionPlan(NativeBuilder(int8=False).recording(spec))
     by_room: dict[int, list[tuple[int, int]]] = {}
-    for made, life in tape.lives.items():
-        room = tape.rooms.get(tape.numbers[made])
+    for made, life in plan.lives.items():
+        room = plan.rooms.get(plan.numbers[made])
         if room is not None:
             by_room.setdefault(room, []).append((life.first, life.last))
     for spans in by_room.values():
@@ -117,10 +123,10 @@ def test_rooms_are_shared_by_values_that_never_live_together(steps: list[tuple[s
 
 
 def test_a_value_lives_as_long_as_what_lies_in_its_memory() -> None:
-    first = Node("Relu", [Made()])
+    first = Node("Relu", [GraphValue()])
     view = Node("Reshape", [first.outputs[0]])
     part = Node("Slice", [view.outputs[0]])
-    other = Node("Relu", [Made()])
+    other = Node("Relu", [GraphValue()])
     last = Node("Add", [part.outputs[0], other.outputs[0]])
     found = lives([first, view, part, other, last])
     assert found[first.outputs[0]].last == 4
@@ -131,11 +137,11 @@ def test_a_value_lives_as_long_as_what_lies_in_its_memory() -> None:
 
 def test_a_state_stays_in_its_memory() -> None:
     fed = {"x": numbers(*SHAPE), "kept": numbers(*SHAPE, seed=1)}
-    drawing = drawing_of(
-        lambda pen, given: {"y": pen.node("Relu", given["x"]), "kept": pen.node("Relu", given["kept"])},
+    spec = spec_of(
+        lambda builder, given: {"y": builder.node("Relu", given["x"]), "kept": builder.node("Relu", given["kept"])},
         fed,
         {"y": fed["x"]},
         "kept",
     )
     with pytest.raises(ValueError, match="state kept is expected in the memory of the old"):
-        graph_of(drawing)
+        graph_of(spec)

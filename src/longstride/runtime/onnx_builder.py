@@ -27,7 +27,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
-from longstride.contract import Drawing
+from longstride.contract import GraphSpec
 from longstride.contract.running import Shape
 from longstride.ops.graph_builder import Body, GraphBuilder, Handle
 from longstride.runtime.onnx_means import PLAIN, Means
@@ -38,7 +38,7 @@ OPSET = 24
 IR_VERSION = 10
 CONTRIB = "com.microsoft"
 CONTRIBUTED = {"MatMulNBits", "MultiHeadAttention", "SkipLayerNormalization"}
-"""Operators of ONNX Runtime's own set that are drawn here."""
+"""Operators of ONNX Runtime's own set that are used here."""
 ZERO_POINT = 128
 LEVELS = 127
 FEWER_LEVELS = 63
@@ -109,7 +109,7 @@ class OnnxBuilder(GraphBuilder):
         return name
 
     def linear(self, x: Handle, weight: Tensor, bias: Tensor | None = None) -> Handle:
-        """A product in the pen's precision."""
+        """A product in the builder's precision."""
         if self._int8:
             size = self._block_size(weight)
             found = self._blockwise_linear(x, weight, bias, size) if size else self._integer_linear(x, weight, bias)
@@ -298,25 +298,25 @@ class OnnxBuilder(GraphBuilder):
 
     # --- the whole ---------------------------------------------------------------------------------------------------
 
-    def model(self, name: str, drawing: Drawing) -> onnx.ModelProto:
-        """The graph of a drawing. Of what is layered there is one input, or output, a layer: ``keys.0``, ``keys.1``.
+    def model(self, name: str, spec: GraphSpec) -> onnx.ModelProto:
+        """A whole graph. Of what is layered there is one input, or output, a layer: ``keys.0``, ``keys.1``.
 
         The new value of a state is called ``new_keys.0`` and may lie in the memory of the old.
         """
-        self._few = bool(drawing.state)
+        self._few = bool(spec.state)
         inputs: list[onnx.ValueInfoProto] = []
         given: dict[str, Any] = {}
-        for name_, (dtype, shape) in {**drawing.inputs, **drawing.state}.items():
-            places, each = layer_names(drawing, name_, shape)
+        for name_, (dtype, shape) in {**spec.inputs, **spec.state}.items():
+            places, each = layer_names(spec, name_, shape)
             inputs += [helper.make_tensor_value_info(place, ELEMENT[dtype], each) for place in places]
-            given[name_] = places if name_ in drawing.layered else places[0]
-        drawn = drawing.draw(self, given)
+            given[name_] = places if name_ in spec.layered else places[0]
+        recorded = spec.record(self, given)
         outputs: list[onnx.ValueInfoProto] = []
-        for name_, (dtype, shape) in drawing.outputs.items():
-            outputs.append(self._output(drawn[name_], name_, dtype, shape, given))
-        for name_, (dtype, shape) in drawing.state.items():
-            places, each = layer_names(drawing, name_, shape)
-            values = drawn[name_] if name_ in drawing.layered else [drawn[name_]]
+        for name_, (dtype, shape) in spec.outputs.items():
+            outputs.append(self._output(recorded[name_], name_, dtype, shape, given))
+        for name_, (dtype, shape) in spec.state.items():
+            places, each = layer_names(spec, name_, shape)
+            values = recorded[name_] if name_ in spec.layered else [recorded[name_]]
             for place, value in zip(places, values, strict=True):
                 outputs.append(self._output(value, f"new_{place}", dtype, each, given))
         nodes = _read_by(self._nodes, {output.name for output in outputs})

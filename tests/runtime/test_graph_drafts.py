@@ -17,7 +17,7 @@ from tests.decoding.drafters import KINDS, tiny_drafter
 from tests.decoding.test_greedy import LIMITS
 from tests.models import random_source, tiny_model
 from tests.runtime.graphs import BOTH, Graphs
-from tests.runtime.test_drawn_programs import same
+from tests.runtime.test_graph_programs import same
 
 
 @BOTH

@@ -14,8 +14,8 @@ from torch import Tensor
 from longstride.contract import Program
 from longstride.nn import programs
 from longstride.nn.cache import Memory
-from longstride.runtime.drawn_runner import DrawnRunner
 from longstride.runtime.eager import EagerRunner
+from longstride.runtime.graph_runner import GraphRunner
 from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.systems.blockwise.programs import predict
 from longstride.systems.blockwise.programs import verify as verify_by_head
@@ -40,7 +40,7 @@ def refuse(message: str) -> None:
     raise AssertionError(message)
 
 
-def runner(graphs: Graphs, precision: str = "fp32") -> DrawnRunner:
+def runner(graphs: Graphs, precision: str = "fp32") -> GraphRunner:
     return graphs(precision, 1, tell=refuse)  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import EOS, Drawing, Feeds, Limits, Program
+from longstride.contract import EOS, Feeds, GraphSpec, Limits, Program
 from longstride.nn import programs
 from longstride.runtime.eager import EagerRunner
 from longstride.runtime.processor import Processor
@@ -29,7 +29,7 @@ from longstride.runtime.onnx_means import OF_ARM, OF_X86, Means, means_of
 from longstride.runtime.onnx_runner import OnnxRunner
 from longstride.runtime.onnx_trial import rows_are_independent
 from tests.runtime.graphs import BOTH, Graphs
-from tests.runtime.test_drawn_exact import refuse, tiny_heads
+from tests.runtime.test_graph_exact import refuse, tiny_heads
 
 CPU = torch.device("cpu")
 
@@ -90,7 +90,7 @@ def test_forbidden_ids_are_never_best_and_of_equals_the_first_is(graphs: Graphs)
 
 def _best(graphs: Graphs, logits: torch.Tensor, forbidden: list[int]) -> torch.Tensor:
     vocabulary = logits.shape[-1]
-    drawing = Drawing(
+    spec = GraphSpec(
         modules=(),
         feeds=lambda x: Feeds({"logits": x, "forbidden": torch.tensor(forbidden)}),
         inputs={
@@ -99,11 +99,11 @@ def _best(graphs: Graphs, logits: torch.Tensor, forbidden: list[int]) -> torch.T
         },
         state={},
         outputs={"ids": (torch.int64, ("rows", "step"))},
-        draw=lambda pen, given: {"ids": pen.best(given["logits"], given["forbidden"], vocabulary)},
+        record=lambda builder, given: {"ids": builder.best(given["logits"], given["forbidden"], vocabulary)},
         result=lambda found, feeds: found["ids"],
         settings=(vocabulary,),
     )
-    found: torch.Tensor = graphs("fp32", 1, tell=refuse).call(Program("best", refuse, drawing), logits)
+    found: torch.Tensor = graphs("fp32", 1, tell=refuse).call(Program("best", refuse, spec), logits)
     return found
 
 

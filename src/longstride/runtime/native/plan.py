@@ -1,7 +1,7 @@
 """A recorded graph as the machine reads it: an array of instructions over a table of values, and each one's room.
 
 A room is memory that values share which never live at the same time. Sizes are found while the graph runs, so that one
-tape serves calls of all shapes, and all machines that run it.
+plan serves calls of all shapes, and all machines that run it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from longstride.runtime.native.nodes import Made, Node, Recording
+from longstride.runtime.native.nodes import GraphValue, Node, Recording
 from longstride.runtime.native.structures import (
     KIND,
     MOST_DIMENSIONS,
@@ -51,7 +51,7 @@ class Life:
     last: int
 
 
-class Tape:
+class ExecutionPlan:
     """One graph, which any number of machines may run."""
 
     def __init__(self, recording: Recording) -> None:
@@ -110,9 +110,9 @@ class Tape:
         return found
 
 
-def _numbered(recording: Recording) -> dict[Made, int]:
+def _numbered(recording: Recording) -> dict[GraphValue, int]:
     """Every value there is; what is given comes first, so that the layers of one input lie side by side."""
-    found: dict[Made, int] = {}
+    found: dict[GraphValue, int] = {}
     every = [*recording.given.values(), *(made for node in recording.nodes for made in (*node.inputs, *node.outputs))]
     for made in every:
         if made is not None:
@@ -120,11 +120,11 @@ def _numbered(recording: Recording) -> dict[Made, int]:
     return found
 
 
-def _has_room(made: Made) -> bool:
+def _has_room(made: GraphValue) -> bool:
     return made.constant is None and made.maker is not None and made.maker.kind not in ALWAYS_ALIAS
 
 
-def _beneath(made: Made) -> Made | None:
+def _beneath(made: GraphValue) -> GraphValue | None:
     """The value whose memory this one may lie in."""
     node = made.maker
     if node is None or node.kind not in ALWAYS_ALIAS | MAY_ALIAS:
@@ -132,7 +132,7 @@ def _beneath(made: Made) -> Made | None:
     return node.inputs[node.outputs.index(made) if node.kind == "Portion" else 0]
 
 
-def _origin(made: Made) -> Made:
+def _origin(made: GraphValue) -> GraphValue:
     """The value whose memory this one surely lies in."""
     while made.maker is not None and made.maker.kind in ALWAYS_ALIAS:
         before = _beneath(made)
@@ -141,7 +141,7 @@ def _origin(made: Made) -> Made:
     return made
 
 
-def lives(nodes: Sequence[Node], outward: Iterable[Made] = ()) -> dict[Made, Life]:
+def lives(nodes: Sequence[Node], outward: Iterable[GraphValue] = ()) -> dict[GraphValue, Life]:
     """When each value that an operator makes is needed; what goes outward, to the end."""
     first = {made: place for place, node in enumerate(nodes) for made in node.outputs}
     last = dict(first)
@@ -166,9 +166,9 @@ def lives(nodes: Sequence[Node], outward: Iterable[Made] = ()) -> dict[Made, Lif
     return {made: Life(first[made], last[made]) for made in first}
 
 
-def assigned(lives: Mapping[Made, Life]) -> dict[Made, int]:
+def assigned(lives: Mapping[GraphValue, Life]) -> dict[GraphValue, int]:
     """A room for each, so that no two live in one at a time; the one that was left last, whose memory is near."""
-    found: dict[Made, int] = {}
+    found: dict[GraphValue, int] = {}
     free: list[int] = []
     taken: list[tuple[int, int]] = []  # until when, and which
     count = 0

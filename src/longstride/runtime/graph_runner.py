@@ -1,7 +1,7 @@
-"""What runners share that build graphs of their own: a graph for each program with a drawing, eager calls for the rest.
+"""What runners that build graphs share: a graph for each program that says how, eager calls for the rest.
 
-A program that comes with a drawing is built into a graph when it is first called, and carried out by it from then on. A
-program without a drawing, or one whose graph is refused, runs eagerly in fp32; the person is told so. Knows no system.
+A graph is built when its program is first called, and carried out from then on. A program without one, or one whose
+graph is refused, runs eagerly in fp32; the person is told so. Knows no system.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from longstride.contract import Drawing, Feeds, OptionError, Precision, Program, Runner
+from longstride.contract import Feeds, GraphSpec, OptionError, Precision, Program, Runner
 from longstride.contract.ranges import Range, shown
 from longstride.contract.running import K, Kept, M
 from longstride.runtime.onnx_tables import KeptTables
@@ -25,7 +25,7 @@ Tell = Callable[[str], None]
 
 
 class Graph(Protocol):
-    """A drawing's graph, ready to be called."""
+    """A program's graph, ready to be called."""
 
     def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
         """Outputs by name, in memory of their own; the states have been written."""
@@ -34,7 +34,7 @@ class Graph(Protocol):
         """What runs it on these tensors again and again, and the outputs, which it writes each time; None: it cannot"""
 
 
-class DrawnRunner(Runner):
+class GraphRunner(Runner):
     """Carries programs out by graphs on the processor."""
 
     binds = True
@@ -60,8 +60,8 @@ class DrawnRunner(Runner):
         self._told: set[str] = set()
 
     @abstractmethod
-    def build(self, name: str, drawing: Drawing, variant: Hashable) -> Graph:
-        """The graph of a program's drawing."""
+    def build(self, name: str, spec: GraphSpec, variant: Hashable) -> Graph:
+        """The graph of a program."""
 
     def variant(self, feeds: Feeds) -> Hashable:
         """What tells one graph of a program from another, by what it is fed."""
@@ -79,33 +79,33 @@ class DrawnRunner(Runner):
             return self._call(program, *arguments)
 
     def _call(self, program: Program, *arguments: Any) -> Any:
-        drawing = program.drawing
-        if drawing is None:
+        spec = program.graph
+        if spec is None:
             if not program.weightless:
-                self._say_once(program.name, "it has no drawing")
+                self._say_once(program.name, "it has no graph")
             return program.function(*arguments)
-        feeds = drawing.feeds(*arguments)
-        key = (program.name, drawing.modules, drawing.settings, variant := self.variant(feeds))
+        feeds = spec.feeds(*arguments)
+        key = (program.name, spec.modules, spec.settings, variant := self.variant(feeds))
         try:
-            graph = self._graph(key, program.name, drawing, variant)
+            graph = self._graph(key, program.name, spec, variant)
             found = None if graph is None else graph(feeds)
         except Exception as error:  # whatever a graph's own library refuses: the eager way is always there
             self._refused(key, program.name, error)
             found = None
-        return program.function(*arguments) if found is None else drawing.result(found, feeds)
+        return program.function(*arguments) if found is None else spec.result(found, feeds)
 
     def bound(self, program: Program, *arguments: Any) -> Callable[[], Any]:
         """By a binding of its own to the tensors' memory: a call is then little more than the graph's own work."""
-        again, drawing = super().bound(program, *arguments), program.drawing
-        if drawing is None:
+        again, spec = super().bound(program, *arguments), program.graph
+        if spec is None:
             return again
         with torch.inference_mode():
-            feeds = drawing.feeds(*arguments)
-            if not stays(feeds, drawing.feeds(*arguments)):
+            feeds = spec.feeds(*arguments)
+            if not stays(feeds, spec.feeds(*arguments)):
                 return again
-            key = (program.name, drawing.modules, drawing.settings, variant := self.variant(feeds))
+            key = (program.name, spec.modules, spec.settings, variant := self.variant(feeds))
             try:
-                graph = self._graph(key, program.name, drawing, variant)
+                graph = self._graph(key, program.name, spec, variant)
                 laid = None if graph is None else graph.bound(feeds)
             except Exception as error:
                 self._refused(key, program.name, error)
@@ -113,7 +113,7 @@ class DrawnRunner(Runner):
             if laid is None:
                 return again
             run, outputs = laid
-            result = drawing.result(outputs, feeds)
+            result = spec.result(outputs, feeds)
 
         def call() -> Any:
             if self.graphs[key] is None:
@@ -139,9 +139,9 @@ class DrawnRunner(Runner):
         self.graphs[key] = None
         self._say_once(name, str(error).splitlines()[0])
 
-    def _graph(self, key: Hashable, name: str, drawing: Drawing, variant: Hashable) -> Graph | None:
+    def _graph(self, key: Hashable, name: str, spec: GraphSpec, variant: Hashable) -> Graph | None:
         if key not in self.graphs:
-            self.graphs[key] = self.build(name, drawing, variant)
+            self.graphs[key] = self.build(name, spec, variant)
         return self.graphs[key]
 
     def _say_once(self, name: str, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Records drawings for the machine: ONNX operators by name, and the blocks it has operators of its own for.
+"""Records graphs for the machine: ONNX operators by name, and the blocks it has operators of its own for.
 
 What a value was made by tells what can be left out: heads are split while they are written, slots are cut off by not
 being looked at, a Relu is taken along by the product before it, and what is made twice is made once.
@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longstride.contract import Drawing
+from longstride.contract import GraphSpec
 from longstride.ops.graph_builder import Body, GraphBuilder, Handle
 from longstride.runtime.native.fusions import fused
-from longstride.runtime.native.nodes import Made, Node, Recording, attributes_of, folded
+from longstride.runtime.native.nodes import GraphValue, Node, Recording, attributes_of, folded
 from longstride.runtime.native.structures import MOST_INPUTS, MOST_OUTPUTS, operator_codes
 from longstride.runtime.native.weights import of_norm, packed
 from longstride.runtime.onnx_names import layer_names
@@ -44,12 +44,12 @@ class NativeBuilder(GraphBuilder):
             raise ValueError(f"the operator {kind} is not known here")
         if len(inputs) > MOST_INPUTS or outputs > MOST_OUTPUTS:
             raise ValueError(f"{kind} expects {MOST_INPUTS} inputs and {MOST_OUTPUTS} outputs at most")
-        given = [value if isinstance(value, Made) else None for value in inputs]
+        given = [value if isinstance(value, GraphValue) else None for value in inputs]
         node = Node(kind, given, attributes_of(kind, attributes))
         key = (kind, tuple(id(made) for made in given), tuple(node.attributes), outputs)
         if key in self._known:
             return self._known[key]
-        node.outputs = [Made(node) for _ in range(outputs)]
+        node.outputs = [GraphValue(node) for _ in range(outputs)]
         constant = folded(node)
         if constant is not None:
             return self.constant(constant)
@@ -63,13 +63,13 @@ class NativeBuilder(GraphBuilder):
         tensor = tensor.detach().cpu()
         key = (tensor.dtype, tuple(tensor.shape), tensor.numpy().tobytes()) if tensor.numel() <= 16 else None
         if key is None:
-            return Made(constant=tensor)
+            return GraphValue(constant=tensor)
         if key not in self._known:
-            self._known[key] = Made(constant=tensor)
+            self._known[key] = GraphValue(constant=tensor)
         return self._known[key]
 
     def linear(self, x: Handle, weight: Tensor, bias: Tensor | None = None) -> Handle:
-        """A product in the pen's precision."""
+        """A product in the builder's precision."""
         outputs, inputs = weight.shape
         nonnegative = x.maker is not None and x.maker.kind == "Relu"
         attributes = [inputs, outputs, int(nonnegative), 0, self._precision]
@@ -110,48 +110,48 @@ class NativeBuilder(GraphBuilder):
     ) -> list[Handle]:
         """Between two nodes, the second of which goes back to the first as long as there are rows."""
         begin = Node("Portion", list(values), [most])
-        begin.outputs = [Made(begin) for _ in values]
+        begin.outputs = [GraphValue(begin) for _ in values]
         self._nodes.append(begin)
         known = dict(self._known)
         made = body(*begin.outputs)
         self._known = known  # what was made inside is there inside alone
         end = Node("Join", [values[0], *made], [0, most])
-        end.outputs = [Made(end) for _ in kinds]
+        end.outputs = [GraphValue(end) for _ in kinds]
         self._nodes.append(end)
         return list(end.outputs)
 
-    def _add(self, node: Node) -> Made:
+    def _add(self, node: Node) -> GraphValue:
         self._nodes.append(node)
         return node.outputs[0]
 
     # --- the whole ---------------------------------------------------------------------------------------------------
 
-    def recording(self, drawing: Drawing) -> Recording:
-        """The graph of a drawing."""
-        given: dict[str, Made] = {}
+    def recording(self, spec: GraphSpec) -> Recording:
+        """A whole graph."""
+        given: dict[str, GraphValue] = {}
         handed: dict[str, Any] = {}
-        for name, (_, shape) in {**drawing.inputs, **drawing.state}.items():
-            places, _ = layer_names(drawing, name, shape)
-            given |= {place: Made() for place in places}
-            handed[name] = [given[place] for place in places] if name in drawing.layered else given[places[0]]
-        drawn = drawing.draw(self, handed)
-        outputs: dict[str, Made] = {}
-        for name in drawing.outputs:
-            outputs[name] = self._outward(drawn[name], outputs.values())
-        states: dict[str, Made] = {}
-        for name, (_, shape) in drawing.state.items():
-            places, _ = layer_names(drawing, name, shape)
-            states |= dict(zip(places, drawn[name] if name in drawing.layered else [drawn[name]], strict=True))
+        for name, (_, shape) in {**spec.inputs, **spec.state}.items():
+            places, _ = layer_names(spec, name, shape)
+            given |= {place: GraphValue() for place in places}
+            handed[name] = [given[place] for place in places] if name in spec.layered else given[places[0]]
+        recorded = spec.record(self, handed)
+        outputs: dict[str, GraphValue] = {}
+        for name in spec.outputs:
+            outputs[name] = self._outward(recorded[name], outputs.values())
+        states: dict[str, GraphValue] = {}
+        for name, (_, shape) in spec.state.items():
+            places, _ = layer_names(spec, name, shape)
+            states |= dict(zip(places, recorded[name] if name in spec.layered else [recorded[name]], strict=True))
         wanted = {*outputs.values(), *states.values()}
         nodes = fused(_rectified(_read_by(self._nodes, wanted), wanted), wanted)
         return Recording(nodes, given, outputs, states)
 
-    def _outward(self, made: Made, taken: Iterable[Made]) -> Made:
+    def _outward(self, made: GraphValue, taken: Iterable[GraphValue]) -> GraphValue:
         """What goes out is made by an operator, and goes out once: it has memory of its own."""
         return made if made.maker is not None and made not in taken else self._add(Node("Identity", [made]))
 
 
-def _first_slots(made: Made) -> tuple[Made, Made] | None:
+def _first_slots(made: GraphValue) -> tuple[GraphValue, GraphValue] | None:
     """The buffer and the number of slots [1], of what is its first slots."""
     node = made.maker
     if node is None or node.kind != "Slice" or len(node.inputs) != 4:
@@ -162,7 +162,7 @@ def _first_slots(made: Made) -> tuple[Made, Made] | None:
     return whole, last
 
 
-def _before_split(made: Made) -> tuple[Made, int]:
+def _before_split(made: GraphValue) -> tuple[GraphValue, int]:
     """[rows, step, width] before its heads were split, and how many there are; or the value itself, and 0."""
     turned = made.maker
     if turned is not None and turned.kind == "Transpose" and turned.attributes == SPLIT_HEADS:
@@ -176,11 +176,11 @@ def _before_split(made: Made) -> tuple[Made, int]:
     return made, 0
 
 
-def _is(made: Made | None, numbers: list[int]) -> bool:
+def _is(made: GraphValue | None, numbers: list[int]) -> bool:
     return made is not None and made.constant is not None and made.constant.tolist() == numbers
 
 
-def _read_by(nodes: Sequence[Node], wanted: set[Made]) -> list[Node]:
+def _read_by(nodes: Sequence[Node], wanted: set[GraphValue]) -> list[Node]:
     """The nodes, in order, without those whose results nobody reads."""
     kept: list[Node] = []
     read = set(wanted)
@@ -192,9 +192,9 @@ def _read_by(nodes: Sequence[Node], wanted: set[Made]) -> list[Node]:
     return kept[::-1]
 
 
-def _rectified(nodes: Sequence[Node], wanted: set[Made]) -> list[Node]:
+def _rectified(nodes: Sequence[Node], wanted: set[GraphValue]) -> list[Node]:
     """A Relu of what a product gives, and nobody else reads, is the product's own."""
-    readers: dict[Made, int] = dict.fromkeys(wanted, 1)
+    readers: dict[GraphValue, int] = dict.fromkeys(wanted, 1)
     for node in nodes:
         for made in node.inputs:
             if made is not None:

@@ -28,7 +28,7 @@ from longstride.runtime.native.runner import NativeRunner
 from longstride.runtime.onnx_graph import Desk
 from longstride.runtime.onnx_tables import KeptTables
 from tests.runtime.graphs import BOTH, Graphs
-from tests.runtime.test_drawn_exact import refuse, tiny_heads
+from tests.runtime.test_graph_exact import refuse, tiny_heads
 
 
 def steps(runner: Any, precision: Any, bound: bool) -> list[torch.Tensor]:
