@@ -3,17 +3,13 @@ benchmark. A random model of the base size; under a minute and a half on an H200
 
     python benchmarks/runtime_probe.py [--precision fp16] [--plain] [--without step,relu] [--layers 6]
     python benchmarks/runtime_probe.py --switches --batches 1 --widths 1,10 --decoders ''
-    python benchmarks/runtime_probe.py --compiled --batches 1 --widths 1,10 --decoders greedy,blockwise
-    python benchmarks/runtime_probe.py --batches '' --ahead --decoders greedy,blockwise,draft-verify
 
 Prints, per batch and step width: milliseconds an iteration (draft slots filled with padding), eager and captured, the
 kernels that a captured one launches and how long capturing took; with --kernels also which, summed by name (without
 overlap, or else the time that they wait for each other is theirs: --kernels --without overlap). With
 --switches, what an iteration takes with all kernels of our own, without one of them, without any. Then exactness of
 every verifying decoder against eager steps of the same shape and against greedy by its own steps, where a sentence's
-time goes, and what recording cost in all. With --ahead, whole sentences also by sessions that launch an iteration
-before they have looked at the last one; less often than with a trained model, since how long the outputs of a random
-one are has little to do with their sources. The last line is all of it as JSON. Eager steps have the kernels of
+time goes, and what recording cost in all. The last line is all of it as JSON. Eager steps have the kernels of
 captured ones; all read the same weights.
 
 Where a sentence's time goes: graphs are timed twice, one right after another, when launching one hides behind running
@@ -67,12 +63,9 @@ def main() -> None:
     """Probe and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--precision", default="fp16", choices=["fp64", "fp32", "fp16", "bf16"])
-    parser.add_argument("--compiled", action="store_true", help="compile too: a minute or so a shape, so ask for few")
     parser.add_argument("--plain", action="store_true", help="without kernels of our own")
     parser.add_argument("--without", default="", help=f"without some of them: {','.join(KERNELS)}")
     parser.add_argument("--switches", action="store_true", help="an iteration without each of them, one by one")
-    parser.add_argument("--ahead", action="store_true", help="whole sentences also with iterations launched ahead")
-    parser.add_argument("--least-step", type=int, default=1, help="slots that a step of one row has at least")
     parser.add_argument("--widths", default=",".join(map(str, WIDTHS)), help="slots of a step")
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)), help="rows of a step")
     parser.add_argument("--decoders", default=",".join(DECODERS))
@@ -104,12 +97,9 @@ def main() -> None:
         options.precision,
         fused=not options.plain,
         without=split(options.without),
-        least_step=options.least_step,
         tell=tell,
     )
     runners: list[Runner] = [EagerRunner(device, options.precision), captured()]
-    if options.compiled:
-        runners.append(CudaGraphRunner(device, options.precision, compiled=True, tell=tell))
     shapes = [(int(batch), int(width)) for batch in split(options.batches) for width in split(options.widths)]
     if options.switches:
         found["switches"] = probe_switches(parts["model"], device, options.precision, shapes)
@@ -120,12 +110,10 @@ def main() -> None:
     found["iterations"] = [probe_step(parts["model"], runners, *shape, options.kernels) for shape in shapes]
     print("\nExactness and whole sentences:", flush=True)
     names = split(options.decoders)
-    if options.ahead:
-        runners.append(captured(ahead=True))
     found["decoders"] = [line for name in names for line in probe_decoder(name, parts, runners, options.vocabulary)]
     for runner in runners:
         if isinstance(runner, CudaGraphRunner):
-            print(f"\n{shown(runner)}: {runner.statistics.describe()}")
+            print(f"\n{runner.name}: {runner.statistics.describe()}")
     print(json.dumps(found))
 
 
@@ -182,11 +170,6 @@ def listed(found: list[tuple[str, float]]) -> str:
     longest = sorted(by_name.items(), key=lambda entry: -sum(entry[1]))
     rows = [f"      {len(each):3} x {sum(each) / len(each):5.1f} us  {name[:90]}" for name, each in longest]
     return "\n".join([f"      {len(found)} kernels, {total:.0f} us without the gaps between them", *rows])
-
-
-def shown(runner: Runner) -> str:
-    """What tells runners of this probe apart."""
-    return f"{runner.name}, ahead" if runner.ahead else runner.name
 
 
 def choose_kernels(runner: Runner, runners: list[Runner], parts: Iterable[nn.Module]) -> None:
@@ -279,9 +262,9 @@ def probe_decoder(name: str, parts: dict[str, Any], runners: list[Runner], vocab
             torch.cuda.synchronize()
             each = (time.perf_counter() - begun) / repeats * 1000
             differ = differing(found, expected)
-            line = f"{name:13} {shown(runner):17} batch {rows:2}: {each:8.2f} ms; "
+            line = f"{name:13} {runner.name:17} batch {rows:2}: {each:8.2f} ms; "
             line += f"{differ} of {rows * repeats} differ from eager steps"
-            result: dict[str, Any] = {"decoder": name, "runner": shown(runner), "batch": rows, "ms": each}
+            result: dict[str, Any] = {"decoder": name, "runner": runner.name, "batch": rows, "ms": each}
             result["differ_from_eager"] = differ
             if name != "beam" and runner is not runners[0]:
                 twin = [SameSteps(decoder).decode(source, limits).tokens for source in sources]
