@@ -28,6 +28,7 @@ COMMANDS = {
     "report": "Render every table and plot from records.",
     "export": "Write a model in another format.",
     "demo": "Translate a handful of sentences by every decoder of the bundled model.",
+    "doctor": "Say what this machine can do: runtimes, whether they are right, how fast, what to install.",
     "lattice": "Candidate tables, and a look into lattices.",
 }
 """Each is a function of its name in a module of its name, or an `app` there that has commands of its own. The sentence

@@ -1,0 +1,173 @@
+"""longstride doctor: what this machine can do, tried out: runtimes, whether they are right, how fast, what to install.
+
+A runtime is right where lossless decoders give greedy's own output and fp32 gives what PyTorch gives. Exit code 1 where
+something that should work here does not.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from longstride.cli.console import out, stages
+from longstride.cli.options import Model, Threads, model_path
+from longstride.contract.bundled import BUNDLED
+
+if TYPE_CHECKING:
+    from longstride.contract import Precision
+    from longstride.translator import Translator
+
+WAYS: tuple[tuple[str, Precision], ...] = (
+    ("eager", "fp32"),
+    ("native", "fp32"),
+    ("native", "int8"),
+    ("onnx", "fp32"),
+    ("onnx", "int8"),
+    ("cuda-graph", "fp16"),
+)
+"""What is tried, PyTorch itself first: the others are held to it."""
+LINES = (
+    "Good morning!",
+    "If it rains tomorrow, we will stay at home and read.",
+    "Mr President, I would like to thank the rapporteur for her excellent work.",
+    "The committee will vote on this report in March, and I hope that the Council will follow us.",
+)
+LOSSLESS = ("draft-verify", "blockwise")
+OK, ABSENT, BROKEN = "works", "not here", "broken"
+
+
+@dataclass
+class Finding:
+    """What came of trying one runtime in one precision."""
+
+    runtime: str
+    precision: Precision
+    state: str = OK
+    told: str = ""
+    """why it is not here, or what is wrong with it"""
+    greedy: float | None = None
+    """milliseconds a sentence"""
+    lossless: float | None = None
+    """likewise, by the model's own lossless decoder"""
+
+
+def doctor(model: Model = BUNDLED, threads: Threads = None) -> None:
+    """Say what this machine can do: runtimes, whether they are right, how fast, what to install."""
+    from longstride.contract import LongstrideError
+
+    findings: list[Finding] = []
+    expected: list[str] | None = None
+    with stages() as shown:
+        for number, (runtime, precision) in enumerate(WAYS):
+            shown.to(f"trying {runtime} in {precision}", number, len(WAYS))
+            try:
+                found, outputs = _tried(model, runtime, precision, threads, expected)
+            except LongstrideError:
+                raise  # the model itself: there is nothing to try anything with
+            except Exception as error:  # whatever a library of somebody else's throws: that is what is looked for
+                found, outputs = Finding(runtime, precision, BROKEN, f"{type(error).__name__}: {error}"), None
+            findings.append(found)
+            expected = expected or outputs
+    _show(findings)
+    for advice in (*_machine(), *_advice(findings)):
+        out.print(advice, markup=False)
+    if any(finding.state == BROKEN for finding in findings):
+        sys.exit(1)
+
+
+def _tried(
+    model: str, runtime: str, precision: Precision, threads: int | None, expected: list[str] | None
+) -> tuple[Finding, list[str] | None]:
+    """What came of it, and greedy's outputs."""
+    from longstride.translator import load
+
+    heard: list[str] = []
+    device = "cpu" if runtime == "eager" else "auto"
+    translator = load(
+        model_path(model), runtime=runtime, precision=precision, device=device, threads=threads, tell=heard.append
+    )
+    found = Finding(runtime, precision)
+    if translator.runner.name != runtime:
+        # What runs in its place is of no interest here.
+        found.state, found.told = ABSENT, heard[0].split(": the model")[0] + "." if heard else "another took its place."
+        return found, None
+    found.greedy, outputs = _timed(translator, "greedy")
+    lossless = [name for name in LOSSLESS if name in translator.decoders]
+    if precision == "fp32" and expected is not None and outputs != expected:
+        found.state, found.told = BROKEN, "its greedy output is not PyTorch's."
+    for name in lossless:
+        taken, others = _timed(translator, name)
+        found.lossless = found.lossless or taken
+        if others != outputs:
+            found.state, found.told = BROKEN, f"the output of {name} is not greedy's."
+    if found.state == OK and heard:
+        found.told = heard[0]
+    return found, outputs
+
+
+def _timed(translator: Translator, decoder: str) -> tuple[float, list[str]]:
+    """Milliseconds a sentence, one at a time, the best of three after a first time that counts for nothing."""
+    outputs = [found.text for found in translator.translate(list(LINES), decoder, batch=1)]
+    times = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        translator.translate(list(LINES), decoder, batch=1)
+        times.append((time.perf_counter() - begun) / len(LINES) * 1e3)
+    return min(times), outputs
+
+
+def _show(findings: list[Finding]) -> None:
+    table = Table(box=None, padding=(0, 3, 0, 0))
+    for name in ("runtime", "precision", "", "greedy", "lossless"):
+        table.add_column(name, justify="right" if name in ("greedy", "lossless") else "left")
+    colour = {OK: "green", ABSENT: "yellow", BROKEN: "red"}
+    for one in findings:
+        times = (f"{taken:.1f} ms" if taken is not None else "" for taken in (one.greedy, one.lossless))
+        table.add_row(one.runtime, one.precision, f"[{colour[one.state]}]{one.state}[/]", *times)
+    out.print(table)
+    out.print("Milliseconds a sentence, one at a time.", style="dim")
+    for one in findings:
+        if one.told:
+            out.print(f"{one.runtime} {one.precision}: {one.told}", markup=False)
+
+
+def _machine() -> list[str]:
+    """What there is, in sentences."""
+    import torch
+
+    from longstride.bench.machine import describe_machine
+    from longstride.contract.memory import available
+    from longstride.runtime.processor import this_processor
+
+    facts = describe_machine()
+    free = available(torch.device("cpu"))
+    lines = [
+        f"Processor: {facts.cpu}, {facts.threads} threads, {this_processor().describe()}.",
+        f"Memory: {free / 2**30:.1f} GiB can be had." if free is not None else "Memory: not known.",
+        f"Python {facts.python}, PyTorch {facts.torch}, {facts.system}.",
+    ]
+    lines += [f"GPU: {torch.cuda.get_device_name(one)}." for one in range(torch.cuda.device_count())]
+    return lines
+
+
+def _advice(findings: list[Finding]) -> list[str]:
+    """What to install, and what to use."""
+    import torch
+
+    states = {(one.runtime, one.precision): one for one in findings}
+    lines = []
+    if states["native", "int8"].state == ABSENT:
+        lines.append("To go several times faster here, install a C compiler (Debian: apt install gcc).")
+    if states["onnx", "fp32"].state == ABSENT:
+        lines.append("For the runtime onnx: pip install 'longstride[onnx]'.")
+    if torch.version.cuda is not None and not torch.cuda.is_available():
+        lines.append("This PyTorch is built for CUDA and there is no GPU: its CPU build saves gigabytes of disk.")
+    working = [one for one in findings if one.state == OK and one.greedy is not None]
+    if working:
+        best = min(working, key=lambda one: min(one.greedy or 0.0, one.lossless or float("inf")))
+        lines.append(f"Fastest here: --runtime {best.runtime} --precision {best.precision}.")
+    return lines
