@@ -56,8 +56,6 @@ GROUP = 16
 
 
 _BREAK = re.compile(r"(\r?\n)")
-_INVISIBLE = re.compile("".join(["[^ ", "\x21-\x7e", "\xa1-\xac", "\xae-\u036f", "]"]))
-"""Finds everything that may be a separator or control character, and little else in most languages"""
 _SPACES = frozenset(("Cc", "Zs", "Zl", "Zp"))
 _NO_WIDTH = frozenset(("Cf",))
 """Unicode's categories of characters that one does not see"""
@@ -210,9 +208,9 @@ class Translator:
 
     def readable(self, line: str) -> str:
         """A line as the model is to read it: without characters that nobody sees and its vocabulary does not have."""
-        if _INVISIBLE.search(line) is None:
+        if line.isprintable():  # as nearly all are
             return line
-        found = {sign for sign in _INVISIBLE.findall(line) if sign not in self._known}
+        found = {sign for sign in line if not sign.isprintable() and sign not in self._known}
         spaces = {ord(sign): " " for sign in found if unicodedata.category(sign) in _SPACES}
         nothing = {ord(sign): "" for sign in found if unicodedata.category(sign) in _NO_WIDTH}
         return line.translate({**spaces, **nothing})
@@ -272,9 +270,10 @@ class Translator:
         first_line: int,
         watch: Callable[[Decoded], None] | None,
     ) -> list[Translation]:
+        lines = [self.readable(line) for line in lines]
         ids = self.encode(lines, warn, first_line)
         result = [Translation("")] * len(lines)
-        full = [index for index, line in enumerate(lines) if self.readable(line).strip()]
+        full = [index for index, line in enumerate(lines) if line.strip()]
         full.sort(key=lambda index: -len(ids[index]))
         for start in range(0, len(full), batch * GROUP):
             group = full[start : start + batch * GROUP]
