@@ -10,6 +10,7 @@ that draws, or matplotlib, has changed.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -107,8 +108,7 @@ def _replace(path: Path, before: str, found: Mapping[str, str], check: bool) -> 
 
 def _way(start: Path, goal: Path) -> str:
     """How a link gets from one folder to another: empty, or ending in a slash."""
-    way = Path(goal).resolve()
-    start = start.resolve()
+    way, start = Path(os.path.realpath(goal)), Path(os.path.realpath(start))
     ups = 0
     while not way.is_relative_to(start):
         start = start.parent
