@@ -229,6 +229,10 @@ def test_folders_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path / "file" / "x", Path("/proc/none"), Path("-"), tmp_path / ("n" * 300)):
         with pytest.raises(OptionError, match=str(path)):
             check_folder_writable(path)
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OptionError, match=r"loop: could not be written .Too many levels of symbolic links"):
+        check_folder_writable(tmp_path / "loop")
+    (tmp_path / "loop").unlink()
     with pytest.raises(OptionError, match="expected a folder whose path is UTF-8"):
         check_folder_writable(tmp_path / "\udcff" / "folder")
     assert os.listdir(tmp_path) == ["file"]

@@ -97,7 +97,7 @@ def _replace(path: Path, before: str, found: Mapping[str, str], check: bool) -> 
 
 def _way(start: Path, goal: Path) -> str:
     """How a link gets from one folder to another: empty, or ending in a slash."""
-    way = Path(os.path.relpath(goal.resolve(), start.resolve())).as_posix()
+    way = Path(os.path.relpath(os.path.realpath(goal), os.path.realpath(start))).as_posix()
     return "" if way == "." else way + "/"
 
 

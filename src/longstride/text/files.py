@@ -139,6 +139,8 @@ def check_folder_writable(path: _Path) -> None:
     except UnicodeEncodeError:  # safetensors, ONNX Runtime and CTranslate2 could not read what is in it
         raise OptionError(f"{path}: expected a folder whose path is UTF-8, found other bytes in it.") from None
     with _told(path, OptionError):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(path)  # links that lead to themselves, say
         there = os.path.exists(final) and not final.is_dir()
     if there:
         raise OptionError(f"{path}: expected a folder to write, found a file.")

@@ -18,7 +18,7 @@ def why_not_folder(folder: Path) -> str | None:
     if folder.is_symlink():
         return f"{folder} is a link"
     try:
-        places = (folder.absolute(), folder.resolve())
+        places = (folder.absolute(), Path(os.path.realpath(folder)))
     except (OSError, RuntimeError):
         return f"{folder} is reached by links that lead nowhere"
     for place in places:
