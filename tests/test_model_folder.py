@@ -196,6 +196,18 @@ def test_dropping_in_removes_weights_of_that_part_alone(tmp_path: Path, victim: 
     assert (path / "other.safetensors").exists()
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_dropping_in_leaves_links_to_what_others_share(tmp_path: Path, name: str) -> None:
+    path = write_folder(tmp_path / "model")
+    (path / name).rename(tmp_path / "shared")
+    (path / name).symlink_to(tmp_path / "shared")
+    model = tiny_model(3, torch.float32, vocabulary=words().size, longest=LONGEST)
+    before = sorted(path.iterdir())
+    with pytest.raises(ModelFolderError, match=f"{name}: expected a file of the folder's own to replace, found a link"):
+        model_folder.drop_in(path, "model", Part("transformer", model.options, model), {}, {})
+    assert ((path / name).is_symlink(), sorted(path.iterdir())) == (True, before)
+
+
 def test_only_model_folders_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     (tmp_path / "folder").mkdir()

@@ -311,6 +311,9 @@ def drop_in(
         raise ModelFolderError(
             f"{folder.path}: expected {name!r} to be a part that others do without, found {takers[0]!r} reusing it."
         )
+    for place in (folder.path / each for each in (CONFIG, *([old.weights] if old is not None else []))):
+        if place.is_symlink():  # what it leads to may be others' too
+            raise ModelFolderError(f"{place}: expected a file of the folder's own to replace, found a link.")
     _sweep(folder.path.glob(".part-*"))
     with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.path) as building:
         made = Path(building) / name
