@@ -36,13 +36,14 @@ def report(
     sections of the results page, as an unknown one is told.
     """
     from longstride.bench.records import read_records
-    from longstride.bench.report import insert_all, render
+    from longstride.bench.report import PAGE, insert_all, render
 
     files = records or sorted(RECORDS.glob("*.jsonl"))
     if not files:
         raise InputError(f"{RECORDS}: expected files of records (*.jsonl), found none.")
     found = read_records(input_file(file) for file in files)
-    pages = page or _pages(output)
+    # Naming the results page itself, which has no marked places, leaves all others as they are.
+    pages = [one for one in page or _pages(output) if one != output / PAGE]
     if not check:
         result_folder(output)
         check_writable(*pages)

@@ -5,7 +5,8 @@ adds its part of the graph instead, in the way that graph backends carry out bes
 never ask which of the two it is.
 """
 
-from longstride.ops import arithmetic, rearranging  # noqa: F401 (they enter their words into the vocabulary)
+from longstride.ops import arithmetic as _arithmetic  # noqa: F401 (it enters its words into the vocabulary)
+from longstride.ops import rearranging as _rearranging  # noqa: F401 (likewise)
 from longstride.ops.attention import (
     Asked,
     Bias,

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from longstride.ops.graph_builder import HIDDEN
 from longstride.runtime.native.builder import NativeBuilder
-from tests.runtime.native.graphs import graph_of, kinds_of, numbers, spec_of
 from tests.runtime.native.harness import needs_compiler
+from tests.runtime.native.small_graphs import graph_of, kinds_of, numbers, spec_of
 
 pytestmark = needs_compiler()
 

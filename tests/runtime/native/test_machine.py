@@ -15,8 +15,8 @@ from longstride.runtime.native.graph import MachineError
 from longstride.runtime.native.plan import VALUE
 from longstride.runtime.native.structures import CInstruction, CMachine, CRoom, CValue, operator_codes
 from longstride.runtime.native.weights import held, packed
-from tests.runtime.native.graphs import graph_of, numbers, spec_of
 from tests.runtime.native.harness import needs_compiler
+from tests.runtime.native.small_graphs import graph_of, numbers, spec_of
 
 pytestmark = needs_compiler()
 
