@@ -82,3 +82,8 @@ def test_what_is_not_installed_is_not_here_and_said(run: Run, model: Path, monke
 
 def test_a_model_that_is_none_is_said_as_ever(run: Run, tmp_path: Path) -> None:
     assert "expected a model folder" in run("doctor", "-m", tmp_path / "no").error
+
+
+def test_one_runtime_alone(run: Run, model: Path) -> None:
+    assert list(states(run("doctor", "-m", model, "--runtime", "eager").out)) == [("eager", "fp32")]
+    assert "--runtime expects eager, native, onnx, cuda-graph, found 'cuda'" in run("doctor", "--runtime", "cuda").error

@@ -74,8 +74,8 @@ class Arguments:
         if faulty and rng.random() < 0.2:
             return odd_paths.odd(rng, written=False)
         name = rng.choice((names[0], *names)) if not faulty else rng.choice(names)
-        if self.command.name == "demo" and not faulty:
-            name = "tiny"  # of which every decoder is shown
+        if self.command.name == "doctor" or (self.command.name == "demo" and not faulty):
+            name = "tiny"  # of which every decoder is shown, or every runtime tried
         elif self.decoder not in ("greedy", "beam") and "family" in names and rng.random() < 0.9:
             name = "family"
         folder = Path("models") / f"{name}{self._number()}"

@@ -23,13 +23,14 @@ WEIGHTS = {
     "export": 0.7,
     "report": 0.7,
     "profile": 0.3,
+    "doctor": 0.3,
 }
 """How often a command is drawn; one is usual, and less for those that are slow."""
 
 DEEP = {"set": 6, "option": 4, "recipe": 4, "records": 3, "model": 3, "output": 3, "decoders": 2}
 """Options behind which there is more that can be wrong than behind others, which count one."""
 
-THRIFTY = {"bench": ("passes", "decoders"), "profile": ("decoders",), "demo": ()}
+THRIFTY = {"bench": ("passes", "decoders"), "profile": ("decoders",), "demo": (), "doctor": ("runtime",)}
 """Commands that do everything several times, and the options by which they do less."""
 
 ENVIRONMENT = (
