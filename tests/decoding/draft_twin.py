@@ -10,6 +10,7 @@ from longstride.systems.draft_verify.decoder import Draft
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.verification.drafting import View
 from longstride.verification.outputs import Outputs
+from longstride.verification.reading import forbidden_ids
 
 
 class SlowDraftSession(Session):
@@ -27,6 +28,8 @@ class SlowDraftSession(Session):
         columns = int(limits.longest_outputs(torch.tensor(longest_source))) + 1 + drafter.block
         self._state = drafter.begin(capacity, longest_source, columns, device)
         self._outputs = Outputs(capacity, columns, device)
+        self._limits = limits
+        self._longest = torch.zeros(capacity, dtype=torch.int64, device=device)
         self._ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         self._slots = Slots(capacity)
 
@@ -45,6 +48,7 @@ class SlowDraftSession(Session):
         self._drafter.admit(self._state, rows, here, None)
         self.calls += 1
         self._outputs.open(rows)
+        self._longest[rows] = self._limits.longest_outputs(here.lengths)
         self._ticket[rows] = torch.tensor(tickets, device=self._device)
         return tickets
 
@@ -54,7 +58,9 @@ class SlowDraftSession(Session):
         outputs = self._outputs
         active = ~outputs.done
         before = torch.where(active, outputs.length, 0)
-        reading = self._drafter.read(self._state, View(outputs.tokens, before, outputs.done), self._drafter.block)
+        rows, forbidden = outputs.rows, forbidden_ids(self._limits, self._device)
+        view = View(rows.tokens, before, rows.newest, rows.done, self._longest, forbidden)
+        reading = self._drafter.choose(self._state, view, self._drafter.block)
         self.calls += 1
         ids = reading.top
         ends = ids == EOS
@@ -62,7 +68,7 @@ class SlowDraftSession(Session):
         written = (ends.long().cumsum(dim=1) - ends.long() == 0) & active[:, None]
         positions = before[:, None] + torch.arange(ids.shape[1], device=self._device)
         outputs.write(positions, ids, written, reading.top_log_probability)
-        outputs.done |= active & ends.any(dim=1)
+        rows.done.logical_or_(active & ends.any(dim=1))
         drafted = torch.where(active, ids.shape[1], 0)
         return Step(self._ticket, active, positions, ids, written, drafted, written.sum(dim=1), draft=ids)
 

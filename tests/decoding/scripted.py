@@ -35,7 +35,7 @@ class Scripted(Drafter):
         ids = torch.full((len(view.length), block), 7)
         count = torch.zeros(len(view.length), dtype=torch.int64)
         for row, length in enumerate(view.length.tolist()):
-            if row in state and bool(view.active[row]):
+            if row in state and not bool(view.done[row]):
                 draft = list(self._script(state[row], view.tokens[row, :length].tolist(), block))[:block]
                 ids[row, : len(draft)] = torch.tensor(draft, dtype=torch.int64)
                 count[row] = len(draft)

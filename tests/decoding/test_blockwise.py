@@ -21,7 +21,7 @@ from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.blockwise.model import BlockwiseModel, Heads, HeadsOptions
 from longstride.verification.acceptance import Rule
-from longstride.verification.session import Kind
+from longstride.verification.session import DecodePlan
 from tests.decoding.oracles import allowed, longest_output
 from tests.decoding.scripted import Scripted
 from tests.decoding.test_greedy import LIMITS
@@ -174,7 +174,7 @@ class WithOracle(Blockwise):
     oracle: Oracle
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        return Kind(self._model, self._runner, self.oracle, limits).start(capacity, longest_source)
+        return DecodePlan(self._model, self._runner, self.oracle, limits).start(capacity, longest_source)
 
 
 @settings(max_examples=12, deadline=None)
@@ -326,7 +326,7 @@ def test_heads_of_another_width_are_refused():
 
 
 def test_the_signature_says_which_block_it_is():
-    assert decode_with().signature.startswith("blockwise|k:4|accept:exact|min_block:1|adaptive:false|eager|fp64|")
+    assert decode_with().signature.startswith("blockwise|k:4|accept:exact|min_block:1|adaptive:false|lengths:none|eager|fp64|")
     assert "|k:2|accept:top:2|" in decode_with(k=2, accept=Rule.from_text("top:2")).signature
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import longstride
 from longstride import model_folder
-from longstride.contract import EOS, RESERVED, Limits, OptionError, Source
+from longstride.contract import EOS, PAD, RESERVED, Limits, OptionError, Source
 from longstride.model_folder import DecoderConfig, Part
 from longstride.registry import DECODERS
 from longstride.runtime.eager import EagerRunner
@@ -67,6 +67,11 @@ def slow_drafts(source: list[int], output: list[int], k: int, suffix: int) -> li
     return drafts
 
 
+def view_of(tokens: torch.Tensor, length: torch.Tensor, done: torch.Tensor) -> View:
+    newest = tokens.gather(1, (length - 1).clamp(min=0)[:, None])[:, 0]
+    return View(tokens, length, newest, done, torch.full_like(length, 99), torch.tensor([PAD]))
+
+
 def fast_drafts(pairs: list[tuple[list[int], list[int]]], k: int, suffix: int) -> list[list[list[int]]]:
     """The same through the drafter, all rows side by side, with a verifier made of lists."""
     rows = len(pairs)
@@ -82,7 +87,7 @@ def fast_drafts(pairs: list[tuple[list[int], list[int]]], k: int, suffix: int) -
         active = torch.tensor([int(length[row]) < len(pairs[row][1]) for row in range(rows)])
         if not active.any():
             return drafts
-        proposal = drafter.propose(state, View(tokens, length, ~active), k)
+        proposal = drafter.propose(state, view_of(tokens, length, ~active), k)
         assert proposal.ids.shape == (rows, k)
         accepted = torch.zeros(rows, dtype=torch.int64)
         for row in [row for row in range(rows) if active[row]]:
@@ -96,7 +101,7 @@ def fast_drafts(pairs: list[tuple[list[int], list[int]]], k: int, suffix: int) -
             tokens[row, length[row] : length[row] + len(new)] = torch.tensor(new)
             length[row] += len(new)
             accepted[row] = stood
-        drafter.observe(state, accepted, View(tokens, length, ~active), torch.zeros(rows, 1))
+        drafter.observe(state, accepted, view_of(tokens, length, ~active), torch.zeros(rows, 1))
 
 
 @st.composite
@@ -239,7 +244,7 @@ def test_two_vocabularies_are_refused():
 
 def test_the_signature_tells_every_option():
     found = CopyVerify(tiny_model(0), RUNNER, CopyVerifyOptions(accept=Rule("top", 3, 1.0))).signature
-    assert found.startswith("copy-verify|k:16|accept:top:3,gap:1.0|min_block:1|adaptive:false|suffix:8|eager|fp64|")
+    assert found.startswith("copy-verify|k:16|accept:top:3,gap:1.0|min_block:1|adaptive:false|lengths:none|suffix:8|eager|fp64|")
 
 
 # What a folder can do beyond what it lists.

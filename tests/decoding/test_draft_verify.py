@@ -22,6 +22,7 @@ from longstride.systems.draft_verify.model import begin_as
 from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.text.tokenizer import WordsTokenizer
 from longstride.verification.drafting import View
+from longstride.verification.reading import forbidden_ids
 from tests.decoding.drafters import KINDS, slow_drafter_alone, slow_logits, slow_proposal, tiny_drafter
 from tests.decoding.test_greedy import LIMITS
 from tests.folders import LONGEST, words, write_folder
@@ -94,7 +95,8 @@ def test_cached_drafting_equals_recomputing_along_any_prefix(seed, kind):
         words = torch.randint(5, 11, (3, 30), generator=generator)
         length = torch.zeros(3, dtype=torch.int64)
         for _ in range(6):
-            view = View(tokens, length, torch.zeros(3, dtype=torch.bool))
+            longest, forbidden = limits.longest_outputs(source.lengths), forbidden_ids(limits, torch.device("cpu"))
+            view = View(tokens, length, length, torch.zeros(3, dtype=torch.bool), longest, forbidden)
             proposal = seam.propose(state, view, 4)
             for row, ids in enumerate(sentences(source)):
                 prefix = tokens[row, : length[row]].tolist()

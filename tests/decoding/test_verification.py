@@ -14,7 +14,9 @@ from longstride.contract import EOS, Decoded, Decoder, Limits, OptionError, Sess
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.verification.acceptance import Rule
-from longstride.verification.session import STRICT, Kind, Policy
+from longstride.verification.draft_policy import DraftPolicy
+from longstride.verification.session import DecodePlan
+from longstride.verification.step import Acceptance
 from tests.decoding.scripted import Scripted, always_wrong, at_random, half_right, oracle
 from tests.decoding.test_greedy import LIMITS
 from tests.models import random_source, tiny_model
@@ -26,15 +28,22 @@ VOCABULARY = 11
 class Verified(Decoder):
     name = "verified"
 
-    def __init__(self, model: Any, drafter: Scripted, policy: Policy = STRICT) -> None:
-        self.model, self.drafter, self.policy = model, drafter, policy
+    def __init__(
+        self,
+        model: Any,
+        drafter: Scripted,
+        acceptance: Acceptance | None = None,
+        policy: DraftPolicy | None = None,
+    ) -> None:
+        self.model, self.drafter, self.acceptance, self.policy = model, drafter, acceptance, policy
 
     @property
     def signature(self) -> str:
         return "verified"
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        return Kind(self.model, RUNNER, self.drafter, limits, self.policy).start(capacity, longest_source)
+        plan = DecodePlan(self.model, RUNNER, self.drafter, limits, self.acceptance)
+        return plan.start(capacity, longest_source, self.policy)
 
 
 def sentences(source: Source) -> list[tuple[int, ...]]:
@@ -54,9 +63,9 @@ def greedy_of(model: Any, source: Source, limits: Limits) -> tuple[Decoded, dict
     block=st.integers(0, 6),
     limits=LIMITS,
     drafter=st.sampled_from(["random", "oracle", "wrong", "empty", "all-eos", "half", "always-same"]),
-    adaptive=st.booleans(),
+    lengths=st.sampled_from([None, "1:1", "1:3,2:0", "2:2"]),
 )
-def test_exact_acceptance_is_greedy_for_any_drafter(seed, rows, capacity, block, limits, drafter, adaptive):
+def test_exact_acceptance_is_greedy_for_any_drafter(seed, rows, capacity, block, limits, drafter, lengths):
     model = tiny_model(seed, sharpness=2.0)
     source = random_source(rows, 6, seed=seed)
     greedy, outputs = greedy_of(model, source, limits)
@@ -69,7 +78,8 @@ def test_exact_acceptance_is_greedy_for_any_drafter(seed, rows, capacity, block,
         "half": half_right(outputs, seed, VOCABULARY),
         "always-same": lambda source, prefix, block: [6] * block,
     }[drafter]
-    decoder = Verified(model, Scripted(block, script), Policy(adaptive=adaptive))
+    policy = None if lengths is None else DraftPolicy.from_text(lengths)
+    decoder = Verified(model, Scripted(block, script), policy=policy)
     decoded = decoder.decode(source, limits, capacity=capacity, trace=True)
     assert decoded.tokens == greedy.tokens
     assert decoded.scores == pytest.approx(greedy.scores, abs=1e-9)
@@ -114,10 +124,10 @@ def test_an_approximate_batch_equals_its_rows_one_by_one(seed, rows, rule):
     def script(source: tuple[int, ...], prefix: list[int], block: int) -> list[int]:
         return half_right(outputs, hash((source, len(prefix))) % 1000, VOCABULARY)(source, prefix, block)
 
-    policy = Policy(Rule.from_text(rule))
-    together = Verified(model, Scripted(4, script), policy).decode(source).tokens
+    acceptance = Acceptance(Rule.from_text(rule))
+    together = Verified(model, Scripted(4, script), acceptance).decode(source).tokens
     alone = [
-        Verified(model, Scripted(4, script), policy).decode(Source.of([ids])).tokens[0] for ids in sentences(source)
+        Verified(model, Scripted(4, script), acceptance).decode(Source.of([ids])).tokens[0] for ids in sentences(source)
     ]
     assert together == alone
 
@@ -129,7 +139,7 @@ def test_a_gap_of_zero_is_exact(seed, gap, beta):
     source = random_source(4, 6, seed=seed)
     greedy, outputs = greedy_of(model, source, Limits())
     drafter = Scripted(4, half_right(outputs, seed, VOCABULARY))
-    assert Verified(model, drafter, Policy(Rule("top", beta, gap))).decode(source).tokens == greedy.tokens
+    assert Verified(model, drafter, Acceptance(Rule("top", beta, gap))).decode(source).tokens == greedy.tokens
 
 
 @settings(max_examples=20, deadline=None)
@@ -140,8 +150,8 @@ def test_the_loosest_rule_accepts_everything(seed, block):
     source = random_source(3, 6, seed=seed)
     drafter = Scripted(block, lambda source, prefix, block: ([5, 6, 7, 8, 9] * 2)[:block])
     limits = Limits(max_length=12)
-    policy = Policy(Rule("top", VOCABULARY, math.inf))
-    decoded = Verified(model, drafter, policy).decode(source, limits, trace=True)
+    acceptance = Acceptance(Rule("top", VOCABULARY, math.inf))
+    decoded = Verified(model, drafter, acceptance).decode(source, limits, trace=True)
     for trace in decoded.traces:
         for event in trace.events:
             assert event.accepted == event.drafted or len(event.ids) + event.positions[0] == 13
@@ -153,7 +163,7 @@ def test_a_minimum_block_commits_at_least_so_much(seed, block, least):
     model = tiny_model(seed, sharpness=1.0)
     source = random_source(3, 6, seed=seed)
     drafter = Scripted(block, lambda source, prefix, block: [6, 7, 8, 9, 10][:block])
-    decoded = Verified(model, drafter, Policy(min_block=least)).decode(source, Limits(max_length=15), trace=True)
+    decoded = Verified(model, drafter, Acceptance(min_block=least)).decode(source, Limits(max_length=15), trace=True)
     for trace in decoded.traces:
         for event in trace.events[:-1]:
             assert len(event.ids) >= min(least, block + 1)
@@ -194,9 +204,9 @@ def test_the_cache_after_rollback_equals_a_fresh_pass():
         tokens = session.table.outputs.tokens[0, :length].tolist()
         if EOS in tokens:
             break
-        cache = model.new_cache(1, session.table.cache.longest)
+        cache = model.new_cache(1, session.table.batch.cache.longest)
         memory = model.remember(source.ids, source.lengths)
         ids = torch.tensor([[2, *tokens[:-1]]])
         model.extend(ids, torch.tensor([0]), cache, memory)
-        held = session.table.cache.keys[:, :, :, :length]
+        held = session.table.batch.cache.keys[:, :, :, :length]
         torch.testing.assert_close(held, cache.keys[:, :, :, :length], atol=1e-10, rtol=1e-10)

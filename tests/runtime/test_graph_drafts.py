@@ -11,45 +11,11 @@ from hypothesis import strategies as st
 from longstride.contract import Limits
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
-from longstride.systems.draft_verify import programs as drafting
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
 from tests.decoding.drafters import KINDS, tiny_drafter
 from tests.decoding.test_greedy import LIMITS
 from tests.models import random_source, tiny_model
 from tests.runtime.graphs import BOTH, Graphs
-from tests.runtime.test_graph_programs import same
-
-
-@BOTH
-@settings(max_examples=12, deadline=None)
-@given(seed=st.integers(0, 999), rows=st.integers(1, 3), kind=KINDS)
-def test_a_chain_is_followed_as_eagerly(graphs: Graphs, seed: int, rows: int, kind: dict[str, Any]) -> None:
-    verifier = tiny_model(seed, torch.float32, encoder_layers=2)
-    drafter = tiny_drafter(seed, torch.float32, **{**kind, "link": 3})
-    source = random_source(rows, 7, seed=seed)
-    columns, window, block = 24, 4, 3
-    remember = drafting.remember(drafter, verifier, False)
-    memory, mask_slots = remember.function(source.ids, source.lengths, None, columns)
-    cache = drafter.new_cache(rows, columns + drafter.options.block)
-    generator = torch.Generator().manual_seed(seed)
-    cache.keys.normal_(generator=generator)
-    cache.values.normal_(generator=generator)
-    tokens = torch.randint(5, 11, (rows, columns - 1), generator=generator)
-    length = torch.randint(0, 18, (rows,), generator=generator)
-    kept = (cache.keys, cache.values)
-    same(
-        graphs,
-        drafting.follow(drafter),
-        tokens,
-        length,
-        window,
-        block,
-        mask_slots,
-        cache,
-        memory,
-        states=kept,
-        read=length,
-    )
 
 
 @BOTH

@@ -11,7 +11,7 @@ from longstride.contract import Limits
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.systems.blockwise import drafter as blockwise_drafter
 from longstride.systems.draft_verify import drafter as model_drafter
-from longstride.verification import kernels, table
+from longstride.verification import batch_state, kernels
 from tests.models import random_source
 from tests.runtime.test_cuda_graph import KINDS, decoder_of, taped
 
@@ -40,7 +40,7 @@ def test_captured_with_our_kernels_is_captured_without(kind, rule, precision, mo
         pytest.skip("there is no CUDA device here")
     assert kernels.usable(CudaGraphRunner("cuda:0", precision))
     ours = outputs(kind, rule, precision)
-    for module in (table, blockwise_drafter, model_drafter):
+    for module in (batch_state, blockwise_drafter, model_drafter):
         monkeypatch.setattr(module, "usable", lambda runner: False)
     assert outputs(kind, rule, precision) == ours
 

@@ -21,18 +21,17 @@ from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.cuda_graph_recorder import Recorded
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
-from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
+from longstride.systems.blockwise.decoder import Blockwise
 from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify
-from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
+from longstride.systems.draft_verify.decoder import DraftVerify
 from longstride.systems.draft_verify.model import Drafter
 from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.verification.arrivals import Arrivals
+from longstride.verification.batch_state import BatchState
 from longstride.verification.drafting import NoDraft
 from longstride.verification.outputs import Outputs
-from longstride.verification.pacing import Pace
-from longstride.verification.session import Kind, Kinds
-from longstride.verification.table import Table
+from longstride.verification.session import DecodePlan, PlanCache
 from tests.decoding.test_greedy import LIMITS
 from tests.models import tiny_model
 from tests.runtime.test_cuda_graph import decoder_of, taped
@@ -60,8 +59,9 @@ class CountingRecorder:
         result = function()
         for tensor, value in zip(state, before, strict=True):
             tensor.copy_(value)
-        table: Table = function.func.__self__  # type: ignore[attr-defined]  # a partial of one of its methods
-        done, length = table.outputs.done.numpy(), table.outputs.length.numpy()
+        owner: BatchState = function.func.__self__  # type: ignore[attr-defined]  # a partial of one of its methods
+        rows = owner.outputs.rows
+        done, length = rows.done.numpy(), rows.length.numpy()
 
         def enter() -> None:
             self._left = self.iterations
@@ -91,13 +91,11 @@ def untrained(name: str, runner: Runner) -> Decoder:
     """One of the decoders, over a model of no size."""
     shape: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 1, "vocabulary": 32}
     model = runner.place(Transformer(TransformerOptions(**shape, encoder_layers=1, decoder_layers=1)))
-    name, _, adaptive = name.partition(" ")
     if name == "blockwise":
-        options = BlockwiseOptions(adaptive=bool(adaptive))
-        return Blockwise(model, runner.place(Heads(HeadsOptions(8, 8))), runner, options)
+        return Blockwise(model, runner.place(Heads(HeadsOptions(8, 8))), runner)
     if name == "draft-verify":
         drafter = Drafter(DrafterOptions(**shape, encoder="shared", decoder_layers=1, block=10))
-        return DraftVerify(model, runner.place(drafter), runner, DraftVerifyOptions(adaptive=bool(adaptive)))
+        return DraftVerify(model, runner.place(drafter), runner)
     return CopyVerify(model, runner) if name == "copy-verify" else Greedy(model, runner)
 
 
@@ -141,39 +139,25 @@ def test_between_two_launches_pytorch_is_asked_for_nothing(name):
     assert {call for call in of_sentence if call not in VIEWS} <= {"copy_"}
 
 
-@pytest.mark.parametrize("name", ["blockwise adaptive", "draft-verify adaptive"])
-@pytest.mark.parametrize("rows", [1, 4])
-def test_where_blocks_follow_the_clock_it_is_asked_once_a_batch(name, rows, monkeypatch):
-    """And the rest goes as with fixed blocks."""
-    bench = Bench(name, others=1, rows=rows)
-    asked: list[int] = []
-    choose = Pace.choose
-    monkeypatch.setattr(Pace, "choose", lambda self: asked.append(1) or choose(self))
-    for _ in range(20):
-        bench.decode(LONG)
-    assert len(asked) == 20
-    assert bench.calls() == Bench(name.partition(" ")[0], others=1, rows=rows).calls()
-
-
 @pytest.mark.parametrize("name", ["greedy", "blockwise", "draft-verify", "copy-verify"])
 def test_what_sessions_have_in_common_is_made_once(name, monkeypatch):
     runner, _ = taped()
     decoder = decoder_of(name, runner, 1)
     made: list[Limits] = []
-    make = decoder._kind
-    monkeypatch.setattr(decoder, "_kind", lambda limits: made.append(limits) or make(limits))
+    make = decoder.plan
+    monkeypatch.setattr(decoder, "plan", lambda limits: made.append(limits) or make(limits))
     for max_length in (9, 9, 12, 9, 12):
         decoder.decode(Source.of([[5, 6, EOS]]), Limits(max_length=max_length))
     assert made == [Limits(max_length=9), Limits(max_length=12)]
 
 
-def test_kinds_are_few_however_many_limits_there_are():
-    model, kinds = tiny_model(1), Kinds()
+def test_plans_are_few_however_many_limits_there_are():
+    model, plans = tiny_model(1), PlanCache()
     for round_ in range(3):
-        for max_length in range(1, 2 * kinds.most):
-            kind = kinds.of(Limits(max_length=max_length), lambda limits: Kind(model, EAGER, NoDraft(), limits))
-            assert kind.limits.max_length == max_length, round_
-            assert len(kinds._made) <= kinds.most
+        for max_length in range(1, 2 * plans.most):
+            plan = plans.of(Limits(max_length=max_length), lambda limits: DecodePlan(model, EAGER, NoDraft(), limits))
+            assert plan.limits.max_length == max_length, round_
+            assert len(plans._made) <= plans.most
 
 
 def test_arrivals_forget_who_came_before():
@@ -199,14 +183,15 @@ def test_all_of_a_source_is_itself():
 @pytest.mark.parametrize("columns", [7, 5000], ids=["seen with every look", "fetched at the end"])
 def test_a_table_of_one_row_begins_anew_as_others_do(columns):
     """All at once instead of number by number; what it said of its last iteration is forgotten as well."""
-    one, two = (Outputs(rows, columns, torch.device("cpu")) for rows in (1, 2))
+    one, two = (Outputs(rows, columns, torch.device("cpu"), torch.zeros(rows).long()) for rows in (1, 2))
     for outputs in (one, two):
-        for tensor in (outputs.whole, outputs.length, outputs.newest, outputs.log_probability, outputs.start):
+        rows = outputs.rows
+        for tensor in (rows.tokens, rows.length, rows.newest, rows.log_probability, rows.start):
             tensor.fill_(9)
-        outputs.done.fill_(True)
+        rows.done.fill_(True)
         outputs.open(torch.tensor([0]))
-    for name in ("whole", "length", "newest", "done", "log_probability", "start"):
-        assert torch.equal(getattr(one, name)[0], getattr(two, name)[0]), name
+    for name in ("tokens", "length", "newest", "done", "log_probability", "start"):
+        assert torch.equal(getattr(one.rows, name)[0], getattr(two.rows, name)[0]), name
     assert two.length[1] == 9
 
 
@@ -214,6 +199,6 @@ def test_a_table_of_one_row_begins_anew_as_others_do(columns):
 @given(limits=LIMITS, ratio=st.floats(0, 3), lengths=st.lists(st.integers(1, 30), min_size=1, max_size=4))
 def test_how_long_outputs_may_be_is_looked_up(limits, ratio, lengths):
     limits = replace(limits, max_ratio=ratio)
-    session = Kind(tiny_model(1), EAGER, NoDraft(), limits).start(len(lengths), 30)
+    session = DecodePlan(tiny_model(1), EAGER, NoDraft(), limits).start(len(lengths), 30)
     session.admit(Source.of([[*[5] * (length - 1), EOS] for length in lengths]))
-    assert session.table.longest.tolist() == limits.longest_outputs(torch.tensor(lengths)).tolist()
+    assert session.table.batch.longest.tolist() == limits.longest_outputs(torch.tensor(lengths)).tolist()

@@ -16,7 +16,7 @@ from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.draft_verify import drafter as model_drafter
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
-from longstride.verification import table
+from longstride.verification import batch_state
 from longstride.verification.acceptance import Rule
 from longstride.verification.kernel_check import Sizes, differing, differs
 from longstride.verification.kernels import Bounds, choose, choose_within, permitted_ids, read_fused, why_not
@@ -133,7 +133,7 @@ def test_decoding_with_them_is_decoding_without(kind, rule, least, adaptive, mon
         return found
 
     expected = outputs()
-    for module in (table, blockwise_drafter, model_drafter):
+    for module in (batch_state, blockwise_drafter, model_drafter):
         monkeypatch.setattr(module, "usable", lambda runner: True)
     monkeypatch.setattr(model_drafter, "why_not", lambda device, dtype: "")
     assert outputs() == expected

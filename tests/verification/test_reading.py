@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longstride.contract import EOS, Limits
-from longstride.verification.acceptance import Rule, accept
+from longstride.verification.acceptance import Rule, judge
 from longstride.verification.drafting import Proposal
-from longstride.verification.reading import forbidden_ids, normalise, read
+from longstride.verification.reading import forbidden_ids, read, scored
 from tests.decoding.oracles import allowed
 
 VOCABULARY = 13
@@ -43,7 +43,7 @@ def test_a_rank_below_beta_is_being_among_the_beta_best(seed, rows, block, coars
     positions = start[:, None] + torch.arange(block + 1)
     reading = read(logits, positions, longest, forbidden_ids(limits, CPU), least, draft, ranked=True)
     count = torch.full((rows,), block)
-    found = accept(Rule("top", beta, gap), 1, Proposal(draft, count), reading)
+    found = judge(Rule("top", beta, gap), 1, Proposal(draft, count), reading).accepted
     for row in range(rows):
         stood = 0
         for place in range(block):
@@ -54,6 +54,8 @@ def test_a_rank_below_beta_is_being_among_the_beta_best(seed, rows, block, coars
             if token not in choices or score < best[min(beta, len(best)) - 1] or best[0] - score > gap:
                 break
             stood += 1
+            if token == EOS:
+                break
         assert found[row] == stood
 
 
@@ -64,7 +66,7 @@ def test_choices_are_the_best_that_may_stand(seed, rows, block, least):
     limits = Limits(min_length=least)
     positions = start[:, None] + torch.arange(block + 1)
     given_ids = forbidden_ids(limits, CPU)
-    reading = read(logits.clone(), positions, longest, given_ids, least)
+    reading = scored(read(logits, positions, longest, given_ids, least), logits)
     scores = logits.log_softmax(dim=-1)
     for row in range(rows):
         for slot in range(block + 1):
@@ -72,9 +74,6 @@ def test_choices_are_the_best_that_may_stand(seed, rows, block, least):
             best = max(choices, key=lambda token: float(logits[row, slot, token]))  # the first of equals
             assert reading.top[row, slot] == best
             torch.testing.assert_close(reading.top_log_probability[row, slot], scores[row, slot, best])
-    later = read(logits, positions, longest, given_ids, least, normalised=False)
-    assert torch.equal(later.top, reading.top)
-    torch.testing.assert_close(normalise(later.top_logit, logits, block + 1), reading.top_log_probability)
 
 
 def test_where_only_the_end_may_stand_a_drafted_end_is_the_best_there_is():
@@ -86,13 +85,13 @@ def test_where_only_the_end_may_stand_a_drafted_end_is_the_best_there_is():
         reading = read(logits.clone(), positions, longest, forbidden_ids(Limits(), CPU), 0, draft, ranked=True)
         assert reading.top.tolist() == [[EOS, EOS]]
         proposal = Proposal(draft, torch.tensor([1]))
-        assert accept(Rule("top", 1, 0.0), 1, proposal, reading).tolist() == [stands]
+        assert judge(Rule("top", 1, 0.0), 1, proposal, reading).accepted.tolist() == [stands]
 
 
 def test_where_an_end_is_too_early_and_due_at_once_it_has_its_own_likelihood():
     """Orders that fill several ends count positions so that both can hold."""
     logits = torch.randn(1, 1, VOCABULARY)
     positions, longest = torch.tensor([[2]]), torch.tensor([2])
-    reading = read(logits.clone(), positions, longest, forbidden_ids(Limits(), CPU), 3)
+    reading = scored(read(logits, positions, longest, forbidden_ids(Limits(), CPU), 3), logits)
     assert reading.top.tolist() == [[EOS]]
     torch.testing.assert_close(reading.top_log_probability[0, 0], logits.log_softmax(dim=-1)[0, 0, EOS])

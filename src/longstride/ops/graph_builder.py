@@ -23,6 +23,10 @@ HIDDEN = -1e30
 """Added to the score of what may not be seen. Finite: what is hidden everywhere must not become a NaN."""
 
 
+DOUBLE = 11
+"""How ONNX numbers float64."""
+
+
 class GraphBuilder(ABC):
     """Builds one graph."""
 
@@ -52,6 +56,20 @@ class GraphBuilder(ABC):
     @abstractmethod
     def write(self, state: Handle, new: Handle, start: Handle) -> Handle:
         """[rows, heads, slots, head] with new [rows, heads, step, head] written from each row's own start [rows]"""
+
+    def assign(self, state: Handle, new: Handle) -> Handle:
+        """The new value of a state"""
+        return self.node("Identity", new)
+
+    def append(self, state: Handle, new: Handle, start: Handle) -> Handle:
+        """[rows, columns] with new [rows, step] written from each row's own start [rows]"""
+        wide = (self.column(one) for one in (state, new))
+        return self.node("Squeeze", self.node("TensorScatter", *wide, start, axis=1), self.integers(-1))
+
+    def accumulate(self, state: Handle, new: Handle) -> Handle:
+        """[rows] in float64, plus the sum of new [rows, step]"""
+        gained = self.node("ReduceSum", self.node("Cast", new, to=DOUBLE), self.integers(1), keepdims=0)
+        return self.node("Add", state, gained)
 
     @abstractmethod
     def in_portions(

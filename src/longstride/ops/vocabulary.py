@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -22,7 +23,8 @@ def best(logits: Tensor, forbidden: Tensor) -> Tensor:
 def log_shares(logits: Tensor, ids: Tensor) -> Tensor:
     """Log-probabilities of some ids [..., n] under logits [..., vocabulary] -> [..., n]"""
     if tracer_of(logits) is None:
-        return logits.gather(-1, ids) - logits.logsumexp(dim=-1, keepdim=True)
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        return wide.gather(-1, ids) - wide.logsumexp(dim=-1, keepdim=True)
     return logits.log_softmax(dim=-1).gather(-1, ids)
 
 

@@ -57,7 +57,12 @@ MANY_OUTPUTS = 4096
 Quantized = tuple[Handle, Handle, tuple[Handle, ...], int]
 """Codes; a number for each row [..., 1]; a zero point, if need be; a step is worth that number over this one"""
 
-ELEMENT = {torch.float32: TensorProto.FLOAT, torch.int64: TensorProto.INT64, torch.bool: TensorProto.BOOL}
+ELEMENT = {
+    torch.float64: TensorProto.DOUBLE,
+    torch.float32: TensorProto.FLOAT,
+    torch.int64: TensorProto.INT64,
+    torch.bool: TensorProto.BOOL,
+}
 
 
 def quantize(weight: Tensor, levels: int = LEVELS) -> tuple[Tensor, Tensor]:

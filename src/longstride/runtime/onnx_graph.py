@@ -22,7 +22,7 @@ from longstride.runtime.onnx_names import layer_names
 
 onnxruntime = silently("onnxruntime")
 
-NUMPY = {torch.float32: np.float32, torch.int64: np.int64, torch.bool: np.bool_}
+NUMPY = {torch.float64: np.float64, torch.float32: np.float32, torch.int64: np.int64, torch.bool: np.bool_}
 QUIET = 3
 """Only errors are logged: whatever is wrong comes as an exception too."""
 
@@ -86,6 +86,8 @@ class Desk:
         self._device = onnxruntime.OrtDevice.make("cpu", 0)._get_c_device()
         self._held: dict[str, Tensor] = {}  # what is bound: as long as it is held, its memory is nobody else's
         self._given: dict[str, Tensor] = {}  # the outputs of the last call, likewise
+        # Small states, and where a run leaves the new ones: it may read the old one after that.
+        self._renewed: dict[str, tuple[Any, Any]] = {}
         self._sizes: dict[str, dict[str, int]] = {}  # the dimensions that each of them has, by name
         self._dimensions: dict[str, int] | None = None  # and all of these together; None where they have to be found
         self._inputs, self._states, self._outputs = (
@@ -96,6 +98,8 @@ class Desk:
     def run(self) -> None:
         """Carry the graph out on what lies here."""
         self._run(self._binding, None)
+        for there, here in self._renewed.values():
+            there[...] = here
 
     def lay(self, feeds: Feeds) -> list[tuple[Tensor, Tensor]]:
         """Bind inputs and states; gives states whose memory a graph cannot write: (there, here)."""
@@ -148,5 +152,9 @@ class Desk:
         for number, place in enumerate(names):
             pointer = tensor.data_ptr() + number * stride
             self._binding.bind_input(place, self._device, kind, sizes, pointer)
+            if written and name not in self._spec.layered:
+                there = tensor.numpy()
+                self._renewed[name] = there, np.empty_like(there)
+                pointer = self._renewed[name][1].ctypes.data
             if written:
                 self._binding.bind_output(f"new_{place}", self._device, kind, sizes, pointer)

@@ -44,6 +44,6 @@ class OnnxRunner(GraphRunner):
 
 
 def is_lone(feeds: Feeds) -> bool:
-    """Whether this is a step (it reads ids [rows, step] and keeps a state) of width one."""
+    """Whether this is a step (it keeps a state, and reads ids [rows, step] or says how wide it is) of width one."""
     ids = feeds.inputs.get("ids")
-    return bool(feeds.state) and ids is not None and ids.shape[1] == 1
+    return bool(feeds.state) and (feeds.sizes.get("step") if ids is None else ids.shape[1]) == 1

@@ -16,7 +16,7 @@ there is a draft.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -78,10 +78,10 @@ class Reading:
 
     top: Tensor
     """[rows, block + 1] the verifier's own choice after each prefix of the draft"""
-    top_logit: Tensor
-    """[rows, block + 1] and its logit"""
+    top_logit: Tensor | None = None
+    """[rows, block or more] and its logit; None where nobody asks"""
     normaliser: Tensor | None = None
-    """[rows, block + 1] what makes log-probabilities of logits when it is subtracted; None where nobody asked"""
+    """[rows, block + 1] what makes log-probabilities of logits when it is subtracted; None where nobody asks"""
     draft_logit: Tensor | None = None
     """[rows, block] of the drafted tokens, -inf where one may not stand; None where nobody asks"""
     draft_rank: Tensor | None = None
@@ -89,12 +89,9 @@ class Reading:
 
     @property
     def top_log_probability(self) -> Tensor:
-        """[rows, block + 1] of the verifier's own choices; their logits where these were not normalised."""
-        return self.normalised(self.top_logit)
-
-    def normalised(self, logit: Tensor) -> Tensor:
-        """[rows, block + 1] log-probabilities, as far as it is known how to make them."""
-        return logit if self.normaliser is None else logit - self.normaliser
+        """[rows, block + 1] of the verifier's own choices, where these were asked for."""
+        assert self.top_logit is not None and self.normaliser is not None
+        return self.top_logit - self.normaliser
 
 
 @dataclass(frozen=True)
@@ -105,55 +102,33 @@ class Verdict:
     """[rows] drafted tokens that stand"""
     ids: Tensor
     """[rows, block + 1] accepted tokens, then the verifier's own"""
-    log_probability: Tensor
-    """[rows, block + 1] of ids, as far as they are committed"""
     committed: Tensor
     """[rows] how many of ids are committed: accepted + 1, or up to and with the first EOS"""
-    ended: Tensor
-    """[rows] bool: EOS was committed"""
     newest: Tensor
     """[rows] the last of the committed ids"""
 
-    def scored(self, log_probability: Tensor) -> Verdict:
-        """The same with other log-probabilities [rows, block + 1]."""
-        return replace(self, log_probability=log_probability)
-
 
 def judge(rule: Rule, min_block: int, proposal: Proposal, reading: Reading) -> Verdict:
-    """What becomes of an iteration: :func:`accept`, then :func:`commit`; by fewer operations where that can be."""
+    """The longest prefix of the draft that the rule lets pass and the verifier's own next token, cut after an EOS."""
     block = proposal.ids.shape[1]
     if block == 0:
         newest = reading.top[:, 0]
-        one = torch.ones_like(newest)
-        return Verdict(proposal.count, reading.top, reading.top_log_probability, one, newest == EOS, newest)
-    if min_block > 1:
-        return commit(proposal, reading, accept(rule, min_block, proposal, reading))
-    meant = ops.arange(block, proposal.ids) < proposal.count[:, None]
+        return Verdict(proposal.count, reading.top, torch.ones_like(newest), newest)
+    columns = ops.arange(block, proposal.ids)
+    meant = columns < proposal.count[:, None]
     stands = meant & _stands(rule, proposal.ids, reading)
-    # What follows is committed as far as tokens stand and do not end the output, and one token more.
-    before = _prefix(stands & (proposal.ids != EOS))
-    ids, logit = reading.top, reading.top_logit
-    if rule.kind != "exact":  # where it is exact, what stands is the verifier's own choice
-        ids = torch.cat([torch.where(stands, proposal.ids, ids[:, :block]), ids[:, block:]], dim=1)
-    if reading.draft_logit is not None:
-        of_draft = torch.where(stands, reading.draft_logit, logit[:, :block])
-        logit = torch.cat([of_draft, logit[:, block:]], dim=1)
-    newest = ids.gather(1, before[:, None])[:, 0]
-    last_stands = F.pad(stands, (0, 1)).gather(1, before[:, None])[:, 0]  # an EOS that was drafted
-    scores = reading.normalised(logit)
-    return Verdict(before + last_stands, ids, scores, before + 1, newest == EOS, newest)
-
-
-def accept(rule: Rule, min_block: int, proposal: Proposal, reading: Reading) -> Tensor:
-    """[rows] how many drafted tokens stand: the longest prefix of the draft that the rule lets pass."""
-    block = proposal.ids.shape[1]
-    meant = ops.arange(block, proposal.ids) < proposal.count[:, None]
-    accepted = _prefix(meant & _stands(rule, proposal.ids, reading))
     if min_block > 1:
         assert reading.draft_logit is not None
-        possible = _prefix(meant & (reading.draft_logit > FORBIDDEN))
-        accepted = torch.maximum(accepted, possible.clamp(max=min_block - 1))
-    return accepted
+        possible = ops.first_false(meant & (reading.draft_logit > FORBIDDEN)).clamp(max=min_block - 1)
+        stands = columns < torch.maximum(ops.first_false(stands), possible)[:, None]
+    # What follows is committed as far as tokens stand and do not end the output, and one token more.
+    before = ops.first_false(stands & (proposal.ids != EOS))
+    ids = reading.top
+    if rule.kind != "exact" or min_block > 1:  # where it is exact, what stands is the verifier's own choice
+        ids = torch.cat([torch.where(stands, proposal.ids, ids[:, :block]), ids[:, block:]], dim=1)
+    newest = ids.gather(1, before[:, None])[:, 0]
+    last_stands = F.pad(stands, (0, 1)).gather(1, before[:, None])[:, 0]  # an EOS that was drafted
+    return Verdict(before + last_stands, ids, before + 1, newest)
 
 
 def _stands(rule: Rule, draft: Tensor, reading: Reading) -> Tensor:
@@ -168,33 +143,7 @@ def _stands(rule: Rule, draft: Tensor, reading: Reading) -> Tensor:
         # The end is a decision, not a point of the ordered space: it must be the verifier's own.
         near = (draft - top).abs() <= rule.distance
         return allowed & torch.where((draft == EOS) | (top == EOS), draft == top, near)
-    assert reading.draft_rank is not None
+    assert reading.draft_rank is not None and reading.top_logit is not None
     among_best = reading.draft_rank < rule.top  # Eq. 6
     close = reading.top_logit[:, :block] - reading.draft_logit <= rule.gap  # Eq. 7
     return allowed & among_best & close
-
-
-def _prefix(flags: Tensor) -> Tensor:
-    """[rows, block] bool -> [rows] how many are True before the first that is not"""
-    return ops.first_false(flags)
-
-
-def commit(proposal: Proposal, reading: Reading, accepted: Tensor) -> Verdict:
-    """The accepted tokens and the verifier's own next one, cut after the first EOS."""
-    block = proposal.ids.shape[1]
-    columns = torch.arange(block + 1, device=accepted.device)
-    drafted = torch.cat([proposal.ids, reading.top[:, block:]], dim=1)
-    from_draft = columns < accepted[:, None]
-    ids = torch.where(from_draft, drafted, reading.top)
-    logit = reading.top_logit
-    if reading.draft_logit is not None:
-        of_draft = torch.cat([reading.draft_logit, logit[:, block:]], dim=1)
-        logit = torch.where(from_draft, of_draft, logit)
-    ends = (ids == EOS) & (columns <= accepted[:, None])
-    ended = ends.any(dim=1)
-    first = ends.to(torch.int64).argmax(dim=1)
-    committed = torch.where(ended, first, accepted) + 1
-    # What lies behind an EOS inside the draft was never accepted.
-    newest = ids.gather(1, committed[:, None] - 1)[:, 0]
-    scores = reading.normalised(logit)
-    return Verdict(torch.minimum(accepted, committed), ids, scores, committed, ended, newest)

@@ -1,45 +1,47 @@
 """The drafters' seam: propose tokens for every row, then observe what became of them.
 
 A drafter is immutable. What it needs to remember between iterations it keeps in a state of its own that the session
-holds for it.
+holds for it. Where that state is tensors that stay where they are, and proposing and observing are operations on them
+alone, a whole iteration is one program: captured, traced or run.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from longstride.contract import Program, Source
+from longstride.contract import Source
 from longstride.nn.cache import Memory
+from longstride.ops.recording import Specification
 
 
 @dataclass(frozen=True)
 class View:
-    """What a drafter may look at: the committed outputs so far."""
+    """What a drafter may look at: the committed outputs so far, and the limits on them."""
 
     tokens: Tensor
-    """[rows, longest] committed ids; beyond a row's length, left-overs"""
+    """[rows, columns] committed ids; beyond a row's length, left-overs"""
     length: Tensor
     """[rows] how many are committed"""
+    newest: Tensor
+    """[rows] the last of them, START where there is none"""
     done: Tensor
     """[rows] bool: rows that take no part in this iteration"""
-    window: int | None = None
-    """how many tokens a row may have got since the last proposal, at most; None: as many as ever"""
+    longest: Tensor
+    """[rows] how long the output may be"""
+    forbidden: Tensor
+    """[n] ids that are never chosen"""
+    window: int | Tensor | None = None
+    """how many tokens a row may have got since the last proposal, at most, or a tensor [1] that says so; None: as many
+    as a whole block brings"""
     room: Tensor | None = None
     """[rows, the drafter's block] where ids of a proposal may be put, this one's or the next one's: nobody then has to
     copy them, and what was put there stays until the drafter writes it again"""
-    newest: Tensor | None = None
-    """[rows] the newest committed id of each row; a drafter that observes is always told"""
-
-    @property
-    def active(self) -> Tensor:
-        """[rows] bool: rows that take part in it."""
-        return torch.logical_not(self.done)
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,28 @@ class Proposal:
     """the ids are the first columns of the room that the view had for them"""
 
 
-class Drafter(ABC):
-    """Proposes; the verifier decides.
+@dataclass(frozen=True)
+class DrafterGraph:
+    """What backends that build graphs have to know of a drafter whose methods can be traced."""
 
-    One whose state is tensors that never move, and whose methods look at no number on the host, says which tensors
-    these are: its proposals can then be recorded along with the verifier's steps.
-    """
+    modules: tuple[nn.Module, ...]
+    """whose weights it reads"""
+    inputs: Specification
+    """parts of its state that proposing and observing read, by name"""
+    state: Specification
+    """and those that they write"""
+    parts: Callable[[Any], Mapping[str, Tensor]]
+    """(state) -> all of these by name"""
+    state_of: Callable[[Mapping[str, Any]], Any]
+    """(parts by name) -> state"""
+    layered: frozenset[str] = frozenset()
+    reads_window: bool = False
+    """proposing depends on how many tokens came since the last draft"""
+    settings: tuple[Hashable, ...] = ()
+
+
+class Drafter(ABC):
+    """Proposes; the verifier decides."""
 
     block: int
     """How many tokens a proposal holds at most. The step's width is one more: the verifier's own token."""
@@ -67,10 +85,8 @@ class Drafter(ABC):
     """Model calls that one proposal costs, beside the verifier's."""
     observes: bool = True
     """Whether it learns anything by observing."""
-    ahead: Program | None = None
-    """What an observing drafter makes of the state that chose a row's newest token and of that token, (hidden [rows,
-    width], newest [rows], forbidden) -> ids [rows, n], if that is all it observes. A table may run it along with the
-    verifier, and then tells the result to :meth:`learn` instead of calling :meth:`observe`."""
+    graph: DrafterGraph | None = None
+    """for those whose methods can be traced"""
 
     @property
     def key(self) -> Hashable:
@@ -93,28 +109,11 @@ class Drafter(ABC):
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """Up to `block` tokens for every row, as a proposal of exactly `block` columns."""
 
-    def asked(self, state: Any, view: View, window: Tensor, block: int) -> tuple[Program, tuple[Any, ...]] | None:
-        """The program that :meth:`propose` calls, and with what, where its ids [rows, block] are the whole proposal.
-
-        They may then be asked for again and again without the drafter. Tensors of the view stay where they are, and
-        `window` [1] holds what the view's would say. None: ask for proposals.
-        """
-        return None
-
-    @abstractmethod
-    def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
+    def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:  # noqa: B027 (most do not)
         """How many of the proposed tokens stood ([rows]) and the outputs they led to.
 
         `hidden` [rows, width] is the verifier's last state at the slot that gave each row's newest token.
         """
-
-    def learn(self, state: Any, ids: Tensor) -> None:
-        """What the program `ahead` gave; only where there is one."""
-        raise NotImplementedError(f"{type(self).__name__} has no program `ahead`: there is nothing to learn.")
-
-    def learn_nothing(self, state: Any) -> None:
-        """The program `ahead` was left out, since no draft is wanted next; should one be, there is none."""
-        raise NotImplementedError(f"{type(self).__name__} has no program `ahead`: it cannot be left out.")
 
 
 class NoDraft(Drafter):
@@ -122,6 +121,7 @@ class NoDraft(Drafter):
 
     block = 0
     observes = False
+    graph = DrafterGraph((), {}, {}, lambda state: {}, lambda parts: None)
 
     @property
     def key(self) -> Hashable:
@@ -129,23 +129,20 @@ class NoDraft(Drafter):
         return "nothing"
 
     def buffers(self, state: Any) -> list[Tensor] | None:
-        """None of them changes."""
+        """None at all."""
         return []
 
-    def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Proposal:
-        """The one empty proposal there is."""
-        return Proposal(
-            torch.zeros(rows, 0, dtype=torch.int64, device=device),
-            torch.zeros(rows, dtype=torch.int64, device=device),
-        )
+    def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> None:
+        """Nothing to remember."""
 
     def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
         """Nothing to remember."""
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """Nothing."""
-        assert isinstance(state, Proposal)
-        return state
+        return nothing(view)
 
-    def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
-        """Nothing to learn."""
+
+def nothing(view: View) -> Proposal:
+    """The empty proposal."""
+    return Proposal(view.tokens[:, :0], torch.zeros_like(view.length))

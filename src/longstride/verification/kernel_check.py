@@ -1,19 +1,20 @@
-"""One random step by our own kernels and by the tensor code they are twins of: where they differ, if anywhere."""
+"""One random iteration by our own kernels and by the tensor code they are twins of: where they differ, if anywhere."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from longstride.contract import Limits
-from longstride.verification.acceptance import Reading, Rule, judge
-from longstride.verification.drafting import Proposal
-from longstride.verification.kernels import Bounds, permitted_ids, read_fused, settle
+from longstride.contract import Limits, Program
+from longstride.verification.acceptance import Rule
+from longstride.verification.drafting import Drafter, Proposal, View
+from longstride.verification.kernels import permitted_ids
 from longstride.verification.outputs import Outputs
 from longstride.verification.reading import forbidden_ids, read
-from longstride.verification.settling import settle as settle_slowly
+from longstride.verification.step import Acceptance, Batch, VerifyStep
 
 TOLERANCE = 1e-4
 """For what is a sum over the vocabulary, whose order differs; all else is the same to the bit."""
@@ -33,6 +34,28 @@ class Sizes:
     min_length: int = 1
 
 
+class _Told(Drafter):
+    """Proposes what it was given, and keeps the state that it is told."""
+
+    def __init__(self, proposal: Proposal) -> None:
+        self.block, self._proposal = proposal.ids.shape[1], proposal
+        self.hidden: Tensor | None = None
+
+    def begin(self, *_: Any) -> None:
+        """Nothing to remember."""
+
+    def admit(self, *_: Any) -> None:
+        """Nothing to remember."""
+
+    def propose(self, state: Any, view: View, block: int) -> Proposal:
+        """The same each time."""
+        return self._proposal
+
+    def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
+        """Keep it."""
+        self.hidden = hidden
+
+
 @torch.inference_mode()
 def differing(device: torch.device, dtype: torch.dtype) -> str:
     """What differs for any of the settings, in a word or two; empty where nothing does."""
@@ -49,71 +72,49 @@ def differs(rule: Rule, min_block: int, sizes: Sizes, device: torch.device, dtyp
         return torch.randint(low, high, shape, generator=generator).to(device)
 
     limits = Limits(min_length=least, banned=sizes.banned)
-    forbidden, permitted = forbidden_ids(limits, device), permitted_ids(limits, vocabulary, device)
+    forbidden = forbidden_ids(limits, device)
     # Many are equal, so that ties count too.
     logits = (torch.randn(rows, block + 1, vocabulary, generator=generator) * 2).round().to(device, dtype)
     hidden = torch.randn(rows, block + 1, sizes.width, generator=generator).to(device, dtype)
     start, longest = integers(0, 4, rows), integers(max(1, least), 4 + block, rows)
-    done = integers(0, 5, rows) == 0
-    theirs, ours = (_begun(start, done, 8 + block, device) for _ in range(2))
-    before = torch.where(done, 0, start)
-    positions = before[:, None] + torch.arange(block + 1, device=device)
+    done, newest = integers(0, 5, rows) == 0, integers(5, vocabulary, rows)
+    positions = torch.where(done, 0, start)[:, None] + torch.arange(block + 1, device=device)
 
     # Of a draft's tokens, half are the verifier's own choice, most others among the best six, and some just any.
-    top = read(logits.clone(), positions, longest, forbidden, least, normalised=False).top[:, :block]
+    top = read(logits, positions, longest, forbidden, least).top[:, :block]
     near = logits[:, :block].float().topk(6, dim=-1).indices.gather(-1, integers(0, 6, rows, block, 1))[..., 0]
     other = torch.where(integers(0, 4, rows, block) == 0, integers(0, vocabulary, rows, block), near)
     draft = torch.where(integers(0, 2, rows, block) == 0, other, top)
-    ids = torch.cat([integers(5, vocabulary, rows, 1), draft], dim=1)
     count = integers(0, block + 1, rows) if block else torch.zeros(rows, dtype=torch.int64, device=device)
-    asked = draft if block and (rule.kind != "exact" or min_block > 1) else None
 
-    reading = read(logits.clone(), positions, longest, forbidden, least, asked, rule.kind == "top")
-    bounds = Bounds(permitted, before, longest, least)
-    fused = read_fused(logits, bounds, asked, rule.kind == "top")
-    wrong = _unlike(fused, reading)
-    if wrong:
-        return wrong
-    verdict = judge(rule, min_block, Proposal(draft, count), reading)
-    expected = settle_slowly(verdict, ~done, positions, ids, count, theirs)
-    found, told = settle(rule, min_block, ids, count, fused, hidden, ours)
-    at_newest = (verdict.committed - 1)[:, None, None].expand(-1, 1, sizes.width)
-    if told is None or not torch.equal(told, hidden.gather(1, at_newest)[:, 0]):
-        return "states"
-    for name in ("active", "positions", "written", "drafted", "accepted", "draft"):
-        if not torch.equal(getattr(found, name), getattr(expected, name)):
-            return name
-    if not torch.equal(found.ids[found.written], expected.ids[expected.written]):
-        return "ids"
-    return _unequal_outputs(ours, theirs)
-
-
-def _begun(length: Tensor, done: Tensor, columns: int, device: torch.device) -> Outputs:
-    outputs = Outputs(len(length), columns, device)
-    outputs.length.copy_(length)
-    outputs.done.copy_(done)
-    return outputs
-
-
-def _unlike(found: Reading, expected: Reading) -> str:
-    for name in ("top", "top_logit", "draft_logit", "draft_rank"):
-        ours, theirs = getattr(found, name), getattr(expected, name)
-        if (ours is None) != (theirs is None) or (ours is not None and not torch.equal(ours, theirs)):
-            return name.replace("_", " ")
-    assert found.normaliser is not None
-    assert expected.normaliser is not None
-    close = (found.normaliser - expected.normaliser).abs().max() <= TOLERANCE
-    return "" if close else "normaliser"
-
-
-def _unequal_outputs(ours: Outputs, theirs: Outputs) -> str:
-    for name in ("length", "newest", "done"):
+    verify = Program("verify", lambda *_: (logits.clone(), hidden))
+    results = []
+    for fused in (True, False):
+        drafter = _Told(Proposal(draft, count))
+        outputs = Outputs(rows, 8 + block, device, newest.clone() if fused else None)
+        kept = outputs.rows
+        for tensor, value in ((kept.length, start), (kept.done, done), (kept.newest, newest)):
+            tensor.copy_(value)
+        if kept.start is not None:
+            kept.start.copy_(positions[:, 0])
+        batch = Batch(kept, longest, forbidden, block + 1, None, None, None, looks=False)  # type: ignore[arg-type]
+        if fused:
+            batch = replace(batch, permitted=permitted_ids(limits, vocabulary, device))
+        found = VerifyStep(verify, drafter, Acceptance(rule, min_block), least).run(batch, block)
+        results.append((found, kept, drafter.hidden))
+    (ours, our_rows, our_state), (theirs, their_rows, their_state) = results
+    for name in ("active", "positions", "written", "draft"):
         if not torch.equal(getattr(ours, name), getattr(theirs, name)):
             return name
-    committed = ours.steps[: ours.tokens.shape[1]] < ours.length[:, None]
-    if not torch.equal(ours.tokens * committed, theirs.tokens * committed):
+    if not torch.equal(ours.ids[ours.written], theirs.ids[theirs.written]):
+        return "ids"
+    for name in ("length", "newest", "done", "drafted", "accepted"):
+        if not torch.equal(getattr(our_rows, name), getattr(their_rows, name)):
+            return name
+    committed = torch.arange(our_rows.tokens.shape[1], device=device) < our_rows.length[:, None]
+    if not torch.equal(our_rows.tokens * committed, their_rows.tokens * committed):
         return "tokens"
-    if not torch.equal(ours.start, torch.where(theirs.done, 0, theirs.length)):
-        return "starts"
-    close = (ours.log_probability - theirs.log_probability).abs().max() <= len(ours.steps) * TOLERANCE
+    if our_state is None or their_state is None or not torch.equal(our_state, their_state):
+        return "states"
+    close = (our_rows.log_probability - their_rows.log_probability).abs().max() <= (8 + block) * TOLERANCE
     return "" if close else "log-probabilities"

@@ -18,9 +18,8 @@ from torch import Tensor
 from longstride.contract import EOS, Limits, Runner
 from longstride.nn.fused import TYPES, why_not_here
 from longstride.verification.acceptance import Reading, Rule
-from longstride.verification.outputs import Outputs
+from longstride.verification.outputs import Rows
 from longstride.verification.reading import forbidden_ids
-from longstride.verification.settling import Iteration
 
 
 @dataclass(frozen=True)
@@ -96,30 +95,28 @@ def read_fused(logits: Tensor, bounds: Bounds, draft: Tensor | None = None, rank
 
 
 def settle(
-    rule: Rule, min_block: int, ids: Tensor, count: Tensor, reading: Reading, hidden: Tensor | None, outputs: Outputs
-) -> tuple[Iteration, Tensor | None]:
+    rule: Rule, min_block: int, ids: Tensor, count: Tensor, reading: Reading, hidden: Tensor | None, rows: Rows
+) -> tuple[tuple[Tensor, ...], Tensor | None]:
     """Judge a draft and commit what comes of it, in one kernel; what happened, and the state of each newest token.
 
     ids [rows, step] are newest tokens and the draft, of which `count` [rows] are meant; hidden [rows, step, width], or
-    None where nobody wants a state. Twin: :func:`longstride.verification.acceptance.judge`, then
-    :func:`longstride.verification.settling.settle`.
+    None where nobody wants a state. What happened: active [rows], positions, ids, written [rows, step] and the draft.
     """
     from longstride.verification import triton_kernels
 
-    o = outputs
     assert reading.normaliser is not None
-    active, positions, chosen, written, draft, told = triton_kernels.settle(
+    *done, told = triton_kernels.settle(
         (rule.kind, rule.top, rule.gap, rule.distance),
         min_block,
         ids,
         count,
         (reading.top, reading.top_logit, reading.normaliser, reading.draft_logit, reading.draft_rank),
         hidden,
-        o.whole,
-        (o.length, o.newest, o.done, o.log_probability, o.start, o.drafted, o.accepted),
+        rows.tokens,
+        (rows.length, rows.newest, rows.done, rows.log_probability, rows.start, rows.drafted, rows.accepted),
         EOS,
     )
-    return Iteration(active, positions, chosen, written, o.drafted, o.accepted, draft), told
+    return tuple(done), told
 
 
 # --- whether they may be used ----------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def _step(session: VerificationSession, ids: Tensor, start: Tensor) -> Tensor:
     table = session.table
     device = table.runner.device
     logits: Tensor
-    logits, _ = table.runner.call(table.verify, ids.to(device), start.to(device), table.cache, table.memory)
+    logits, _ = table.runner.call(table.verify, ids.to(device), start.to(device), table.batch.cache, table.batch.memory)
     return logits.clone()  # a runner may give the same buffer to the next call
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -30,47 +31,43 @@ def read(
     min_length: int,
     draft: Tensor | None = None,
     ranked: bool = False,
-    normalised: bool = True,
 ) -> Reading:
-    """The verifier's choice per slot, and what makes log-probabilities under the whole vocabulary of logits.
+    """The verifier's choice per slot, and what rules ask of drafted tokens.
 
     logits [rows, step, vocabulary]; positions [rows, step] the output position each slot predicts; longest [rows]. At
     position `longest` only EOS may stand, before `min_length` it may not. With `draft` [rows, step - 1] the drafted
-    tokens are read too, and `ranked` among all that may stand. Without `normalised`, normalising is left to
-    :func:`normalise`, or to nobody: sums over the vocabulary are what costs here.
+    tokens are read too, and `ranked` among all that may stand.
     """
-    if draft is None and not min_length and not normalised:
-        must_end = positions >= longest[:, None]
-        top = torch.where(must_end, EOS, ops.best(logits, forbidden))
-        return Reading(top, logits.gather(-1, top[..., None])[..., 0])
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    # A softmax is one kernel where a sum of exponentials is several.
-    scores = wide.log_softmax(dim=-1) if normalised else None
-    may_write = wide is not logits
-    allowed = wide.index_fill_(-1, forbidden, FORBIDDEN) if may_write else wide.index_fill(-1, forbidden, FORBIDDEN)
-    possible = allowed
-    if min_length:
-        early = (positions < min_length)[..., None] & (torch.arange(wide.shape[-1], device=wide.device) == EOS)
-        possible = allowed.masked_fill(early, FORBIDDEN)
     must_end = positions >= longest[:, None]
-    top = torch.where(must_end, EOS, possible.argmax(dim=-1))
-    top_logit = allowed.gather(-1, top[..., None])[..., 0]
-    normaliser = None if scores is None else top_logit - scores.gather(-1, top[..., None])[..., 0]
+    early = positions < min_length
+    top = ops.best(logits, forbidden)
+    if min_length:
+        without_end = torch.cat([forbidden, ops.full([1], EOS, forbidden)])
+        top = torch.where(early, ops.best(logits, without_end), top)
+    top = torch.where(must_end, EOS, top)
     if draft is None:
-        return Reading(top, top_logit, normaliser)
-
+        return Reading(top)
     block = draft.shape[1]
-    must_end, possible = must_end[:, :block], possible[:, :block]
-    of_draft = possible.gather(-1, draft[..., None])
+    logits, must_end, early = logits[:, :block], must_end[:, :block], early[:, :block]
+    of_draft, of_top = (logits.gather(-1, ids[..., None]) for ids in (draft, top[:, :block]))
+    stands = ((draft[..., None] == forbidden).sum(dim=-1) == 0) & ((draft == EOS) | ~must_end)
+    if min_length:
+        stands = stands & ((draft != EOS) | ~early)
     rank = None
     if ranked:
-        # In place, as nobody looks at them again, and not as booleans, whose sums take a processor four times as long.
-        rank = torch.where(must_end, 0, possible.gt_(of_draft).sum(dim=-1).long())
-    of_draft = torch.where(must_end & (draft != EOS), FORBIDDEN, of_draft[..., 0])
-    return Reading(top, top_logit, normaliser, of_draft, rank)
+        rank = (logits > of_draft).sum(dim=-1) - (logits[..., forbidden] > of_draft).sum(dim=-1)
+        if min_length:
+            rank = rank - (early & (logits[..., EOS : EOS + 1] > of_draft)[..., 0]).long()
+        rank = torch.where(must_end, 0, rank)
+    of_draft, of_top = (_wide(one)[..., 0] for one in (of_draft, of_top))
+    return Reading(top, of_top, None, torch.where(stands, of_draft, FORBIDDEN), rank)
 
 
-def normalise(values: Tensor, logits: Tensor, columns: int) -> Tensor:
-    """[rows, step] log-probabilities of the first columns, from values that were read without being normalised."""
-    wide = logits[:, :columns] if logits.dtype == torch.float64 else logits[:, :columns].float()
-    return torch.cat([values[:, :columns] - wide.logsumexp(dim=-1), values[:, columns:]], dim=1)
+def scored(reading: Reading, logits: Tensor) -> Reading:
+    """The same with how likely the verifier's choices are, in logits and what to subtract from them."""
+    wide = _wide(logits)
+    return replace(reading, top_logit=wide.gather(-1, reading.top[..., None])[..., 0], normaliser=wide.logsumexp(-1))
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits if logits.dtype == torch.float64 else logits.float()

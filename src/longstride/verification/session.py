@@ -1,35 +1,27 @@
 """The ragged session: draft, verify, commit, for a table of rows that each go their own way.
 
 The host's side of it: which sentence stands in which row, how long the next draft is to be, and what has come out. All
-else is the table's (:mod:`longstride.verification.table`). Between two model calls there is only tensor code over all
-rows; the host reads a few numbers per row and iteration, in one copy.
-
-Blocks that follow the clock are chosen iteration by iteration where nothing is recorded
-(:mod:`longstride.verification.free_pacing`). Where iterations are, a session always drafts or never, and which is
-chosen when it starts (:mod:`longstride.verification.pacing`).
+else is the batch's (:mod:`longstride.verification.batch_state`). Between two model calls there is only tensor code over
+all rows; the host reads a few numbers per row and iteration, in one copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
 from longstride.contract import Finished, Limits, Need, Program, Runner, Source, Step
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
+from longstride.verification.batch_state import BatchState
+from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.drafting import Drafter, NoDraft
-from longstride.verification.free_pacing import FreePacing
 from longstride.verification.lease import Lease, LeasedSession
-from longstride.verification.paced import SPARE, Terms
-from longstride.verification.pacing import Paces, Watch
-from longstride.verification.settling import Iteration
-from longstride.verification.table import STRICT, Policy, Table
-from longstride.verification.thrift import Thrift
+from longstride.verification.step import Acceptance, StepResult
 
 
-class Kind:
+class DecodePlan:
     """What the sessions of one decoder have in common under the same limits, made once.
 
     Programs and drafters take as long to make as a step takes to launch, which is a part of a short sentence.
@@ -41,78 +33,59 @@ class Kind:
         runner: Runner,
         drafter: Drafter,
         limits: Limits,
-        policy: Policy = STRICT,
+        acceptance: Acceptance | None = None,
         verify: Program | None = None,
     ) -> None:
-        self.model, self.runner, self.drafter = model, runner, drafter
-        self.limits, self.policy = limits, policy
+        self.model, self.runner, self.drafter, self.limits = model, runner, drafter, limits
+        self.acceptance = acceptance or Acceptance()
         self.verify = verify or programs.verify(model)
-        self.thrift = Thrift(drafter.block)
-        """what sessions have found out, where blocks follow the clock"""
-        self._paces = Paces()  # the same where each way is a recording
-        self._ways = self._both() if policy.adaptive and runner.records else None
-        self.family = ("verification", model, self.verify.identity, drafter.key, policy, limits)
+        self.family = ("verification", model, self.verify.identity, drafter.key, self.acceptance, limits)
 
-    def start(self, capacity: int, longest_source: int) -> VerificationSession:
-        """An empty session."""
-        if self._ways is None:
-            return VerificationSession(self, capacity, longest_source)
-        rows = self.runner.room(capacity)
-        pace = self._paces.of(rows)
-        drafts = pace.choose()
-        session = VerificationSession(self._ways[drafts], capacity, longest_source, Watch(pace, drafts, rows))
-        if not session.table.prepared:
-            # Both, so that nothing has to be recorded when an opinion changes: it takes as long as some batches do.
-            session.table.prepare()
-            other = VerificationSession(self._ways[not drafts], capacity, longest_source)
-            other.table.prepare()
-            other.close()
-        return session
+    def start(
+        self, capacity: int, longest_source: int, policy: DraftPolicy | None = None
+    ) -> VerificationSession:
+        """An empty session; without a policy, drafts are as long as the drafter's block."""
+        block = self.drafter.block if policy is None else policy.length(capacity, self.drafter.block)
+        plan = self if block or not self.drafter.block else self.drafted_by(NoDraft())
+        return VerificationSession(plan, capacity, longest_source, block)
 
-    def _both(self) -> tuple[Kind, Kind] | None:
-        """Greedy search and fixed blocks; None where a drafter works on the host, so that nothing is recorded."""
-        drafter = self.drafter
-        if drafter.buffers(drafter.begin(1, 1, 2 + drafter.block, self.runner.device)) is None:
-            return None
-        never = Kind(self.model, self.runner, NoDraft(), self.limits, STRICT, self.verify)
-        policy = replace(self.policy, adaptive=False)
-        return never, Kind(self.model, self.runner, drafter, self.limits, policy, self.verify)
-
-    def drafted_by(self, drafter: Drafter) -> Kind:
-        """The same with another drafter of the same block."""
-        return Kind(self.model, self.runner, drafter, self.limits, self.policy, self.verify)
+    def drafted_by(self, drafter: Drafter) -> DecodePlan:
+        """The same with another drafter."""
+        return DecodePlan(self.model, self.runner, drafter, self.limits, self.acceptance, self.verify)
 
     @torch.inference_mode()
-    def new_table(self, rows: int, longest_source: int) -> Table:
-        """For sessions of this kind."""
-        return Table(self.model, self.runner, self.drafter, rows, self.limits, longest_source, self.policy, self.verify)
+    def new_state(self, rows: int, longest_source: int) -> BatchState:
+        """For sessions of this plan."""
+        return BatchState(
+            self.model, self.runner, self.drafter, rows, self.limits, longest_source, self.acceptance, self.verify
+        )
 
 
 def need(
     model: Transformer, runner: Runner, limits: Limits, longest_source: int, block: int = 0, option: str = ""
 ) -> Need:
-    """What a verifying table takes by the tokens drafted, which the option of that name says."""
+    """What a verifying batch takes by the tokens drafted, which the option of that name says."""
     longest = limits.longest_output(longest_source) + 1
 
     def taken(sentences: int, block: int) -> int:
         logits = sentences * (block + 1) * model.options.vocabulary
-        sight = (longest + block) ** 2  # what each slot sees of the others
+        bias = (longest + block) ** 2  # what each slot sees of the others
         tables = model.table_bytes(sentences, longest + block, sentences, longest_source)
-        return tables + (logits + sight) * runner.dtype.itemsize
+        return tables + (logits + bias) * runner.dtype.itemsize
 
     return Need(taken, runner.device, option, block)
 
 
-class Kinds:
-    """The kinds of a decoder's sessions, by their limits: it is asked for the same few again and again."""
+class PlanCache:
+    """The plans of a decoder, by their limits: it is asked for the same few again and again."""
 
     most = 16
     """kept at once"""
 
     def __init__(self) -> None:
-        self._made: dict[Limits, Kind] = {}
+        self._made: dict[Limits, DecodePlan] = {}
 
-    def of(self, limits: Limits, make: Callable[[Limits], Kind]) -> Kind:
+    def of(self, limits: Limits, make: Callable[[Limits], DecodePlan]) -> DecodePlan:
         """The one for these limits; `make` is asked where there is none yet."""
         found = self._made.get(limits)
         if found is None:
@@ -122,53 +95,29 @@ class Kinds:
         return found
 
 
-class VerificationSession(LeasedSession[Table]):
+class VerificationSession(LeasedSession[BatchState]):
     """One verifier, one drafter, `capacity` rows."""
 
-    def __init__(self, kind: Kind, capacity: int, longest_source: int, watch: Watch | None = None) -> None:
-        runner, drafter, policy = kind.runner, kind.drafter, kind.policy
+    def __init__(self, plan: DecodePlan, capacity: int, longest_source: int, block: int) -> None:
         super().__init__(
-            Lease.of(runner, kind.family, capacity, longest_source, kind.model.options.longest), kind.new_table
+            Lease.of(plan.runner, plan.family, capacity, longest_source, plan.model.options.longest), plan.new_state
         )
-        self.policy = policy
-        self._kind = kind
+        self.plan = plan
         self._longest_source = longest_source
-        self._most = drafter.block
-        # How many tokens a drafter is told to run again, where it always drafts or few such numbers are better.
-        self._usual = drafter.block + 1
-        self._looks = not self.table.recorded and runner.device.type == "cpu"  # at what it likes, at no cost
-        # Tokens that rows may have got since the last draft; before the first they have none.
-        self._behind = 1 if self._looks else self._usual
-        self._recent: Iteration | None = None
+        self._block = block
+        self._looks = self.table.batch.looks
+        self._calls = 1 + (plan.drafter.calls if self._block else 0)
+        self._behind = 1 if self._looks else self._block + 1
+        """tokens that rows may have got since the last draft; before the first they have none"""
+        self._recent: StepResult | None = None
         self._step: Step | None = None  # what was made of it
-        # An iteration that is the same each time and was recorded: nothing has to be asked before it is launched.
-        self._again = None if policy.adaptive else self.table.again(drafter.block, drafter.block + 1)
-        self._pacing = self._paced() if policy.adaptive else None
-        self._observed = True  # what became of the last draft
-        self._watch = watch
-        self._unseen = False  # sentences came into an empty table, and no iteration was looked at since
-
-    def _paced(self) -> FreePacing:
-        """For blocks that follow the clock."""
-        table = self.table
-        window = min(self._usual + SPARE, table.columns) if table.drafter.calls else None
-        terms = Terms(not self._looks, table.drafter.ahead is not None, window)
-        return FreePacing(self._kind.thrift, table, self.capacity, terms)
 
     def drafted_by(self, drafter: Drafter) -> VerificationSession:
-        """An empty session of the same kind and shape with another drafter of the same block."""
-        return self._kind.drafted_by(drafter).start(self.capacity, self._longest_source)
+        """An empty session of the same plan and shape with another drafter of the same block."""
+        return self.plan.drafted_by(drafter).start(self.capacity, self._longest_source)
 
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
-        all_new = self._slots.free == self.capacity
-        if all_new and self._watch is not None:
-            self._watch.begin()
-            self._unseen = True
-        if self._pacing is not None:
-            self._pacing.encode(all_new)
-            if all_new:
-                self._behind = 1
         rows, tickets = self._slots.take(source.rows)
         portion = self.table.portion
         for first in range(0, len(rows), portion):
@@ -180,69 +129,27 @@ class VerificationSession(LeasedSession[Table]):
     def advance(self) -> Step:
         """Draft, verify, commit."""
         table = self.table
-        block = self._most if self._pacing is None else self._pacing.choose(self._behind)
-        found = self._iterate(block)
-        calls = 1 + (table.drafter.calls if block else 0)
-        self.calls += calls
-        if found is self._recent and self._step is not None:  # a recording writes the same tensors each time
-            self._observed = False
+        found = table.iterate(self._block, self._behind)
+        self.calls += self._calls
+        if self._looks and self._block:
+            # Where looking at a number costs nothing, a drafter need not run more tokens again than were committed.
+            self._behind = int(table.outputs.most_accepted()) + 1
+        if found is self._recent and self._step is not None:  # the same tensors each time
             return self._step
-        self._recent, self._observed = found, False
+        rows, self._recent = table.outputs.rows, found
         self._step = Step(
             table.ticket,
             found.active,
             found.positions,
             found.ids,
             found.written,
-            found.drafted,
-            found.accepted,
-            calls=calls,
+            rows.drafted,
+            rows.accepted,
+            calls=self._calls,
             draft=found.draft,
         )
         return self._step
 
-    def _iterate(self, block: int) -> Iteration:
-        if self._again is not None:
-            return self._again()
-        table = self.table
-        window = self._window(block)
-        if self._pacing is not None:
-            self._pacing.begin(block, window)
-        found = table.iterate(block, window)
-        if not block:
-            self._behind += 1
-        elif self._looks:
-            # Where looking at a number costs nothing, a drafter need not run more tokens again than were committed.
-            self._behind = max(found.accepted.tolist()) + 1
-        else:
-            self._behind = block + 1
-        if self._pacing is None:
-            self._again = table.again(block, window)
-        return found
-
     def take_finished(self) -> list[Finished]:
         """Look at how all rows stand, and take the outputs of those that are done."""
-        outputs = self.table.outputs
-        outputs.send()
-        outputs.wait()
-        if self._unseen and self._watch is not None:
-            self._watch.look()
-            self._unseen = False
-        if self._pacing is not None and not self._observed:
-            held = self._slots.held
-            self._pacing.end([stood for row, stood in enumerate(outputs.stood) if held[row] is not None])
-            self._observed = True
-        finished = outputs.finished(self._slots)
-        if finished and self._watch is not None:
-            lengths = [len(one.hypotheses[0].tokens) + 1 for one in finished]
-            self._watch.finish(lengths, self._slots.free == self.capacity)
-        return finished
-
-    def _window(self, block: int) -> int:
-        """How many tokens a drafter has to run again at most: one number for all, unless it has not drafted lately."""
-        if not block or not self.table.drafter.calls or (self.table.recorded and self._behind <= self._usual):
-            return self._usual
-        return min(self._runner.room(self._behind), self.table.columns)
-
-
-__all__ = ["STRICT", "Kind", "Kinds", "Policy", "VerificationSession", "need"]
+        return self.table.outputs.take_finished(self._slots)

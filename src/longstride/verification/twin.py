@@ -14,11 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from longstride import ops
 from longstride.contract import EOS, PAD, START, Decoder, Limits, OptionError, Session, Source
 from longstride.nn.cache import Memory
 from longstride.verification.acceptance import FORBIDDEN
-from longstride.verification.drafting import Drafter, Proposal, View
-from longstride.verification.session import STRICT, VerificationSession
+from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
+from longstride.verification.session import VerificationSession
+from longstride.verification.step import Acceptance
 
 ROWS = 32
 """Sentences whose margins are read at once: logits of whole outputs are large."""
@@ -31,6 +33,7 @@ class Idle(Drafter):
 
     def __init__(self, block: int) -> None:
         self.block = block
+        self.graph = DrafterGraph((), {}, {}, lambda state: {}, lambda parts: None, settings=("idle",))
 
     @property
     def key(self) -> Hashable:
@@ -38,24 +41,19 @@ class Idle(Drafter):
         return ("idle", self.block)
 
     def buffers(self, state: Any) -> list[Tensor] | None:
-        """None of them changes."""
+        """None at all."""
         return []
 
-    def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Proposal:
-        """The one proposal there is: all padding."""
-        ids = torch.full((rows, self.block), PAD, dtype=torch.int64, device=device)
-        return Proposal(ids, torch.zeros(rows, dtype=torch.int64, device=device))
+    def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> None:
+        """Nothing to remember."""
 
     def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
         """Nothing to remember."""
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
-        """Nothing."""
-        assert isinstance(state, Proposal)
-        return state
-
-    def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
-        """Nothing to learn."""
+        """All padding, of which nothing is meant."""
+        ids = ops.full([view.length.shape[0], block], PAD, view.length)
+        return Proposal(ids, torch.zeros_like(view.length))
 
 
 class SameSteps(Decoder):
@@ -84,7 +82,9 @@ def verifying(decoder: Decoder, capacity: int, limits: Limits, longest_source: i
     session = decoder.start(capacity, limits, longest_source)
     if not isinstance(session, VerificationSession):
         raise OptionError(f"Exactness expects a decoder that verifies drafts, found {decoder.name}.")
-    if session.policy != STRICT:
+    options = getattr(decoder, "options", None)
+    follows_rows = getattr(options, "adaptive", False) or getattr(options, "lengths", None) is not None
+    if session.plan.acceptance != Acceptance() or follows_rows:
         raise OptionError(
             f"Exactness expects accept=exact, min_block=1 and adaptive=false, found {decoder.signature}: "
             "no other setting promises greedy's output."
@@ -109,20 +109,20 @@ def margins(decoder: Decoder, source: Source, prefixes: Sequence[Sequence[int]],
 def _margins(decoder: Decoder, source: Source, prefixes: list[list[int]], limits: Limits) -> list[float]:
     session = verifying(decoder, source.rows, limits, source.longest)
     session.admit(source)
-    table = session.table
+    table, batch = session.table, session.table.batch
     device = table.runner.device
     width = max(len(prefix) for prefix in prefixes) + 1
     # A table may have more rows than were asked for; the last ones then read nothing.
-    idle: list[list[int]] = [[]] * (len(table.longest) - len(prefixes))
+    idle: list[list[int]] = [[]] * (len(table.ticket) - len(prefixes))
     padded = [[START, *prefix, *[PAD] * (width - 1 - len(prefix))] for prefix in (*prefixes, *idle)]
     at = torch.tensor([len(prefix) for prefix in prefixes], device=device)
     start = torch.zeros(len(padded), dtype=torch.int64, device=device)
-    logits, _ = table.runner.call(table.verify, torch.tensor(padded, device=device), start, table.cache, table.memory)
+    logits, _ = table.runner.call(table.verify, torch.tensor(padded, device=device), start, batch.cache, batch.memory)
     last = logits[torch.arange(source.rows, device=device), at].double()
-    allowed = last.index_fill(-1, table.forbidden, FORBIDDEN)
+    allowed = last.index_fill(-1, batch.forbidden, FORBIDDEN)
     if limits.min_length:
         early = (at < limits.min_length)[:, None] & (torch.arange(last.shape[1], device=device) == EOS)
         allowed = allowed.masked_fill(early, FORBIDDEN)
     best = allowed.topk(2, dim=-1).values
-    margin = torch.where(at >= table.longest[: source.rows], float("inf"), best[:, 0] - best[:, 1])
+    margin = torch.where(at >= batch.longest[: source.rows], float("inf"), best[:, 0] - best[:, 1])
     return [float(value) for value in margin.tolist()]

@@ -94,6 +94,18 @@ class NativeBuilder(GraphBuilder):
         whole, heads = _before_split(new)
         return self._add(Node("Write", [state, whole, start], [heads]))
 
+    def assign(self, state: Handle, new: Handle) -> Handle:
+        """In place."""
+        return self._add(Node("Assign", [state, new]))
+
+    def append(self, state: Handle, new: Handle, start: Handle) -> Handle:
+        """In place."""
+        return self._add(Node("Append", [state, new, start]))
+
+    def accumulate(self, state: Handle, new: Handle) -> Handle:
+        """In place."""
+        return self._add(Node("Accumulate", [state, new]))
+
     def best(self, logits: Handle, forbidden: Handle, vocabulary: int) -> Handle:
         """One operator, which skips what is forbidden."""
         return self._add(Node("Best", [logits, None, forbidden]))

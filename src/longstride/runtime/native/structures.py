@@ -12,8 +12,8 @@ SOURCE = Path(__file__).parent / "source"
 
 MOST_DIMENSIONS, MOST_INPUTS, MOST_OUTPUTS, MOST_ATTRIBUTES = 6, 12, 12, 12
 
-F32, I32, I64, BOOL = 1, 6, 7, 9
-KIND = {torch.float32: F32, torch.int32: I32, torch.int64: I64, torch.bool: BOOL}
+F32, I32, I64, BOOL, F64 = 1, 6, 7, 9, 11
+KIND = {torch.float64: F64, torch.float32: F32, torch.int32: I32, torch.int64: I64, torch.bool: BOOL}
 """As ONNX numbers its types."""
 
 

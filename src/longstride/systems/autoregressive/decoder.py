@@ -8,12 +8,13 @@ from typing import Literal
 
 from longstride.contract import Decoder, Limits, Need, OptionError, Runner, Session, option
 from longstride.contract.options import Options
-from longstride.contract.signatures import Signed, signature
+from longstride.contract.signatures import signature
 from longstride.nn.transformer import Transformer
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.autoregressive.beam_session import BeamSession
+from longstride.verification.decoder import VerifyingDecoder
 from longstride.verification.drafting import NoDraft
-from longstride.verification.session import Kind, Kinds, need
+from longstride.verification.session import DecodePlan
 
 
 @dataclass(frozen=True)
@@ -21,26 +22,17 @@ class GreedyOptions(Options):
     """Greedy search has no options of its own."""
 
 
-class Greedy(Signed[GreedyOptions]):
+class Greedy(VerifyingDecoder[GreedyOptions]):
     """The most likely token, one after another: the verification loop with no draft."""
 
     name = "greedy"
 
     def __init__(self, model: Transformer, runner: Runner, options: GreedyOptions | None = None) -> None:
-        super().__init__(runner, options or GreedyOptions())
-        self._model = model
-        self._kinds = Kinds()
+        super().__init__(model, runner, options or GreedyOptions())
 
-    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        """An empty table."""
-        return self._kinds.of(limits, self._kind).start(capacity, longest_source)
-
-    def need(self, limits: Limits, longest_source: int) -> Need:
-        """By the sentences."""
-        return need(self._model, self._runner, limits, longest_source)
-
-    def _kind(self, limits: Limits) -> Kind:
-        return Kind(self._model, self._runner, NoDraft(), limits)
+    def plan(self, limits: Limits) -> DecodePlan:
+        """Nobody drafts."""
+        return DecodePlan(self._model, self._runner, NoDraft(), limits)
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from longstride.contract import Limits, Need, OptionError, Runner, Session, option
+from longstride.contract import Limits, OptionError, Runner, option
 from longstride.contract.options import Options
-from longstride.contract.signatures import Signed
+from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.drafter import HeadsDrafter
 from longstride.systems.blockwise.model import Heads
-from longstride.systems.blockwise.programs import verify
 from longstride.verification.acceptance import EXACT, Rule
+from longstride.verification.decoder import VerifyingDecoder
+from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.reading import forbidden_ids
-from longstride.verification.session import Kind, Kinds, Policy, need
+from longstride.verification.session import DecodePlan
+from longstride.verification.step import Acceptance
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,10 @@ class BlockwiseOptions(Options):
     min_block: int = option(
         1, "Commit at least so many tokens per iteration, whatever the rule says; at most k.", least=1, most=1024
     )
-    adaptive: bool = option(False, "Let the block shrink and grow with recent acceptance.")
+    adaptive: bool = option(False, "Measure once how long drafts should be, or whether none are faster.")
+    lengths: DraftPolicy | None = option(
+        None, "Tokens drafted by how many sentences are decoded side by side, as 1:10,8:4,32:0 (none: k)."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -34,7 +39,7 @@ class BlockwiseOptions(Options):
             raise OptionError(f"min_block expects 1 to k ({self.k}), found {self.min_block}.")
 
 
-class Blockwise(Signed[BlockwiseOptions]):
+class Blockwise(VerifyingDecoder[BlockwiseOptions]):
     """Heads draft, the model verifies."""
 
     name = "blockwise"
@@ -50,23 +55,15 @@ class Blockwise(Signed[BlockwiseOptions]):
         trained = heads.options.k
         if options.k is not None and options.k > trained:
             raise OptionError(f"k expects 1 to {trained}, the heads that this model has, found {options.k}.")
-        super().__init__(runner, replace(options, k=options.k or trained))
-        self._model = model
+        k = options.k or trained
+        super().__init__(model, runner, replace(options, k=k), k - 1)
         self._heads = heads
-        self._kinds = Kinds()
 
-    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        """An empty table."""
-        return self._kinds.of(limits, self._kind).start(capacity, longest_source)
-
-    def need(self, limits: Limits, longest_source: int) -> Need:
-        """By the block and the sentences."""
-        return need(self._model, self._runner, limits, longest_source, self.options.k or 1, "k")
-
-    def _kind(self, limits: Limits) -> Kind:
-        o = self.options
-        assert o.k is not None
+    def plan(self, limits: Limits) -> DecodePlan:
+        """The heads draft."""
+        o, model, heads = self.options, self._model, self._heads
         forbidden = forbidden_ids(limits, self._runner.device)
-        drafter = HeadsDrafter(self._model, self._heads, self._runner, o.k, forbidden)
-        policy = Policy(o.accept, o.min_block, o.adaptive)
-        return Kind(self._model, self._runner, drafter, limits, policy, verify(self._model, self._heads))
+        drafter = HeadsDrafter(model, heads, self._runner, self._block + 1, forbidden)
+        acceptance = Acceptance(o.accept, o.min_block)
+        verify = programs.verify(model) if heads.options.fixed else programs.verify(model, heads.first, (heads,))
+        return DecodePlan(model, self._runner, drafter, limits, acceptance, verify)

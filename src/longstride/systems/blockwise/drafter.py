@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from longstride import ops
 from longstride.contract import Runner, Source
 from longstride.nn.cache import Memory
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.model import Heads
-from longstride.systems.blockwise.programs import predict
-from longstride.verification.drafting import Drafter, Proposal, View
+from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
 from longstride.verification.kernels import choose, permitted, usable
 
 
@@ -37,18 +37,18 @@ class HeadsDrafter(Drafter):
 
     def __init__(self, model: Transformer, heads: Heads, runner: Runner, k: int, forbidden: Tensor) -> None:
         self.block = k - 1
-        self._predict = predict(model, heads, k)
-        self.ahead = self._predict if self.block else None
-        self._runner = runner
-        self._forbidden = forbidden
         self._parts = (model, heads, k)
         self._fused = usable(runner)
         self._permitted = permitted(forbidden, model.options.vocabulary)
+        ids, count = (torch.int64, ("rows", self.block)), (torch.int64, ("rows",))
+        self.graph = DrafterGraph(
+            (model, heads), {}, {"ids": ids, "count": count}, vars, lambda parts: Predicted(**parts), settings=(k,)
+        )
 
     @property
     def key(self) -> Hashable:
         """What it predicts by, and how many; what is forbidden is the session's."""
-        return self._predict.identity
+        return ("heads", *self._parts)
 
     def buffers(self, state: Any) -> list[Tensor] | None:
         """What was predicted."""
@@ -61,43 +61,39 @@ class HeadsDrafter(Drafter):
 
     def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
         """A new sentence begins without a draft."""
-        assert isinstance(state, Predicted)
         state.count.index_fill_(0, rows, 0)
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """The first `block` of what was predicted."""
-        assert isinstance(state, Predicted)
+        whole = block == self.block
+        count = state.count if whole else state.count.clamp(max=block)
         if self._places(view):
             assert view.room is not None
-            count = state.count if block == self.block else state.count.clamp(max=block)
             return Proposal(view.room[:, :block], count, placed=True)
-        if block == self.block:
-            return Proposal(state.ids, state.count)
-        return Proposal(state.ids[:, :block], state.count.clamp(max=block))
+        return Proposal(state.ids if whole else state.ids[:, :block], count)
 
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
-        """Predict from the states that chose the newest tokens."""
-        assert isinstance(state, Predicted)
-        if self.block and self._places(view):
-            model, heads, k = self._parts
-            if heads.link is not None:
-                assert view.newest is not None
-                heads.linked(hidden, view.newest, k, model, view.room, state.count)
-            else:
-                choose(model.logits(heads.ahead(hidden, k)), self._permitted, into=view.room, count=state.count)
-        elif self.block:
-            self.learn(state, self._runner.call(self._predict, hidden, view.newest, self._forbidden))
+        """Predict from the states that chose the newest tokens.
+
+        A link goes on from the newest token and is told nothing of forbidden ids: no draft of them is ever accepted.
+        """
+        if not self.block:
+            return
+        model, heads, k = self._parts
+        places = self._places(view)
+        if heads.link is not None:
+            into = (view.room, state.count) if places else ()
+            ids = heads.linked(hidden, view.newest, k, model, *into)
+        else:
+            logits = model.logits(heads.ahead(hidden, k))
+            if places:
+                choose(logits, self._permitted, into=view.room, count=state.count)
+                return
+            ids = ops.best(logits, view.forbidden)
+        if not places:
+            ops.assign(state.ids, ids)
+            ops.assign(state.count, torch.full_like(state.count, self.block))
 
     def _places(self, view: View) -> bool:
         """Whether what is predicted goes straight to where the next proposal is looked for."""
         return self._fused and view.room is not None
-
-    def learn(self, state: Any, ids: Tensor) -> None:
-        """These are the next draft."""
-        assert isinstance(state, Predicted)
-        state.ids.copy_(ids)
-        state.count.fill_(self.block)
-
-    def learn_nothing(self, state: Any) -> None:
-        """The heads said nothing of the newest tokens."""
-        state.count.zero_()

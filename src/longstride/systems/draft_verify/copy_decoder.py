@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from longstride.contract import Limits, Need, OptionError, Runner, Session, option
+from longstride.contract import Limits, OptionError, Runner, option
 from longstride.contract.options import Options
-from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.copying import SourceDraft
 from longstride.verification.acceptance import EXACT, Rule
-from longstride.verification.session import Kind, Kinds, Policy, need
+from longstride.verification.decoder import VerifyingDecoder
+from longstride.verification.draft_policy import DraftPolicy
+from longstride.verification.session import DecodePlan
+from longstride.verification.step import Acceptance
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,10 @@ class CopyVerifyOptions(Options):
     min_block: int = option(
         1, "Commit at least so many tokens per iteration, as far as there is a draft.", least=1, most=1025
     )
-    adaptive: bool = option(False, "Let the number of drafted tokens follow how recent drafts fared, up to k.")
+    adaptive: bool = option(False, "Measure once how long drafts should be, or whether none are faster.")
+    lengths: DraftPolicy | None = option(
+        None, "Tokens drafted by how many sentences are decoded side by side, as 1:10,8:4,32:0 (none: k)."
+    )
     suffix: int = option(
         8,
         "Tokens at the output's end that are looked up, at most, to find the place in the source.",
@@ -36,7 +41,7 @@ class CopyVerifyOptions(Options):
             raise OptionError(f"min_block expects 1 to k + 1 ({self.k + 1}), found {self.min_block}.")
 
 
-class CopyVerify(Signed[CopyVerifyOptions]):
+class CopyVerify(VerifyingDecoder[CopyVerifyOptions]):
     """The verification loop with the source as the draft."""
 
     name = "copy-verify"
@@ -47,19 +52,11 @@ class CopyVerify(Signed[CopyVerifyOptions]):
             raise OptionError(
                 f"copy-verify expects one vocabulary for source and target, found {source_size} and {size} ids."
             )
-        super().__init__(runner, options or CopyVerifyOptions())
-        self._model = model
-        self._kinds = Kinds()
+        options = options or CopyVerifyOptions()
+        super().__init__(model, runner, options, options.k)
 
-    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        """An empty table."""
-        return self._kinds.of(limits, self._kind).start(capacity, longest_source)
-
-    def need(self, limits: Limits, longest_source: int) -> Need:
-        """By the block and the sentences."""
-        return need(self._model, self._runner, limits, longest_source, self.options.k, "k")
-
-    def _kind(self, limits: Limits) -> Kind:
+    def plan(self, limits: Limits) -> DecodePlan:
+        """The source is the draft."""
         o = self.options
-        policy = Policy(o.accept, o.min_block, o.adaptive)
-        return Kind(self._model, self._runner, SourceDraft(o.k, o.suffix), limits, policy)
+        acceptance = Acceptance(o.accept, o.min_block)
+        return DecodePlan(self._model, self._runner, SourceDraft(o.k, o.suffix), limits, acceptance)

@@ -81,9 +81,8 @@ class SourceDraft(Drafter):
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
         """All of the draft stood and the verifier's own token goes on along the source: so does the next draft."""
         reached = state.place + accepted
-        newest = view.tokens.gather(1, (view.length - 1).clamp(min=0)[:, None])[:, 0]
         expected = state.source.gather(1, reached.clamp(0, state.source.shape[1] - 1)[:, None])[:, 0]
-        goes_on = (state.place != LOST) & (reached < state.lengths) & (newest == expected)
+        goes_on = (state.place != LOST) & (reached < state.lengths) & (view.newest == expected)
         state.place.copy_(torch.where(goes_on, reached + 1, LOST))
 
 

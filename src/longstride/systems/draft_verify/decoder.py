@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from longstride.contract import Limits, Need, OptionError, Runner, Session, option
+from longstride.contract import Limits, OptionError, Runner, Session, option
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
@@ -13,8 +13,11 @@ from longstride.systems.draft_verify.draft_session import DraftSession
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import Drafter, check_fit
 from longstride.verification.acceptance import EXACT, Rule
+from longstride.verification.decoder import VerifyingDecoder
+from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.lease import Lease
-from longstride.verification.session import Kind, Kinds, Policy, need
+from longstride.verification.session import DecodePlan
+from longstride.verification.step import Acceptance
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,10 @@ class DraftVerifyOptions(Options):
     min_block: int = option(
         1, "Commit at least so many tokens per iteration, the verifier's own included.", least=1, most=1025
     )
-    adaptive: bool = option(False, "Let the number of drafted tokens follow how recent drafts fared.")
+    adaptive: bool = option(False, "Measure once how long drafts should be, or whether none are faster.")
+    lengths: DraftPolicy | None = option(
+        None, "Tokens drafted by how many sentences are decoded side by side, as 1:10,8:4,32:0 (none: k)."
+    )
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class DraftOptions(Options):
     k: int | None = option(None, "Tokens per pass, at most what was trained (none: that).", least=1, most=1024)
 
 
-class DraftVerify(Signed[DraftVerifyOptions]):
+class DraftVerify(VerifyingDecoder[DraftVerifyOptions]):
     """A drafter proposes k tokens, the verifier accepts a prefix of them and adds its own next one."""
 
     name = "draft-verify"
@@ -53,23 +59,14 @@ class DraftVerify(Signed[DraftVerifyOptions]):
         block = _block(options.k, drafter)
         if options.min_block > block + 1:
             raise OptionError(f"min_block expects 1 to k + 1 ({block + 1}), found {options.min_block}.")
-        super().__init__(runner, replace(options, k=block))
-        self._model = model
+        super().__init__(model, runner, replace(options, k=block), block)
         self._drafter = drafter
-        self._kinds = Kinds()
 
-    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        """An empty table."""
-        return self._kinds.of(limits, self._kind).start(capacity, longest_source)
-
-    def need(self, limits: Limits, longest_source: int) -> Need:
-        """By the block and the sentences."""
-        return need(self._model, self._runner, limits, longest_source, self.options.k or 1, "k")
-
-    def _kind(self, limits: Limits) -> Kind:
-        o = self.options
-        drafter = ModelDrafter(self._drafter, self._model, self._runner, _block(o.k, self._drafter), limits)
-        return Kind(self._model, self._runner, drafter, limits, Policy(o.accept, o.min_block, o.adaptive))
+    def plan(self, limits: Limits) -> DecodePlan:
+        """The drafter drafts."""
+        drafter = ModelDrafter(self._drafter, self._model, self._runner, self._block, limits)
+        acceptance = Acceptance(self.options.accept, self.options.min_block)
+        return DecodePlan(self._model, self._runner, drafter, limits, acceptance)
 
 
 class Draft(Signed[DraftOptions]):

@@ -41,8 +41,8 @@ class DraftSession(LeasedSession[DraftTable]):
             found.positions,
             found.ids,
             found.written,
-            found.drafted,
-            found.accepted,
+            table.outputs.rows.drafted,
+            table.outputs.rows.accepted,
             draft=found.draft,
         )
 

@@ -12,14 +12,16 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
+from longstride import ops
 from longstride.contract import EOS, Limits, Runner, Source
 from longstride.systems.draft_verify.drafter import ModelDrafter
-from longstride.verification.acceptance import EXACT
+from longstride.verification.acceptance import EXACT, Reading
 from longstride.verification.arrivals import Arrivals
 from longstride.verification.drafting import View
 from longstride.verification.kernels import settle, usable
 from longstride.verification.outputs import Outputs
-from longstride.verification.settling import Iteration
+from longstride.verification.reading import forbidden_ids
+from longstride.verification.step import StepResult
 
 
 class DraftTable:
@@ -36,20 +38,24 @@ class DraftTable:
         device = runner.device
         columns = int(limits.longest_outputs(torch.tensor(longest_source))) + 1 + drafter.block
         self._state = drafter.begin(capacity, longest_source, columns, device)
-        self.outputs = Outputs(capacity, columns, device)
+        self._fused = usable(runner)
+        newest = torch.zeros(capacity, dtype=torch.int64, device=device) if self._fused else None
+        self.outputs = Outputs(capacity, columns, device, newest)
+        self._longest = torch.zeros(capacity, dtype=torch.int64, device=device)
+        self._longest_of = limits.longest_outputs(torch.arange(longest_source + 1)).to(device)
+        self._forbidden = forbidden_ids(limits, device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         # A recording encodes equal portions; where there is none, whoever comes together is encoded together.
         portion = max(1, capacity // 4) if runner.records else capacity
         self._arrivals = Arrivals(portion, longest_source, runner)
-        self._fused = usable(runner)
         self._all_but_one = torch.full((capacity,), drafter.block - 1, dtype=torch.int64, device=device)
         self._entering: Callable[[], None] | None = None
-        self._iterating: dict[int, Callable[[], Iteration]] = {}
+        self._iterating: dict[int, Callable[[], StepResult]] = {}
 
     @cached_property
     def buffers(self) -> list[Tensor]:
         """All that an iteration or an entrance writes."""
-        return [*(self._drafter.buffers(self._state) or []), *self.outputs.buffers, self.ticket]
+        return [*(self._drafter.buffers(self._state) or []), *self.outputs.buffers, self._longest, self.ticket]
 
     @property
     def recordings(self) -> int:
@@ -82,11 +88,12 @@ class DraftTable:
         rows, source = arrivals.rows[:count], Source(arrivals.ids[:count], arrivals.lengths[:count])
         self._drafter.admit(self._state, rows, source, None)
         self.outputs.open(rows)
+        self._longest.index_copy_(0, rows, self._longest_of[source.lengths])
         self.ticket.index_copy_(0, rows, arrivals.tickets[:count])
 
     # --- draft, commit -----------------------------------------------------------------------------------------------
 
-    def iterate(self, first: bool = False) -> Iteration:
+    def iterate(self, first: bool = False) -> StepResult:
         """Append a block to every live row. With `first`, none of them has a token yet."""
         # A first pass has nothing to catch up with; bits of our own kernels do not depend on the number of slots.
         window = 1 if first and self._fused and self._drafter.catches_up else self._drafter.block + 1
@@ -95,35 +102,34 @@ class DraftTable:
             self._iterating[window] = self._runner.record(f"draft after {window}", iterate, self.buffers)
         return self._iterating[window]()
 
-    def _iterate(self, window: int) -> Iteration:
-        fused = self._fused
-        return self._iterate_fused(window) if fused else self._iterate_plainly(window)
-
-    def _iterate_plainly(self, window: int) -> Iteration:
-        outputs, block = self.outputs, self._drafter.block
-        active = torch.logical_not(outputs.done)
-        before = torch.where(active, outputs.length, 0)  # idle rows idle at the front, where there is room
-        reading = self._drafter.read(self._state, View(outputs.tokens, before, outputs.done, window), block)
+    def _iterate(self, window: int) -> StepResult:
+        rows, block = self.outputs.rows, self._drafter.block
+        active = torch.logical_not(rows.done)
+        before = torch.where(active, rows.length, 0) if rows.start is None else rows.start
+        view = View(rows.tokens, before, rows.newest, rows.done, self._longest, self._forbidden, window)
+        reading = self._drafter.choose(self._state, view, block)
         ids = reading.top
+        if self._fused:
+            return self._commit_fused(reading)
         ends = ids == EOS
         # Up to and with the first EOS: no column after one that ends.
         written = (ends.long().cumsum(dim=1) - ends.long() == 0) & active[:, None]
-        positions = before[:, None] + outputs.steps[:block]
-        outputs.write(positions, ids, written, reading.top_log_probability)
-        outputs.done |= active & ends.any(dim=1)
-        drafted = torch.where(active, block, 0)
-        return Iteration(active, positions, ids, written, drafted, written.sum(dim=1), ids)
+        positions = ops.slots_from(before, block)
+        self.outputs.write(positions, ids, written, reading.top_log_probability)
+        rows.done.logical_or_(active & ends.any(dim=1))
+        return self._counted(StepResult(active, positions, ids, written, ids))
 
-    def _iterate_fused(self, window: int) -> Iteration:
-        """The same by two kernels behind the model's.
-
-        What judges drafts is told that all but the block's last token were drafted and are the verifier's choices too,
-        and that the last is its own: it then commits up to the first EOS.
-        """
-        outputs, block = self.outputs, self._drafter.block
-        reading = self._drafter.read(self._state, View(outputs.tokens, outputs.start, outputs.done, window), block)
+    def _commit_fused(self, reading: Reading) -> StepResult:
+        """By a kernel, which is told that all but the block's last token were drafted and are the verifier's choices
+        too, and that the last is its own: it then commits up to the first EOS."""
         ids = reading.top
         shifted = torch.cat([ids[:, :1], ids[:, :-1]], dim=1)  # nobody looks at the first
-        found, _ = settle(EXACT, 1, shifted, self._all_but_one, reading, None, outputs)
-        drafted = torch.where(found.active, block, 0)
-        return Iteration(found.active, found.positions, ids, found.written, drafted, found.written.sum(dim=1), ids)
+        found, _ = settle(EXACT, 1, shifted, self._all_but_one, reading, None, self.outputs.rows)
+        active, positions, _, written, _ = found
+        return self._counted(StepResult(active, positions, ids, written, ids))
+
+    def _counted(self, found: StepResult) -> StepResult:
+        rows = self.outputs.rows
+        rows.drafted.copy_(torch.where(found.active, self._drafter.block, 0))
+        rows.accepted.copy_(found.written.sum(dim=1))
+        return found

@@ -15,26 +15,28 @@ first halves of whole blocks in all). Only what is asked for is projected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from longstride import ops
 from longstride.contract import Limits, Program, Runner, Source
 from longstride.nn.cache import Cache, Memory
+from longstride.nn.programs import F32, LAYERED, cache_of, cache_state, memory_feeds, memory_inputs, memory_of
 from longstride.nn.transformer import Transformer
-from longstride.systems.draft_verify import canvas_attention
+from longstride.systems.draft_verify import canvas_attention, passes
 from longstride.systems.draft_verify.canvas import why_not
 from longstride.systems.draft_verify.model import Drafter as DrafterModel
 from longstride.systems.draft_verify.model import reads_whole_encoder
 from longstride.systems.draft_verify.passes import NOTHING, Own
-from longstride.systems.draft_verify.programs import chosen, draft, follow, remember
+from longstride.systems.draft_verify.programs import draft, remember
 from longstride.verification.acceptance import Reading
-from longstride.verification.drafting import Drafter, Proposal, View
+from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
 from longstride.verification.kernels import Bounds, choose_within, permitted_ids, read_fused, usable
-from longstride.verification.reading import forbidden_ids, read
+from longstride.verification.reading import read, scored
 
 
 @dataclass
@@ -44,11 +46,7 @@ class DraftState:
     memory: Memory
     mask_slots: Tensor
     """[rows, columns, width] what a mask slot reads at each position"""
-    longest: Tensor
-    """[rows] how long the output may be"""
     cache: Cache
-    sizes: Tensor
-    """[block + 1] 0, 1, 2, ...: how many tokens a proposal may hold"""
     bound: tuple[list[int], Callable[[], tuple[Memory, Tensor]]] | None = None
     """where a lone sentence lies, and what encodes it"""
 
@@ -65,27 +63,27 @@ class ModelDrafter(Drafter):
         self.block = block
         self._drafter = drafter
         self._runner = runner
-        self._limits = limits
-        self._forbidden = forbidden_ids(limits, runner.device)
+        self._min_length = limits.min_length
         self._takes_states = reads_whole_encoder(drafter.options, verifier)
         self._remember = {given: remember(drafter, verifier, given) for given in (True, False)}
         self._fused = usable(runner)
         self.catches_up = drafter.options.prefix == "causal"
         """whether what a pass runs depends on how many tokens came since the last one"""
         own = own_kernels(drafter, runner) if self._fused and self.catches_up else NOTHING
-        self._draft = draft(drafter, own)
-        self._choose = chosen(self._draft)
-        self._follow = None if drafter.link is None else follow(drafter, own)
+        self._pass = passes.causal(drafter, own) if self.catches_up else passes.full(drafter)
+        self._draft = draft(drafter, self._pass)
         self._permitted = permitted_ids(limits, drafter.options.vocabulary, runner.device)
+        self._sizes = torch.arange(block + 1, device=runner.device)
+        self.graph = drafter_graph(drafter, (block, limits.min_length))
 
     @property
     def key(self) -> Hashable:
         """The models it drafts with, and how much."""
-        return (self._draft.identity, self._remember[False].identity, self.block, self._limits)
+        return (self._draft.identity, self._remember[False].identity, self.block, self._min_length)
 
     def buffers(self, state: Any) -> list[Tensor] | None:
-        """Memory, cache, what mask slots read and how long outputs may be."""
-        return [*state.memory.buffers, state.mask_slots, state.longest, *state.cache.buffers]
+        """Memory, cache, and what mask slots read."""
+        return [*state.memory.buffers, state.mask_slots, *state.cache.buffers]
 
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> DraftState:
         """An empty state for a table of rows."""
@@ -95,23 +93,20 @@ class ModelDrafter(Drafter):
         return DraftState(
             model.new_memory(rows, longest_source),
             model.output_weight.new_zeros(rows, columns, model.options.width),
-            torch.zeros(rows, dtype=torch.int64, device=device),
             model.new_cache(rows, columns + trained),
-            torch.arange(self.block + 1, device=device),
         )
 
     def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory | None) -> None:
         """Encode the new sentences, from the verifier's states where the drafter reads these and they are at hand."""
         states = memory.states if memory is not None and self._takes_states else None
         columns = state.mask_slots.shape[1]
-        lone = len(state.longest) == 1 and not self._runner.records
+        lone = len(state.mask_slots) == 1 and not self._runner.records
         given, program = (source.ids, source.lengths, states, columns), self._remember[states is not None]
         found, mask_slots = self._bound(state, program, given)() if lone else self._runner.call(program, *given)
         # A slice where that is all: copying to rows that have to be looked up takes several times as long.
         places: Any = slice(None) if lone else rows
         state.memory.put(places, found)
         state.mask_slots[places] = mask_slots
-        state.longest[places] = self._limits.longest_outputs(source.lengths)
 
     def _bound(
         self, state: DraftState, program: Program, given: tuple[Any, ...]
@@ -127,46 +122,53 @@ class ModelDrafter(Drafter):
 
         A link knows no limits on outputs: they are the verifier's, who keeps no token that breaks them.
         """
-        room = None if view.room is None else view.room[:, :block]
-        fused, given = self._fused and room is not None, self._arguments(state, view, block)
-        count = state.sizes[block].expand(len(view.length)) if fused else torch.full_like(view.length, block)
-        if self._follow is not None:
-            return Proposal(self._runner.call(self._follow, *given, *([room] if fused else [])), count, placed=fused)
-        if fused:
-            bounds = Bounds(self._permitted, view.length, state.longest, self._limits.min_length)
-            top = choose_within(self._runner.call(self._draft, *given), bounds, into=room)
-        elif self._limits.min_length:
-            top = self.read(state, view, block, likelihood=False).top
-        else:
-            top = self._runner.call(self._choose, state.longest, self._forbidden, *given)
-        return Proposal(top, count, placed=fused)
+        room = None if view.room is None or not self._fused else view.room[:, :block]
+        count = torch.full_like(view.length, block) if room is None else self._sizes[block].expand(len(view.length))
+        found = self._pass(*self._arguments(state, view, block))
+        if self._drafter.link is not None:
+            ids = self._drafter.followed(found.hidden, view.tokens, view.length, found.newest, room)
+            return Proposal(ids, count, placed=room is not None)
+        logits = self._drafter.drafted(found.hidden, view.tokens, view.length, found.newest)
+        if room is not None:
+            return Proposal(choose_within(logits, self._bounds(view), into=room), count, placed=True)
+        positions = ops.slots_from(view.length, block)
+        return Proposal(read(logits, positions, view.longest, view.forbidden, self._min_length).top, count)
 
-    def asked(self, state: Any, view: View, window: Tensor, block: int) -> tuple[Program, tuple[Any, ...]] | None:
-        """What chooses the tokens of every slot, with everything where it stays."""
-        if self._fused or (self._limits.min_length and self._follow is None):
-            return None
-        given = (view.tokens, view.length, window, block, state.mask_slots, state.cache, state.memory)
-        return (
-            (self._choose, (state.longest, self._forbidden, *given)) if self._follow is None else (self._follow, given)
-        )
-
-    def read(self, state: DraftState, view: View, block: int, likelihood: bool = True) -> Reading:
+    def choose(self, state: DraftState, view: View, block: int) -> Reading:
         """The drafter's choices [rows, block] under the same limits as the verifier's, and how likely they are."""
         logits = self._runner.call(self._draft, *self._arguments(state, view, block))
-        if likelihood and self._fused:
-            return read_fused(logits, Bounds(self._permitted, view.length, state.longest, self._limits.min_length))
-        positions = view.length[:, None] + torch.arange(block, device=logits.device)
-        return read(logits, positions, state.longest, self._forbidden, self._limits.min_length, normalised=likelihood)
+        if self._fused:
+            return read_fused(logits, self._bounds(view))
+        positions = ops.slots_from(view.length, block)
+        return scored(read(logits, positions, view.longest, view.forbidden, self._min_length), logits)
+
+    def _bounds(self, view: View) -> Bounds:
+        return Bounds(self._permitted, view.length, view.longest, self._min_length)
 
     def _arguments(self, state: DraftState, view: View, block: int) -> tuple[Any, ...]:
         window = self.block + 1 if view.window is None else view.window
         return (view.tokens, view.length, window, block, state.mask_slots, state.cache, state.memory)
-
-    def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
-        """Nothing to learn: what was committed is read when the next block is drafted."""
 
 
 def own_kernels(drafter: DrafterModel, runner: Runner) -> Own:
     """Those that are sound here."""
     place, o = (runner.device, runner.dtype), drafter.options
     return Own(not why_not(*place), not canvas_attention.why_not(*place, o.width // o.heads))
+
+
+def drafter_graph(drafter: DrafterModel, settings: tuple[Hashable, ...]) -> DrafterGraph:
+    """What a graph of an iteration reads and writes of a :class:`DraftState`."""
+    o = drafter.options
+    shape = (o.decoder_layers, o.heads, o.width // o.heads)
+    inputs = {"mask_slots": (F32, ("rows", "columns", o.width)), **memory_inputs(*shape, "rows")}
+
+    def parts(state: DraftState) -> dict[str, Tensor]:
+        cache = {"keys": state.cache.keys, "values": state.cache.values}
+        return {"mask_slots": state.mask_slots, **memory_feeds(state.memory), **cache}
+
+    def state_of(given: Mapping[str, Any]) -> DraftState:
+        return DraftState(memory_of(given), given["mask_slots"], cache_of(given))
+
+    return DrafterGraph(
+        (drafter,), inputs, cache_state(*shape), parts, state_of, LAYERED, o.prefix == "causal", (o.prefix, *settings)
+    )

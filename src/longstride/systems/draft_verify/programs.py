@@ -27,10 +27,8 @@ from longstride.nn.programs import (
 )
 from longstride.nn.transformer import Transformer
 from longstride.ops.recording import Specification, recorded
-from longstride.systems.draft_verify import passes
 from longstride.systems.draft_verify.model import Drafter, verifier_states
-from longstride.systems.draft_verify.passes import NOTHING, Own
-from longstride.verification.reading import read
+from longstride.systems.draft_verify.passes import Pass
 
 
 def remember(drafter: Drafter, verifier: Transformer, from_states: bool) -> Program:
@@ -71,76 +69,17 @@ def remember(drafter: Drafter, verifier: Transformer, from_states: bool) -> Prog
     return Program("remember-draft", function, spec)
 
 
-def draft(drafter: Drafter, own: Own = NOTHING) -> Program:
+def draft(drafter: Drafter, run: Pass) -> Program:
     """(tokens, length [rows], window, block, mask slots, cache, memory) -> logits [rows, block, vocabulary]
 
     The window is a number, or a tensor [1] that holds one.
     """
-    run = passes.full(drafter) if drafter.options.prefix == "full" else passes.causal(drafter, own)
-
     def function(tokens: Tensor, length: Tensor, *rest: Any) -> Tensor:
         found = run(tokens, length, *rest)
         return drafter.drafted(found.hidden, tokens, length, found.newest)
 
     logits = (F32, ("rows", "block", drafter.options.vocabulary))
     return Program("draft", function, _spec(drafter, function, "logits", logits))
-
-
-def follow(drafter: Drafter, own: Own = NOTHING) -> Program:
-    """(what :func:`draft` takes, and where to put them, if anywhere) -> ids [rows, block], what a link drafts"""
-    run = passes.full(drafter) if drafter.options.prefix == "full" else passes.causal(drafter, own)
-
-    def function(
-        tokens: Tensor,
-        length: Tensor,
-        window: int | Tensor,
-        block: int,
-        mask_slots: Tensor,
-        cache: Cache,
-        memory: Memory,
-        into: Tensor | None = None,
-    ) -> Tensor:
-        found = run(tokens, length, window, block, mask_slots, cache, memory)
-        return drafter.followed(found.hidden, tokens, length, found.newest, into)
-
-    return Program("follow", function, _spec(drafter, function, "ids", (I64, ("rows", "block"))))
-
-
-def chosen(draft: Program) -> Program:
-    """(longest [rows], forbidden [n], what `draft` takes) -> ids [rows, block], the best of every slot
-
-    Limits are the verifier's, without a least length (:func:`longstride.verification.reading.read`).
-    """
-
-    def function(
-        longest: Tensor, forbidden: Tensor, tokens: Tensor, length: Tensor, window: int, block: int, *rest: Any
-    ) -> Tensor:
-        logits = draft.function(tokens, length, window, block, *rest)
-        return read(logits, ops.slots_from(length, block), longest, forbidden, 0, normalised=False).top
-
-    plain = draft.graph
-    assert plain is not None
-
-    def feeds(longest: Tensor, forbidden: Tensor, *arguments: Any) -> Feeds:
-        of_draft = plain.feeds(*arguments)
-        return Feeds({**of_draft.inputs, "longest": longest, "forbidden": forbidden}, of_draft.state, of_draft.sizes)
-
-    inputs = {**plain.inputs, "longest": (I64, ("rows",)), "forbidden": (I64, ("banned",))}
-    spec = replace(
-        plain,
-        feeds=feeds,
-        inputs=inputs,
-        outputs={"ids": (I64, ("rows", "block"))},
-        record=recorded(
-            function,
-            inputs,
-            plain.state,
-            lambda given: (given["longest"], given["forbidden"], *_arguments(given)),
-            lambda found: {"ids": found},
-        ),
-        result=lambda found, feeds: found["ids"],
-    )
-    return Program("choose", function, spec)
 
 
 def _spec(

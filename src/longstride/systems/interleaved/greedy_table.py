@@ -21,7 +21,7 @@ from longstride.systems.interleaved.sentences import closing_step, sentences_of
 from longstride.systems.interleaved.table import Search, Table
 from longstride.verification.acceptance import Reading
 from longstride.verification.kernels import Bounds, permitted, read_fused
-from longstride.verification.reading import read
+from longstride.verification.reading import read, scored
 
 
 class GreedyTable(Table):
@@ -75,7 +75,7 @@ class GreedyTable(Table):
 
         def choose(logits: Tensor, first: int) -> Reading:
             at = slots[:, first : first + logits.shape[1]]
-            return read(logits, at, self._longest, self._never, self._earliest)
+            return scored(read(logits, at, self._longest, self._never, self._earliest), logits)
 
         found = self._chosen(logits, factors, choose)
         return found, rows.commit(found, slots, self.search.count_dropped)

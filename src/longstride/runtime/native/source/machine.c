@@ -24,7 +24,7 @@ enum { CODES = sizeof OF_CODE / sizeof *OF_CODE };
 void wake(struct pool *pool);
 
 int64_t bytes_of(int32_t kind) {
-    return kind == I64 ? 8 : kind == F32 || kind == I32 ? 4 : 1;
+    return kind == I64 || kind == F64 ? 8 : kind == F32 || kind == I32 ? 4 : 1;
 }
 
 int wrong(machine *m, const char *what) {

@@ -14,7 +14,7 @@
 enum { MOST_DIMENSIONS = 6, MOST_INPUTS = 12, MOST_OUTPUTS = 12, MOST_ATTRIBUTES = 12 };
 
 /* as ONNX numbers its types; a bool is one byte, 0 or 1 */
-enum { F32 = 1, U8 = 2, I32 = 6, I64 = 7, BOOL = 9 };
+enum { F32 = 1, U8 = 2, I32 = 6, I64 = 7, BOOL = 9, F64 = 11 };
 
 /* One tensor, rows side by side without gaps (C order). 80 bytes. */
 typedef struct {

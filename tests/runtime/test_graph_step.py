@@ -1,4 +1,4 @@
-"""Judging in the graph gives what judging outside of it gives, and a table of one row what a table of many gives."""
+"""An iteration carried out as a graph is the function run eagerly, and a table of one row gives what one of many gives."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from longstride.contract import EOS, Feeds, GraphSpec, Limits, Program
 from longstride.nn import programs
 from longstride.runtime.eager import EagerRunner
 from longstride.runtime.processor import Processor
-from longstride.systems.blockwise import programs as heads_programs
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
+from longstride.systems.blockwise.drafter import HeadsDrafter
 from longstride.systems.draft_verify.decoder import DraftVerify
-from longstride.verification.judged import judged
+from longstride.verification.acceptance import Rule
+from longstride.verification.drafting import NoDraft
+from longstride.verification.outputs import Outputs
 from longstride.verification.reading import forbidden_ids
+from longstride.verification.step import Acceptance, Batch, VerifyStep
 from tests.decoding.drafters import KINDS, tiny_drafter
 from tests.models import random_source, tiny_model
 
@@ -42,6 +45,21 @@ def step(model: Any, runner: Any, rows: int, width: int, seed: int) -> tuple[tor
     return ids, torch.zeros(rows, dtype=torch.int64), memory, model.new_cache(rows, 32)
 
 
+def batch_of(model: Any, drafter: Any, rows: int, width: int, seed: int, memory: Any) -> Batch:
+    """In the middle of some outputs, of which one may be done."""
+    generator = torch.Generator().manual_seed(seed)
+    outputs = Outputs(rows, 32, CPU)
+    kept = outputs.rows
+    kept.tokens.random_(3, model.options.vocabulary, generator=generator)
+    kept.newest.random_(3, model.options.vocabulary, generator=generator)
+    kept.length.random_(0, 3, generator=generator)
+    kept.done.copy_(torch.rand(rows, generator=generator) < 0.2)
+    longest = torch.randint(0, 8, (rows,), generator=generator)
+    forbidden = forbidden_ids(Limits(banned=(5, 9)), CPU)
+    state = drafter.begin(rows, 7, 32, CPU)
+    return Batch(kept, longest, forbidden, torch.tensor([width]), model.new_cache(rows, 48), memory, state)
+
+
 @BOTH
 @settings(max_examples=25, deadline=None)
 @given(
@@ -49,33 +67,48 @@ def step(model: Any, runner: Any, rows: int, width: int, seed: int) -> tuple[tor
     rows=st.integers(1, 3),
     width=st.integers(1, 6),
     vocabulary=st.sampled_from([11, 97, 128, 320]),
-    ahead=st.sampled_from([None, {}, {"link": 3}]),
+    heads=st.sampled_from([None, {}, {"link": 3}]),
+    rule=st.sampled_from(["exact", "exact", "top:3", "top:2,gap:1.0", "distance:2"]),
+    min_block=st.sampled_from([1, 1, 2]),
+    min_length=st.sampled_from([0, 0, 2]),
 )
-def test_the_graph_judges_as_the_function_does(
-    graphs: Graphs, seed: int, rows: int, width: int, vocabulary: int, ahead: dict[str, int] | None
+def test_a_graph_does_what_the_function_does(
+    graphs: Graphs,
+    seed: int,
+    rows: int,
+    width: int,
+    vocabulary: int,
+    heads: dict[str, int] | None,
+    rule: str,
+    min_block: int,
+    min_length: int,
 ) -> None:
     """For drafts that are right for a while, with EOS among them, and rows that must end."""
     model = tiny_model(seed, torch.float32, sharpness=2.0, vocabulary=vocabulary)
-    heads = tiny_heads(seed, vocabulary=vocabulary, **(ahead or {}))
-    onnx, eager = graphs("fp32", 1, tell=refuse), EagerRunner()
-    program = judged(programs.verify(model), heads_programs.predict(model, heads, 4) if ahead is not None else None)
-    ids, start, memory, cache = step(model, eager, rows, width, seed)
-    generator = torch.Generator().manual_seed(seed)
-    longest = torch.randint(0, 8, (rows,), generator=generator)
-    count = torch.randint(0, width, (rows,), generator=generator)
+    runner, eager = graphs("fp32", 1, tell=refuse), EagerRunner()
+    own = tiny_heads(seed, vocabulary=vocabulary, **(heads or {}))
+    k = min(width, own.options.k)
     forbidden = forbidden_ids(Limits(banned=(5, 9)), CPU)
-    arguments = (ids, count, start, longest, forbidden)
-    for _ in range(width):  # each time the verifier's own choices become a longer part of the draft
-        theirs = eager.call(program, *arguments, cache, memory)
-        mine = onnx.call(program, *arguments, model.new_cache(rows, 32), memory)
-        expected, verdict, told, found = theirs.verdict, mine.verdict, theirs.told, mine.told
-        for name in ("accepted", "ids", "committed", "ended", "newest"):
-            assert torch.equal(getattr(verdict, name), getattr(expected, name)), name
-        for row, committed in enumerate(expected.committed.tolist()):
-            scores = verdict.log_probability[row, :committed]
-            assert torch.allclose(scores, expected.log_probability[row, :committed], atol=1e-4)
-        assert torch.equal(found, told) if ahead is not None else torch.allclose(found, told, atol=1e-4)
-        ids[:, 1:] = expected.ids[:, :-1]
+    drafter = NoDraft() if heads is None else HeadsDrafter(model, own, eager, k, forbidden)
+    block = 0 if heads is None else k - 1
+    whole = VerifyStep(programs.verify(model), drafter, Acceptance(Rule.from_text(rule), min_block), min_length)
+    program = whole.whole(block)
+    source = random_source(rows, 7, seed=seed)
+    memory = eager.call(programs.remember(model), source.ids, source.lengths)
+    mine, theirs = (batch_of(model, drafter, rows, width, seed, memory) for _ in range(2))
+    for _ in range(3):
+        found, expected = runner.call(program, mine), eager.call(program, theirs)
+        for name in ("active", "positions", "written", "draft"):
+            assert torch.equal(getattr(found, name), getattr(expected, name)), name
+        assert torch.equal(found.ids[found.written], expected.ids[expected.written])
+        for name in ("length", "newest", "done", "drafted", "accepted"):
+            assert torch.equal(getattr(mine.rows, name), getattr(theirs.rows, name)), name
+        committed = torch.arange(32) < mine.rows.length[:, None]
+        assert torch.equal(mine.rows.tokens * committed, theirs.rows.tokens * committed)
+        assert torch.allclose(mine.rows.log_probability, theirs.rows.log_probability, atol=1e-4)
+        if block:
+            assert torch.equal(mine.drafter.ids, theirs.drafter.ids)
+            assert torch.equal(mine.drafter.count, theirs.drafter.count)
 
 
 @BOTH
@@ -129,7 +162,7 @@ def test_a_lone_row_gives_what_many_rows_give(seed: int, k: int, adaptive: bool,
 
 
 @BOTH
-def test_a_least_length_is_kept_though_the_graph_does_not_know_it(graphs: Graphs) -> None:
+def test_a_least_length_is_kept(graphs: Graphs) -> None:
     model = tiny_model(3, torch.float32, sharpness=2.0)
     source = random_source(2, 8, seed=3)
     limits = Limits(max_length=12, min_length=9)

@@ -1,0 +1,186 @@
+"""The state of a verifying session: all that changes, in tensors that never move, and what is done to them.
+
+It keeps, per row, the committed ids and their number; the cache holds keys and values of the input slots, where slot s
+holds the token before output position s (START at 0). After an iteration that commits n tokens, the cache is right up
+to the new length and left-over beyond it: rewinding is not moving the length further.
+
+Entering and iterating are functions of these tensors alone, so that a runner may capture or bind them once and repeat
+them. Knows no slots and no tickets beyond their numbers: which row is free the session knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longstride.contract import START, Limits, Program, Runner, Source
+from longstride.nn import programs
+from longstride.nn.cache import Memory
+from longstride.nn.transformer import Transformer
+from longstride.verification.arrivals import Arrivals
+from longstride.verification.drafting import Drafter
+from longstride.verification.kernels import permitted_ids, usable
+from longstride.verification.outputs import Outputs
+from longstride.verification.reading import forbidden_ids
+from longstride.verification.step import Acceptance, Batch, StepResult, VerifyStep
+
+
+class BatchState:
+    """One verifier, one drafter, `capacity` rows for sources of at most `longest_source` tokens."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        runner: Runner,
+        drafter: Drafter,
+        capacity: int,
+        limits: Limits,
+        longest_source: int,
+        acceptance: Acceptance,
+        verify: Program,
+    ) -> None:
+        self.runner, self.drafter, self.verify = runner, drafter, verify
+        # Encoding in equal portions keeps a sentence's bits independent of who is admitted beside it.
+        self.portion = max(1, capacity // 4)
+        self._encode = programs.remember(model)
+        self._step = VerifyStep(verify, drafter, acceptance, limits.min_length)
+        fused = usable(runner)
+
+        device = runner.device
+        longest = int(limits.longest_outputs(torch.tensor(longest_source)))
+        # EOS, and a draft that starts at the last position
+        columns = longest + 1 + drafter.block
+        memory = model.new_memory(capacity, longest_source)
+        cache = model.new_cache(capacity, columns)
+        cache.prepare(cache.longest)
+        # The newest token of each row and, where a drafter puts it there, the draft behind it: what a step reads.
+        ids = torch.full((capacity, 1 + drafter.block), START, dtype=torch.int64, device=device) if fused else None
+        self.outputs = Outputs(capacity, columns, device, None if ids is None else ids[:, 0])
+        # By source length, looked up: working it out takes five kernels for every new sentence.
+        self._longest_of = limits.longest_outputs(torch.arange(longest_source + 1)).to(device)
+        self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
+        self.batch = Batch(
+            self.outputs.rows,
+            torch.zeros(capacity, dtype=torch.int64, device=device),
+            forbidden_ids(limits, device),
+            torch.ones(1, dtype=torch.int64),
+            cache,
+            memory,
+            drafter.begin(capacity, longest_source, columns, device),
+            looks=device.type == "cpu" and not runner.records,
+            ids=ids,
+            permitted=permitted_ids(limits, model.options.vocabulary, device) if fused else None,
+        )
+        self._window = self.batch.window.numpy() if isinstance(self.batch.window, Tensor) else None
+        self.recorded = runner.records and self.buffers is not None
+        """whether what is done here may come from a recording: then few shapes are better than fitting ones"""
+        self._arrivals = Arrivals(self.portion, longest_source, runner)
+        self._encoding: Callable[[], Memory] | None = None
+        self._entering: Callable[[], None] | None = None
+        self._iterating: dict[tuple[int, int], Callable[[], StepResult]] = {}
+
+    steady = True
+    """it keeps its shape, and what it holds of earlier sentences is hidden: another session may have it"""
+
+    @cached_property
+    def buffers(self) -> list[Tensor] | None:
+        """All that an iteration or an entrance writes; None where the drafter works on the host."""
+        batch = self.batch
+        of_drafter = self.drafter.buffers(batch.drafter)
+        if of_drafter is None:
+            return None
+        ids = [] if batch.ids is None else [batch.ids]
+        own = [*batch.memory.buffers, *batch.cache.buffers, *self.outputs.buffers, *ids, batch.longest, self.ticket]
+        return [*own, *of_drafter]
+
+    @property
+    def recordings(self) -> int:
+        """How many ways of entering and iterating were recorded."""
+        return len(self._iterating) + (self._entering is not None) if self.recorded else 0
+
+    @cached_property
+    def nbytes(self) -> int:
+        """What the tensors take that stay."""
+        return sum(buffer.nbytes for buffer in self.buffers or [])
+
+    # --- new sentences -----------------------------------------------------------------------------------------------
+
+    def admit(self, source: Source, rows: list[int], tickets: list[int]) -> None:
+        """Open rows for up to a portion of sentences."""
+        self._arrivals.send(source, rows, tickets)
+        if len(rows) < self.portion:
+            with torch.inference_mode():
+                self._enter(len(rows))
+            return
+        if self._entering is None:
+            with torch.inference_mode():
+                self._entering = self._prepared("enter", partial(self._enter, self.portion))
+        self._entering()
+
+    @torch.inference_mode()
+    def _enter(self, count: int) -> None:
+        """Encode the whole portion, and open rows for the first `count` of it."""
+        arrivals, batch = self._arrivals, self.batch
+        rows, ids, lengths = arrivals.rows[:count], arrivals.ids[:count], arrivals.lengths[:count]
+        memory = self._encoded(count)
+        self.drafter.admit(batch.drafter, rows, Source(ids, lengths), memory)
+        self.outputs.open(rows)
+        batch.longest.index_copy_(0, rows, self._longest_of[lengths])
+        self.ticket.index_copy_(0, rows, arrivals.tickets[:count])
+
+    def _encoded(self, count: int) -> Memory:
+        """The portion's first sentences, encoded, as far as a call goes; the batch has them."""
+        arrivals, alone = self._arrivals, self.ticket.shape[0] == 1 and not self.recorded
+        if alone and self._encoding is None:
+            self._encoding = self.runner.bound(self._encode, arrivals.ids, arrivals.lengths)
+        encode = self._encoding or partial(self.runner.call, self._encode, arrivals.ids, arrivals.lengths)
+        memory = encode().first(count)
+        # A slice where that is all: copying to rows that have to be looked up takes several times as long.
+        places: Any = slice(None) if alone else arrivals.rows[:count]
+        self.batch.memory.put(places, memory)
+        return memory
+
+    # --- draft, verify, commit ---------------------------------------------------------------------------------------
+
+    def iterate(self, block: int, window: int) -> StepResult:
+        """One iteration for all live rows, with `block` drafted tokens; at most `window` came since the last draft."""
+        key = (block, window if self.recorded else 0)
+        found = self._iterating.get(key)
+        if found is None:
+            with torch.inference_mode():
+                found = self._iterating[key] = self._iteration(block, window)
+        if self._window is not None:
+            self._window[0] = window
+        return found()
+
+    def _iteration(self, block: int, window: int) -> Callable[[], StepResult]:
+        if self.recorded:
+            batch = replace(self.batch, window=window)
+            return self._prepared(f"iterate {block}", partial(self._run, batch, block))
+        program = self._step.whole(block)
+        if program.graph is not None or not self.runner.binds:
+            return self.runner.bound(program, self.batch)
+        return partial(self._ask_and_verify, self._step.verifying(block), block)
+
+    @torch.inference_mode()
+    def _run(self, batch: Batch, block: int) -> StepResult:
+        return self._step.run(batch, block)
+
+    def _ask_and_verify(self, verifying: Program, block: int) -> StepResult:
+        """For a drafter that cannot be traced: it proposes and observes outside of the graph."""
+        with torch.inference_mode():
+            proposal = self._step.propose(self.batch, block)
+            result: StepResult
+            result, hidden = self.runner.call(verifying, replace(self.batch, proposal=proposal))
+            if hidden is not None:
+                self._step.observe(self.batch, hidden)
+            return result
+
+    def _prepared(self, name: str, function: Callable[[], Any]) -> Callable[[], Any]:
+        """The function, or a recording of it."""
+        return self.runner.record(name, function, self.buffers) if self.recorded and self.buffers else function

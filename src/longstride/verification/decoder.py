@@ -1,0 +1,60 @@
+"""What decoders that verify have in common: plans by limits, what memory they take, and how long drafts are."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TypeVar
+
+from longstride.contract import Decoded, Limits, Need, Runner, Session, Source
+from longstride.contract.signatures import Signed
+from longstride.nn.transformer import Transformer
+from longstride.verification.draft_policy import DraftPolicy, candidates, fastest
+from longstride.verification.session import DecodePlan, PlanCache, need
+
+Options = TypeVar("Options")
+
+
+class VerifyingDecoder(Signed[Options]):
+    """A drafter proposes, the model verifies."""
+
+    def __init__(self, model: Transformer, runner: Runner, options: Options, block: int = 0) -> None:
+        super().__init__(runner, options)
+        self._model, self._block = model, block
+        self._plans = PlanCache()
+        self._measured: dict[Limits, DraftPolicy] = {}
+
+    @abstractmethod
+    def plan(self, limits: Limits) -> DecodePlan:
+        """Who drafts, and how drafts are judged."""
+
+    def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """An empty table."""
+        plan = self._plans.of(limits, self.plan)
+        policy = self._measured.get(limits) or getattr(self.options, "lengths", None)
+        return plan.start(capacity, longest_source, policy)
+
+    def need(self, limits: Limits, longest_source: int) -> Need:
+        """By the block and the sentences."""
+        return need(self._model, self._runner, limits, longest_source, self._block, "k" if self._block else "")
+
+    def decode(
+        self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+    ) -> Decoded:
+        """Decode all rows; with `adaptive`, how long drafts are is measured first, once for so many rows."""
+        if getattr(self.options, "adaptive", False) and source.rows:
+            self._measure(source, limits or Limits(), min(capacity or source.rows, source.rows))
+        return super().decode(source, limits, capacity, trace)
+
+    def _measure(self, source: Source, limits: Limits, rows: int) -> None:
+        """Time a batch of these sentences with drafts of several lengths and with none."""
+        known = self._measured.get(limits, DraftPolicy())
+        if known.knows(rows):
+            return
+        sample = source.slice(0, rows)
+
+        def run(length: int) -> None:
+            self._measured[limits] = known.with_length(rows, length)
+            super(VerifyingDecoder, self).decode(sample, limits)
+
+        best = fastest(candidates(self._block), run)
+        self._measured[limits] = known.with_length(rows, best)

@@ -1,0 +1,79 @@
+"""How many tokens to draft, by the number of rows that are decoded side by side: a table, given or measured once.
+
+A draft costs much in a large batch and saves calls in a small one; where drafts are bad or steps dear none is best,
+which is greedy search. Measured, the table holds whichever length took the least time for sentences like those at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from longstride.contract import OptionError
+from longstride.contract.ranges import shown
+
+MARGIN = 0.02
+"""A draft must be faster than greedy search by this part of its time."""
+TIMES = 2
+"""Each length is timed so often, in turns; its least time counts."""
+
+
+@dataclass(frozen=True)
+class DraftPolicy:
+    """From so many rows on, drafts of so many tokens (0: none)."""
+
+    lengths: tuple[tuple[int, int], ...] = ()
+
+    form = "ROWS:TOKENS,..., as 1:10,8:4,32:0"
+
+    @staticmethod
+    def from_text(text: str) -> DraftPolicy:
+        """Read ``1:10,8:4,32:0``."""
+        try:
+            pairs = [tuple(int(number) for number in part.split(":")) for part in text.split(",")]
+        except ValueError:
+            pairs = []
+        sound = pairs and all(len(pair) == 2 and pair[0] >= 1 and pair[1] >= 0 for pair in pairs)
+        if not sound or len({pair[0] for pair in pairs}) < len(pairs):
+            raise OptionError(f"expected {DraftPolicy.form}, found {shown(text)}.")
+        return DraftPolicy(tuple(sorted((rows, length) for rows, length in pairs)))
+
+    def __str__(self) -> str:
+        return ",".join(f"{rows}:{length}" for rows, length in self.lengths)
+
+    def length(self, rows: int, most: int) -> int:
+        """For so many rows, at most `most`; that where the table says nothing of so few."""
+        found = [length for least, length in self.lengths if least <= rows]
+        return min(found[-1], most) if found else most
+
+    def knows(self, rows: int) -> bool:
+        """Whether there is an entry for just so many rows."""
+        return any(least == rows for least, _ in self.lengths)
+
+    def with_length(self, rows: int, length: int) -> DraftPolicy:
+        """The same with another entry."""
+        others = [pair for pair in self.lengths if pair[0] != rows]
+        return DraftPolicy(tuple(sorted([*others, (rows, length)])))
+
+
+def candidates(most: int) -> list[int]:
+    """Lengths worth timing: none, half a block and a whole one."""
+    return sorted({0, most // 2, most})
+
+
+def fastest(lengths: Sequence[int], run: Callable[[int], object]) -> int:
+    """The length with which `run` takes the least time; the shortest where longer ones gain next to nothing."""
+    for length in lengths:
+        run(length)  # what is built or captured on the way is not timed
+    seconds = dict.fromkeys(lengths, float("inf"))
+    for _ in range(TIMES):
+        for length in lengths:
+            begun = perf_counter()
+            run(length)
+            seconds[length] = min(seconds[length], perf_counter() - begun)
+    best = lengths[0]
+    for length in lengths[1:]:
+        if seconds[length] < (1 - MARGIN) * seconds[best]:
+            best = length
+    return best

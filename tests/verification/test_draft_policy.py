@@ -1,0 +1,86 @@
+"""How long drafts are: by a table that is given, or measured once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longstride.contract import Limits, OptionError
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Greedy
+from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
+from longstride.verification import decoder as decoders
+from longstride.verification import draft_policy
+from longstride.verification.draft_policy import DraftPolicy, candidates, fastest
+from tests.decoding.test_blockwise import random_heads
+from tests.models import random_source, tiny_model
+
+TABLES = st.dictionaries(st.integers(1, 200), st.integers(0, 20), min_size=1, max_size=5)
+
+
+@given(table=TABLES, rows=st.integers(1, 300), most=st.integers(1, 12))
+def test_the_entry_of_the_most_rows_that_are_there_counts(table, rows, most):
+    policy = DraftPolicy.from_text(",".join(f"{least}:{length}" for least, length in table.items()))
+    reached = [least for least in table if least <= rows]
+    assert policy.length(rows, most) == (min(table[max(reached)], most) if reached else most)
+    assert DraftPolicy.from_text(str(policy)) == policy
+    assert policy.knows(rows) == (rows in table)
+    assert policy.with_length(rows, 3).length(rows, most) == min(3, most)
+
+
+@pytest.mark.parametrize("text", ["", "1", "1:2:3", "a:1", "0:3", "1:-1", "1:2,1:3", "1:2,"])
+def test_what_is_no_table_is_refused(text):
+    with pytest.raises(OptionError, match=r"expected ROWS:TOKENS"):
+        DraftPolicy.from_text(text)
+
+
+@given(seconds=st.lists(st.integers(1, 100), min_size=3, max_size=3))
+def test_the_fastest_wins_and_of_near_equals_the_shortest(seconds):
+    clock = [0.0]
+    lengths = candidates(10)
+    assert lengths == [0, 5, 10]
+    cost = dict(zip(lengths, seconds, strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draft_policy, "perf_counter", lambda: clock[0])
+
+        def run(length: int) -> None:
+            clock[0] += cost[length]
+
+        best = fastest(lengths, run)
+    assert cost[best] * (1 - draft_policy.MARGIN) <= min(seconds) * (1 + 1e-9) or cost[best] == min(seconds)
+    assert all(cost[best] <= cost[shorter] for shorter in lengths if shorter < best)
+
+
+@pytest.mark.parametrize("chosen", [0, 1, 3])
+def test_it_is_measured_once_for_so_many_rows_and_outputs_stay_the_same(chosen, monkeypatch):
+    runner = EagerRunner(precision="fp64")
+    model = runner.place(tiny_model(3, sharpness=2.0))
+    decoder = Blockwise(model, runner.place(random_heads(3, 4)), runner, BlockwiseOptions(adaptive=True))
+    asked: list[list[int]] = []
+
+    def pick(lengths, run):
+        asked.append(list(lengths))
+        for length in lengths:
+            run(length)
+        return chosen
+
+    monkeypatch.setattr(decoders, "fastest", pick)
+    source = random_source(4, 6, seed=3)
+    greedy = Greedy(model, runner).decode(source).tokens
+    for rows in (2, 2, 4, 2, 4):
+        decoded = decoder.decode(source, capacity=rows, trace=True)
+        assert decoded.tokens == greedy
+        assert max(event.drafted for trace in decoded.traces for event in trace.events) <= chosen
+    assert asked == [[0, 1, 3], [0, 1, 3]]
+
+
+def test_a_table_that_is_given_says_how_much_is_drafted():
+    runner = EagerRunner(precision="fp64")
+    model = runner.place(tiny_model(3, sharpness=2.0))
+    options = BlockwiseOptions(lengths=DraftPolicy.from_text("1:3,2:1,4:0"))
+    decoder = Blockwise(model, runner.place(random_heads(3, 4)), runner, options)
+    source = random_source(4, 6, seed=3)
+    for rows, most in ((1, 3), (2, 1), (3, 1), (4, 0)):
+        decoded = decoder.decode(source, Limits(min_length=6), capacity=rows, trace=True)
+        assert max(event.drafted for trace in decoded.traces for event in trace.events) == most
