@@ -46,8 +46,8 @@ from longstride.systems.draft_verify.copy_decoder import CopyVerify
 from longstride.systems.draft_verify.decoder import DraftVerify
 from longstride.systems.draft_verify.model import Drafter
 from longstride.systems.draft_verify.options import DrafterOptions
-from longstride.verification.session import Kind, VerificationSession
-from longstride.verification.table import Table
+from longstride.verification.batch_state import BatchState
+from longstride.verification.session import DecodePlan, VerificationSession
 from longstride.verification.twin import Idle, SameSteps
 
 WIDTHS = (1, 2, 8, 10, 25)
@@ -205,7 +205,7 @@ def probe_step(model: Transformer, runners: list[Runner], batch: int, width: int
 
 def iteration_of(model: Transformer, runner: Runner, batch: int, width: int) -> Callable[[], Any]:
     """An iteration of a full table, to be repeated."""
-    session = Kind(model, runner, Idle(width - 1), Limits(max_length=OUTPUT)).start(batch, SOURCE)
+    session = DecodePlan(model, runner, Idle(width - 1), Limits(max_length=OUTPUT)).start(batch, SOURCE)
     session.admit(sentences(batch, model.options.vocabulary))
     return partial(session.table.iterate, width - 1, width)
 
@@ -325,7 +325,7 @@ def apart(function: Callable[[], Any]) -> tuple[float, float]:
     return median(launched) * 1000, median(done) * 1000
 
 
-def look(table: Table) -> None:
+def look(table: BatchState) -> None:
     """How an iteration's numbers come to the host, without the iteration."""
     table.outputs.send()
     table.outputs.wait()

@@ -180,7 +180,10 @@ def test_copy_verify_says_what_greedy_says(run: Run, model: Path) -> None:
         ("min_block=18", "min_block expects 1 to k + 1 (17), found 18."),
         ("adaptive=perhaps", "'adaptive' expects bool, found 'perhaps'."),
         ("suffix=0", "suffix expects a whole number from 1 to 1024, found 0."),
-        ("width=3", "The decoder copy-verify has no option 'width'; its options are accept, adaptive, k, lengths, min_block,"),
+        (
+            "width=3",
+            "The decoder copy-verify has no option 'width'; its options are accept, adaptive, k, lengths, min_block,",
+        ),
     ],
 )
 def test_bad_options_are_told_in_one_sentence(run: Run, model: Path, setting: str, told: str) -> None:

@@ -26,9 +26,7 @@ def stands(rule: Rule, reading: Reading, token: int, row: int, slot: int) -> boo
     return bool(reading.draft_rank[row, slot] < rule.top) and bool(close)
 
 
-def slow(
-    rule: Rule, least: int, reading: Reading, draft: list[int], count: int, row: int
-) -> tuple[int, list[int]]:
+def slow(rule: Rule, least: int, reading: Reading, draft: list[int], count: int, row: int) -> tuple[int, list[int]]:
     """How many drafted tokens stand, and all that is committed."""
     accepted = 0
     while accepted < count and stands(rule, reading, draft[accepted], row, accepted):

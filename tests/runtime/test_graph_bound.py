@@ -91,7 +91,13 @@ def test_what_is_worked_out_of_arguments_is_worked_out_anew(graphs: Graphs) -> N
 
 @BOTH
 @settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 999), k=st.integers(1, 5), precision=st.sampled_from(["fp32", "int8"]), kind=KINDS, capacity=st.integers(1, 3))
+@given(
+    seed=st.integers(0, 999),
+    k=st.integers(1, 5),
+    precision=st.sampled_from(["fp32", "int8"]),
+    kind=KINDS,
+    capacity=st.integers(1, 3),
+)
 def test_an_iteration_in_one_call_is_the_drafter_asked_from_outside(
     graphs: Graphs, seed: int, k: int, precision: Any, kind: dict[str, Any], capacity: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""An iteration carried out as a graph is the function run eagerly, and a table of one row gives what one of many gives."""
+"""An iteration carried out as a graph is the function run eagerly, and one row gives what many give."""
 
 from __future__ import annotations
 

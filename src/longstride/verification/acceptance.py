@@ -90,7 +90,8 @@ class Reading:
     @property
     def top_log_probability(self) -> Tensor:
         """[rows, block + 1] of the verifier's own choices, where these were asked for."""
-        assert self.top_logit is not None and self.normaliser is not None
+        assert self.top_logit is not None
+        assert self.normaliser is not None
         return self.top_logit - self.normaliser
 
 
@@ -143,7 +144,8 @@ def _stands(rule: Rule, draft: Tensor, reading: Reading) -> Tensor:
         # The end is a decision, not a point of the ordered space: it must be the verifier's own.
         near = (draft - top).abs() <= rule.distance
         return allowed & torch.where((draft == EOS) | (top == EOS), draft == top, near)
-    assert reading.draft_rank is not None and reading.top_logit is not None
+    assert reading.draft_rank is not None
+    assert reading.top_logit is not None
     among_best = reading.draft_rank < rule.top  # Eq. 6
     close = reading.top_logit[:, :block] - reading.draft_logit <= rule.gap  # Eq. 7
     return allowed & among_best & close

@@ -104,7 +104,9 @@ def settle(
     """
     from longstride.verification import triton_kernels
 
+    assert reading.top_logit is not None
     assert reading.normaliser is not None
+    assert rows.start is not None
     *done, told = triton_kernels.settle(
         (rule.kind, rule.top, rule.gap, rule.distance),
         min_block,

@@ -41,7 +41,7 @@ class Outputs:
     """What each row has committed so far, on the device, and what the host has seen of it."""
 
     def __init__(self, rows: int, columns: int, device: torch.device, newest: Tensor | None = None) -> None:
-        """`newest` [rows] is where to keep the last ids, if not in a tensor of its own; kernels then keep up `start`."""
+        """`newest` [rows] is where to keep the last ids, if not in a tensor of its own; kernels then keep `start`."""
         number, real = (torch.int64, (rows,)), (torch.float64, (rows,))
         ids = (torch.int64, (rows, columns))
         every = {"length": number, "drafted": number, "accepted": number, "likelihood": real}

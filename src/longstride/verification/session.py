@@ -41,9 +41,7 @@ class DecodePlan:
         self.verify = verify or programs.verify(model)
         self.family = ("verification", model, self.verify.identity, drafter.key, self.acceptance, limits)
 
-    def start(
-        self, capacity: int, longest_source: int, policy: DraftPolicy | None = None
-    ) -> VerificationSession:
+    def start(self, capacity: int, longest_source: int, policy: DraftPolicy | None = None) -> VerificationSession:
         """An empty session; without a policy, drafts are as long as the drafter's block."""
         block = self.drafter.block if policy is None else policy.length(capacity, self.drafter.block)
         plan = self if block or not self.drafter.block else self.drafted_by(NoDraft())

@@ -155,6 +155,7 @@ class VerifyStep:
         """The same by two kernels behind the model's."""
         rows, acceptance = batch.rows, self._acceptance
         assert batch.permitted is not None
+        assert rows.start is not None
         bounds = Bounds(batch.permitted, rows.start, batch.longest, self._min_length)
         wanted = draft.ids if acceptance.reads_draft and ids.shape[1] > 1 else None
         reading = read_fused(logits, bounds, wanted, acceptance.rule.kind == "top")
@@ -265,10 +266,8 @@ class VerifyStep:
 
         def result(found: Mapping[str, Tensor], fed: Feeds) -> Any:
             draft = found.get("proposed", fed.inputs.get("draft"))
-            done = StepResult(
-                *(found[name] for name in ("active", "positions", "ids", "written")),
-                found["ids"][:, :0] if draft is None else draft,
-            )
+            draft = found["ids"][:, :0] if draft is None else draft
+            done = StepResult(found["active"], found["positions"], found["ids"], found["written"], draft)
             return done if drafter is not None else (done, found.get("hidden"))
 
         layered = verify.layered | (frozenset() if drafter is None else {OF_DRAFT + name for name in drafter.layered})

@@ -23,7 +23,9 @@ from longstride.runtime.native.structures import (
 )
 from longstride.runtime.native.weights import held
 
-ALWAYS_ALIAS = frozenset({"Accumulate", "Append", "Assign", "Identity", "Portion", "Reshape", "Squeeze", "Unsqueeze", "Write"})
+ALWAYS_ALIAS = frozenset(
+    {"Accumulate", "Append", "Assign", "Identity", "Portion", "Reshape", "Squeeze", "Unsqueeze", "Write"}
+)
 """Their results are their first input's memory (of a Portion, each its own input's)."""
 
 MAY_ALIAS = frozenset({"Cast", "Concat", "Expand", "Pad", "Slice", "Split", "Transpose"})

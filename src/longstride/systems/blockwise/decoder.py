@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from longstride.contract import Limits, OptionError, Runner, option
 from longstride.contract.options import Options
-from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.drafter import HeadsDrafter
 from longstride.systems.blockwise.model import Heads
+from longstride.systems.blockwise.programs import verify
 from longstride.verification.acceptance import EXACT, Rule
 from longstride.verification.decoder import VerifyingDecoder
 from longstride.verification.draft_policy import DraftPolicy
@@ -65,5 +65,4 @@ class Blockwise(VerifyingDecoder[BlockwiseOptions]):
         forbidden = forbidden_ids(limits, self._runner.device)
         drafter = HeadsDrafter(model, heads, self._runner, self._block + 1, forbidden)
         acceptance = Acceptance(o.accept, o.min_block)
-        verify = programs.verify(model) if heads.options.fixed else programs.verify(model, heads.first, (heads,))
-        return DecodePlan(model, self._runner, drafter, limits, acceptance, verify)
+        return DecodePlan(model, self._runner, drafter, limits, acceptance, verify(model, heads))

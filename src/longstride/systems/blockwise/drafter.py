@@ -18,6 +18,7 @@ from longstride.contract import Runner, Source
 from longstride.nn.cache import Memory
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.model import Heads
+from longstride.systems.blockwise.programs import predict
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
 from longstride.verification.kernels import choose, permitted, usable
 
@@ -38,6 +39,7 @@ class HeadsDrafter(Drafter):
     def __init__(self, model: Transformer, heads: Heads, runner: Runner, k: int, forbidden: Tensor) -> None:
         self.block = k - 1
         self._parts = (model, heads, k)
+        self._predict = predict(model, heads, k)
         self._fused = usable(runner)
         self._permitted = permitted(forbidden, model.options.vocabulary)
         ids, count = (torch.int64, ("rows", self.block)), (torch.int64, ("rows",))
@@ -48,7 +50,7 @@ class HeadsDrafter(Drafter):
     @property
     def key(self) -> Hashable:
         """What it predicts by, and how many; what is forbidden is the session's."""
-        return ("heads", *self._parts)
+        return self._predict.identity
 
     def buffers(self, state: Any) -> list[Tensor] | None:
         """What was predicted."""
@@ -73,26 +75,18 @@ class HeadsDrafter(Drafter):
         return Proposal(state.ids if whole else state.ids[:, :block], count)
 
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
-        """Predict from the states that chose the newest tokens.
-
-        A link goes on from the newest token and is told nothing of forbidden ids: no draft of them is ever accepted.
-        """
+        """Predict from the states that chose the newest tokens."""
         if not self.block:
             return
-        model, heads, k = self._parts
-        places = self._places(view)
-        if heads.link is not None:
-            into = (view.room, state.count) if places else ()
-            ids = heads.linked(hidden, view.newest, k, model, *into)
-        else:
-            logits = model.logits(heads.ahead(hidden, k))
-            if places:
-                choose(logits, self._permitted, into=view.room, count=state.count)
-                return
-            ids = ops.best(logits, view.forbidden)
-        if not places:
-            ops.assign(state.ids, ids)
+        if not self._places(view):
+            ops.assign(state.ids, self._predict.function(hidden, view.newest, view.forbidden))
             ops.assign(state.count, torch.full_like(state.count, self.block))
+            return
+        model, heads, k = self._parts
+        if heads.link is not None:
+            heads.linked(hidden, view.newest, k, model, view.room, state.count)
+        else:
+            choose(model.logits(heads.ahead(hidden, k)), self._permitted, into=view.room, count=state.count)
 
     def _places(self, view: View) -> bool:
         """Whether what is predicted goes straight to where the next proposal is looked for."""

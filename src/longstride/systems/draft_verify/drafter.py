@@ -70,7 +70,7 @@ class ModelDrafter(Drafter):
         self.catches_up = drafter.options.prefix == "causal"
         """whether what a pass runs depends on how many tokens came since the last one"""
         own = own_kernels(drafter, runner) if self._fused and self.catches_up else NOTHING
-        self._pass = passes.causal(drafter, own) if self.catches_up else passes.full(drafter)
+        self._pass = passes.of(drafter, own)
         self._draft = draft(drafter, self._pass)
         self._permitted = permitted_ids(limits, drafter.options.vocabulary, runner.device)
         self._sizes = torch.arange(block + 1, device=runner.device)

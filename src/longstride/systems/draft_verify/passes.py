@@ -48,6 +48,11 @@ class Own:
 NOTHING = Own()
 
 
+def of(drafter: Drafter, own: Own = NOTHING) -> Pass:
+    """The one that its prefix asks for."""
+    return causal(drafter, own) if drafter.options.prefix == "causal" else full(drafter)
+
+
 def causal(drafter: Drafter, own: Own) -> Pass:
     """The newest tokens of each row, then its masks."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -27,6 +26,7 @@ from longstride.nn.programs import (
 )
 from longstride.nn.transformer import Transformer
 from longstride.ops.recording import Specification, recorded
+from longstride.systems.draft_verify import passes
 from longstride.systems.draft_verify.model import Drafter, verifier_states
 from longstride.systems.draft_verify.passes import Pass
 
@@ -69,11 +69,14 @@ def remember(drafter: Drafter, verifier: Transformer, from_states: bool) -> Prog
     return Program("remember-draft", function, spec)
 
 
-def draft(drafter: Drafter, run: Pass) -> Program:
+def draft(drafter: Drafter, run: Pass | None = None) -> Program:
     """(tokens, length [rows], window, block, mask slots, cache, memory) -> logits [rows, block, vocabulary]
 
     The window is a number, or a tensor [1] that holds one.
     """
+
+    run = run or passes.of(drafter)
+
     def function(tokens: Tensor, length: Tensor, *rest: Any) -> Tensor:
         found = run(tokens, length, *rest)
         return drafter.drafted(found.hidden, tokens, length, found.newest)

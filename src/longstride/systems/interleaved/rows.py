@@ -106,6 +106,7 @@ class Rows:
 
     def commit_fused(self, found: Reading, count_dropped: bool) -> Committed:
         """The same in one kernel of our own; `start` is kept up."""
+        assert found.top_logit is not None
         assert found.normaliser is not None
         reading = (found.top, found.top_logit, found.normaliser)
         state = (self.ids, self.filled, self.length, self.log_probability, self.done, self.start)

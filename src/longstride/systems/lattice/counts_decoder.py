@@ -87,7 +87,7 @@ class _CountsSession(Session):
         ids = self._ids.masked_fill(ends, EOS)
         written = (positions <= self._words[:, None]) & active[:, None]
         self._outputs.write(positions, ids, written, self._scores.masked_fill(ends, 0.0))
-        self._outputs.done |= active  # in place: the host sees this tensor and no other
+        self._outputs.done.logical_or_(active)  # in place: the host sees this tensor and no other
         none = torch.zeros_like(self._words)
         return Step(self._ticket, active, positions, ids, written, none, none, calls=0)
 
