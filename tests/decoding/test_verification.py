@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import EOS, Decoded, Decoder, Limits, OptionError, Session, Source
+from longstride.contract import EOS, Decoded, Decoder, Limits, OptionError, Runner, Session, Source
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.verification.acceptance import Rule
@@ -34,7 +34,9 @@ class Verified(Decoder):
         drafter: Scripted,
         acceptance: Acceptance | None = None,
         policy: DraftPolicy | None = None,
+        runner: Runner = RUNNER,
     ) -> None:
+        self.runner = runner
         self.model, self.drafter, self.acceptance, self.policy = model, drafter, acceptance, policy
 
     @property
@@ -42,7 +44,7 @@ class Verified(Decoder):
         return "verified"
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        plan = DecodePlan(self.model, RUNNER, self.drafter, limits, self.acceptance)
+        plan = DecodePlan(self.model, self.runner, self.drafter, limits, self.acceptance)
         return plan.start(capacity, longest_source, self.policy)
 
 

@@ -47,12 +47,13 @@ def verify(
 ) -> Program:
     """(ids [rows, step], start [rows], cache, memory) -> logits [rows, step, vocabulary], hidden [rows, step, width]
 
+    Slots that are no chain come with a `rule` of who sees whom and `positions` [rows, step]; see Transformer.extend.
     `choose` changes hidden states before they are projected: a learned first head, say, with the weights of `chooser`.
     """
     o = model.options
 
-    def function(ids: Tensor, start: Tensor, cache: Cache, memory: Memory) -> tuple[Tensor, Tensor]:
-        hidden = model.extend(ids, start, cache, memory)
+    def function(ids: Tensor, start: Tensor, cache: Cache, memory: Memory, **tree: Any) -> tuple[Tensor, Tensor]:
+        hidden = model.extend(ids, start, cache, memory, **tree)
         return model.logits(hidden if choose is None else choose(hidden)), hidden
 
     inputs, state = step_inputs(model, "rows"), cache_state(o.decoder_layers, o.heads, o.head_width)

@@ -25,7 +25,7 @@ from longstride.ops.chain import best_chain, best_of_classes
 from longstride.ops.indexing import arange, by_position, full, largest, length, repeated, slots_from, take
 from longstride.ops.portions import in_portions
 from longstride.ops.size import Length, Size, TraceError
-from longstride.ops.state import accumulate, append, assign
+from longstride.ops.state import accumulate, append, assign, move_slots
 from longstride.ops.trace import Tracer, Value
 from longstride.ops.vocabulary import best, first_false, log_shares
 
@@ -56,6 +56,7 @@ __all__ = [
     "largest",
     "length",
     "log_shares",
+    "move_slots",
     "project_layers",
     "repeat_heads",
     "repeated",

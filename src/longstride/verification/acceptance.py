@@ -117,23 +117,23 @@ def judge(rule: Rule, min_block: int, proposal: Proposal, reading: Reading) -> V
         return Verdict(proposal.count, reading.top, torch.ones_like(newest), newest)
     columns = ops.arange(block, proposal.ids)
     meant = columns < proposal.count[:, None]
-    stands = meant & _stands(rule, proposal.ids, reading)
+    passed = meant & stands(rule, proposal.ids, reading)
     if min_block > 1:
         assert reading.draft_logit is not None
         possible = ops.first_false(meant & (reading.draft_logit > FORBIDDEN)).clamp(max=min_block - 1)
-        stands = columns < torch.maximum(ops.first_false(stands), possible)[:, None]
+        passed = columns < torch.maximum(ops.first_false(passed), possible)[:, None]
     # What follows is committed as far as tokens stand and do not end the output, and one token more.
-    before = ops.first_false(stands & (proposal.ids != EOS))
+    before = ops.first_false(passed & (proposal.ids != EOS))
     ids = reading.top
     if rule.kind != "exact" or min_block > 1:  # where it is exact, what stands is the verifier's own choice
-        ids = torch.cat([torch.where(stands, proposal.ids, ids[:, :block]), ids[:, block:]], dim=1)
+        ids = torch.cat([torch.where(passed, proposal.ids, ids[:, :block]), ids[:, block:]], dim=1)
     newest = ids.gather(1, before[:, None])[:, 0]
-    last_stands = F.pad(stands, (0, 1)).gather(1, before[:, None])[:, 0]  # an EOS that was drafted
+    last_stands = F.pad(passed, (0, 1)).gather(1, before[:, None])[:, 0]  # an EOS that was drafted
     return Verdict(before + last_stands, ids, before + 1, newest)
 
 
-def _stands(rule: Rule, draft: Tensor, reading: Reading) -> Tensor:
-    """[rows, block] bool, each slot by itself."""
+def stands(rule: Rule, draft: Tensor, reading: Reading) -> Tensor:
+    """[rows, block] bool: whether the rule lets each drafted token pass, by itself."""
     block = draft.shape[1]
     top = reading.top[:, :block]
     if rule.kind == "exact":

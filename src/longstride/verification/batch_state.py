@@ -10,7 +10,7 @@ them. Knows no slots and no tickets beyond their numbers: which row is free the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -165,18 +165,20 @@ class BatchState:
         program = self._step.whole(block)
         if program.graph is not None or not self.runner.binds:
             return self.runner.bound(program, self.batch)
-        return partial(self._ask_and_verify, self._step.verifying(block), block)
+        return partial(self._ask_and_verify, [self._step.verifying(block, tree) for tree in (False, True)], block)
 
     @torch.inference_mode()
     def _run(self, batch: Batch, block: int) -> StepResult:
         return self._step.run(batch, block)
 
-    def _ask_and_verify(self, verifying: Program, block: int) -> StepResult:
-        """For a drafter that cannot be traced: it proposes and observes outside of the graph."""
+    def _ask_and_verify(self, verifying: Sequence[Program], block: int) -> StepResult:
+        """For a drafter that cannot be traced: it proposes and observes outside of the graph, of chains or of trees."""
         with torch.inference_mode():
             proposal = self._step.propose(self.batch, block)
             result: StepResult
-            result, hidden = self.runner.call(verifying, replace(self.batch, proposal=proposal))
+            result, hidden = self.runner.call(
+                verifying[proposal.parents is not None], replace(self.batch, proposal=proposal)
+            )
             if hidden is not None:
                 self._step.observe(self.batch, hidden)
             return result

@@ -52,6 +52,9 @@ class Proposal:
     """[rows, block]"""
     count: Tensor
     """[rows] how many of them are meant (the first ones); the rest are padding"""
+    parents: Tensor | None = None
+    """[rows, block] of a draft that is a tree, the slot each token follows: 0 is the newest committed token, j + 1 the
+    draft's own token j, which comes before it; None: a chain"""
     placed: bool = False
     """the ids are the first columns of the room that the view had for them"""
 

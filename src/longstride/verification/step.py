@@ -26,6 +26,7 @@ from longstride.verification.kernels import Bounds, read_fused
 from longstride.verification.kernels import settle as settle_fused
 from longstride.verification.outputs import Rows
 from longstride.verification.reading import read
+from longstride.verification.tree import Tree, compact, follow
 
 I64 = torch.int64
 
@@ -122,15 +123,26 @@ class VerifyStep:
             ids = batch.ids[:, : draft.ids.shape[1] + 1]
         else:
             ids = torch.cat([rows.newest[:, None], draft.ids], dim=1)
-        logits, hidden = self._verify.function(ids, start, batch.cache, batch.memory)
+        tree = None if draft.parents is None else Tree.of(draft.parents)
+        logits, hidden = self._verify.function(ids, start, batch.cache, batch.memory, **_slots(tree, start))
         if batch.permitted is not None:
+            assert tree is None, "kernels judge chains"
             return self._commit_fused(batch, ids, draft, logits, hidden)
         step, acceptance = ids.shape[1], self._acceptance
         positions = ops.slots_from(start, step)
-        wanted = draft.ids if acceptance.reads_draft and draft.ids.shape[1] else None
-        ranked = acceptance.rule.kind == "top"
-        reading = read(logits, positions, batch.longest, batch.forbidden, self._min_length, wanted, ranked)
-        verdict = judge(acceptance.rule, acceptance.min_block, draft, reading)
+        limits = (batch.longest, batch.forbidden, self._min_length)
+        if tree is None:
+            wanted = draft.ids if acceptance.reads_draft and draft.ids.shape[1] else None
+            reading = read(logits, positions, *limits, wanted, acceptance.rule.kind == "top")
+            verdict = judge(acceptance.rule, acceptance.min_block, draft, reading)
+        else:
+            assert draft.parents is not None
+            assert not acceptance.reads_draft, "trees are judged exactly"
+            reading = read(logits, tree.depth + start[:, None], *limits)
+            path, chain, reading = follow(tree, acceptance.rule, draft, draft.parents, reading)
+            compact(batch.cache, start, path)
+            logits, hidden = ops.take(logits, path), ops.take(hidden, path)
+            verdict = judge(acceptance.rule, acceptance.min_block, chain, reading)
         active = ~rows.done
         committed = torch.where(active, verdict.committed, 0)
         written = ops.arange(step, committed) < committed[:, None]
@@ -185,7 +197,7 @@ class VerifyStep:
         spec = None if drafter is None or verify is None else self._spec(verify, block, drafter)
         return Program("step", function, spec)
 
-    def verifying(self, block: int) -> Program:
+    def verifying(self, block: int, tree: bool) -> Program:
         """(batch with a proposal) -> StepResult, and the hidden state for who observes [rows, width]"""
 
         def function(batch: Batch) -> tuple[StepResult, Tensor | None]:
@@ -193,9 +205,10 @@ class VerifyStep:
             return self.verify(batch, batch.proposal)
 
         verify = self._verify.graph
-        return Program("verify-step", function, None if verify is None else self._spec(verify, block, None))
+        spec = None if verify is None else self._spec(verify, block, None, tree)
+        return Program("verify-tree" if tree else "verify-step", function, spec)
 
-    def _spec(self, verify: GraphSpec, block: int, drafter: DrafterGraph | None) -> GraphSpec:
+    def _spec(self, verify: GraphSpec, block: int, drafter: DrafterGraph | None, tree: bool = False) -> GraphSpec:
         """The graph's, of a whole iteration or without the drafter's part."""
         step, tells = block + 1, drafter is None and self._drafter.observes
         own = {} if drafter is None else {**_prefixed(drafter.inputs), **_prefixed(drafter.state)}
@@ -203,6 +216,8 @@ class VerifyStep:
         inputs |= {"longest": (I64, ("rows",)), "forbidden": (I64, ("banned",))}
         if drafter is None and block:
             inputs |= {"draft": (I64, ("rows", block)), "count": (I64, ("rows",))}
+        if tree:
+            inputs["parents"] = (I64, ("rows", block))
         if drafter is not None and drafter.reads_window and block:
             inputs["window"] = (I64, (1,))
         state = {**verify.state, **ROWS}
@@ -214,7 +229,9 @@ class VerifyStep:
 
         def batch_of(given: Mapping[str, Any]) -> Batch:
             rows = Rows(*(given[name] for name in ROWS))
-            proposal = Proposal(given["draft"], given["count"]) if "draft" in inputs else None
+            proposal = None
+            if "draft" in inputs:
+                proposal = Proposal(given["draft"], given["count"], given.get("parents"))
             if drafter is None and proposal is None:
                 proposal = Proposal(rows.tokens[:, :0], torch.zeros_like(rows.length))
             parts = {name.removeprefix(OF_DRAFT): given[name] for name in kept}
@@ -242,6 +259,7 @@ class VerifyStep:
             }
             if "draft" in inputs and batch.proposal is not None:
                 given |= {"draft": batch.proposal.ids, "count": batch.proposal.count}
+                given |= {"parents": batch.proposal.parents} if tree else {}
             if "window" in inputs:
                 assert isinstance(batch.window, Tensor)
                 given["window"] = batch.window
@@ -292,6 +310,13 @@ def _start(batch: Batch) -> Tensor:
     """[rows] where each row's step begins: idle rows idle at the front, where there is room."""
     rows = batch.rows
     return torch.where(rows.done, 0, rows.length) if rows.start is None else rows.start
+
+
+def _slots(tree: Tree | None, start: Tensor) -> dict[str, Any]:
+    """How the slots of a step lie to each other, where they are no chain."""
+    if tree is None:
+        return {}
+    return {"rule": lambda slots, seen: tree.visible(start, seen), "positions": tree.depth + start[:, None]}
 
 
 def _prefixed(values: Specification) -> dict[str, tuple[torch.dtype, Shape]]:

@@ -1,0 +1,85 @@
+"""Drafts that are trees: several tokens may follow one, and the verifier reads all of them in one call.
+
+A step's slots are the newest committed token, slot 0, and the draft's nodes behind it. Every node names the slot of its
+parent, which comes before it; a chain is the tree in which each node's parent is the slot before. A node sees what is
+committed and its own ancestors, at the positions that these have on its path: its numbers are those of the chain that
+leads to it. Accepted nodes are moved together in the cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from longstride import ops
+from longstride.contract import EOS
+from longstride.nn.cache import Cache
+from longstride.verification.acceptance import Reading, Rule, stands
+from longstride.verification.drafting import Proposal
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The shape of a draft."""
+
+    above: Tensor
+    """[rows, step, step] bool: whether the second slot is the first one or an ancestor of it"""
+    depth: Tensor
+    """[rows, step] how many nodes lead to a slot, itself counted"""
+
+    @staticmethod
+    def of(parents: Tensor) -> Tree:
+        """parents [rows, nodes] are slots, each smaller than its node's own: node j is slot j + 1."""
+        nodes = parents.shape[1]
+        slots = ops.arange(nodes + 1, parents)
+        itself = (slots[:, None] == slots)[None]
+        # Slot 0 has no parent. Ancestors of ancestors are found by squaring what is reached in one step or none.
+        reached = (F.pad(parents, (1, 0), value=-1)[..., None] == slots) | itself
+        for _ in range(max(1, nodes).bit_length()):
+            wide = reached.float()
+            reached = (wide @ wide) > 0.5
+        return Tree(reached, reached.sum(dim=-1) - 1)
+
+    def visible(self, start: Tensor, seen: Tensor) -> Tensor:
+        """[rows, step, seen] which slots of the cache [seen] each slot of a step from start [rows] on may look at"""
+        step = self.depth.shape[1]
+        behind = seen - start[:, None]  # [rows, seen] the step's slot that lies there
+        index = behind.clamp(min=0, max=step - 1)[:, None].expand(-1, step, -1)
+        own = self.above.long().gather(2, index) > 0
+        inside = (behind >= 0) & (behind < step)
+        return (behind < 0)[:, None] | (own & inside[:, None])
+
+
+def follow(
+    tree: Tree, rule: Rule, draft: Proposal, parents: Tensor, reading: Reading
+) -> tuple[Tensor, Proposal, Reading]:
+    """The longest path that stands: its slots [rows, step] in order (beyond its end: any), and the same draft and
+    reading as a chain. Of equally long ones, the one that comes first."""
+    nodes = draft.ids.shape[1]
+    at_parents = replace(reading, top=reading.top.gather(1, parents))
+    meant = ops.arange(nodes, draft.ids) < draft.count[:, None]
+    standing = F.pad(meant & stands(rule, draft.ids, at_parents), (1, 0), value=True)
+    ends = F.pad(draft.ids == EOS, (1, 0))
+    # A slot is reached if it and all above it stand, and none above it but itself ends the output.
+    slots = ops.arange(nodes + 1, draft.ids)
+    itself = (slots[:, None] == slots)[None]
+    blocked = (tree.above & ~standing[:, None]) | (tree.above & ~itself & ends[:, None])
+    reached = blocked.sum(dim=-1) == 0
+    last = torch.where(reached, tree.depth, -1).argmax(dim=1)
+    on_path = ops.take(tree.above.long(), last[:, None])[:, 0] > 0
+    by_depth = (tree.depth[:, None] == slots[None, :, None]) & on_path[:, None]
+    path = by_depth.long().argmax(dim=-1)  # [rows, step] the slot on the path of each depth
+    length = tree.depth.gather(1, last[:, None])[:, 0]
+    ids = draft.ids.gather(1, (path[:, 1:] - 1).clamp(min=0))
+    return path, Proposal(ids, length), Reading(reading.top.gather(1, path))
+
+
+def compact(cache: Cache, start: Tensor, path: Tensor) -> None:
+    """Move the keys and values of a path's slots [rows, step] together, from each row's start [rows] on."""
+    slots = path + start[:, None]
+    for layer in range(cache.keys.shape[0]):
+        ops.move_slots(cache.keys[layer], slots, start)
+        ops.move_slots(cache.values[layer], slots, start)
