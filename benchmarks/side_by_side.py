@@ -1,12 +1,12 @@
 """Two source trees side by side: the same model, text and decoders, in turns, so that a busy machine is busy for both.
 
-    python benchmarks/side_by_side.py race OLD/src NEW/src --text lines.en -o race.jsonl --runtime native --precision int8
+    python benchmarks/side_by_side.py race OLD/src NEW/src --text lines.en --precision int8 -o race.jsonl
     python benchmarks/side_by_side.py table race.jsonl
 
 Every worker is a process of its own that imports one tree, loads the model, notes how long that and the first
 translation took, and then decodes the text by each decoder and batch size. Records are one JSON line per worker and
-decoder: seconds of every pass, CPU seconds, and a hash of the outputs. The table gives the least time a sentence of each
-tree over all rounds, their ratio, and whether outputs are equal.
+decoder: seconds of every pass, CPU seconds, and a hash of the outputs. The table gives the least time a sentence of
+each tree over all rounds, their ratio, and whether outputs are equal.
 """
 
 from __future__ import annotations

@@ -16,9 +16,8 @@ from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
-from longstride.verification import judged as judged_module
-from longstride.verification import table as table_module
-from longstride.verification.acceptance import Rule, accept, commit
+from longstride.verification import step as step_module
+from longstride.verification.acceptance import Rule, Verdict, judge
 from longstride.verification.places import probe_places
 from longstride.verification.twin import SameSteps, margins
 from tests.bench.conftest import detokenize
@@ -83,15 +82,13 @@ def test_the_twin_takes_one_token_per_iteration_at_the_decoders_width() -> None:
         assert trace.drafted == 0
     widths = set()
     session = SameSteps(decoder).start(4, LIMITS, source.longest)
-    call = session.table.runner.call  # type: ignore[attr-defined]
+    verify = session.table.verify.function  # type: ignore[attr-defined]
 
-    class Watching(EagerRunner):
-        def call(self, program: Any, *arguments: Any) -> Any:
-            if program.name in ("verify", "judge"):
-                widths.add(arguments[0].shape[1])
-            return call(program, *arguments)
+    def watched(ids: Any, *arguments: Any) -> Any:
+        widths.add(ids.shape[1])
+        return verify(ids, *arguments)
 
-    session.table.runner = Watching(precision="fp64")  # type: ignore[attr-defined]
+    object.__setattr__(session.table.verify, "function", watched)  # type: ignore[attr-defined]
     session.admit(source)
     session.advance()
     assert widths == {4}
@@ -101,13 +98,16 @@ def test_a_loop_that_accepts_too_much_is_caught(monkeypatch: pytest.MonkeyPatch)
     """The bug: one drafted token more than the rule lets pass. Greedy by the same steps, without drafts, has it not."""
 
     def careless(rule: Any, min_block: int, proposal: Any, reading: Any) -> Any:
-        accepted = accept(rule, min_block, proposal, reading)
+        verdict = judge(rule, min_block, proposal, reading)
         # Not near an end: a row that goes past its longest output has no room in the table.
-        more = ~(reading.top == EOS).any(dim=1)
-        return commit(proposal, reading, torch.minimum(accepted + more, proposal.count))
+        more = ~(reading.top == EOS).any(dim=1) & ~(proposal.ids == EOS).any(dim=1)
+        accepted = torch.minimum(verdict.accepted + more, proposal.count)
+        drafted = torch.cat([proposal.ids, reading.top[:, -1:]], dim=1)
+        ids = torch.where(torch.arange(drafted.shape[1]) < accepted[:, None], drafted, reading.top)
+        committed = torch.where(accepted > verdict.accepted, accepted + 1, verdict.committed)
+        return Verdict(accepted, ids, committed, ids.gather(1, committed[:, None] - 1)[:, 0])
 
-    monkeypatch.setattr(table_module, "judge", careless)
-    monkeypatch.setattr(judged_module, "judge", careless)
+    monkeypatch.setattr(step_module, "judge", careless)
     decoder, _ = decoder_of("blockwise", EagerRunner(precision="fp64"))
     workload = workload_of(random_source(9, 6, seed=2))
     found = outputs_of(decoder, LIMITS, workload, range(9), 4)

@@ -39,7 +39,7 @@ def accumulate(state: Tensor, new: Tensor) -> None:
 def move_slots(state: Tensor, slots: Tensor, start: Tensor) -> None:
     """state [rows, heads, columns, head]: what lies in slots [rows, step] also lies from each row's start [rows] on"""
     tracer = tracer_of(state)
-    rows, heads, _, head = state.shape
+    _, heads, _, head = state.shape
     moved = state.gather(2, slots[:, None, :, None].expand(-1, heads, -1, head))
     if tracer is None:
         state.scatter_(2, slots_from(start, slots.shape[1])[:, None, :, None].expand_as(moved), moved)
