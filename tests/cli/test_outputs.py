@@ -30,6 +30,7 @@ def command(name: str, model: Path, folder: Path) -> list[object]:
     given: dict[str, list[object]] = {
         "translate": ["-i", source],
         "evaluate": ["-s", source, "-r", reference],
+        "exactness": ["-s", source, "-r", reference, "--decoder", "copy-verify"],
         "bench": ["-s", source, "-r", reference, *BENCH],
         "profile": ["-s", source, "--decoders", "greedy", "--sentences", "2"],
         "distill": ["-i", source, "--decoder", "greedy"],
@@ -44,6 +45,7 @@ FILES = [
     ("translate", "--trace"),
     ("evaluate", "-o"),
     ("evaluate", "--record"),
+    ("exactness", "--record"),
     ("bench", "-o"),
     ("profile", "--record"),
     ("lattice", "--save-alignments"),

@@ -16,7 +16,7 @@ import typer
 from longstride.cli.console import Bar, say
 from longstride.cli.options import DecoderName, Device, Precision, Runtime, Set, open_model, settings
 from longstride.cli.provenance import origin_on
-from longstride.cli.streams import input_file, result_folder
+from longstride.cli.streams import input_file, record_file, result_folder
 from longstride.contract import EOS, OptionError, UsageError, WorkError
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import parse
@@ -49,7 +49,7 @@ def distill(
     record: Annotated[Path | None, typer.Option(help="Append a record when done to this file (JSON lines).")] = None,
 ) -> None:
     """Decode a training set with a teacher."""
-    from longstride.bench.records import append_records, check_records
+    from longstride.bench.records import append_records
     from longstride.distillation.distill import distill as run
     from longstride.distillation.options import DistillOptions
     from longstride.text.corpus import read_lines
@@ -57,7 +57,7 @@ def distill(
     chosen = parse(DistillOptions, settings(option), "--option")
     teachers = model or [BUNDLED]
     output = result_folder(output)
-    check_records(record)
+    record = record_file(record)
     input = input_file(input)
     begun = time.monotonic()
     there = finished(output)

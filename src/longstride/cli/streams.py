@@ -65,6 +65,17 @@ def result_files(*paths: Path | None) -> tuple[Path | None, ...]:
     return found
 
 
+def record_file(path: Path | None, name: str | None = None) -> Path | None:
+    """A file that records are appended to, refused before the work if it holds anything else; `name` is for them."""
+    from longstride.bench.records import check_records
+
+    if name is not None and path is None:
+        raise OptionError("--name expects --record FILE beside it, found none.")
+    (found,) = result_files(path)
+    check_records(found)
+    return found
+
+
 def _closed(stream: IO[str] | None, other: int) -> bool:
     """Whether a stream is closed, or stands on a file that is open the `other` way alone, in a closed one's stead."""
     if stream is None or stream.closed:
