@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from longstride.bench.comparison import BenchRun, shared_start
 from longstride.bench.plots import plots
-from longstride.bench.records import Against, Latency, ModelTag
+from longstride.bench.record_parts import Against, ModelTag
+from longstride.bench.records import Latency
 from longstride.bench.sources import run_table
 from longstride.tasks import Comparison
 

@@ -12,19 +12,8 @@ from longstride.bench.comparison import BenchRun
 from longstride.bench.notes import listed, origin_note
 from longstride.bench.page import PAPERS, _anchor, results_page, sections
 from longstride.bench.plots import plots
-from longstride.bench.records import (
-    Agreement,
-    Contrastive,
-    Distillation,
-    Exactness,
-    ModelTag,
-    Origin,
-    Profile,
-    Quality,
-    Record,
-    Stage,
-    Training,
-)
+from longstride.bench.record_parts import Agreement, ModelTag, Origin, Stage
+from longstride.bench.records import Contrastive, Distillation, Exactness, Profile, Quality, Record, Training
 from longstride.bench.sources import page as page_of
 from longstride.tasks.contrastive import Cell
 

@@ -9,20 +9,9 @@ from typing import Any
 import pytest
 
 from longstride.bench.page import paper_sections, sections
-from longstride.bench.records import (
-    Against,
-    Counts,
-    Curve,
-    Curves,
-    Latency,
-    ModelTag,
-    Quality,
-    Record,
-    Training,
-    WorkloadTag,
-    from_line,
-    to_line,
-)
+from longstride.bench.record_files import from_line, to_line
+from longstride.bench.record_parts import Against, Counts, Curve, ModelTag, WorkloadTag
+from longstride.bench.records import Curves, Latency, Quality, Record, Training
 from longstride.bench.report import insert_all, render
 from longstride.bench.sources import Section
 from longstride.contract import OptionError

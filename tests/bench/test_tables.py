@@ -15,18 +15,9 @@ from longstride.bench.comparison import (
     speed_up,
 )
 from longstride.bench.notes import sample_notes
-from longstride.bench.records import (
-    Against,
-    Counts,
-    Distillation,
-    Preparation,
-    Quality,
-    Record,
-    Training,
-    WorkloadTag,
-    from_line,
-    to_line,
-)
+from longstride.bench.record_files import from_line, to_line
+from longstride.bench.record_parts import Against, Counts, Preparation, WorkloadTag
+from longstride.bench.records import Distillation, Quality, Record, Training
 from longstride.bench.sources import list_table, run_table, settings_table
 from longstride.tasks import Comparison, Score
 

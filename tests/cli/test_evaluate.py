@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 import longstride
-from longstride.bench.records import Exactness, Quality, read_records
+from longstride.bench.record_files import read_records
+from longstride.bench.records import Exactness, Quality
 from longstride.cli import evaluate
 from longstride.tasks.translation import score_translations
 from longstride.verification import acceptance, judged, table

@@ -12,7 +12,8 @@ from rich.console import Console
 
 import longstride
 from longstride import model_folder
-from longstride.bench.records import Contrastive, Quality, read_records
+from longstride.bench.record_files import read_records
+from longstride.bench.records import Contrastive, Quality
 from longstride.cli import contrastive as contrastive_command
 from longstride.cli import evaluate
 from longstride.contract import EOS

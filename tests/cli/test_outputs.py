@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from longstride.bench import records as bench_records
+from longstride.bench.record_files import read_records
 from tests.cli.conftest import Run, write_pairs
 
 LINES = b"a b c\n\nt s r\n"
@@ -116,7 +116,7 @@ def test_figures_that_cannot_be_written_are_told_and_kept(
         r"error: /dev/full: could not be written \(No space left on device\); the records are kept in (.*)\.", last
     )
     assert found is not None, last
-    assert len(bench_records.read_records([found[1]])) == 1
+    assert len(read_records([found[1]])) == 1
 
 
 def test_records_with_no_room_anywhere_are_told(

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from longstride.bench.records import Profile, read_records
+from longstride.bench.record_files import read_records
+from longstride.bench.records import Profile
 from longstride.cli import profile as command
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.translator import load

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from longstride.bench.candidate import Candidate
 from longstride.bench.machine import MemoryProbe, host_probe
-from longstride.bench.records import Against, Counts, Equality, MemoryUse
+from longstride.bench.record_parts import Against, Counts, Equality, MemoryUse
 from longstride.bench.workload import Workload
 from longstride.contract import Source, Trace
 from longstride.tasks.bootstrap import compare_statistics

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from longstride.bench.machine import MemoryProbe
-from longstride.bench.records import ModelTag, Role
+from longstride.bench.record_parts import ModelTag, Role
 from longstride.contract import Decoder, Limits, OptionError
 
 

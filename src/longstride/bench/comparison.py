@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TypeVar
 
-from longstride.bench.records import Latency, Origin, Quality, Record, WorkloadTag
+from longstride.bench.record_parts import Origin, WorkloadTag
+from longstride.bench.records import Latency, Quality, Record
 from longstride.bench.statistics import Ratio, per_item, ratio_of_means
 
 R = TypeVar("R", bound=Record)

@@ -25,7 +25,8 @@ from longstride.bench.assessment import (
     traced_pass,
 )
 from longstride.bench.candidate import Candidate, check_candidates
-from longstride.bench.records import Latency, Origin, Preparation, WorkloadTag
+from longstride.bench.record_parts import Origin, Preparation, WorkloadTag
+from longstride.bench.records import Latency
 from longstride.bench.workload import Workload
 from longstride.contract import OptionError, Source, option
 from longstride.contract.options import Options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from longstride.bench.records import Against, Origin
+from longstride.bench.record_parts import Against, Origin
 from longstride.bench.view import View, computed
 
 

@@ -7,17 +7,17 @@ a stopwatch around each stage. Memory is that of the second pass. Sees decoders 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from longstride.bench.assessment import Progress, batches_of, measured_sentences, no_progress
 from longstride.bench.candidate import Candidate
 from longstride.bench.machine import MemoryProbe, host_probe
-from longstride.bench.profile_record import Profile
 from longstride.bench.profile_watch import Clock, Stopwatch, synchronizer
 from longstride.bench.record_parts import MemoryUse, Origin, Stage, WorkloadTag
+from longstride.bench.records import Profile
 from longstride.bench.workload import Workload
 from longstride.contract import Source
 
@@ -144,3 +144,8 @@ def profile(
         options=dict(candidate.options),
         notes={**candidate.notes, "differing": sum(one != other for one, other in zip(found, expected, strict=True))},
     )
+
+
+def with_weights(profile: Profile, read: Mapping[str, int]) -> Profile:
+    """The same, with the bytes of weights that each stage reads in a call."""
+    return replace(profile, stages=tuple(replace(stage, weights=read.get(stage.name)) for stage in profile.stages))

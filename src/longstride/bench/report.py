@@ -17,7 +17,8 @@ from pathlib import Path
 
 from longstride.bench.figure import MARKER, Picture, alike, marker
 from longstride.bench.page import FIGURES, drawings, results_page, sections
-from longstride.bench.records import Record, write_whole
+from longstride.bench.record_files import write_whole
+from longstride.bench.records import Record
 from longstride.contract import InputError, UsageError
 from longstride.text.files import read_regular
 

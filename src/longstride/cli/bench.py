@@ -92,7 +92,7 @@ def bench(
     """
     from longstride.bench.comparison import BenchRun
     from longstride.bench.measure import Protocol, measure
-    from longstride.bench.records import append_records
+    from longstride.bench.record_files import append_records
     from longstride.bench.sources import run_table
     from longstride.cli.lineup import greedy_among, line_up, member_name, read_entries, read_samples
     from longstride.cli.peers import peer_candidates, read_peers

@@ -48,7 +48,9 @@ def contrastive(
     The reference has to have the higher log-probability, as a whole and not per token. Nothing is translated.
     Accuracies come for all pairs, by type of error and by distance; a table on a terminal, JSON otherwise.
     """
-    from longstride.bench.records import Contrastive, WorkloadTag, append_records
+    from longstride.bench.record_files import append_records
+    from longstride.bench.record_parts import WorkloadTag
+    from longstride.bench.records import Contrastive
     from longstride.cli.evaluation import score_pairs
     from longstride.tasks.contrastive import accuracy, contrast, pairs_of, read_contrastive
     from longstride.text.files import file_sha256

@@ -49,7 +49,7 @@ def distill(
     record: Annotated[Path | None, typer.Option(help="Append a record when done to this file (JSON lines).")] = None,
 ) -> None:
     """Decode a training set with a teacher."""
-    from longstride.bench.records import append_records
+    from longstride.bench.record_files import append_records
     from longstride.distillation.distill import distill as run
     from longstride.distillation.options import DistillOptions
     from longstride.text.corpus import read_lines

@@ -88,7 +88,8 @@ def evaluate(
     references, of the first. A table on a terminal, JSON otherwise: one object, or a list for --decoders, where
     differences are from greedy's if that is among them.
     """
-    from longstride.bench.records import WorkloadTag, append_records
+    from longstride.bench.record_files import append_records
+    from longstride.bench.record_parts import WorkloadTag
     from longstride.cli.evaluation import Analyses, evaluations, quality_record
     from longstride.cli.lineup import greedy_among, read_settings, settings_of
     from longstride.text.corpus import write_lines

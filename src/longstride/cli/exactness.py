@@ -14,7 +14,8 @@ from longstride.contract import WorkError
 from longstride.contract.bundled import BUNDLED
 
 if TYPE_CHECKING:
-    from longstride.bench.records import Agreement, Exactness
+    from longstride.bench.record_parts import Agreement
+    from longstride.bench.records import Exactness
     from longstride.contract import Decoder, Limits, Source
     from longstride.translator import Translator
 
@@ -44,7 +45,9 @@ def exactness(
     with greedy by steps of one token, whose products have other shapes and may round otherwise.
     """
     from longstride.bench.exactness import agreement, outputs_of
-    from longstride.bench.records import Exactness, WorkloadTag, append_records
+    from longstride.bench.record_files import append_records
+    from longstride.bench.record_parts import WorkloadTag
+    from longstride.bench.records import Exactness
     from longstride.cli.lineup import read_settings, settings_of
     from longstride.contract import Source
     from longstride.verification.places import probe_places

@@ -29,7 +29,7 @@ class Book:
 
     def check(self) -> None:
         """Refuse what is none of ours before the work."""
-        from longstride.bench.records import check_records
+        from longstride.bench.record_files import check_records
 
         check_records(self.file)
 
@@ -46,7 +46,9 @@ class Book:
         **notes: Any,
     ) -> None:
         """Append one record; `texts` are the files that were read."""
-        from longstride.bench.records import Curve, Curves, WorkloadTag, append_records
+        from longstride.bench.record_files import append_records
+        from longstride.bench.record_parts import Curve, WorkloadTag
+        from longstride.bench.records import Curves
         from longstride.text.files import file_sha256
 
         if self.file is None:

@@ -19,7 +19,8 @@ from longstride.contract.bundled import BUNDLED
 if TYPE_CHECKING:
     from longstride.bench.candidate import Candidate
     from longstride.bench.profile import Device as Facts
-    from longstride.bench.records import Origin, Profile
+    from longstride.bench.record_parts import Origin
+    from longstride.bench.records import Profile
     from longstride.bench.workload import Workload
     from longstride.cli.lineup import Entry
     from longstride.contract import Runner
@@ -74,7 +75,7 @@ def profile(
     which makes the whole longer than it is: the time without that is told beside it. To compare decoders, use bench.
     """
     from longstride.bench.profile import device_facts
-    from longstride.bench.records import append_records
+    from longstride.bench.record_files import append_records
     from longstride.bench.sources import profile_tables
     from longstride.cli.lineup import read_entries
     from longstride.text.corpus import read_lines
@@ -170,7 +171,7 @@ class _Work:
     def profile(self, member: Member, facts: Facts, order: int, shown: Stages) -> Profile:
         """One member, alone."""
         from longstride.bench.profile import profile as profile_candidate
-        from longstride.bench.profile_record import with_weights
+        from longstride.bench.profile import with_weights
         from longstride.bench.profile_watch import CudaMarks, Stopwatch, Watched, synchronizer
 
         translator = self.opened(member.model)

@@ -14,7 +14,7 @@ from longstride.version import __version__
 if TYPE_CHECKING:
     import torch
 
-    from longstride.bench.records import ModelTag, Origin
+    from longstride.bench.record_parts import ModelTag, Origin
     from longstride.model_folder import ModelFolder
     from longstride.translator import Translator
 
@@ -25,7 +25,7 @@ DISTILLED = "distilled"
 def origin_on(experiment: str, device: torch.device) -> Origin:
     """This run of this code on a device, now."""
     from longstride.bench.machine import describe_machine
-    from longstride.bench.records import Origin
+    from longstride.bench.record_parts import Origin
 
     made_by, dirty = commit()
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -60,7 +60,7 @@ def folder_name(folder: ModelFolder) -> str:
 
 def model_tag(translator: Translator, drafter: str | None = None) -> ModelTag:
     """The model by name and hash, with the name of the drafter where that comes from another folder."""
-    from longstride.bench.records import ModelTag
+    from longstride.bench.record_parts import ModelTag
 
     names = [model_name(folder) for folder in (translator.folder, *_drafters(drafter))]
     return ModelTag(" + ".join(names), translator.folder.sha256)

@@ -67,7 +67,7 @@ def result_files(*paths: Path | None) -> tuple[Path | None, ...]:
 
 def record_file(path: Path | None, name: str | None = None) -> Path | None:
     """A file that records are appended to, refused before the work if it holds anything else; `name` is for them."""
-    from longstride.bench.records import check_records
+    from longstride.bench.record_files import check_records
 
     if name is not None and path is None:
         raise OptionError("--name expects --record FILE beside it, found none.")

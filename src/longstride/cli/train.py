@@ -40,7 +40,7 @@ def train(
     import torch
     import yaml
 
-    from longstride.bench.records import append_records
+    from longstride.bench.record_files import append_records
     from longstride.recipe import check, origin_of
     from longstride.recipe import run as run_recipe
     from longstride.runtime.choosing import check_device
