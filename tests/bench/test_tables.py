@@ -8,7 +8,6 @@ from longstride.bench.comparison import (
     BenchRun,
     bench_runs,
     groups_of_one_precision,
-    latest,
     paired_times,
     quality_groups,
     slug,
@@ -228,7 +227,7 @@ def test_training_and_distillation_tables() -> None:
     table = list_of("distillation", [distilled])
     assert "2,000" in table, "sentences per second"
     assert "`beam\\|width:5`" in table
-    assert latest([distilled, distilled], "name") == [distilled]
+    assert list_of("distillation", [distilled, distilled]) == table
     rest = dataclasses.replace(distilled, decoded=150_000, notes={"gpu": "shared"})
     table = list_of("distillation", [rest])
     assert "500 ‡" in table, "what an earlier run decoded took none of this one's time"
