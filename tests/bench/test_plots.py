@@ -58,11 +58,11 @@ class Drawn:
         (plot,) = [plot for plot in plots(crowd()) if plot.name.endswith(f"-{kind}")]
         seen: list[Any] = []
 
-        def draw(figure: Any, run: BenchRun) -> None:
-            plot.drawn_by(figure, run)
+        def draw(figure: Any) -> None:
+            plot.draw(figure)
             seen.append(figure)
 
-        dataclasses.replace(plot, drawn_by=draw).rendered()
+        dataclasses.replace(plot, draw=draw).rendered()
         self.figure = seen[0]
         self.figure.draw_without_rendering()
         self.axes = self.figure.axes[0]

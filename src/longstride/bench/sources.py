@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from longstride.bench import fields, notes, paper_fields  # noqa: F401  (they make the fields that pages name)
-from longstride.bench.charts import Chart
 from longstride.bench.comparison import (
     DEVICE,
     EXPERIMENT,
@@ -27,6 +26,7 @@ from longstride.bench.comparison import (
     groups_of_one_precision,
     slug,
 )
+from longstride.bench.figure import Picture
 from longstride.bench.notes import score_names
 from longstride.bench.records import Contrastive, Curves, Distillation, Exactness, Profile, Quality, Record, Training
 from longstride.bench.table import TableSpec, chart, render
@@ -99,7 +99,7 @@ class Section:
     where: str
     """The test set, and the machine where that matters."""
     text: str
-    charts: tuple[Chart, ...] = ()
+    charts: tuple[Picture, ...] = ()
 
     @property
     def title(self) -> str:
@@ -207,7 +207,7 @@ def _by_place(kind: type[Record], apart: Sequence[str], order: Sequence[str] = (
 
     def groups(records: Sequence[Record]) -> list[Group]:
         found = grouped(records, kind, (EXPERIMENT, TEST_SET), apart, order)
-        return [Group(*key, _plain(some)) for key, some in found.items()]
+        return [Group(experiment, where, _plain(some)) for (experiment, where), some in found.items()]
 
     return groups
 
