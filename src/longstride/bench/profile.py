@@ -16,7 +16,7 @@ from longstride.bench.assessment import Progress, batches_of, measured_sentences
 from longstride.bench.candidate import Candidate
 from longstride.bench.machine import MemoryProbe, host_probe
 from longstride.bench.profile_watch import Clock, Stopwatch, synchronizer
-from longstride.bench.record_parts import MemoryUse, Origin, Stage, WorkloadTag
+from longstride.bench.record_parts import MemoryUse, Origin, Stage
 from longstride.bench.records import Profile
 from longstride.bench.workload import Workload
 from longstride.contract import Source
@@ -66,9 +66,8 @@ def copy_bandwidth(device: torch.device, size: int | None = None, clock: Clock =
 
 def profiled_batches(candidate: Candidate, workload: Workload, batch_size: int) -> list[Source]:
     """What is decoded, in order."""
-    sentences = measured_sentences(candidate, workload, seed=0)
-    batches = batches_of(workload, sentences, batch_size)
-    return [Source.of([workload.sources[sentence] for sentence in batch]) for batch in batches]
+    batches = batches_of(workload, measured_sentences(candidate, workload), batch_size)
+    return [workload.source(batch) for batch in batches]
 
 
 def profile(
@@ -125,7 +124,7 @@ def profile(
         candidate=candidate.name,
         decoder=candidate.decoder.signature,
         model=candidate.model,
-        workload=WorkloadTag(workload.name, workload.data_hash, workload.size),
+        workload=workload.tag,
         batch_size=batch_size,
         sentences=sum(source.rows for source in sources),
         plain_us=tuple(max(1, round(taken / 1000)) for taken in plain),

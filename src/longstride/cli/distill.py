@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longstride.cli.console import Bar, say
+from longstride.cli.console import bar, say
 from longstride.cli.options import DecoderName, Device, Precision, Runtime, Set, open_model, settings
 from longstride.cli.provenance import origin_on
 from longstride.cli.streams import input_file, record_file, result_folder
@@ -23,7 +23,6 @@ from longstride.contract.options import parse
 
 if TYPE_CHECKING:
     from longstride.bench.records import Distillation
-    from longstride.distillation.distill import Progress
     from longstride.distillation.teacher import Teacher
 
 
@@ -72,19 +71,10 @@ def distill(
         share_out(said, chosen.shards.of(shards), processes)
         resume = True
     teacher = make_teacher(teachers, decoder or "beam", settings(set), runtime, precision, device)
-    bars: list[Bar] = []
-
-    def show(progress: Progress) -> None:
-        if not bars:
-            bars.append(Bar("distilling", progress.of))
-            bars[0].__enter__()
-        bars[0].to(progress.lines, progress.of)
-
-    try:
-        outcome = run(teacher, input, output, chosen, resume=resume, progress=show)
-    finally:
-        for shown in bars:
-            shown.__exit__(None, None, None)
+    with bar("distilling", None) as shown:
+        outcome = run(
+            teacher, input, output, chosen, resume=resume, progress=lambda found: shown.to(found.lines, found.of)
+        )
     if outcome.manifest is None:
         say(f"{outcome.complete} of {outcome.shards} shards are there; run again with --resume for the rest.")
     else:

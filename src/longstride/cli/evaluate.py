@@ -89,7 +89,6 @@ def evaluate(
     differences are from greedy's if that is among them.
     """
     from longstride.bench.record_files import append_records
-    from longstride.bench.record_parts import WorkloadTag
     from longstride.cli.evaluation import Analyses, evaluations, quality_record
     from longstride.cli.lineup import greedy_among, read_settings, settings_of
     from longstride.text.corpus import write_lines
@@ -115,7 +114,6 @@ def evaluate(
     test_set = material.workload(translator, workload or data_name(source))
     tag = model_tag(translator, drafter)
     origin = origin_of(experiment or tag.name, translator)
-    set_tag = WorkloadTag(test_set.name, test_set.data_hash, test_set.size)
     greedy = greedy_among([(one.name, one.decoder) for one in line_up]) if several else None
     done: dict[str, Evaluation] = {}
     files = (str(source), str(reference[0]))
@@ -124,7 +122,7 @@ def evaluate(
             setting = result.setting
             done[setting.name] = result
             if record is not None:
-                about = {"origin": origin, "model": tag, "workload": set_tag}
+                about = {"origin": origin, "model": tag, "workload": test_set.tag}
                 notes = model_notes(translator, drafter, setting.decoder.name)
                 order = line_up.index(setting)
                 append_records(record, [quality_record(result, translator, order, greedy, rival, notes=notes, **about)])

@@ -46,10 +46,8 @@ def exactness(
     """
     from longstride.bench.exactness import agreement, outputs_of
     from longstride.bench.record_files import append_records
-    from longstride.bench.record_parts import WorkloadTag
     from longstride.bench.records import Exactness
     from longstride.cli.lineup import read_settings, settings_of
-    from longstride.contract import Source
     from longstride.verification.places import probe_places
     from longstride.verification.twin import SameSteps, margins, verifying
 
@@ -80,15 +78,13 @@ def exactness(
             found = outputs_of(one.decoder, limits, test_set, sentences, batch, shown.to)
             twin = SameSteps(one.decoder)
             same = outputs_of(twin, limits, test_set, sentences, batch, shown.to)
-            places = probe_places(
-                one.decoder, Source.of([test_set.sources[place] for place in sentences[:batch]]), limits
-            )
+            places = probe_places(one.decoder, test_set.source(sentences[:batch]), limits)
         result = Exactness(
             origin=origin,
             candidate=one.name,
             decoder=one.decoder.signature,
             model=tag,
-            workload=WorkloadTag(test_set.name, test_set.data_hash, test_set.size),
+            workload=test_set.tag,
             batch_size=batch,
             same_shape=agreement(found, same, twin.signature, test_set, margin),
             width_one=agreement(found, expected[limits], narrow.signature, test_set, margin),

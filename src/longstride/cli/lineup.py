@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from longstride.bench.candidate import Candidate, Captured
 from longstride.bench.comparison import slug
 from longstride.bench.machine import cuda_probe
+from longstride.bench.profile_watch import synchronizer
 from longstride.cli.options import whole_number
 from longstride.cli.provenance import folder_name, model_name, model_notes, model_tag
 from longstride.contract import Decoder, Limits, OptionError, Runner
@@ -156,10 +155,7 @@ def line_up(
     """
     several = len(translators) > 1
     found: list[Candidate] = []
-    called = [name for translator in translators for name in model_names(translator)]
-    for entry in entries:
-        if entry.model and entry.model not in called:
-            raise OptionError(f"--decoders expects one of the models {', '.join(called)}, found {entry.model!r}.")
+    check_models(entries, translators)
     for number, translator in enumerate(translators):
         wanted = [entry for entry in entries if entry.model in ("", *model_names(translator))]
         wanted = wanted if entries else [Entry(name, {}) for name in translator.decoders]
@@ -176,7 +172,17 @@ def line_up(
     if unknown:
         there = ", ".join(one.name for one in found)
         raise OptionError(f"--baseline expects one of {there}, found {unknown[0]!r}.")
-    return sorted(found, key=_place)
+    # Baselines first, greedy before all: plots show speed-ups over the first; all else as it was named.
+    order = {name: place for place, name in enumerate(BASELINES)}
+    return sorted(found, key=lambda one: order.get(one.decoder.name, 2) if one.role == "baseline" else 3)
+
+
+def check_models(entries: Sequence[Entry], translators: Sequence[Translator]) -> None:
+    """Refuse decoders of models that are not there."""
+    known = [name for translator in translators for name in model_names(translator)]
+    for entry in entries:
+        if entry.model and entry.model not in known:
+            raise OptionError(f"--decoders expects one of the models {', '.join(known)}, found {entry.model!r}.")
 
 
 def member_name(text: str, translators: Sequence[Translator]) -> str:
@@ -196,12 +202,6 @@ def model_names(translator: Translator) -> list[str]:
     return list(dict.fromkeys([model_name(translator.folder), folder_name(translator.folder)]))
 
 
-def _place(candidate: Candidate) -> tuple[bool, int]:
-    """Baselines first, greedy before all: plots show speed-ups over the first; all else as it was named."""
-    baseline, name = candidate.role == "baseline", candidate.decoder.name
-    return not baseline, BASELINES.index(name) if baseline and name in BASELINES else len(BASELINES)
-
-
 def _candidate(
     translator: Translator,
     entry: Entry,
@@ -213,7 +213,6 @@ def _candidate(
 ) -> Candidate:
     decoder, limits = translator.decoder(entry.decoder, **options)
     runner = translator.runner
-    on_cuda = runner.device.type == "cuda"
     return Candidate(
         name,
         decoder,
@@ -223,8 +222,8 @@ def _candidate(
         device=str(runner.device),
         precision=runner.precision,
         runtime=runner.name,
-        synchronize=_synchronizer(runner.device),
-        memory=cuda_probe(runner.device) if on_cuda else None,
+        synchronize=synchronizer(runner.device),
+        memory=cuda_probe(runner.device) if runner.device.type == "cuda" else None,
         captured=_capture_probe(runner),
         sample=sample,
         options=options,
@@ -243,9 +242,3 @@ def _capture_probe(runner: Runner) -> Callable[[], Captured] | None:
         return Captured(found.recorded, found.seconds, found.graph_bytes, found.table_bytes)
 
     return ask
-
-
-def _synchronizer(device: torch.device) -> Callable[[], None]:
-    if device.type != "cuda":
-        return lambda: None
-    return lambda: torch.cuda.synchronize(device)

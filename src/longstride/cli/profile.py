@@ -126,14 +126,11 @@ def _members(
     models: Sequence[str], translators: Sequence[Translator], entries: Sequence[Entry], common: dict[str, Any]
 ) -> list[Member]:
     """Who is profiled; a model or decoder that is not there, or an option that a decoder lacks, is refused."""
-    from longstride.cli.lineup import Entry, model_names
+    from longstride.cli.lineup import Entry, check_models, model_names
     from longstride.registry import DECODERS, find
     from longstride.translator import split_options
 
-    known = [name for translator in translators for name in model_names(translator)]
-    for entry in entries:
-        if entry.model and entry.model not in known:
-            raise OptionError(f"--decoders expects one of the models {', '.join(known)}, found {entry.model!r}.")
+    check_models(entries, translators)
     found: list[Member] = []
     taken: list[Entry] = []
     for model, translator in zip(models, translators, strict=True):
