@@ -1,12 +1,12 @@
 import pytest
 
-from longstride.bench.assessment import count, traced_pass
 from longstride.bench.candidate import Candidate, Captured
 from longstride.bench.machine import MemoryProbe
 from longstride.bench.measure import Protocol, measure, order_of_turn, warmup_batches
 from longstride.bench.record_files import from_line, to_line
 from longstride.bench.record_parts import ModelTag, Origin, Preparation
 from longstride.bench.records import Latency
+from longstride.bench.traced_pass import count, traced_pass
 from longstride.bench.workload import Workload
 from longstride.contract import Decoded, Event, Limits, OptionError, Source, Trace
 from longstride.contract.fakes import CopyDecoder

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from longstride.bench.assessment import count
 from longstride.bench.record_files import append_records, from_line, read_records, to_line
 from longstride.bench.record_parts import Agreement, Counts, Curve, MemoryUse, Mismatch, ModelTag, Stage, WorkloadTag
 from longstride.bench.records import (
@@ -19,6 +18,7 @@ from longstride.bench.records import (
     Record,
     Training,
 )
+from longstride.bench.traced_pass import count
 from longstride.contract import Event, InputError, Trace, WorkError
 from longstride.tasks import Score
 from longstride.tasks.by_length import LengthBin

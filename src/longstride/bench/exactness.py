@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from longstride.bench.assessment import Progress, batches_of, no_progress
 from longstride.bench.record_parts import Agreement, Mismatch
+from longstride.bench.traced_pass import Progress, batches_of, no_progress
 from longstride.bench.workload import Workload
 from longstride.contract import EOS, Decoder, Limits, Source
 

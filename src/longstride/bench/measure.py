@@ -14,9 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from longstride.bench.assessment import (
-    Assessed,
+from longstride.bench.candidate import Candidate, check_candidates
+from longstride.bench.record_parts import Origin, Preparation
+from longstride.bench.records import Latency
+from longstride.bench.traced_pass import (
     Progress,
+    Traced,
     batches_of,
     comparisons,
     equality,
@@ -24,9 +27,6 @@ from longstride.bench.assessment import (
     no_progress,
     traced_pass,
 )
-from longstride.bench.candidate import Candidate, check_candidates
-from longstride.bench.record_parts import Origin, Preparation
-from longstride.bench.records import Latency
 from longstride.bench.workload import Workload
 from longstride.contract import OptionError, Source, option
 from longstride.contract.options import Options
@@ -204,7 +204,7 @@ def _record(
     order: int,
     one: _Timed,
     line_up: Sequence[_Timed],
-    found: dict[str, Assessed],
+    found: dict[str, Traced],
     workload: Workload,
     protocol: Protocol,
     origin: Origin,

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from longstride.bench.assessment import Progress, batches_of, measured_sentences, no_progress
 from longstride.bench.candidate import Candidate
 from longstride.bench.machine import MemoryProbe, host_probe
 from longstride.bench.profile_watch import Clock, Stopwatch, synchronizer
 from longstride.bench.record_parts import MemoryUse, Origin, Stage
 from longstride.bench.records import Profile
+from longstride.bench.traced_pass import Progress, batches_of, measured_sentences, no_progress
 from longstride.bench.workload import Workload
 from longstride.contract import Source
 

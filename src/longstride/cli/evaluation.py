@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from longstride.bench.assessment import NAMED_DIFFERENCES, count
 from longstride.bench.record_parts import Against, Counts, Equality
 from longstride.bench.records import Quality
+from longstride.bench.traced_pass import NAMED_DIFFERENCES, count
 from longstride.cli.console import bar, say, warn
 from longstride.cli.lineup import Setting
 from longstride.cli.test_sets import Material

@@ -1,4 +1,4 @@
-"""Peers in a benchmark: other libraries on the same weights, made into candidates that race with ours.
+"""Peers in a benchmark: other libraries on the same weights, made into candidates beside ours.
 
 The first model is exported to a temporary folder and opened by each library, for greedy search and for beam search of
 the width that ours has. What a fair reader wants to know of each goes into its record.

@@ -240,7 +240,7 @@ def _sentence(traces: Sequence[Trace]) -> str:
 
 def summary_lines(traces: Sequence[Trace], outputs: Sequence[Sequence[int]], calls: int) -> list[str]:
     """What traces add up to, for people."""
-    from longstride.bench.assessment import count
+    from longstride.bench.traced_pass import count
 
     counts = count(traces, outputs, calls)
     lines = [

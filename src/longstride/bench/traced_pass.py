@@ -25,7 +25,7 @@ def no_progress(stage: str, done: int, total: int) -> None:
 
 
 @dataclass(frozen=True)
-class Assessed:
+class Traced:
     """What one traced pass of one candidate found. Sentences are places in the workload, outputs in their order."""
 
     sentences: tuple[int, ...]
@@ -57,7 +57,7 @@ def traced_pass(
     sentences: Sequence[int],
     batch_size: int,
     progress: Progress = no_progress,
-) -> Assessed:
+) -> Traced:
     """Decode the sentences once with traces."""
     host = host_probe()
     probes = [probe for probe in (host, candidate.memory) if probe is not None]
@@ -83,7 +83,7 @@ def traced_pass(
     in_order = tuple(outputs[sentence] for sentence in sentences)
     complete = len(traces) == len(sentences)
     scores, statistics = _score(workload, sentences, in_order)
-    return Assessed(
+    return Traced(
         tuple(sentences),
         in_order,
         tuple(traces[sentence].iterations for sentence in sentences) if complete else (),
@@ -131,18 +131,18 @@ def _score(
     return (*scores, word_repetition(texts)), statistics
 
 
-def equality(assessed: Assessed, reference: Assessed, name: str) -> Equality:
+def equality(traced: Traced, reference: Traced, name: str) -> Equality:
     """Compare ids with those of the candidate `name`, over the sentences both decoded."""
     expected = dict(zip(reference.sentences, reference.outputs, strict=True))
     both = [
-        (place, output) for place, output in zip(assessed.sentences, assessed.outputs, strict=True) if place in expected
+        (place, output) for place, output in zip(traced.sentences, traced.outputs, strict=True) if place in expected
     ]
     differing = [place for place, output in both if output != expected[place]]
     return Equality(name, len(both), len(differing), tuple(differing[:NAMED_DIFFERENCES]))
 
 
 def comparisons(
-    candidate: Candidate, line_up: Sequence[Candidate], found: dict[str, Assessed], workload: Workload
+    candidate: Candidate, line_up: Sequence[Candidate], found: dict[str, Traced], workload: Workload
 ) -> tuple[Against, ...]:
     """The candidate's quality against every other baseline's, over the sentences that both decoded."""
     mine, compared = found[candidate.name], []
