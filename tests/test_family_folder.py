@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from longstride import model_folder
-from longstride.cli.lineage import lineage
+from longstride.cli.provenance import model_notes
 from longstride.contract import ModelFolderError
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.transformer import Transformer
@@ -69,12 +69,12 @@ def test_a_family_writes_what_its_members_write_alone(family: Path, tmp_path: Pa
 
 def test_records_tell_the_parts_of_the_decoder_that_was_used(family: Path) -> None:
     translator = load(family, device="cpu")
-    assert set(lineage(translator, decoder="greedy")["parts"]) == {"model", "heads", "drafter"}
-    lattice = lineage(translator, decoder="lattice")["parts"]
+    assert set(model_notes(translator, decoder="greedy")["parts"]) == {"model", "heads", "drafter"}
+    lattice = model_notes(translator, decoder="lattice")["parts"]
     assert set(lattice) == {"model", "tables"}
     assert lattice["model"]["order"] == 2
-    assert lineage(translator, decoder="interleaved")["parts"]["interleaving"]["h"] == 2
-    assert set(lineage(translator)["parts"]) == set(translator.folder.parts)
+    assert model_notes(translator, decoder="interleaved")["parts"]["interleaving"]["h"] == 2
+    assert set(model_notes(translator)["parts"]) == set(translator.folder.parts)
 
 
 @pytest.mark.parametrize("lender", ["nobody", "scorer", "interleaved"])

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from longstride.bench.records import Quality, Record, Training, read_records
+from longstride.bench.record_files import read_records
+from longstride.bench.records import Quality, Record, Training
 from longstride.model_folder import ModelFolder
 from longstride.text.files import file_sha256, temporary_beside, written_whole
 

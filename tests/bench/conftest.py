@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from longstride.bench.machine import Machine
-from longstride.bench.records import Counts, Equality, Latency, MemoryUse, ModelTag, Origin, Quality, WorkloadTag
+from longstride.bench.record_parts import Counts, Equality, MemoryUse, ModelTag, Origin, WorkloadTag
+from longstride.bench.records import Latency, Quality
 from longstride.bench.workload import Workload
 from longstride.contract import EOS, Decoder, Finished, Hypothesis, Limits, Session, Source, Step
 from longstride.tasks import Score

@@ -6,7 +6,8 @@ import dataclasses
 from typing import Any
 
 from longstride.bench.page import results_page, sections
-from longstride.bench.records import Contrastive, ModelTag, Quality, WorkloadTag
+from longstride.bench.record_parts import ModelTag, WorkloadTag
+from longstride.bench.records import Contrastive, Quality
 from longstride.bench.sources import sections as tables_of
 from longstride.tasks import Score
 from longstride.tasks.by_length import LengthBin

@@ -1,4 +1,4 @@
-"""Names of a race's candidates, shortened for tables and plots: who is who stays plain, records stay as they are."""
+"""Names of a run's candidates, shortened for tables and plots: who is who stays plain, records stay as they are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from longstride.bench.comparison import BenchRun, shared_start
 from longstride.bench.plots import plots
-from longstride.bench.records import Against, Latency, ModelTag
+from longstride.bench.record_parts import Against, ModelTag
+from longstride.bench.records import Latency
 from longstride.bench.sources import run_table
 from longstride.tasks import Comparison
 
@@ -32,7 +33,7 @@ def test_all_that_is_shared_is_left_out(names: list[str]) -> None:
     assert shared_start(f"en-de-{name}" for name in names) == "en-de-"
 
 
-def entrant(model: str, decoder: str, role: str = "candidate", order: int = 0) -> Latency:
+def candidate(model: str, decoder: str, role: str = "candidate", order: int = 0) -> Latency:
     made = make_latency(f"{model} {decoder}", role=role, order=order)
     found = Comparison("BLEU", "x", 25.31, 25.0, -0.31, -0.52, -0.004, 0.03, 1000, 1)
     return dataclasses.replace(
@@ -43,16 +44,16 @@ def entrant(model: str, decoder: str, role: str = "candidate", order: int = 0) -
 def several() -> BenchRun:
     return BenchRun(
         (
-            entrant("en-de-verifier", "greedy", "baseline"),
-            entrant("en-de-drafter-2", "draft-verify", order=1),
-            entrant("en-de-drafter", "draft-verify accept=top:3,gap:1", order=2),
+            candidate("en-de-verifier", "greedy", "baseline"),
+            candidate("en-de-drafter-2", "draft-verify", order=1),
+            candidate("en-de-drafter", "draft-verify accept=top:3,gap:1", order=2),
         )
     )
 
 
 def test_tables_and_plots_have_short_names_and_records_whole_ones() -> None:
-    race = several()
-    latency, summary = run_table("latency", race) or "", run_table("summary", race) or ""
+    run = several()
+    latency, summary = run_table("latency", run) or "", run_table("summary", run) or ""
     for table in (latency, summary):
         for words in ("| verifier greedy ", "| drafter-2 draft-verify ", "| drafter draft-verify accept=top:3,gap:1 "):
             assert words in table
@@ -62,16 +63,16 @@ def test_tables_and_plots_have_short_names_and_records_whole_ones() -> None:
     assert " × verifier greedy |" in latency
     assert " BLEU − verifier greedy |" in latency
     assert " over verifier greedy |" in summary
-    assert "en-de-" not in (run_table("work", race) or "")
-    assert run_table("acceptance", race) is None
-    assert {one.title for one in plots(race)} == {
+    assert "en-de-" not in (run_table("work", run) or "")
+    assert run_table("acceptance", run) is None
+    assert {one.title for one in plots(run)} == {
         "BLEU against speed-up over verifier greedy",
         "Latency against source length",
         "Speed-up over verifier greedy, sentence by sentence",
     }
-    assert race == several()
-    assert race.shortened().shortened() == race.shortened()
-    assert [one.latencies_us for one in race.shortened().records] == [one.latencies_us for one in race.records]
+    assert run == several()
+    assert run.shortened().shortened() == run.shortened()
+    assert [one.latencies_us for one in run.shortened().records] == [one.latencies_us for one in run.records]
 
 
 def test_one_model_and_peers_keep_their_names() -> None:

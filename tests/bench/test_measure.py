@@ -1,10 +1,12 @@
 import pytest
 
-from longstride.bench.assessment import count, traced_pass
 from longstride.bench.candidate import Candidate, Captured
 from longstride.bench.machine import MemoryProbe
 from longstride.bench.measure import Protocol, measure, order_of_turn, warmup_batches
-from longstride.bench.records import Latency, ModelTag, Origin, Preparation, from_line, to_line
+from longstride.bench.record_files import from_line, to_line
+from longstride.bench.record_parts import ModelTag, Origin, Preparation
+from longstride.bench.records import Latency
+from longstride.bench.traced_pass import count, traced_pass
 from longstride.bench.workload import Workload
 from longstride.contract import Decoded, Event, Limits, OptionError, Source, Trace
 from longstride.contract.fakes import CopyDecoder
@@ -106,10 +108,10 @@ def test_batches_are_sorted_by_length(workload: Workload, origin: Origin) -> Non
 
 def test_slow_candidates_decode_a_fixed_sample_once(workload: Workload, origin: Origin) -> None:
     diary: list[tuple[str, int]] = []
-    slow = Candidate("slow", Diary("slow", diary, traced=False), sample=4, passes=1, batch_sizes=(1,))
+    slow = Candidate("slow", Diary("slow", diary, traced=False), sample=4, passes=1)
     fast = Candidate("fast", CopyDecoder(), role="baseline")
-    records = run(workload, [fast, slow], origin, Protocol(passes=3, batch_sizes=(1, 2)))
-    assert [(record.candidate, record.batch_size) for record in records] == [("fast", 1), ("slow", 1), ("fast", 2)]
+    records = run(workload, [fast, slow], origin, Protocol(passes=3))
+    assert [record.candidate for record in records] == ["fast", "slow"]
     record = records[1]
     assert record.sentences == workload.sample(4)
     assert [len(readings) for readings in record.latencies_us] == [4]
@@ -243,5 +245,3 @@ def test_bad_options_are_refused() -> None:
         Protocol(passes=0)
     with pytest.raises(OptionError, match="batch_sizes expects"):
         Protocol(batch_sizes=(1, 0))
-    with pytest.raises(OptionError, match="sample expects 1 or more"):
-        Candidate("a", CopyDecoder(), sample=0)

@@ -12,26 +12,15 @@ from longstride.bench.comparison import BenchRun
 from longstride.bench.notes import listed, origin_note
 from longstride.bench.page import PAPERS, _anchor, results_page, sections
 from longstride.bench.plots import plots
-from longstride.bench.records import (
-    Agreement,
-    Contrastive,
-    Distillation,
-    Exactness,
-    ModelTag,
-    Origin,
-    Profile,
-    Quality,
-    Record,
-    Stage,
-    Training,
-)
+from longstride.bench.record_parts import Agreement, ModelTag, Origin, Stage
+from longstride.bench.records import Contrastive, Distillation, Exactness, Profile, Quality, Record, Training
 from longstride.bench.sources import page as page_of
 from longstride.tasks.contrastive import Cell
 
 from .conftest import TEST, make_latency, make_origin
 from .test_draft_tables import blockwise, drafted
 from .test_parallel_tables import interleaved, lattice, transformer
-from .test_tables import BLEU, race
+from .test_tables import BLEU, bench_run
 
 TAG = ModelTag("m")
 
@@ -51,8 +40,8 @@ def everything() -> list[Record]:
         *(drafted("d", 25, 25.0, 5.0, accept=accept) for accept in ("exact", "top:3,gap:1.0", "top:3,gap:2.0")),
         *(dataclasses.replace(one, origin=make_origin("heads")) for one in (blockwise("a", 4, 25.0, 2.0),)),
         *(dataclasses.replace(blockwise(m, 8, 25.0, 2.0), origin=make_origin("heads")) for m in ("a", "b")),
-        *race().records,
-        *race(8).records,
+        *bench_run().records,
+        *bench_run(8).records,
     ]
 
 

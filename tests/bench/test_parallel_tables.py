@@ -9,20 +9,9 @@ from typing import Any
 import pytest
 
 from longstride.bench.page import paper_sections, sections
-from longstride.bench.records import (
-    Against,
-    Counts,
-    Curve,
-    Curves,
-    Latency,
-    ModelTag,
-    Quality,
-    Record,
-    Training,
-    WorkloadTag,
-    from_line,
-    to_line,
-)
+from longstride.bench.record_files import from_line, to_line
+from longstride.bench.record_parts import Against, Counts, Curve, ModelTag, WorkloadTag
+from longstride.bench.records import Curves, Latency, Quality, Record, Training
 from longstride.bench.report import insert_all, render
 from longstride.bench.sources import Section
 from longstride.contract import OptionError
@@ -247,7 +236,7 @@ def test_figure_2_compares_at_the_same_batch_and_beam() -> None:
         ratios = [float(cell.removesuffix("×")) for cell in column(found, heading)]
         assert ratios == pytest.approx([2.0, 3.0], rel=0.03)
     (chart,) = found.charts
-    assert [line.name for line in chart.panels[0].lines] == ["IBDecoder, beam 1", "IBDecoder, beam 4"]
+    assert [line["name"] for line in chart.shown[0]["lines"]] == ["IBDecoder, beam 1", "IBDecoder, beam 4"]
 
 
 def test_figures_3_and_4() -> None:
@@ -269,7 +258,7 @@ def test_figures_3_and_4() -> None:
     assert column(found, "BLEU: KD") == ["24.60", "23.60", "20.00"]
     assert column(found, "BLEU: KD, de-duplicated") == ["·", "·", "21.00"]
     assert column(found, "BLEU: original") == ["·", "·", "15.00"]
-    assert [panel.y for panel in found.charts[0].panels] == ["BLEU", "OTEM-2 (less is better)"]
+    assert [panel["y"] for panel in found.charts[0].shown] == ["BLEU", "OTEM-2 (less is better)"]
 
 
 def test_lattice_tables_2_and_9() -> None:
@@ -305,8 +294,8 @@ def test_lattices_are_compared_with_the_model_of_their_size_and_data() -> None:
     found = section(records, "lattice-candidates", "en-de-lattice-en-de-test")
     assert column(found, "BLEU − beam") == ["−6.00", "−7.00"]
     assert "(small distilled: 26.00; small original: 25.00)" in found.text
-    beam = section(records, "lattice-depths", "en-de-lattice-en-de-test").charts[0].panels[0].lines[-1]
-    assert (beam.name, beam.points[0]) == ("beam", (1.0, 26.0))
+    beam = section(records, "lattice-depths", "en-de-lattice-en-de-test").charts[0].shown[0]["lines"][-1]
+    assert (beam["name"], beam["points"][0]) == ("beam", (1.0, 26.0))
 
 
 def test_lattice_depths_beside_the_one_pass_model() -> None:
@@ -318,7 +307,7 @@ def test_lattice_depths_beside_the_one_pass_model() -> None:
     assert column(found, "layers") == ["1", "2", "6"]
     assert column(found, "lattice, K=64: BLEU") == ["21.00", "22.00", "26.00"]
     assert column(found, "one pass: BLEU") == ["11.00", "·", "16.00"]
-    assert [line.name for line in found.charts[0].panels[0].lines] == ["lattice, K=64", "one pass"]
+    assert [line["name"] for line in found.charts[0].shown[0]["lines"]] == ["lattice, K=64", "one pass"]
 
 
 def curves(name: str, model: str, places: tuple[float, ...], **values: tuple[float, ...]) -> Curves:

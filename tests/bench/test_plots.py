@@ -16,10 +16,10 @@ from longstride.bench.figure import marker
 from longstride.bench.plots import main_range, plots
 
 from .conftest import make_latency
-from .test_tables import race
+from .test_tables import bench_run
 
 # Name, family, speed, BLEU: many on the baseline's line, some nearly on one another, one far below.
-CROWD = (
+MANY = (
     ("verifier beam width=4", "beam", 0.33, 25.1),
     ("small-2 greedy", "greedy", 2.7, 21.9),
     ("small-1 greedy", "greedy", 3.6, 21.5),
@@ -39,12 +39,12 @@ CROWD = (
 )
 
 
-def crowd() -> BenchRun:
+def many_decoders() -> BenchRun:
     records = [
         make_latency("verifier greedy", 1.0, 25.0, "baseline", 0, spread=0.05),
         make_latency("verifier beam", 0.3, 25.1, "baseline", 1, spread=0.05),
     ]
-    for order, (name, family, speed, bleu) in enumerate(CROWD, start=2):
+    for order, (name, family, speed, bleu) in enumerate(MANY, start=2):
         made = make_latency(name, speed, bleu, order=order, spread=0.05)
         records.append(dataclasses.replace(made, decoder=f"{family}|fp16"))
     return BenchRun(tuple(records))
@@ -55,14 +55,14 @@ class Drawn:
 
     def __init__(self, kind: str) -> None:
         pytest.importorskip("matplotlib")
-        (plot,) = [plot for plot in plots(crowd()) if plot.name.endswith(f"-{kind}")]
+        (plot,) = [plot for plot in plots(many_decoders()) if plot.name.endswith(f"-{kind}")]
         seen: list[Any] = []
 
-        def draw(figure: Any, run: BenchRun) -> None:
-            plot.drawn_by(figure, run)
+        def draw(figure: Any) -> None:
+            plot.draw(figure)
             seen.append(figure)
 
-        dataclasses.replace(plot, drawn_by=draw).rendered()
+        dataclasses.replace(plot, draw=draw).rendered()
         self.figure = seen[0]
         self.figure.draw_without_rendering()
         self.axes = self.figure.axes[0]
@@ -80,12 +80,12 @@ def overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 def test_a_run_has_three_figures_each_the_same_every_time() -> None:
     pytest.importorskip("matplotlib")
-    for plot in plots(race()):
+    for plot in plots(bench_run()):
         drawn = plot.svg()
         assert drawn == plot.svg()
         assert marker(plot.digest).encode() in drawn
         assert ElementTree.fromstring(drawn).tag.endswith("svg")
-    assert [plot.name.rpartition("-")[2] for plot in plots(race())] == ["quality", "lengths", "sentences"]
+    assert [plot.name.rpartition("-")[2] for plot in plots(bench_run())] == ["quality", "lengths", "sentences"]
 
 
 def test_few_records_and_equal_scores_can_be_drawn() -> None:
@@ -98,27 +98,27 @@ def test_few_records_and_equal_scores_can_be_drawn() -> None:
 
 
 def test_figures_change_their_digest_with_the_data_alone() -> None:
-    before = [plot.digest for plot in plots(race())]
-    assert before == [plot.digest for plot in plots(race())]
-    first = race().records[0]
+    before = [plot.digest for plot in plots(bench_run())]
+    assert before == [plot.digest for plot in plots(bench_run())]
+    first = bench_run().records[0]
     slower = dataclasses.replace(
         first, latencies_us=tuple(tuple(t + 1 for t in readings) for readings in first.latencies_us)
     )
-    after = [plot.digest for plot in plots(BenchRun((slower, *race().records[1:])))]
+    after = [plot.digest for plot in plots(BenchRun((slower, *bench_run().records[1:])))]
     assert not set(before) & set(after)
     assert len(set(before)) == 3
 
 
 def test_without_a_baseline_or_in_batches_nothing_is_drawn() -> None:
     assert plots(BenchRun((make_latency("alone"),))) == []
-    assert plots(race(batch_size=8)) == []
+    assert plots(bench_run(batch_size=8)) == []
 
 
 @pytest.mark.parametrize("kind", ["quality", "lengths"])
 def test_the_legend_tells_every_decoder_apart_and_covers_nothing(kind: str) -> None:
     drawn = Drawn(kind)
     texts = drawn.legend.get_texts()
-    assert {text.get_text().partition(" ↓")[0] for text in texts} == {one.candidate for one in crowd().records}
+    assert {text.get_text().partition(" ↓")[0] for text in texts} == {one.candidate for one in many_decoders().records}
     looks = {(line.get_color(), line.get_marker(), line.get_markerfacecolor()) for line in drawn.legend.get_lines()}
     assert len(looks) == len(texts)
     boxes = [drawn.box(text) for text in texts]
@@ -132,7 +132,7 @@ def test_the_legend_tells_every_decoder_apart_and_covers_nothing(kind: str) -> N
 def test_names_of_the_spread_over_sentences_have_room() -> None:
     drawn = Drawn("sentences")
     boxes = [drawn.box(tick) for tick in drawn.axes.get_yticklabels()]
-    assert len(boxes) == len(CROWD)
+    assert len(boxes) == len(MANY)
     assert not any(overlap(one, other) for one, other in combinations(boxes, 2))
     assert all(box[0] >= 0 for box in boxes)
 

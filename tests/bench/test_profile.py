@@ -11,10 +11,10 @@ import torch
 from longstride.bench.candidate import Candidate
 from longstride.bench.machine import MemoryProbe, cuda_probe
 from longstride.bench.profile import Device, copy_bandwidth, device_facts, profile
-from longstride.bench.profile_record import Profile
 from longstride.bench.profile_watch import CudaMarks, Delegate, Stopwatch, Watched, synchronizer
 from longstride.bench.profile_weights import ReadingRunner, merged_length
-from longstride.bench.records import MemoryUse, ModelTag
+from longstride.bench.record_parts import MemoryUse, ModelTag
+from longstride.bench.records import Profile
 from longstride.contract import Decoder, Limits, Program, Runner, Source
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner

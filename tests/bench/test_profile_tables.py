@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from longstride.bench.page import results_page, sections
-from longstride.bench.profile_record import Profile, with_weights
-from longstride.bench.records import MemoryUse, ModelTag, Stage, from_line, to_line
+from longstride.bench.profile import with_weights
+from longstride.bench.record_files import from_line, to_line
+from longstride.bench.record_parts import MemoryUse, ModelTag, Stage
+from longstride.bench.records import Profile
 from longstride.bench.sources import in_words, profile_sections, profile_tables
 from longstride.contract import InputError, OptionError
 from tests.bench.conftest import TEST, make_origin, table_rows

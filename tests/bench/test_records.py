@@ -5,36 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from longstride.bench.assessment import count
+from longstride.bench.record_files import append_records, from_line, read_records, to_line
+from longstride.bench.record_parts import Agreement, Counts, Curve, MemoryUse, Mismatch, ModelTag, Stage, WorkloadTag
 from longstride.bench.records import (
     KINDS,
-    Agreement,
     Contrastive,
-    Counts,
-    Curve,
     Curves,
     Distillation,
     Exactness,
-    MemoryUse,
-    Mismatch,
-    ModelTag,
-    PlaceProbe,
     Profile,
     Quality,
     Record,
-    Stage,
     Training,
-    WorkloadTag,
-    append_records,
-    from_line,
-    read_records,
-    to_line,
 )
+from longstride.bench.traced_pass import count
 from longstride.contract import Event, InputError, Trace, WorkError
 from longstride.tasks import Score
 from longstride.tasks.by_length import LengthBin
 from longstride.tasks.contrastive import Cell
 from longstride.tasks.mutual_information import MutualInformation
+from longstride.verification.places import Places
 
 from .conftest import make_latency, make_origin
 
@@ -55,7 +45,7 @@ RECORDS: list[Record] = [
         512,
         Agreement("greedy, same steps", 2000, 0),
         Agreement("greedy", 2000, 1, (Mismatch(17, 3, 40, 41, 0.002),)),
-        place=PlaceProbe(512, 8, 0, 0, 0, 0.0),
+        place=Places(512, 8, 0, 0, 0, 0.0),
     ),
     Quality(
         make_origin(),
@@ -160,7 +150,7 @@ TOO_LONG = to_line(RECORDS[0]).replace('"output_lengths":[', '"output_lengths":[
         (_changed(schema=None), "found schema None"),
         (
             _changed(kind="gossip"),
-            "distillation, exactness, contrastive, curves, profile, found kind 'gossip'",
+            "curves, training, distillation, found kind 'gossip'",
         ),
         (_changed(colour="red"), "line 2: there is no option 'colour'"),
         (_changed(minutes="long"), "line 2: 'minutes' expects float, found 'long'"),

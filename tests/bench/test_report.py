@@ -12,14 +12,14 @@ from longstride.bench.report import insert_all, render
 from longstride.contract import InputError, UsageError
 
 from .conftest import make_origin
-from .test_tables import BLEU, race
+from .test_tables import BLEU, bench_run
 
 NAME = "decoders-en-de-test-fast-device-batch-1"
 
 
 @pytest.fixture
 def records() -> list[Record]:
-    return [*race().records, Training(make_origin(), "teacher", "r.yaml", 52_000_000, 10, 6.5, 5e5, (BLEU,))]
+    return [*bench_run().records, Training(make_origin(), "teacher", "r.yaml", 52_000_000, 10, 6.5, 5e5, (BLEU,))]
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:

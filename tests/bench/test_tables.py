@@ -8,25 +8,15 @@ from longstride.bench.comparison import (
     BenchRun,
     bench_runs,
     groups_of_one_precision,
-    latest,
     paired_times,
     quality_groups,
     slug,
     speed_up,
 )
 from longstride.bench.notes import sample_notes
-from longstride.bench.records import (
-    Against,
-    Counts,
-    Distillation,
-    Preparation,
-    Quality,
-    Record,
-    Training,
-    WorkloadTag,
-    from_line,
-    to_line,
-)
+from longstride.bench.record_files import from_line, to_line
+from longstride.bench.record_parts import Against, Counts, Preparation, WorkloadTag
+from longstride.bench.records import Distillation, Quality, Record, Training
 from longstride.bench.sources import list_table, run_table, settings_table
 from longstride.tasks import Comparison, Score
 
@@ -35,7 +25,7 @@ from .conftest import make_latency, make_origin, make_quality, table_rows
 BLEU = Score("BLEU", 25.5, "tok:13a")
 
 
-def race(batch_size: int = 1) -> BenchRun:
+def bench_run(batch_size: int = 1) -> BenchRun:
     records = [
         make_latency("greedy", 1.0, 25.31, "baseline", 0, batch_size=batch_size),
         make_latency("beam-5", 0.4, 25.9, "baseline", 1, batch_size=batch_size),
@@ -63,20 +53,20 @@ def cells(table: str, row: str) -> list[str]:
 
 
 def test_speed_ups_are_over_both_baselines_of_the_run() -> None:
-    table = table_of("latency", race())
+    table = table_of("latency", bench_run())
     heading = cells(table, "decoder")
     row = dict(zip(heading, cells(table, "fast"), strict=True))
-    ratio = speed_up(race().records[2], race().records[0])
+    ratio = speed_up(bench_run().records[2], bench_run().records[0])
     assert ratio is not None
     assert row["× greedy"] == f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
-    assert row["× beam-5"].startswith(f"{speed_up(race().records[2], race().records[1]).value:.2f} ")  # type: ignore[union-attr]
+    assert row["× beam-5"].startswith(f"{speed_up(bench_run().records[2], bench_run().records[1]).value:.2f} ")  # type: ignore[union-attr]
     assert "BLEU − beam-5" not in row, "differences are from the first baseline"
     assert row["BLEU − greedy"] == "−0.31 (−0.52 to 0.00)"
     assert dict(zip(heading, cells(table, "greedy"), strict=True))["× greedy"] == "1.00 (1.00 to 1.00)"
 
 
 def test_the_notes_say_what_a_fair_reader_asks() -> None:
-    told = table_of("latency", race())
+    told = table_of("latency", bench_run())
     for words in (
         "60 sentences",
         "3 passes",
@@ -89,19 +79,19 @@ def test_the_notes_say_what_a_fair_reader_asks() -> None:
         assert words in told
     assert "uncommitted" not in told
     assert "In brackets: 95 % intervals" in told
-    assert "In brackets" not in table_of("summary", race()), "there are none"
-    dirty = dataclasses.replace(race().records[0], origin=dataclasses.replace(make_origin(), dirty=True))
+    assert "In brackets" not in table_of("summary", bench_run()), "there are none"
+    dirty = dataclasses.replace(bench_run().records[0], origin=dataclasses.replace(make_origin(), dirty=True))
     assert "uncommitted" in table_of("latency", BenchRun((dirty,)))
 
 
 def test_rendering_again_gives_the_same_bytes() -> None:
-    again = BenchRun(tuple(from_line(to_line(record)) for record in race().records))  # type: ignore[misc]
+    again = BenchRun(tuple(from_line(to_line(record)) for record in bench_run().records))  # type: ignore[misc]
     for name in ("latency", "work", "summary", "acceptance"):
-        assert run_table(name, race()) == run_table(name, again)
+        assert run_table(name, bench_run()) == run_table(name, again)
 
 
 def test_batches_show_throughput_and_no_percentiles() -> None:
-    table = table_of("latency", race(batch_size=8))
+    table = table_of("latency", bench_run(batch_size=8))
     assert "tokens/s" in table
     assert "p99" not in table
     assert "8 at a time" in table
@@ -109,9 +99,9 @@ def test_batches_show_throughput_and_no_percentiles() -> None:
 
 
 def test_work_shows_counts_agreement_and_memory() -> None:
-    table = table_of("work", race())
+    table = table_of("work", bench_run())
     row = dict(zip(cells(table, "decoder"), cells(table, "fast"), strict=True))
-    counts = race().records[2].counts
+    counts = bench_run().records[2].counts
     assert counts is not None
     assert row["tokens/iteration"] == f"{counts.tokens / counts.iterations:.2f}"
     assert row["differ from greedy"] == "3 of 60"
@@ -120,8 +110,8 @@ def test_work_shows_counts_agreement_and_memory() -> None:
 
 
 def test_work_shows_what_had_to_be_waited_for_where_records_say() -> None:
-    assert "warm-up" not in table_of("work", race()).lower(), "older records do not"
-    greedy, beam, fast, peer = race().records
+    assert "warm-up" not in table_of("work", bench_run()).lower(), "older records do not"
+    greedy, beam, fast, peer = bench_run().records
     prepared = [
         dataclasses.replace(greedy, preparation=Preparation(12.34, 9.87, 14, 3 * 2**20, 2**20)),
         dataclasses.replace(beam, preparation=Preparation(3.21, 0.0, 0, 0, 0)),
@@ -145,15 +135,15 @@ def test_work_shows_what_had_to_be_waited_for_where_records_say() -> None:
 
 def test_acceptance_by_place_in_the_block() -> None:
     counts = Counts(10, 10, 20, 21, 30, 12, (10, 10, 10), (10, 8, 4), (8, 4), ())
-    drafting = dataclasses.replace(race().records[2], counts=counts)
-    table = run_table("acceptance", BenchRun((race().records[0], drafting)))
+    drafting = dataclasses.replace(bench_run().records[2], counts=counts)
+    table = run_table("acceptance", BenchRun((bench_run().records[0], drafting)))
     assert table is not None
     assert cells(table, "fast") == ["fast", "30", "40.0%", "0.80", "0.50", "0.00"]
-    assert run_table("acceptance", BenchRun(race().records[:1])) is None
+    assert run_table("acceptance", BenchRun(bench_run().records[:1])) is None
 
 
 def test_pairs_are_of_the_same_sentences() -> None:
-    greedy, _, _, peer = race().records
+    greedy, _, _, peer = bench_run().records
     pairs = paired_times(peer, greedy)
     assert len(pairs) == 15
     assert pairs[1][0] == sum(readings[4] for readings in greedy.latencies_us) / 3
@@ -167,7 +157,7 @@ def test_the_latest_run_stands_for_an_experiment() -> None:
 
 
 def test_races_have_names_for_files() -> None:
-    assert race().name == "decoders-en-de-test-fast-device-batch-1"
+    assert bench_run().name == "decoders-en-de-test-fast-device-batch-1"
     assert slug("A/b  C_ß×1") == "a-b-c-1"
 
 
@@ -237,7 +227,7 @@ def test_training_and_distillation_tables() -> None:
     table = list_of("distillation", [distilled])
     assert "2,000" in table, "sentences per second"
     assert "`beam\\|width:5`" in table
-    assert latest([distilled, distilled], "name") == [distilled]
+    assert list_of("distillation", [distilled, distilled]) == table
     rest = dataclasses.replace(distilled, decoded=150_000, notes={"gpu": "shared"})
     table = list_of("distillation", [rest])
     assert "500 ‡" in table, "what an earlier run decoded took none of this one's time"

@@ -36,8 +36,8 @@ def test_every_rate_and_ratio_stands_in_its_cell() -> None:
         ["drafts", "250 (2.50×)", "320 (0.80×)"],
         ["lattice", "·", "8,000 (20.00×)"],
     ]
-    (panel,) = section.charts[0].panels
-    drawn = {line.name: line.points for line in panel.lines}["drafts"]
+    (panel,) = section.charts[0].shown
+    drawn = {line["name"]: line["points"] for line in panel["lines"]}["drafts"]
     assert [size for size, _ in drawn] == [1.0, 8.0]
     assert [rate for _, rate in drawn] == pytest.approx([250.0, 320.0])
     assert section.name in sections(RECORDS)

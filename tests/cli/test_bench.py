@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import longstride
-from longstride.bench.records import Latency, read_records
+from longstride.bench.record_files import read_records
+from longstride.bench.records import Latency
 from longstride.cli.lineup import line_up, read_entries, read_samples
 from longstride.contract import EOS, OptionError, Source
 from longstride.model_folder import ModelFolder

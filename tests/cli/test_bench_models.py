@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from longstride.bench.records import Latency, read_records
+from longstride.bench.record_files import read_records
+from longstride.bench.records import Latency
 from longstride.cli.lineup import read_entries
 from longstride.contract import OptionError
 from tests.folders import write_folder

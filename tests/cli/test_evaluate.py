@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 import longstride
-from longstride.bench.records import Exactness, Quality, read_records
-from longstride.cli import evaluation_output
+from longstride.bench.record_files import read_records
+from longstride.bench.records import Exactness, Quality
+from longstride.cli import evaluate
 from longstride.tasks.translation import score_translations
 from longstride.verification import acceptance, judged, table
 from tests.cli.conftest import Run, write_pairs
@@ -24,8 +25,8 @@ def pairs(tmp_path: Path) -> tuple[Path, Path]:
     return write_pairs(tmp_path, 6, ("", "a"), ("b", ""))
 
 
-def command(model: Path | str, pairs: tuple[Path, Path]) -> list[Any]:
-    return ["evaluate", "-m", model, "-s", pairs[0], "-r", pairs[1], "--device", "cpu"]
+def command(model: Path | str, pairs: tuple[Path, Path], name: str = "evaluate") -> list[Any]:
+    return [name, "-m", model, "-s", pairs[0], "-r", pairs[1], "--device", "cpu"]
 
 
 def test_scores_are_those_of_the_translations(run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_long_lines_are_cut_with_warnings_that_name_the_file(run: Run, model: Pa
 def test_a_table_is_for_people(
     run: Run, model: Path, pairs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation_output, "out", Console(force_terminal=True, color_system=None, width=160))
+    monkeypatch.setattr(evaluate, "out", Console(force_terminal=True, color_system=None, width=160))
     ran = run(*command(model, pairs), "--against", pairs[1])
     assert ran.code == 0
     assert "BLEU" in ran.out
@@ -218,7 +219,7 @@ def test_a_model_with_one_head_of_its_own_is_compared_with_that(run: Run, pairs:
 def test_several_are_told_in_one_table(
     run: Run, model: Path, pairs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation_output, "out", Console(force_terminal=True, color_system=None, width=200))
+    monkeypatch.setattr(evaluate, "out", Console(force_terminal=True, color_system=None, width=200))
     ran = run(*command(model, pairs), "--decoders", "greedy,copy-verify:k=2", "--against", pairs[1])
     assert ran.code == 0
     assert "copy-verify k=2" in ran.out
@@ -235,7 +236,7 @@ def test_several_are_told_in_one_table(
         (["--decoders", "greedy,greedy"], "every setting once, found 'greedy' several times"),
         (["--decoders", "greedy", "-o", "src"], "src: expected a folder for the outputs of --decoders, found a file"),
         (["--drafter", "nowhere"], "nowhere"),
-        (["--exactness", "-o", "out"], "--exactness compares ids alone and expects no --output, found one"),
+        (["--exactness", "-o", "out"], "No such option: -o. See `longstride exactness --help`."),
         (["--exactness", "--decoder", "beam"], "a decoder that verifies drafts, found beam"),
         (["--exactness", "--decoders", "copy-verify:accept=top:2"], "Exactness expects accept=exact"),
     ],
@@ -267,8 +268,8 @@ def test_another_folders_drafter_drafts(run: Run, model: Path, pairs: tuple[Path
 
 def test_exactness_is_measured_and_recorded(run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
-    asked = [*command(model, pairs), "--decoders", "copy-verify:k=2,copy-verify:k=3", "--record", file, "--batch", "3"]
-    ran = run(*asked, "--exactness")
+    settings = ["--decoders", "copy-verify:k=2,copy-verify:k=3", "--batch", "3"]
+    ran = run(*command(model, pairs, "exactness"), *settings, "--record", file)
     assert ran.code == 0
     assert ran.out.count("same step shape: 0 of 7 differ from greedy") == 2
     first, second = read_records([file])
@@ -279,6 +280,9 @@ def test_exactness_is_measured_and_recorded(run: Run, model: Path, pairs: tuple[
     assert first.width_one.reference.startswith("greedy|")
     assert first.place is not None
     assert (first.place.rows, first.place.width, first.place.moved) == (3, 3, 0)
+    before = run(*command(model, pairs), *settings, "--exactness", "--json")  # as it was spelt before
+    assert (before.code, before.out) == (0, ran.out)
+    assert "`evaluate --exactness` is `longstride exactness` now" in before.err
 
 
 def test_a_broken_promise_fails_once_it_is_recorded(
@@ -291,7 +295,7 @@ def test_a_broken_promise_fails_once_it_is_recorded(
     for module in (table, judged):
         monkeypatch.setattr(module, "judge", careless)
     file = tmp_path / "records.jsonl"
-    ran = run(*command(model, pairs), "--decoder", "copy-verify", "--record", file, "--exactness")
+    ran = run(*command(model, pairs, "exactness"), "--decoder", "copy-verify", "--record", file)
     assert ran.code == 1
     assert "Expected greedy's output at the same step shape, found another by copy-verify." in ran.err
     (record,) = read_records([file])
@@ -302,9 +306,9 @@ def test_a_broken_promise_fails_once_it_is_recorded(
 def test_corrections_in_several_settings(run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path) -> None:
     """What a correction is measured by: GLEU, iterations, and whether copying the source changed anything."""
     file = tmp_path / "records.jsonl"
-    asked = [*command(model, pairs), "-r", pairs[0], "--task", "correction", "--record", file, "--precision", "fp64"]
-    assert run(*asked, "--decoders", "greedy,copy-verify:k=2").code == 0
-    assert run(*asked, "--decoder", "copy-verify", "--exactness").code == 0
+    asked = ["-r", pairs[0], "--task", "correction", "--record", file, "--precision", "fp64"]
+    assert run(*command(model, pairs), *asked, "--decoders", "greedy,copy-verify:k=2").code == 0
+    assert run(*command(model, pairs, "exactness"), *asked, "--decoder", "copy-verify").code == 0
     greedy, copied, exact = read_records([file])
     assert isinstance(greedy, Quality)
     assert isinstance(copied, Quality)

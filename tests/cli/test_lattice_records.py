@@ -9,7 +9,8 @@ import torch
 
 import longstride
 from longstride import model_folder
-from longstride.bench.records import Curves, read_records
+from longstride.bench.record_files import read_records
+from longstride.bench.records import Curves
 from longstride.bench.sources import sections
 from longstride.model_folder import DecoderConfig, Part
 from tests.cli.conftest import Run

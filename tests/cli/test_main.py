@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import longstride
-from longstride.bench import records
+from longstride.bench import record_files as records
 from longstride.cli.main import COMMANDS, load
 from longstride.contract import WorkError
 from tests.cli.conftest import Run

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from longstride.bench import records as bench_records
+from longstride.bench.record_files import read_records
 from tests.cli.conftest import Run, write_pairs
 
 LINES = b"a b c\n\nt s r\n"
@@ -30,6 +30,7 @@ def command(name: str, model: Path, folder: Path) -> list[object]:
     given: dict[str, list[object]] = {
         "translate": ["-i", source],
         "evaluate": ["-s", source, "-r", reference],
+        "exactness": ["-s", source, "-r", reference, "--decoder", "copy-verify"],
         "bench": ["-s", source, "-r", reference, *BENCH],
         "profile": ["-s", source, "--decoders", "greedy", "--sentences", "2"],
         "distill": ["-i", source, "--decoder", "greedy"],
@@ -44,6 +45,7 @@ FILES = [
     ("translate", "--trace"),
     ("evaluate", "-o"),
     ("evaluate", "--record"),
+    ("exactness", "--record"),
     ("bench", "-o"),
     ("profile", "--record"),
     ("lattice", "--save-alignments"),
@@ -114,7 +116,7 @@ def test_figures_that_cannot_be_written_are_told_and_kept(
         r"error: /dev/full: could not be written \(No space left on device\); the records are kept in (.*)\.", last
     )
     assert found is not None, last
-    assert len(bench_records.read_records([found[1]])) == 1
+    assert len(read_records([found[1]])) == 1
 
 
 def test_records_with_no_room_anywhere_are_told(

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from longstride.bench.records import Profile, read_records
+from longstride.bench.record_files import read_records
+from longstride.bench.records import Profile
 from longstride.cli import profile as command
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.translator import load
@@ -72,7 +73,7 @@ def test_of_several_models_those_that_have_a_decoder_take_part(run: Run, source:
 def test_recordings_are_stages(run: Run, source: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a CUDA device: what is captured is a stage, with the weights that all programs in it read."""
     model, records = write_drafted(tmp_path / "drafted"), tmp_path / "records.jsonl"
-    opening = command.open_model
+    opening = command.shared.open_model
 
     def open_model(folder: str, runtime: str, *others: Any) -> Any:
         translator = opening(folder, "eager", *others)
@@ -80,7 +81,7 @@ def test_recordings_are_stages(run: Run, source: list[Any], tmp_path: Path, monk
             translator.runner = CudaGraphRunner("cpu", "fp32", recorder=TapeRecorder())
         return translator
 
-    monkeypatch.setattr(command, "open_model", open_model)
+    monkeypatch.setattr(command.shared, "open_model", open_model)
     asked = ["--decoders", "draft-verify,greedy", "--runtime", "cuda-graph", "--record", records]
     ran = run("profile", "-m", model, *source, *asked)
     assert ran.code == 0

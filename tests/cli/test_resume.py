@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.cli import translate as translating
-from longstride.cli.arriving import Lines
 from longstride.cli.resuming import Partial
+from longstride.cli.streams import Lines
 from longstride.contract import InputError, LongstrideError
 from tests.cli.conftest import Run
 

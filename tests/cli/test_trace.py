@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from longstride.cli import translate
-from longstride.cli.tracing import acceptance_by_position, cells_of, mean_block, sentence_rows, summary_lines
+from longstride.cli.tracing import cells_of, sentence_rows, summary_lines
 from longstride.contract import EOS, Event, Trace
 from tests.cli.conftest import Run
 
@@ -103,10 +103,6 @@ def test_wide_characters_keep_columns():
 
 
 def test_what_traces_add_up_to():
-    assert acceptance_by_position([TRACE]) == [1.0, 0.5, 1.0]
-    assert mean_block([TRACE]) == 2.5
-    assert acceptance_by_position([Trace((ALONE,))]) == []
-    assert mean_block([Trace((ALONE,))]) == 0.0
     told = summary_lines([TRACE], [[5, 7, 8, 9, 10]], 4)
     assert told[0] == (
         "1 sentence: 3 iterations, 2.00 tokens each; 4 of 9 drafted tokens stood; "

@@ -164,7 +164,7 @@ class Arguments:
         _keep_small(recipe)
         return self._file("yaml", yaml.safe_dump(recipe, allow_unicode=True).encode("utf-8", "surrogatepass"))
 
-    def _contrastive(self, faulty: bool) -> str:
+    def _pairs(self, faulty: bool) -> str:
         rng = self.rng
         if faulty and rng.random() < 0.3:
             return odd_paths.odd(rng, written=False)
@@ -317,7 +317,7 @@ MAKERS: dict[str, Callable[[Arguments, bool], str]] = {
     "records": Arguments._records,
     "page": Arguments._page,
     "recipe": Arguments._recipe,
-    "contrastive": Arguments._contrastive,
+    "pairs": Arguments._pairs,
     "alignments": Arguments._alignments,
     "decoder": Arguments._decoder,
     "decoders": Arguments._decoders,

@@ -25,7 +25,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.bench.records import Training, read_records
+from longstride.bench.record_files import read_records
+from longstride.bench.records import Training
 from longstride.cli.lineup import read_entries
 from longstride.cli.main import load
 from longstride.cli.train import read_recipe

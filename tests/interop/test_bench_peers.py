@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from longstride.bench.records import Latency, read_records
+from longstride.bench.record_files import read_records
+from longstride.bench.records import Latency
 from longstride.cli.peers import peer_candidates, read_peers
 from longstride.contract import OptionError
 from longstride.tasks.toys import generate

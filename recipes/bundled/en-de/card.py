@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longstride.bench.records import Latency, Quality, Record, read_records
+from longstride.bench.record_files import read_records
+from longstride.bench.records import Latency, Quality, Record
 from longstride.bench.statistics import summarise
 from longstride.model_folder import ModelFolder
 from longstride.text.files import written_whole

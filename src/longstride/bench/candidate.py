@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from longstride.bench.machine import MemoryProbe
-from longstride.bench.records import ModelTag, Role
+from longstride.bench.record_parts import ModelTag, Role
 from longstride.contract import Decoder, Limits, OptionError
 
 
@@ -19,10 +19,6 @@ class Captured:
     seconds: float
     graph_bytes: int
     table_bytes: int
-
-
-def _nothing() -> None:
-    """What a device without a queue of its own needs in order to be synchronised."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Candidate:
     device: str = "cpu"
     precision: str = "fp32"
     runtime: str = "eager"
-    synchronize: Callable[[], None] = _nothing
+    synchronize: Callable[[], None] = lambda: None
     """waits until the device is done; called before every reading of the clock"""
     memory: MemoryProbe | None = None
     """of the device; host memory is always probed"""
@@ -47,19 +43,9 @@ class Candidate:
     """a slow one may decode only a fixed sample of this many sentences; its record says so"""
     passes: int | None = None
     """a slow one may be timed in fewer passes"""
-    batch_sizes: tuple[int, ...] | None = None
-    """a slow one may leave out batch sizes; none: all of the run's"""
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
     """what a fair reader wants to know: versions, threads, compilation time"""
-    paper: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.name:
-            raise OptionError("A candidate expects a name, found an empty one.")
-        for name, value in (("sample", self.sample), ("passes", self.passes)):
-            if value is not None and value < 1:
-                raise OptionError(f"Candidate {self.name!r}: {name} expects 1 or more, found {value}.")
 
 
 def check_candidates(candidates: Sequence[Candidate], reference: str | None) -> None:

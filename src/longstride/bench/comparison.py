@@ -6,13 +6,15 @@ later run stands for it. Records keep the names of candidates whole; tables and 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
-from typing import TypeVar
+from operator import attrgetter
+from typing import Any, TypeVar
 
-from longstride.bench.records import Latency, Origin, Quality, Record, WorkloadTag
+from longstride.bench.record_parts import Origin, WorkloadTag
+from longstride.bench.records import Latency, Quality, Record
 from longstride.bench.statistics import Ratio, per_item, ratio_of_means
 
 R = TypeVar("R", bound=Record)
@@ -68,15 +70,35 @@ class BenchRun:
         return BenchRun(tuple(_renamed(record, names, start) for record in self.records), start)
 
 
+def grouped(
+    records: Iterable[Record], kind: type[R], by: Sequence[str], apart: Sequence[str], order: Sequence[str] = ()
+) -> dict[tuple[Any, ...], list[R]]:
+    """Records of a kind by the fields `by`; of those that agree in `apart` too the latest, sorted by `order`.
+
+    Fields are paths of attributes; groups come sorted.
+    """
+    group, one_of, place = _values(by), _values(apart), _values(order)
+    kept: dict[tuple[Any, ...], dict[tuple[Any, ...], R]] = {}
+    for record in sorted((one for one in records if isinstance(one, kind)), key=lambda one: one.origin.date):
+        kept.setdefault(group(record), {})[one_of(record)] = record
+    return {key: sorted(some.values(), key=place) for key, some in sorted(kept.items())}
+
+
+def _values(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda record: tuple(attrgetter(name)(record) for name in names)
+
+
+EXPERIMENT, TEST_SET, DEVICE = "origin.experiment", "workload.name", "origin.machine.device"
+
+
 def bench_runs(records: Iterable[Record]) -> list[BenchRun]:
     """All runs, of each experiment the latest, sorted by experiment, device, workload and batch size."""
-    groups: dict[tuple[str, str, str, int], dict[tuple[str, str], list[Latency]]] = {}
-    for record in records:
-        if isinstance(record, Latency):
-            origin = record.origin
-            key = (origin.experiment, origin.machine.device, record.workload.name, record.batch_size)
-            groups.setdefault(key, {}).setdefault((origin.date, origin.run), []).append(record)
-    return [BenchRun(tuple(sorted(runs[max(runs)], key=lambda one: one.order))) for _, runs in sorted(groups.items())]
+    by = (EXPERIMENT, DEVICE, TEST_SET, "batch_size")
+    found = []
+    for some in grouped(records, Latency, by, ("origin.date", "origin.run", "order"), ("order",)).values():
+        last = max((one.origin.date, one.origin.run) for one in some)
+        found.append(BenchRun(tuple(one for one in some if (one.origin.date, one.origin.run) == last)))
+    return found
 
 
 def speed_up(record: Latency, baseline: Latency) -> Ratio | None:
@@ -97,24 +119,10 @@ def paired_times(record: Latency, baseline: Latency) -> list[tuple[float, float]
     return [(by_place[place], time) for place, time in zip(record.places, ours, strict=True) if place in by_place]
 
 
-def latest(records: Sequence[R], key: str) -> list[R]:
-    """Of records that agree in the field `key` and the experiment only the latest, in order of date."""
-    kept: dict[tuple[str, str], R] = {}
-    for record in sorted(records, key=lambda one: one.origin.date):
-        kept[record.origin.experiment, getattr(record, key)] = record
-    return sorted(kept.values(), key=lambda one: (one.origin.experiment, one.origin.date, getattr(one, key)))
-
-
 def quality_groups(records: Iterable[Record]) -> list[list[Quality]]:
     """Quality records by experiment and workload; of each candidate, model and precision the latest, in their order."""
-    groups: dict[tuple[str, str], dict[tuple[str, str, str], Quality]] = {}
-    for record in sorted((one for one in records if isinstance(one, Quality)), key=lambda one: one.origin.date):
-        group = groups.setdefault((record.origin.experiment, record.workload.name), {})
-        group[record.candidate, record.model.name, record.precision] = record
-    return [
-        sorted(group.values(), key=lambda one: (one.order, one.candidate, one.model.name, one.precision))
-        for _, group in sorted(groups.items())
-    ]
+    apart = ("candidate", "model.name", "precision")
+    return list(grouped(records, Quality, (EXPERIMENT, TEST_SET), apart, ("order", *apart)).values())
 
 
 def groups_of_one_precision(records: Iterable[Record]) -> list[list[Quality]]:
@@ -128,13 +136,11 @@ def groups_of_one_precision(records: Iterable[Record]) -> list[list[Quality]]:
         first = max(counts, key=lambda name: counts[name])
         for precision in sorted(counts, key=lambda name: (name != first, name)):
             mine = [record for record in group if record.precision == precision]
-            found.append(mine if precision == first else [_named(record, precision) for record in mine])
+            if precision != first:
+                name = f"{mine[0].origin.experiment}, {precision or 'precision unknown'}"
+                mine = [replace(record, origin=replace(record.origin, experiment=name)) for record in mine]
+            found.append(mine)
     return found
-
-
-def _named(record: Quality, precision: str) -> Quality:
-    experiment = f"{record.origin.experiment}, {precision or 'precision unknown'}"
-    return replace(record, origin=replace(record.origin, experiment=experiment))
 
 
 def slug(text: str) -> str:
@@ -153,9 +159,7 @@ def shared_start(names: Iterable[str]) -> str:
     different = sorted(set(names))
     if len(different) < 2:
         return ""
-    # Of sorted names, what the first and the last share is shared by all between.
-    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(different[0], different[-1], strict=False))
-    start = "".join(letter for letter, _ in pairs)
+    start = os.path.commonprefix(different)  # noqa: RUF071 letters, no folders
     start = start[: start.rfind("-") + 1]
     return "" if start in different else start
 

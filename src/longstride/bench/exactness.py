@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from longstride.bench.assessment import Progress, batches_of, no_progress
-from longstride.bench.records import Agreement, Mismatch
+from longstride.bench.record_parts import Agreement, Mismatch
+from longstride.bench.traced_pass import Progress, batches_of, no_progress
 from longstride.bench.workload import Workload
 from longstride.contract import EOS, Decoder, Limits, Source
 
@@ -35,7 +35,7 @@ def outputs_of(
     found: dict[int, Ids] = {}
     for batch in batches_of(workload, sentences, batch_size):
         progress(f"decoding by {decoder.signature}", len(found), len(sentences))
-        decoded = decoder.decode(Source.of([workload.sources[sentence] for sentence in batch]), limits)
+        decoded = decoder.decode(workload.source(batch), limits)
         found.update(zip(batch, map(tuple, decoded.tokens), strict=True))
     progress(f"decoding by {decoder.signature}", len(found), len(sentences))
     return found
@@ -49,7 +49,7 @@ def agreement(
     told = differing[:MOST_MISMATCHES]
     positions = [first_difference(found[sentence], expected[sentence]) for sentence in told]
     prefixes = [found[sentence][:position] for sentence, position in zip(told, positions, strict=True)]
-    read = margins(Source.of([workload.sources[sentence] for sentence in told]), prefixes) if told else []
+    read = margins(workload.source(told), prefixes) if told else []
     mismatches = tuple(
         Mismatch(
             sentence,

@@ -84,7 +84,7 @@ def model_unless_named(view: View) -> str:
 
 @computed
 def first_baseline(view: View) -> str | None:
-    """What differences are from; where the baseline was assessed elsewhere, only the comparisons name it."""
+    """What differences are from; where the baseline was scored elsewhere, only the comparisons name it."""
     records = shown(view)
     named = [record.candidate for record in records if record.role == "baseline"]
     named += [one.baseline for record in records for one in record.against]

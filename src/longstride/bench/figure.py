@@ -10,8 +10,8 @@ import hashlib
 import io
 import json
 import re
-from abc import ABC, abstractmethod
-from itertools import cycle
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from longstride.contract import UsageError
@@ -23,7 +23,7 @@ MIDDLE = "#6e7781"
 COLOURS = ("#0072B2", "#CC4C00", "#00855F", "#B3478A", "#B37400", "#2E8BC0", "#6A4FA3", "#6B4F1D")
 """Colours after Okabe and Ito, which colour-blind readers can tell apart."""
 
-STYLE = 3
+STYLE = 4
 """Raised when figures should be drawn anew though their data are the same."""
 
 WIDTH = 8.6
@@ -63,7 +63,8 @@ LAST_DIGITS = 0.01
 """Machines may differ by so many points (72 to an inch) in where they put the same thing."""
 
 
-class Picture(ABC):
+@dataclass(frozen=True)
+class Picture:
     """One figure."""
 
     name: str
@@ -72,15 +73,10 @@ class Picture(ABC):
     told: str
     """The line that no figure should be without: data, device, precision."""
     height: float
-
-    @property
-    @abstractmethod
-    def shown(self) -> Any:
-        """All data that the figure is drawn from, as JSON has it."""
-
-    @abstractmethod
-    def draw(self, figure: Any) -> None:
-        """Draw on a matplotlib figure."""
+    shown: Any
+    """All data that the figure is drawn from, as JSON has it."""
+    draw: Callable[[Any], None]
+    """Draws on a matplotlib figure."""
 
     @property
     def digest(self) -> str:
@@ -115,11 +111,6 @@ class Picture(ABC):
             metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
             figure.savefig(buffer, format=form, dpi=160, metadata=metadata)
         return buffer.getvalue()
-
-
-def colours_by(families: list[str]) -> dict[str, str]:
-    """A colour for each family, in order of appearance."""
-    return dict(zip(dict.fromkeys(families), cycle(COLOURS), strict=False))
 
 
 def marker(digest: str) -> str:

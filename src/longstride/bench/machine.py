@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,14 +44,16 @@ def describe_machine(device: torch.device | None = None) -> Machine:
 
 
 def _cpu_name() -> str:
+    return _field(Path("/proc/cpuinfo"), "model name") or platform.processor() or platform.machine()
+
+
+def _field(path: Path, name: str) -> str:
+    """What a file of the kernel's says behind a name; nothing where it does not."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = path.read_text().splitlines()
     except OSError:
-        lines = []
-    for line in lines:
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
 
 
 @dataclass(frozen=True)
@@ -77,14 +80,8 @@ def cuda_probe(device: torch.device) -> MemoryProbe:
 
 
 def _status(name: str) -> int:
-    try:
-        lines = _STATUS.read_text().splitlines()
-    except OSError:
-        return _whole_life()
-    for line in lines:
-        if line.startswith(name + ":"):
-            return int(line.split()[1]) * 1024
-    return _whole_life()
+    kilobytes = _field(_STATUS, name + ":").split()
+    return int(kilobytes[0]) * 1024 if kilobytes else _whole_life()
 
 
 def _whole_life() -> int:
@@ -97,7 +94,5 @@ def _whole_life() -> int:
 
 
 def _forget_peak() -> None:
-    try:
+    with suppress(OSError):
         _CLEAR.write_text("5")
-    except OSError:
-        return

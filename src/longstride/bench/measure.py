@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from longstride.bench.assessment import (
-    Assessed,
+from longstride.bench.candidate import Candidate, check_candidates
+from longstride.bench.record_parts import Origin, Preparation
+from longstride.bench.records import Latency
+from longstride.bench.traced_pass import (
     Progress,
+    Traced,
     batches_of,
     comparisons,
     equality,
@@ -24,8 +27,6 @@ from longstride.bench.assessment import (
     no_progress,
     traced_pass,
 )
-from longstride.bench.candidate import Candidate, check_candidates
-from longstride.bench.records import Latency, Origin, Preparation, WorkloadTag
 from longstride.bench.workload import Workload
 from longstride.contract import OptionError, Source, option
 from longstride.contract.options import Options
@@ -45,9 +46,6 @@ class Protocol(Options):
         (1,), "Sentences decoded together; 1 is latency, more is throughput.", least=1, most=10**6
     )
     reference: str | None = option(None, "Candidate whose ids the others' are compared with.")
-    sample_seed: int = option(
-        0, "Chooses the sentences of candidates that decode only a sample.", least=0, most=2**32 - 1
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,9 +62,9 @@ class _Timed:
     batches: list[list[int]]
     sources: list[Source]
     passes: int
-    readings: list[list[int]]
-    outputs: dict[int, list[int]]
-    unstable: set[int]
+    readings: list[list[int]] = field(default_factory=list)
+    outputs: dict[int, list[int]] = field(default_factory=dict)
+    unstable: set[int] = field(default_factory=set)
 
 
 def measure(
@@ -80,9 +78,7 @@ def measure(
     """Per batch size, when it is wholly measured, one record per candidate."""
     check_candidates(candidates, protocol.reference)
     for batch_size in protocol.batch_sizes:
-        taking_part = [one for one in candidates if one.batch_sizes is None or batch_size in one.batch_sizes]
-        if taking_part:
-            yield _measure_batch_size(workload, taking_part, protocol, origin, batch_size, progress, clock)
+        yield _measure_batch_size(workload, candidates, protocol, origin, batch_size, progress, clock)
 
 
 def _measure_batch_size(
@@ -109,11 +105,11 @@ def _measure_batch_size(
 
 
 def _prepare(candidate: Candidate, workload: Workload, protocol: Protocol, batch_size: int) -> _Timed:
-    sentences = measured_sentences(candidate, workload, protocol.sample_seed)
+    sentences = measured_sentences(candidate, workload)
     batches = batches_of(workload, sentences, batch_size)
-    sources = [Source.of([workload.sources[sentence] for sentence in batch]) for batch in batches]
+    sources = [workload.source(batch) for batch in batches]
     passes = min(candidate.passes or protocol.passes, protocol.passes)
-    return _Timed(candidate, sentences, batches, sources, passes, [], {}, set())
+    return _Timed(candidate, sentences, batches, sources, passes)
 
 
 def warmup_batches(workload: Workload, batch_size: int) -> list[Source]:
@@ -208,7 +204,7 @@ def _record(
     order: int,
     one: _Timed,
     line_up: Sequence[_Timed],
-    found: dict[str, Assessed],
+    found: dict[str, Traced],
     workload: Workload,
     protocol: Protocol,
     origin: Origin,
@@ -229,7 +225,7 @@ def _record(
         runtime=candidate.runtime,
         model=candidate.model,
         limits=candidate.limits,
-        workload=WorkloadTag(workload.name, workload.data_hash, workload.size),
+        workload=workload.tag,
         batch_size=batch_size,
         latencies_us=tuple(tuple(readings) for readings in one.readings),
         source_lengths=tuple(len(workload.sources[sentence]) for sentence in one.sentences),
@@ -245,5 +241,4 @@ def _record(
         unstable=len(unstable),
         options=dict(candidate.options),
         notes=dict(candidate.notes),
-        paper=candidate.paper,
     )

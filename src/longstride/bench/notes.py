@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from longstride.bench.records import Against, Origin
+from longstride.bench.record_parts import Against, Origin
 from longstride.bench.view import View, computed
 
 
@@ -221,15 +221,15 @@ def warm_up_told(view: View) -> str:
 
 
 @computed
-def crowded(view: View) -> str:
+def on_shared_device(view: View) -> str:
     """A mark where other runs shared the device, so that its times are not those of the run alone."""
     return " ‡" if view.record.notes.get("gpu") else ""
 
 
 @computed
-def crowd_told(view: View) -> str:
+def shared_device_note(view: View) -> str:
     """What the mark means, where there is one."""
-    marked = any(crowded(one) for one in view.scope.found)
+    marked = any(on_shared_device(one) for one in view.scope.found)
     return "‡ beside other runs on the same GPU: alone it is faster." if marked else ""
 
 

@@ -8,7 +8,7 @@ pages/. Knows no file of results; :mod:`longstride.bench.report` writes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from longstride.bench.comparison import BenchRun, bench_runs, quality_groups, slug
 from longstride.bench.figure import Picture
@@ -28,57 +28,74 @@ what it was measured on and how. What a paper reports, on its own data and machi
 PAPERS = ("throughput", "blockwise", "drafts", "interleaved", "lattice", "analyses")
 """The parts of the page that have tables of their own for each experiment."""
 
-LISTS = ("exactness", "training", "distillation")
-"""The parts that are one table."""
-
 LONG = 24
 """Longer tables are folded: so many rows stand open."""
 
 
 @dataclass(frozen=True)
-class _Chapter:
-    """A heading and what stands below it; the contents name chapters of one topic in one line, by their places."""
+class _Piece:
+    """A table as Markdown, or a figure, by the name that markers use."""
 
-    title: str
-    topic: str
-    where: str
-    pieces: list[str]
+    name: str
+    shown: str | Picture
+    folded: str = ""
+    """The line behind which it stands, where it is not open."""
+    before: str = ""
+    on_page: bool = True
+
+    def text(self, prefix: str = "") -> str:
+        """As Markdown; figures lie in a folder below `prefix`."""
+        if isinstance(self.shown, Picture):
+            return f"![{self.shown.title}]({prefix}{FIGURES}/{self.shown.name}.svg)\n"
+        return self.shown
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A part of the page: pieces of its own, or chapters."""
+class _Chapter:
+    """Pieces below a heading; the contents name chapters of one topic in one line, by their places."""
 
-    name: str
-    pieces: list[str] = field(default_factory=list)
-    chapters: list[_Chapter] = field(default_factory=list)
+    pieces: Sequence[_Piece]
+    title: str = ""
+    topic: str = ""
+    where: str = ""
 
-    @property
-    def title(self) -> str:
-        """As its description has it."""
-        return page(self.name).title
+
+_Parts = dict[str, list[_Chapter]]
+"""Chapters by the part of the page that they stand in, each of which is a file in pages/."""
 
 
 def sections(records: Sequence[Record], prefix: str = "") -> dict[str, str]:
     """Every table and figure by the name that markers use, as Markdown; figures lie in a folder below `prefix`."""
-    found: dict[str, str] = {}
-    for run in bench_runs(records):
-        for name in ("summary", "latency", "work", "acceptance"):
-            text = run_table(name, run)
-            if text is not None:
-                found[f"{name}/{run.name}"] = text
-        found.update({f"figure/{plot.name}": _image(plot, prefix) for plot in plots(run)})
-    for group in quality_groups(records):
-        found[_quality_name(group)] = settings_table(group)
-    for section in [one for some in paper_sections(records).values() for one in some]:
-        found[section.name] = section.text
-        found.update({f"figure/{chart.name}": _image(chart, prefix) for chart in section.charts})
-    found.update({section.name: section.text for section in profile_sections(records)})
-    for name in LISTS:
-        text = list_table(name, records)
-        if text is not None:
-            found[name] = text
-    return found
+    return {piece.name: piece.text(prefix) for piece in _pieces(_parts(records))}
+
+
+def drawings(records: Sequence[Record]) -> list[Picture]:
+    """Every figure of the page."""
+    return [piece.shown for piece in _pieces(_parts(records)) if isinstance(piece.shown, Picture)]
+
+
+def results_page(records: Sequence[Record]) -> str:
+    """The whole page."""
+    parts = _parts(records)
+    return "\n".join([_INTRODUCTION, *([_contents(parts)] if parts else []), *(_text(*part) for part in parts.items())])
+
+
+def _pieces(parts: _Parts) -> list[_Piece]:
+    return [piece for chapters in parts.values() for chapter in chapters for piece in chapter.pieces]
+
+
+def _parts(records: Sequence[Record]) -> _Parts:
+    """All that there is to show, in order; parts without anything are left out."""
+    parts = {
+        "comparisons": [_run_chapter(run) for run in bench_runs(records)],
+        **{name: [_chapter(one) for one in some] for name, some in paper_sections(records).items()},
+        "profiles": [_chapter(one) for one in profile_sections(records)],
+        "exactness": _list(records, "exactness"),
+        "settings": [_settings_chapter(group) for group in quality_groups(records)],
+        "training": _list(records, "training"),
+        "distillation": _list(records, "distillation"),
+    }
+    return {name: chapters for name, chapters in parts.items() if chapters}
 
 
 def paper_sections(records: Sequence[Record]) -> dict[str, list[Section]]:
@@ -92,96 +109,64 @@ def paper_sections(records: Sequence[Record]) -> dict[str, list[Section]]:
     return found
 
 
-def drawings(records: Sequence[Record]) -> list[Picture]:
-    """Every figure of the page."""
-    found: list[Picture] = [plot for run in bench_runs(records) for plot in plots(run)]
-    return found + [chart for some in paper_sections(records).values() for section in some for chart in section.charts]
-
-
-def results_page(records: Sequence[Record]) -> str:
-    """The whole page."""
-    found = sections(records)
-    lists = {name: _Part(name, [found[name]] if name in found else []) for name in LISTS}
-    parts = [
-        _Part("comparisons", chapters=[_run_chapter(run, found) for run in bench_runs(records)]),
-        *(_Part(name, chapters=_chapters(some, found)) for name, some in paper_sections(records).items()),
-        _Part("profiles", chapters=_chapters(profile_sections(records), found)),
-        lists["exactness"],
-        _Part("settings", chapters=[_settings_chapter(group, found) for group in quality_groups(records)]),
-        lists["training"],
-        lists["distillation"],
+def _run_chapter(run: BenchRun) -> _Chapter:
+    figures = [_Piece(f"figure/{plot.name}", plot) for plot in plots(run)]
+    before = {"acceptance": "Chance that a drafted token stands, by its place in the block:\n"}
+    tables = [
+        _Piece(f"{name}/{run.name}", text, before=before.get(name, ""), on_page=name != "summary")
+        for name in ("summary", "latency", "work", "acceptance")
+        if (text := run_table(name, run)) is not None
     ]
-    parts = [part for part in parts if part.pieces or part.chapters]
-    return "\n".join([_INTRODUCTION, *([_contents(parts)] if parts else []), *map(_text, parts)])
+    first = [one for one in figures if one.name.endswith("-quality")]
+    pieces = [*first, *tables, *(one for one in figures if one not in first)]
+    return _Chapter(pieces, f"{run.origin.experiment}: {run.where}", run.origin.experiment, run.where)
 
 
-def _run_chapter(run: BenchRun, found: dict[str, str]) -> _Chapter:
-    shown = {plot.name.removeprefix(run.name + "-"): found[f"figure/{plot.name}"] for plot in plots(run)}
-    pieces = [text for key, text in shown.items() if key == "quality"]
-    pieces += [found[f"latency/{run.name}"], found[f"work/{run.name}"]]
-    if f"acceptance/{run.name}" in found:
-        pieces.append("Chance that a drafted token stands, by its place in the block:\n")
-        pieces.append(found[f"acceptance/{run.name}"])
-    pieces += [text for key, text in shown.items() if key != "quality"]
-    return _Chapter(f"{run.origin.experiment}: {run.where}", run.origin.experiment, run.where, pieces)
+def _chapter(section: Section) -> _Chapter:
+    rows = sum(line.startswith("|") for line in section.text.splitlines()) - 2
+    charts = [_Piece(f"figure/{chart.name}", chart) for chart in section.charts]
+    table = _Piece(section.name, section.text, f"{rows} rows" if rows > LONG else "")
+    return _Chapter([*charts, table], section.title, section.topic, section.where)
 
 
-def _chapters(some: Sequence[Section], found: dict[str, str]) -> list[_Chapter]:
-    return [
-        _Chapter(
-            section.title,
-            section.topic,
-            section.where,
-            [*(found[f"figure/{one.name}"] for one in section.charts), _opened_if_short(section.text)],
-        )
-        for section in some
-    ]
-
-
-def _settings_chapter(group: Sequence[Quality], found: dict[str, str]) -> _Chapter:
+def _settings_chapter(group: Sequence[Quality]) -> _Chapter:
     """All settings of an experiment on a test set, behind a line that opens them."""
     experiment, workload = group[0].origin.experiment, group[0].workload.name
     summary = f"{len(group)} {'setting' if len(group) == 1 else 'settings'}"
-    folded = _folded(summary, found[_quality_name(group)])
-    return _Chapter(f"{experiment}: quality on {workload}", experiment, workload, [folded])
+    piece = _Piece(f"quality/{slug(experiment + ' ' + workload)}", settings_table(group), summary)
+    return _Chapter([piece], f"{experiment}: quality on {workload}", experiment, workload)
 
 
-def _opened_if_short(table: str) -> str:
-    rows = sum(line.startswith("|") for line in table.splitlines()) - 2
-    return table if rows <= LONG else _folded(f"{rows} rows", table)
+def _list(records: Sequence[Record], name: str) -> list[_Chapter]:
+    text = list_table(name, records)
+    return [] if text is None else [_Chapter([_Piece(name, text)])]
 
 
-def _folded(summary: str, text: str) -> str:
-    """Behind a line that opens it."""
-    return f"<details><summary>{summary}</summary>\n\n{text}\n</details>\n"
-
-
-def _quality_name(group: Sequence[Quality]) -> str:
-    return f"quality/{slug(group[0].origin.experiment + ' ' + group[0].workload.name)}"
-
-
-def _contents(parts: Sequence[_Part]) -> str:
+def _contents(parts: _Parts) -> str:
     lines = []
-    for part in parts:
-        lines.append(f"- [{part.title}](#{_anchor(part.title)})\n")
+    for name, chapters in parts.items():
+        lines.append(f"- [{page(name).title}](#{_anchor(page(name).title)})\n")
         places: dict[str, list[str]] = {}
-        for one in part.chapters:
-            places.setdefault(one.topic, []).append(f"[{one.where}](#{_anchor(one.title)})")
+        for one in chapters:
+            if one.title:
+                places.setdefault(one.topic, []).append(f"[{one.where}](#{_anchor(one.title)})")
         lines += [f"  - {topic}: {' · '.join(links)}\n" for topic, links in places.items()]
     return "".join(lines)
 
 
-def _text(part: _Part) -> str:
-    begun = [f"{page(part.name).introduction}\n"] if page(part.name).introduction else []
-    chapters = [piece for one in part.chapters for piece in (f"### {one.title}\n", *one.pieces)]
-    return "\n".join([f"## {part.title}\n", *begun, *part.pieces, *chapters])
+def _text(name: str, chapters: Sequence[_Chapter]) -> str:
+    lines = [f"## {page(name).title}\n", *([f"{page(name).introduction}\n"] if page(name).introduction else [])]
+    for chapter in chapters:
+        lines += [f"### {chapter.title}\n"] if chapter.title else []
+        for piece in chapter.pieces:
+            if piece.on_page:
+                text = piece.text()
+                folded = f"<details><summary>{piece.folded}</summary>\n\n{text}\n</details>\n"
+                lines += [*([piece.before] if piece.before else []), folded if piece.folded else text]
+    return "\n".join(lines)
 
 
 def _anchor(title: str) -> str:
     """The address that Markdown viewers give a heading."""
     kept = "".join(letter for letter in title.lower() if letter.isalnum() or letter in " -_")
     return kept.replace(" ", "-")
-
-
-def _image(plot: Picture, prefix: str) -> str:
-    return f"![{plot.title}]({prefix}{FIGURES}/{plot.name}.svg)\n"

@@ -7,17 +7,17 @@ a stopwatch around each stage. Memory is that of the second pass. Sees decoders 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from longstride.bench.assessment import Progress, batches_of, measured_sentences, no_progress
 from longstride.bench.candidate import Candidate
 from longstride.bench.machine import MemoryProbe, host_probe
-from longstride.bench.profile_record import Profile
 from longstride.bench.profile_watch import Clock, Stopwatch, synchronizer
-from longstride.bench.record_parts import MemoryUse, Origin, Stage, WorkloadTag
+from longstride.bench.record_parts import MemoryUse, Origin, Stage
+from longstride.bench.records import Profile
+from longstride.bench.traced_pass import Progress, batches_of, measured_sentences, no_progress
 from longstride.bench.workload import Workload
 from longstride.contract import Source
 
@@ -66,9 +66,8 @@ def copy_bandwidth(device: torch.device, size: int | None = None, clock: Clock =
 
 def profiled_batches(candidate: Candidate, workload: Workload, batch_size: int) -> list[Source]:
     """What is decoded, in order."""
-    sentences = measured_sentences(candidate, workload, seed=0)
-    batches = batches_of(workload, sentences, batch_size)
-    return [Source.of([workload.sources[sentence] for sentence in batch]) for batch in batches]
+    batches = batches_of(workload, measured_sentences(candidate, workload), batch_size)
+    return [workload.source(batch) for batch in batches]
 
 
 def profile(
@@ -125,7 +124,7 @@ def profile(
         candidate=candidate.name,
         decoder=candidate.decoder.signature,
         model=candidate.model,
-        workload=WorkloadTag(workload.name, workload.data_hash, workload.size),
+        workload=workload.tag,
         batch_size=batch_size,
         sentences=sum(source.rows for source in sources),
         plain_us=tuple(max(1, round(taken / 1000)) for taken in plain),
@@ -144,3 +143,8 @@ def profile(
         options=dict(candidate.options),
         notes={**candidate.notes, "differing": sum(one != other for one, other in zip(found, expected, strict=True))},
     )
+
+
+def with_weights(profile: Profile, read: Mapping[str, int]) -> Profile:
+    """The same, with the bytes of weights that each stage reads in a call."""
+    return replace(profile, stages=tuple(replace(stage, weights=read.get(stage.name)) for stage in profile.stages))

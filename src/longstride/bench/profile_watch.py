@@ -123,14 +123,6 @@ class Delegate(Runner):
         self.name, self.device, self.precision = runner.name, runner.device, runner.precision
         self.records, self.binds = runner.records, runner.binds
 
-    def describe(self) -> str:
-        """As the other does."""
-        return self.runner.describe()
-
-    def report(self) -> str:
-        """As the other does."""
-        return self.runner.report()
-
     def place(self, module: M) -> M:
         """As the other does."""
         return self.runner.place(module)
@@ -139,25 +131,13 @@ class Delegate(Runner):
         """As the other does."""
         return self.runner.call(program, *arguments)
 
-    def room(self, size: int, least: int = 1) -> int:
-        """As the other does."""
-        return self.runner.room(size, least)
 
-    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
-        """As the other does."""
-        return self.runner.borrow(family, shape, make)
+def _asked(name: str) -> Callable[..., Any]:
+    return lambda self, *arguments: getattr(self.runner, name)(*arguments)
 
-    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
-        """As the other does."""
-        self.runner.give_back(family, shape, table)
 
-    def send(self, host: Tensor, device: Tensor) -> None:
-        """As the other does."""
-        self.runner.send(host, device)
-
-    def fetch(self, *tensors: Tensor) -> list[Tensor]:
-        """As the other does."""
-        return self.runner.fetch(*tensors)
+for _name in ("describe", "report", "room", "borrow", "give_back", "send", "fetch"):
+    setattr(Delegate, _name, _asked(_name))
 
 
 class Watched(Delegate):

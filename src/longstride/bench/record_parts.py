@@ -1,31 +1,14 @@
-"""What records are made of: where one comes from, what it is about, what traces add up to, what was compared.
-
-Knows no kind of record and no file; :mod:`longstride.bench.records` does.
-"""
+"""What records are made of: where one comes from, what it is about, what traces add up to, what was compared."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from longstride.bench.machine import Machine
 from longstride.tasks.bootstrap import Comparison
-from longstride.verification.places import Places as PlaceProbe
 
-__all__ = [
-    "Against",
-    "Agreement",
-    "Counts",
-    "Curve",
-    "Equality",
-    "MemoryUse",
-    "Mismatch",
-    "ModelTag",
-    "Origin",
-    "PlaceProbe",
-    "Preparation",
-    "Stage",
-    "WorkloadTag",
-]
+Role = Literal["baseline", "candidate"]
 
 
 @dataclass(frozen=True)

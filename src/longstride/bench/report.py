@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from longstride.bench.figure import MARKER, Picture, alike, marker
 from longstride.bench.page import FIGURES, drawings, results_page, sections
-from longstride.bench.records import Record, write_whole
+from longstride.bench.record_files import write_whole
+from longstride.bench.records import Record
 from longstride.contract import InputError, UsageError
 from longstride.text.files import read_regular
 
@@ -38,14 +39,14 @@ def render(records: Sequence[Record], out_dir: str | Path, check: bool = False) 
     for plot in drawn:
         path = folder / FIGURES / f"{plot.name}.svg"
         before = _read(path)
-        current = before is not None and marker(plot.digest) in before
+        current = marker(plot.digest) in before
         after = None if check else _drawn(plot, current)
-        if not current or (after is not None and not alike(before or "", after)):
+        if not current or (after is not None and not alike(before, after)):
             stale[path] = after
     wanted = {f"{plot.name}.svg" for plot in drawn}
     for path in sorted((folder / FIGURES).glob("*.svg")):
         # Only what was drawn here: a figure that someone put there by hand has no marker.
-        if path.name not in wanted and MARKER in (_read(path) or ""):
+        if path.name not in wanted and MARKER in _read(path):
             stale[path] = None
     page = folder / PAGE
     text = results_page(records)
@@ -67,7 +68,7 @@ def insert_all(
     `results_dir` is where results.md and its figures lie: paths of figures are made relative to the page.
     """
     path = Path(markdown_file)
-    before = _page(path)
+    before = _read(path, needed=True)
     names = [match["name"] for match in _MARKED.finditer(before)]
     if before.count(_OPENING) != len(names):
         raise InputError(f"{path}: expected an end <!-- /report --> to each marker, found fewer ends than markers.")
@@ -77,22 +78,12 @@ def insert_all(
             raise InputError(
                 f"{path}: expected a marker named {', '.join(sorted(found)) or '(nothing)'}, found {name!r}."
             )
-    return _replace(path, before, found, check)
-
-
-def _replace(path: Path, before: str, found: Mapping[str, str], check: bool) -> bool:
-    def filled(match: re.Match[str]) -> str:
-        if match["name"] not in found:
-            return match[0]
-        # GitHub takes a table for text unless an empty line stands around it.
-        return f"<!-- report:{match['name']} -->\n\n{found[match['name']].strip()}\n\n<!-- /report -->"
-
-    after = _MARKED.sub(filled, before)
-    if after == before:
-        return False
-    if not check:
+    # GitHub takes a table for text unless an empty line stands around it.
+    filled = "<!-- report:{} -->\n\n{}\n\n<!-- /report -->"
+    after = _MARKED.sub(lambda match: filled.format(match["name"], found[match["name"]].strip()), before)
+    if after != before and not check:
         write_whole(path, after.encode())
-    return True
+    return after != before
 
 
 def _way(start: Path, goal: Path) -> str:
@@ -111,20 +102,12 @@ def _drawn(plot: Picture, current: bool) -> str | None:
         raise
 
 
-def _read(path: Path) -> str | None:
-    """What stands in a page or figure; none: no such file."""
-    try:
-        return read_regular(path).decode("utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        told = getattr(error, "strerror", "no UTF-8")
-        raise InputError(f"{path}: expected a page or figure of an earlier report, found: {told}.") from None
-
-
-def _page(path: Path) -> str:
+def _read(path: Path, needed: bool = False) -> str:
+    """What stands in a page or figure; nothing where there is no such file and none is needed."""
     try:
         return read_regular(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        told = getattr(error, "strerror", "no UTF-8")
-        raise InputError(f"{path}: expected a page with markers, found: {told}.") from None
+        if isinstance(error, FileNotFoundError) and not needed:
+            return ""
+        what = "a page with markers" if needed else "a page or figure of an earlier report"
+        raise InputError(f"{path}: expected {what}, found: {getattr(error, 'strerror', 'no UTF-8')}.") from None

@@ -11,13 +11,22 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from longstride.bench import fields, notes, paper_fields  # noqa: F401  (they make the fields that pages name)
-from longstride.bench.charts import Chart
-from longstride.bench.comparison import BenchRun, bench_runs, groups_of_one_precision, latest, slug
+from longstride.bench.comparison import (
+    DEVICE,
+    EXPERIMENT,
+    TEST_SET,
+    BenchRun,
+    bench_runs,
+    grouped,
+    groups_of_one_precision,
+    slug,
+)
+from longstride.bench.figure import Picture
 from longstride.bench.notes import score_names
 from longstride.bench.records import Contrastive, Curves, Distillation, Exactness, Profile, Quality, Record, Training
 from longstride.bench.table import TableSpec, chart, render
@@ -25,8 +34,6 @@ from longstride.bench.view import Paper, Scope, View
 from longstride.contract.options import parse
 from longstride.tasks.by_length import LengthBin
 from longstride.tasks.contrastive import FAR, by_type
-
-R = TypeVar("R", bound=Record)
 
 PLACES = 10
 """How many places of a block tables show the acceptance of."""
@@ -92,7 +99,7 @@ class Section:
     where: str
     """The test set, and the machine where that matters."""
     text: str
-    charts: tuple[Chart, ...] = ()
+    charts: tuple[Picture, ...] = ()
 
     @property
     def title(self) -> str:
@@ -133,65 +140,50 @@ def section(name: str, table: TableSpec, group: Group, records: Sequence[Record]
 def run_table(name: str, run: BenchRun) -> str | None:
     """The table `latency`, `work`, `summary` or `acceptance` of one run; none where there is nothing to show."""
     short = run.shortened()
-    group = Group("", "", [(record, {"run": short}) for record in short.records], short.baselines)
-    return _table("comparisons", name, group)
+    return _table("comparisons", name, [(record, {"run": short}) for record in short.records], short.baselines)
 
 
 def settings_table(records: Sequence[Quality]) -> str:
     """All settings of an experiment on a test set, scored."""
-    return _table("settings", "quality", Group("", "", _plain(records))) or ""
+    return _table("settings", "quality", _plain(records)) or ""
 
 
 def list_table(name: str, records: Sequence[Record]) -> str | None:
     """The table `training`, `distillation` or `exactness`; none where there are no such records."""
-    members: Sequence[Record] = LISTS[name](records)
-    return _table(name, name, Group("", "", _plain(members))) if members else None
+    kind, apart, order = LISTS[name]
+    found = grouped(records, kind, (), apart, order).get((), [])
+    return _table(name, name, _plain(found)) if found else None
 
 
 def profile_tables(records: Sequence[Profile]) -> list[str]:
     """What decoders take and hold, then their stages."""
-    group = Group("", "", _plain(records))
-    return [_table("profiles", name, group) or "" for name in ("profile", "profile-stages")] if records else []
+    return [_table("profiles", name, _plain(records)) or "" for name in ("profile", "profile-stages") if records]
 
 
 def profile_sections(records: Sequence[Record]) -> list[Section]:
     """By experiment, test set and device, stages by batch size too; of each decoder, model and runtime the latest."""
     totals, stages = page("profiles").table
+    apart = ("batch_size", "candidate", "model.name", "precision", "runtime")
+    order = ("batch_size", "runtime", "precision", "order")
+    groups = grouped(records, Profile, (EXPERIMENT, TEST_SET, DEVICE), apart, order)
     found = []
-    for group in _profiles(records):
-        found.append(section("profiles", totals, group))
-        for size in sorted({record.batch_size for record, _ in group.members}):
-            mine = [member for member in group.members if member[0].batch_size == size]
-            first = mine[0][0]
-            where = f"{first.workload.name}, batch size {size}, {first.origin.machine.device}"
-            found.append(section("profiles", stages, Group(group.experiment, where, mine)))
+    for (experiment, test_set, device), some in groups.items():
+        found.append(section("profiles", totals, Group(experiment, f"{test_set}, {device}", _plain(some))))
+        for size in sorted({record.batch_size for record in some}):
+            mine = _plain([record for record in some if record.batch_size == size])
+            where = f"{test_set}, batch size {size}, {device}"
+            found.append(section("profiles", stages, Group(experiment, where, mine)))
     return [one for one in found if one is not None]
 
 
-def _table(name: str, table: str, group: Group) -> str | None:
+def _table(name: str, table: str, members: Sequence[Member], baselines: Sequence[Record] = ()) -> str | None:
     spec = next(one for one in page(name).table if one.name == table)
-    made = section(name, spec, group)
+    made = section(name, spec, Group("", "", members, baselines))
     return made.text if made else None
 
 
 def _plain(records: Sequence[Record]) -> list[Member]:
     return [(record, {}) for record in records]
-
-
-def _latest(records: Sequence[Record], kind: type[R]) -> list[R]:
-    return latest([record for record in records if isinstance(record, kind)], "name")
-
-
-def _exactness(records: Sequence[Record]) -> list[Exactness]:
-    kept: dict[tuple[str, ...], Exactness] = {}
-    for one in _by_date(records, Exactness):
-        place = (one.origin.experiment, one.workload.name, one.model.name, one.candidate, one.precision, one.runtime)
-        kept[(*place, one.origin.machine.device)] = one
-    return list(kept.values())
-
-
-def _by_date(records: Sequence[Record], kind: type[R]) -> list[R]:
-    return sorted((one for one in records if isinstance(one, kind)), key=lambda one: one.origin.date)
 
 
 def _qualities(records: Sequence[Record]) -> list[Group]:
@@ -210,47 +202,32 @@ def _runs(records: Sequence[Record]) -> list[Group]:
     return [Group(key[0], f"{key[1]}, {key[2]}", members) for key, members in sorted(groups.items())]
 
 
-def _curves(records: Sequence[Record]) -> list[Group]:
-    kept: dict[tuple[str, str, str, str], Record] = {}
-    for one in _by_date(records, Curves):
-        kept[one.origin.experiment, one.workload.name, one.name, one.model.name] = one
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for key, record in sorted(kept.items()):
-        groups.setdefault(key[:2], []).append(record)
-    return [Group(*key, _plain(some)) for key, some in groups.items()]
+def _by_place(kind: type[Record], apart: Sequence[str], order: Sequence[str] = ()) -> Callable[..., list[Group]]:
+    """Groups by experiment and test set."""
+
+    def groups(records: Sequence[Record]) -> list[Group]:
+        found = grouped(records, kind, (EXPERIMENT, TEST_SET), apart, order)
+        return [Group(experiment, where, _plain(some)) for (experiment, where), some in found.items()]
+
+    return groups
 
 
-def _contrastive(records: Sequence[Record]) -> list[Group]:
-    groups: dict[tuple[str, str], dict[tuple[str, str, str], Record]] = {}
-    for one in _by_date(records, Contrastive):
-        group = groups.setdefault((one.origin.experiment, one.workload.name), {})
-        group[one.candidate, one.model.name, one.precision] = one
-    return [Group(*key, _plain(list(some.values()))) for key, some in sorted(groups.items())]
-
-
-def _profiles(records: Sequence[Record]) -> list[Group]:
-    kept: dict[tuple[object, ...], Profile] = {}
-    for one in _by_date(records, Profile):
-        place = (one.origin.experiment, one.workload.name, one.origin.machine.device)
-        kept[*place, one.batch_size, one.candidate, one.model.name, one.precision, one.runtime] = one
-    groups: dict[tuple[str, str, str], list[Record]] = {}
-    for one in sorted(kept.values(), key=lambda one: (one.batch_size, one.runtime, one.precision, one.order)):
-        groups.setdefault((one.origin.experiment, one.workload.name, one.origin.machine.device), []).append(one)
-    return [Group(key[0], f"{key[1]}, {key[2]}", _plain(some)) for key, some in sorted(groups.items())]
-
-
-LISTS: dict[str, Callable[[Sequence[Record]], Sequence[Record]]] = {
-    "training": lambda records: _latest(records, Training),
-    "distillation": lambda records: _latest(records, Distillation),
-    "exactness": _exactness,
+LISTS: dict[str, tuple[type[Record], Sequence[str], Sequence[str]]] = {
+    "training": (Training, (EXPERIMENT, "name"), (EXPERIMENT, "origin.date", "name")),
+    "distillation": (Distillation, (EXPERIMENT, "name"), (EXPERIMENT, "origin.date", "name")),
+    "exactness": (
+        Exactness,
+        (EXPERIMENT, TEST_SET, "model.name", "candidate", "precision", "runtime", DEVICE),
+        (),
+    ),
 }
-"""The records of tables that there is one of, by name."""
+"""Tables that there is one of, by name: the kind of their records, what tells these apart, and their order."""
 
 GROUPS: dict[str, Callable[[Sequence[Record]], list[Group]]] = {
     "quality": _qualities,
     "runs": _runs,
-    "curves": _curves,
-    "contrastive": _contrastive,
+    "curves": _by_place(Curves, ("name", "model.name"), ("name", "model.name")),
+    "contrastive": _by_place(Contrastive, ("candidate", "model.name", "precision")),
 }
 """What tables can be of, by name."""
 

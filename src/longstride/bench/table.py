@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from longstride.bench.charts import Chart, Line, Panel
+from longstride.bench.figure import Picture
+from longstride.bench.plots import Line, Panel
+from longstride.bench.plots import chart as lines_chart
 from longstride.bench.view import Condition, Row, Scope, View
 
 NOTHING = "·"
@@ -303,7 +305,7 @@ def _notes(note: NoteSpec, scope: Scope) -> list[str]:
     return [view.told(note.text) or "" for view in (found if note.each else found[:1])]
 
 
-def chart(spec: ChartSpec, scope: Scope, place: str) -> Chart:
+def chart(spec: ChartSpec, scope: Scope, place: str) -> Picture:
     """The chart of what a table shows, once it is rendered."""
     lines: list[list[Line]] = [[] for _ in spec.panels]
     for line in spec.lines:
@@ -321,4 +323,4 @@ def chart(spec: ChartSpec, scope: Scope, place: str) -> Chart:
         for panel, some in zip(spec.panels, lines, strict=True)
         if some
     ]
-    return Chart(f"{place}-{spec.name}", spec.title, scope.found[0].told(spec.told) or "", tuple(panels))
+    return lines_chart(f"{place}-{spec.name}", spec.title, scope.found[0].told(spec.told) or "", panels)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from numpy.typing import NDArray
 
-from longstride.contract import EOS, InputError, OptionError
+from longstride.bench.record_parts import WorkloadTag
+from longstride.contract import EOS, InputError, OptionError, Source
 from longstride.tasks.score import Figures, Metric
 from longstride.tasks.translation import translation_metrics
 
@@ -97,6 +98,15 @@ class Workload:
         for sentence, reference in zip(self.sources, self.references, strict=True):
             digest.update(" ".join(map(str, sentence)).encode() + b"\n" + reference.encode() + b"\n")
         return digest.hexdigest()
+
+    @property
+    def tag(self) -> WorkloadTag:
+        """As records name it."""
+        return WorkloadTag(self.name, self.data_hash, self.size)
+
+    def source(self, sentences: Iterable[int]) -> Source:
+        """Sentences at these places, to be decoded together."""
+        return Source.of([self.sources[sentence] for sentence in sentences])
 
     def sample(self, count: int, seed: int = 0) -> tuple[int, ...]:
         """Which sentences a fixed sample holds, in order: a seed and a size always name the same ones."""

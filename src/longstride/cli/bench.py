@@ -8,42 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from longstride.cli import options as shared
 from longstride.cli.console import err, out, say, stages, warn
-from longstride.cli.options import (
-    Device,
-    DrafterFolder,
-    Experiment,
-    Precision,
-    Runtime,
-    Set,
-    Source,
-    Threads,
-    Workload,
-    open_model,
-    say_report,
-    settings,
-)
-from longstride.cli.provenance import data_name, model_tag, origin_of
-from longstride.cli.streams import input_file, is_standard, result_files
-from longstride.cli.test_sets import Material, References, Task, read_material
+from longstride.cli.provenance import data_name, origin_of
+from longstride.cli.streams import input_file, is_standard, record_file
+from longstride.cli.test_sets import Material, read_material
 from longstride.contract import InputError, OptionError
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import parse
 
 if TYPE_CHECKING:
-    from longstride.bench.workload import Workload as TestSet
+    from longstride.bench.workload import Workload
     from longstride.translator import Translator
 
 
 def bench(
-    source: Source,
-    reference: References,
+    source: shared.Source,
+    reference: shared.References,
     output: Annotated[Path, typer.Option("-o", "--output", help="Append the records to this file (JSON lines).")],
     model: Annotated[
         list[str] | None,
         typer.Option("-m", "--model", help=f"Model folder; several are measured side by side (default: {BUNDLED})."),
     ] = None,
-    task: Task = "translation",
+    task: shared.Task = "translation",
     decoders: Annotated[
         str | None,
         typer.Option(
@@ -51,8 +38,8 @@ def bench(
             "greedy,beam:width=4;n_best=2 (default: all that each model has); FOLDER/greedy for one of several models."
         ),
     ] = None,
-    set: Set = None,
-    drafter: DrafterFolder = None,
+    set: shared.Set = None,
+    drafter: shared.DrafterFolder = None,
     batch_sizes: Annotated[
         str, typer.Option(help="Sentences decoded together, e.g. 1,8,32; 1 is latency, more is throughput.")
     ] = "1",
@@ -90,12 +77,12 @@ def bench(
     warmup: Annotated[
         Path | None, typer.Option(help="Text to warm up on, besides sentences of the test set with two words swapped.")
     ] = None,
-    runtime: Runtime = "eager",
-    precision: Precision = "fp32",
-    device: Device = "auto",
-    threads: Threads = None,
-    experiment: Experiment = None,
-    workload: Workload = None,
+    runtime: shared.Runtime = "eager",
+    precision: shared.Precision = "fp32",
+    device: shared.Device = "auto",
+    threads: shared.Threads = None,
+    experiment: shared.Experiment = None,
+    workload: shared.Workload = None,
 ) -> None:
     """Measure decoders side by side on one test set.
 
@@ -105,7 +92,7 @@ def bench(
     """
     from longstride.bench.comparison import BenchRun
     from longstride.bench.measure import Protocol, measure
-    from longstride.bench.records import append_records, check_records
+    from longstride.bench.record_files import append_records
     from longstride.bench.sources import run_table
     from longstride.cli.lineup import greedy_among, line_up, member_name, read_entries, read_samples
     from longstride.cli.peers import peer_candidates, read_peers
@@ -115,19 +102,18 @@ def bench(
     entries = read_entries(decoders, models=True) if decoders is not None else []
     samples = read_samples(sample or [])
     shown_at = err if is_standard(output) else out  # records are not to be mixed with tables
-    (file,) = result_files(output)
+    file = record_file(output)
     assert file is not None
-    check_records(file)  # refuse a file that is none of ours before the work
     source, warmup = input_file(source), input_file(warmup)
     material = read_material(task, source, [input_file(one) for one in reference])
     if drafter is not None and len(models) > 1:
         raise OptionError(f"--drafter expects one --model that it drafts for, found {len(models)}.")
-    translators = [open_model(one, runtime, precision, device, drafter, threads) for one in models]
+    translators = [shared.open_model(one, runtime, precision, device, drafter, threads) for one in models]
     _one_vocabulary(translators)
     others = read_peers(peers, translators[0])
     wanted = [member_name(name, translators) for name in baseline or ()]
     named = [name for name in wanted if name not in {one.name for one in others}]
-    candidates = line_up(translators, entries, settings(set), samples, baselines, named, drafter)
+    candidates = line_up(translators, entries, shared.settings(set), samples, baselines, named, drafter)
     candidates += peer_candidates(others, translators[0], candidates, samples, wanted)
     _check_samples(samples, [one.decoder.name for one in candidates])
     if same_as is None and len(translators) == 1:
@@ -137,14 +123,14 @@ def bench(
     protocol = Protocol(sizes.passes, sizes.batch_sizes, same_as)
 
     test_set = _test_set(translators, material, workload or data_name(source), str(source), warmup)
-    origin = origin_of(experiment or model_tag(translators[0]).name, translators[0])
+    origin = origin_of(experiment, translators[0])
     with stages() as shown:
         for records in measure(test_set, candidates, protocol, origin, shown.to):
             shown.close()
             shown_at.print(f"batch size {records[0].batch_size}", markup=False)
             shown_at.print(run_table("latency", BenchRun(tuple(records))) or "", markup=False)
             append_records(file, records)
-    say_report(*translators)
+    shared.say_report(*translators)
     say(f"Records appended to {output}.")
 
 
@@ -173,9 +159,9 @@ def _test_set(
     name: str,
     source: str,
     warmup: Path | None,
-) -> TestSet:
+) -> Workload:
     """The pairs as ids, as the model that can read least has to cut them; empty lines are nothing to measure."""
-    from longstride.bench.workload import Workload as TestSet
+    from longstride.bench.workload import Workload
     from longstride.text.corpus import read_lines
 
     translator = min(translators, key=lambda one: one.longest)
@@ -187,7 +173,7 @@ def _test_set(
     if len(full) < len(lines):
         say(f"{len(lines) - len(full)} empty source lines are left out.")
     warmups = list(read_lines(warmup)) if warmup else []
-    return TestSet.of(
+    return Workload.of(
         name,
         [sources[place] for place in full],
         [material.all_references[place] for place in full],

@@ -124,18 +124,13 @@ def commit() -> tuple[str, bool]:
 
     Where the code is no checkout (a copy on another machine), the variable LONGSTRIDE_COMMIT may name it.
     """
-    here = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        found = subprocess.run(
-            ["git", "-C", str(here), "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        changes = subprocess.run(
-            ["git", "-C", str(here), "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
+        return git("rev-parse", "--short=12", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
         told = os.environ.get("LONGSTRIDE_COMMIT", "")
         return told.encode("utf-8", "replace").decode(), False  # is written to records and model folders
-    return found, bool(changes)

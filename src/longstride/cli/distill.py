@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longstride.cli.console import Bar, say
+from longstride.cli.console import bar, say
 from longstride.cli.options import DecoderName, Device, Precision, Runtime, Set, open_model, settings
 from longstride.cli.provenance import origin_on
-from longstride.cli.streams import input_file, result_folder
+from longstride.cli.streams import input_file, record_file, result_folder
 from longstride.contract import EOS, OptionError, UsageError, WorkError
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import parse
 
 if TYPE_CHECKING:
     from longstride.bench.records import Distillation
-    from longstride.distillation.distill import Progress
     from longstride.distillation.teacher import Teacher
 
 
@@ -49,7 +48,7 @@ def distill(
     record: Annotated[Path | None, typer.Option(help="Append a record when done to this file (JSON lines).")] = None,
 ) -> None:
     """Decode a training set with a teacher."""
-    from longstride.bench.records import append_records, check_records
+    from longstride.bench.record_files import append_records
     from longstride.distillation.distill import distill as run
     from longstride.distillation.options import DistillOptions
     from longstride.text.corpus import read_lines
@@ -57,7 +56,7 @@ def distill(
     chosen = parse(DistillOptions, settings(option), "--option")
     teachers = model or [BUNDLED]
     output = result_folder(output)
-    check_records(record)
+    record = record_file(record)
     input = input_file(input)
     begun = time.monotonic()
     there = finished(output)
@@ -72,19 +71,10 @@ def distill(
         share_out(said, chosen.shards.of(shards), processes)
         resume = True
     teacher = make_teacher(teachers, decoder or "beam", settings(set), runtime, precision, device)
-    bars: list[Bar] = []
-
-    def show(progress: Progress) -> None:
-        if not bars:
-            bars.append(Bar("distilling", progress.of))
-            bars[0].__enter__()
-        bars[0].to(progress.lines, progress.of)
-
-    try:
-        outcome = run(teacher, input, output, chosen, resume=resume, progress=show)
-    finally:
-        for shown in bars:
-            shown.__exit__(None, None, None)
+    with bar("distilling", None) as shown:
+        outcome = run(
+            teacher, input, output, chosen, resume=resume, progress=lambda found: shown.to(found.lines, found.of)
+        )
     if outcome.manifest is None:
         say(f"{outcome.complete} of {outcome.shards} shards are there; run again with --resume for the rest.")
     else:

@@ -2,65 +2,45 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longstride.cli.console import say
-from longstride.cli.options import (
-    DecoderName,
-    Device,
-    DrafterFolder,
-    Experiment,
-    Model,
-    Precision,
-    Runtime,
-    Set,
-    Threads,
-    Workload,
-    open_model,
-    settings,
-)
-from longstride.cli.provenance import data_name, origin_of
-from longstride.cli.streams import input_file, result_files, result_folder
-from longstride.cli.test_sets import Task, read_material
-from longstride.contract import InputError, OptionError
+from longstride.cli import options as shared
+from longstride.cli.console import out, say
+from longstride.cli.provenance import data_name, model_notes, model_tag, origin_of
+from longstride.cli.streams import input_file, record_file, result_files, result_folder
+from longstride.cli.test_sets import read_material
+from longstride.contract import InputError
 from longstride.contract.bundled import BUNDLED
 
 if TYPE_CHECKING:
-    from longstride.cli.evaluation import Evaluation, Rival, Setting
-    from longstride.cli.lineup import Entry
-    from longstride.translator import Translator
+    from longstride.cli.evaluation import Evaluation, Rival
+    from longstride.cli.lineup import Setting
+    from longstride.tasks.score import Score
 
 
 def evaluate(
-    source: Annotated[
-        Path | None, typer.Option("-s", "--source", help="Source text, one sentence per line (.gz and .xz too).")
-    ] = None,
-    reference: Annotated[
-        list[Path] | None,
-        typer.Option("-r", "--reference", help="References, one per source line; for correction several files."),
-    ] = None,
-    model: Model = BUNDLED,
-    task: Task = "translation",
-    decoder: DecoderName = None,
-    decoders: Annotated[
-        str | None,
-        typer.Option(
-            help="Several settings, loaded once and scored one after another, as bench names them: "
-            "greedy,blockwise:k=2,blockwise:k=2;accept=top:2. Differences are from greedy's, where it is among them."
-        ),
-    ] = None,
-    set: Set = None,
-    drafter: DrafterFolder = None,
-    runtime: Runtime = "eager",
-    precision: Precision = "fp32",
-    device: Device = "auto",
-    threads: Threads = None,
-    batch: Annotated[int, typer.Option(min=1, max=10**6, help="Sentences decoded side by side.")] = 32,
+    source: shared.Source,
+    reference: shared.References,
+    model: shared.Model = BUNDLED,
+    task: shared.Task = "translation",
+    decoder: shared.DecoderName = None,
+    decoders: shared.Settings = None,
+    set: shared.Set = None,
+    drafter: shared.DrafterFolder = None,
+    runtime: shared.Runtime = "eager",
+    precision: shared.Precision = "fp32",
+    device: shared.Device = "auto",
+    threads: shared.Threads = None,
+    batch: shared.Batch = 32,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -72,19 +52,11 @@ def evaluate(
         Path | None,
         typer.Option("-o", "--output", help="Write the translations here: a file, or a folder for --decoders."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON also on a terminal.")] = False,
-    record: Annotated[Path | None, typer.Option(help="Append records of quality to this file (JSON lines).")] = None,
-    name: Annotated[str | None, typer.Option(help="Names the system in the record (default: the decoder).")] = None,
-    experiment: Experiment = None,
-    workload: Workload = None,
-    exactness: Annotated[
-        bool,
-        typer.Option(
-            "--exactness",
-            help="Score nothing, but compare every verifying decoder's ids with greedy's, by its own steps and by "
-            "steps of one token; exit 1 where the former differ.",
-        ),
-    ] = False,
+    as_json: shared.AsJson = False,
+    record: shared.Record = None,
+    name: shared.Name = None,
+    experiment: shared.Experiment = None,
+    workload: shared.Workload = None,
     exact_match: Annotated[
         bool, typer.Option("--exact-match", help="Also the share of outputs that equal the reference, in percent.")
     ] = False,
@@ -106,14 +78,6 @@ def evaluate(
             "log-perplexity less that of this model, which writes the same order one word at a time."
         ),
     ] = None,
-    contrastive: Annotated[
-        Path | None,
-        typer.Option(
-            help="Translate nothing, but score contrastive pairs, by type of error and distance: a JSON list of "
-            "objects with source, reference and errors: a list of objects with contrastive, type and distance, as in "
-            "LingEval97."
-        ),
-    ] = None,
 ) -> None:
     """Score a model's translations (or corrections) of a test set.
 
@@ -121,74 +85,36 @@ def evaluate(
     space: sources, outputs and references must be tokenized alike, as JFLEG is. Repetition is the share of words, in
     percent, that equal the word right before them. Perplexity is exp of the mean negative log-likelihood of the
     references' tokens (the model's own, end of sentence included), in whatever order the model writes them; of several
-    references, of the first. A table on a terminal, JSON otherwise: one object, or a list for --decoders.
+    references, of the first. A table on a terminal, JSON otherwise: one object, or a list for --decoders, where
+    differences are from greedy's if that is among them.
     """
-    from longstride.bench.records import WorkloadTag, append_records, check_records
-    from longstride.bench.workload import Workload as TestSet
-    from longstride.cli.analyses import Analyses, Base
-    from longstride.cli.contrasting import measure_contrast
-    from longstride.cli.evaluation import evaluations, quality_record
-    from longstride.cli.evaluation_output import show
-    from longstride.cli.exactness import measure_exactness
-    from longstride.cli.lineage import lineage, tag_of
-    from longstride.cli.lineup import greedy_among
-    from longstride.tasks.contrastive import read_contrastive
+    from longstride.bench.record_files import append_records
+    from longstride.cli.evaluation import Analyses, evaluations, quality_record
+    from longstride.cli.lineup import greedy_among, read_settings, settings_of
     from longstride.text.corpus import write_lines
 
-    if name is not None and record is None:
-        raise OptionError("--name expects --record FILE beside it, found none.")
-    further: dict[str, Any] = {
-        "--exact-match": exact_match,
-        "--over-translation": over_translation,
-        "--by-length": by_length,
-        "--mutual-information": mutual_information,
-    }
-    if contrastive is not None:
-        unused: dict[str, Any] = {"--source": source, "--reference": reference, "--decoders": decoders, "--set": set}
-        unused |= {"--against": against, "--output": output, "--exactness": exactness, **further}
-        _check_unused("--contrastive scores pairs of its own", unused)
-        (record,) = result_files(record)
-        check_records(record)
-        contrastive = input_file(contrastive)
-        given = read_contrastive(contrastive)
-        translator = open_model(model, runtime, precision, device, drafter, threads)
-        tag = tag_of(translator, drafter)
-        origin, notes = origin_of(experiment or tag.name, translator), lineage(translator, drafter)
-        measure_contrast(translator, decoder, contrastive, given, (name, workload), origin, tag, notes, record, as_json)
-        return
-    if source is None or not reference:
-        raise OptionError(
-            f"evaluate expects --source and --reference, found no {'--reference' if source else '--source'}."
-        )
     several = decoders is not None
-    entries = _entries(decoder, decoders)
-    output, record = _results(output, record, several)
+    entries = read_settings(decoder, decoders)
+    if several and output is not None:
+        if os.path.exists(output) and not output.is_dir():
+            raise InputError(f"{output}: expected a folder for the outputs of --decoders, found a file.")
+        result_folder(output)
+    else:
+        output, _ = result_files(output, record)
+    record = record_file(record, name)
     source, against = input_file(source), input_file(against)
     reference = [input_file(one) for one in reference]
     material = read_material(task, source, reference)
-    if exactness:
-        _check_unused("--exactness compares ids alone", {"--output": output, "--against": against, **further})
-    translator = open_model(model, runtime, precision, device, drafter, threads)
-    line_up = _line_up(translator, decoder, entries, settings(set), name, output)
+    translator = shared.open_model(model, runtime, precision, device, drafter, threads)
+    line_up = settings_of(translator, decoder, entries, shared.settings(set), name, output)
     rival = _rival(against, line_up, len(material.pairs), (runtime, precision, device))
-    base = None
-    if mutual_information is not None:
-        base = Base(mutual_information, open_model(mutual_information, runtime, precision, device))
-    analyses = Analyses(exact_match, over_translation, by_length, base)
+    base = shared.open_model(mutual_information, runtime, precision, device) if mutual_information is not None else None
+    analyses = Analyses(exact_match, over_translation, by_length, base, mutual_information or "")
     analyses.check(translator, len(material.pairs))
-    sources = translator.encode(material.sources, warn=lambda message: None)
-    test_set = TestSet.of(
-        workload or data_name(source), sources, material.all_references, lambda ids: translator.text([ids])[0]
-    )
-    tag = tag_of(translator, drafter)
+    test_set = material.workload(translator, workload or data_name(source))
+    tag = model_tag(translator, drafter)
     origin = origin_of(experiment or tag.name, translator)
-    if exactness:
-        notes = lineage(translator, drafter)
-        measure_exactness(translator, line_up, test_set, batch, origin, tag, notes, record)
-        return
-
     greedy = greedy_among([(one.name, one.decoder) for one in line_up]) if several else None
-    set_tag = WorkloadTag(test_set.name, test_set.data_hash, test_set.size)
     done: dict[str, Evaluation] = {}
     files = (str(source), str(reference[0]))
     try:
@@ -196,79 +122,17 @@ def evaluate(
             setting = result.setting
             done[setting.name] = result
             if record is not None:
-                order, notes = line_up.index(setting), lineage(translator, drafter, setting.decoder.name)
-                one = quality_record(result, origin, tag, set_tag, translator, order, greedy, rival, notes)
-                append_records(record, [one])
+                about = {"origin": origin, "model": tag, "workload": test_set.tag}
+                notes = model_notes(translator, drafter, setting.decoder.name)
+                order = line_up.index(setting)
+                append_records(record, [quality_record(result, translator, order, greedy, rival, notes=notes, **about)])
             if setting.file is not None:
                 write_lines(setting.file, result.decoding.texts)
         if record is not None:
             say(f"{len(done)} records appended to {record}." if several else f"Record appended to {record}.")
     finally:  # what was found is told, though it could not be written
         if done:
-            show(tag.name, [done[one.name] for one in line_up if one.name in done], rival, several, as_json)
-
-
-def _entries(decoder: str | None, decoders: str | None) -> list[Entry] | None:
-    """What --decoders names; none where there is one decoder, by --decoder or the model's own."""
-    from longstride.bench.comparison import slug
-    from longstride.cli.lineup import read_entries
-
-    if decoders is None:
-        return None
-    if decoder is not None:
-        raise OptionError(f"--decoder and --decoders expect one of them alone, found both ({decoder}, {decoders}).")
-    entries = read_entries(decoders)
-    files = [slug(entry.name) for entry in entries]
-    twice = [entry.name for entry, file in zip(entries, files, strict=True) if files.count(file) > 1]
-    if twice:
-        raise OptionError(f"--decoders expects every setting once, found {twice[0]!r} several times.")
-    return entries
-
-
-def _check_unused(why: str, options: dict[str, Any]) -> None:
-    for option, value in options.items():
-        if value:
-            raise OptionError(f"{why} and expects no {option}, found one.")
-
-
-def _results(output: Path | None, record: Path | None, several: bool) -> tuple[Path | None, Path | None]:
-    """Where results go; what could not be written, or holds something else, is refused before any work is done."""
-    from longstride.bench.records import check_records
-
-    if several and output is not None:
-        if os.path.exists(output) and not output.is_dir():
-            raise InputError(f"{output}: expected a folder for the outputs of --decoders, found a file.")
-        texts: Path | None = result_folder(output)
-        (file,) = result_files(record)
-    else:
-        texts, file = result_files(output, record)
-    check_records(file)
-    return texts, file
-
-
-def _line_up(
-    translator: Translator,
-    asked: str | None,
-    entries: Sequence[Entry] | None,
-    shared: dict[str, Any],
-    name: str | None,
-    output: Path | None,
-) -> list[Setting]:
-    """Every setting with its decoder, which refuses bad options; of several, each with a file in the folder."""
-    from longstride.bench.comparison import slug
-    from longstride.cli.evaluation import Setting
-
-    if entries is None:
-        decoder, limits = translator.decoder(asked, **shared)
-        return [Setting(name or decoder.name, asked, shared, decoder, limits, output)]
-    found = []
-    for entry in entries:
-        options = {**shared, **entry.options}
-        decoder, limits = translator.decoder(entry.decoder, **options)
-        told = f"{name}, {entry.name}" if name else entry.name
-        file = output / f"{slug(entry.name)}.txt" if output is not None else None
-        found.append(Setting(told, entry.decoder, options, decoder, limits, file))
-    return found
+            _show(tag.name, [done[one.name] for one in line_up if one.name in done], rival, several, as_json)
 
 
 def _rival(against: Path | None, line_up: Sequence[Setting], lines: int, how: tuple[str, str, str]) -> Rival | None:
@@ -279,7 +143,7 @@ def _rival(against: Path | None, line_up: Sequence[Setting], lines: int, how: tu
     if against is None:
         return None
     if against.is_dir() or str(against) == BUNDLED:
-        translator = open_model(str(against), *how)
+        translator = shared.open_model(str(against), *how)
         for setting in line_up:
             translator.decoder(setting.asked, **setting.options)
         return Rival(str(against), translator)
@@ -287,3 +151,113 @@ def _rival(against: Path | None, line_up: Sequence[Setting], lines: int, how: tu
     if len(outputs) != lines:
         raise InputError(f"{against}: expected {lines} outputs, one per source line, found {len(outputs)}.")
     return Rival(str(against), outputs)
+
+
+def _show(model: str, results: Sequence[Evaluation], rival: Rival | None, several: bool, as_json: bool) -> None:
+    """One object (a list for several) where no person looks on, tables otherwise."""
+    if as_json or not out.is_terminal:
+        found = [_json(model, result, rival) for result in results]
+        sys.stdout.write(json.dumps(found if several else found[0], ensure_ascii=False, indent=2) + "\n")
+        return
+    if several:
+        _overview(model, results)
+    else:
+        _details(model, results[0])
+    for result in results:
+        told = f"{result.setting.name}: " if several else ""
+        for one in result.comparisons:
+            assert rival is not None
+            out.print(
+                f"{told}{one.metric} {one.difference:+.2f} over {rival.name} ({one.baseline:.2f}), 95 % interval "
+                f"{one.low:+.2f} to {one.high:+.2f}, p = {one.p_value:.3f}",
+                markup=False,
+            )
+    for result in results:
+        _by_length(result, f"{result.setting.name}, " if several else "")
+
+
+def _json(model: str, result: Evaluation, rival: Rival | None) -> dict[str, Any]:
+    decoding, setting = result.decoding, result.setting
+    found: dict[str, Any] = {
+        "model": model,
+        "name": setting.name,
+        "decoder": setting.decoder.signature,
+        "sentences": len(decoding.texts),
+        "scores": [
+            {**asdict(score), "value": score.value if math.isfinite(score.value) else None} for score in result.scores
+        ],
+        "seconds": round(decoding.seconds, 3),
+        "sentences_per_second": round(len(decoding.texts) / max(decoding.seconds, 1e-9), 2),
+    }
+    if decoding.counts is not None:
+        found["iterations"] = decoding.counts.iterations
+        found["tokens_per_iteration"] = decoding.counts.tokens_with_eos / max(1, decoding.counts.iterations)
+        found["mean_block"] = result.mean_block
+    if result.equality is not None:
+        found["differ_from_greedy"] = result.equality.differing
+    if rival is not None:
+        found["against"] = {"system": rival.name, "comparisons": [asdict(one) for one in result.comparisons]}
+    if result.by_length:
+        found["by_length"] = [asdict(one) for one in result.by_length]
+    if result.information is not None:
+        found["mutual_information"] = {**asdict(result.information), "log10": result.information.log10}
+    return found
+
+
+def _details(model: str, result: Evaluation) -> None:
+    from rich.table import Table
+
+    out.print(f"{model}, {result.setting.decoder.signature}", markup=False)
+    table = Table(box=None, padding=(0, 2))
+    for heading in ("score", "value", "signature"):
+        table.add_column(heading, justify="right" if heading == "value" else "left", overflow="fold")
+    for score in result.scores:
+        table.add_row(score.name, _number(score), score.signature)
+    out.print(table)
+    decoding = result.decoding
+    speed = len(decoding.texts) / max(decoding.seconds, 1e-9)
+    line = f"{len(decoding.texts):,} sentences in {decoding.seconds:.1f} s, {speed:,.1f} a second"
+    if decoding.counts is not None and decoding.counts.iterations:
+        line += f"; {decoding.counts.tokens_with_eos / decoding.counts.iterations:.2f} tokens per iteration"
+    out.print(line, markup=False)
+
+
+def _overview(model: str, results: Sequence[Evaluation]) -> None:
+    from rich.table import Table
+
+    out.print(f"{model}, {len(results[0].decoding.texts):,} sentences", markup=False)
+    table = Table(box=None, padding=(0, 2))
+    table.add_column("decoder")
+    names = [score.name for score in results[0].scores]
+    for heading in (*names, "tokens/iteration", "mean block", "differ from greedy"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        counts, same = result.decoding.counts, result.equality
+        table.add_row(
+            result.setting.name,
+            *(_number(score) for score in result.scores),
+            f"{counts.tokens_with_eos / counts.iterations:.2f}" if counts and counts.iterations else "",
+            f"{result.mean_block:.2f}" if result.mean_block is not None else "",
+            f"{same.differing:,}" if same else "",
+        )
+    out.print(table)
+    for score in results[0].scores:
+        out.print(f"{score.name}: {score.signature}", markup=False)
+
+
+def _by_length(result: Evaluation, name: str) -> None:
+    from rich.table import Table
+
+    if not result.by_length:
+        return
+    table = Table(box=None, padding=(0, 2), title=f"{name}by source length", title_justify="left")
+    for heading in ("tokens", "sentences", *(score.name for score in result.by_length[0].scores)):
+        table.add_column(heading, justify="right")
+    for one in result.by_length:
+        table.add_row(f"{one.shortest}-{one.longest}", f"{one.sentences:,}", *(_number(score) for score in one.scores))
+    out.print(table)
+
+
+def _number(score: Score) -> str:
+    """Two places, three for what is small: mutual information is."""
+    return f"{score.value:.3f}" if abs(score.value) < 1 else f"{score.value:.2f}"

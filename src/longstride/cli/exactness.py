@@ -1,75 +1,106 @@
-"""The exactness part of longstride evaluate: every verifying decoder beside greedy, by its own steps and by width 1."""
+"""longstride exactness: every verifying decoder's ids beside greedy's, by its own steps and by steps of one token."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from longstride.bench.exactness import agreement, outputs_of
-from longstride.bench.records import Agreement, Exactness, ModelTag, Origin, WorkloadTag, append_records
-from longstride.bench.workload import Workload
+from longstride.cli import options as shared
 from longstride.cli.console import out, say, stages
-from longstride.cli.evaluation import Setting
-from longstride.contract import Decoder, Limits, Source, WorkError
-from longstride.translator import Translator
-from longstride.verification.places import probe_places
-from longstride.verification.twin import SameSteps, margins, verifying
+from longstride.cli.provenance import data_name, model_notes, model_tag, origin_of
+from longstride.cli.streams import input_file, record_file
+from longstride.cli.test_sets import read_material
+from longstride.contract import WorkError
+from longstride.contract.bundled import BUNDLED
+
+if TYPE_CHECKING:
+    from longstride.bench.record_parts import Agreement
+    from longstride.bench.records import Exactness
+    from longstride.contract import Decoder, Limits, Source
+    from longstride.translator import Translator
 
 
-def measure_exactness(
-    translator: Translator,
-    line_up: Sequence[Setting],
-    workload: Workload,
-    batch: int,
-    origin: Origin,
-    model: ModelTag,
-    notes: dict[str, Any],
-    record: Path | None,
+def exactness(
+    source: shared.Source,
+    reference: shared.References,
+    model: shared.Model = BUNDLED,
+    task: shared.Task = "translation",
+    decoder: shared.DecoderName = None,
+    decoders: shared.Settings = None,
+    set: shared.Set = None,
+    drafter: shared.DrafterFolder = None,
+    runtime: shared.Runtime = "eager",
+    precision: shared.Precision = "fp32",
+    device: shared.Device = "auto",
+    threads: shared.Threads = None,
+    batch: shared.Batch = 32,
+    record: shared.Record = None,
+    name: shared.Name = None,
+    experiment: shared.Experiment = None,
+    workload: shared.Workload = None,
 ) -> None:
-    """Measure, record and tell; a difference from greedy at the same step shape is an error once all is recorded."""
-    for setting in line_up:  # refuse what promises nothing before any work
-        verifying(setting.decoder, 1, setting.limits, 2)
-    sentences = [place for place, source in enumerate(workload.sources) if len(source) > 1]
+    """Compare lossless decoders' outputs with greedy's, id by id.
+
+    Once with greedy carried out by the decoder's own steps, where nothing may differ: exit 1 where something does. Once
+    with greedy by steps of one token, whose products have other shapes and may round otherwise.
+    """
+    from longstride.bench.exactness import agreement, outputs_of
+    from longstride.bench.record_files import append_records
+    from longstride.bench.records import Exactness
+    from longstride.cli.lineup import read_settings, settings_of
+    from longstride.verification.places import probe_places
+    from longstride.verification.twin import SameSteps, margins, verifying
+
+    entries = read_settings(decoder, decoders)
+    record = record_file(record, name)
+    source = input_file(source)
+    material = read_material(task, source, [input_file(one) for one in reference])
+    translator = shared.open_model(model, runtime, precision, device, drafter, threads)
+    line_up = settings_of(translator, decoder, entries, shared.settings(set), name)
+    for one in line_up:  # refuse what promises nothing before any work
+        verifying(one.decoder, 1, one.limits, 2)
+    test_set = material.workload(translator, workload or data_name(source))
+    tag = model_tag(translator, drafter)
+    origin = origin_of(experiment or tag.name, translator)
+    sentences = [place for place, ids in enumerate(test_set.sources) if len(ids) > 1]
+    narrow = _width_one(translator)
     expected: dict[Limits, dict[int, tuple[int, ...]]] = {}
     broken = []
-    for setting in line_up:
-        decoder, limits = setting.decoder, setting.limits
-        narrow = _width_one(translator)
+    for one in line_up:
+        limits = one.limits
 
-        def margin(source: Source, prefixes: Sequence[Sequence[int]], setting: Setting = setting) -> list[float]:
-            return margins(setting.decoder, source, prefixes, setting.limits)
+        def margin(rows: Source, prefixes: Sequence[Sequence[int]], by: Decoder = one.decoder) -> list[float]:
+            return margins(by, rows, prefixes, limits)  # noqa: B023 called before the next setting's turn
 
         with stages() as shown:
             if limits not in expected:
-                expected[limits] = outputs_of(narrow, limits, workload, sentences, batch, shown.to)
-            found = outputs_of(decoder, limits, workload, sentences, batch, shown.to)
-            twin = SameSteps(decoder)
-            same = outputs_of(twin, limits, workload, sentences, batch, shown.to)
-            probe = Source.of([workload.sources[place] for place in sentences[:batch]])
-            places = probe_places(decoder, probe, limits)
-        one = Exactness(
+                expected[limits] = outputs_of(narrow, limits, test_set, sentences, batch, shown.to)
+            found = outputs_of(one.decoder, limits, test_set, sentences, batch, shown.to)
+            twin = SameSteps(one.decoder)
+            same = outputs_of(twin, limits, test_set, sentences, batch, shown.to)
+            places = probe_places(one.decoder, test_set.source(sentences[:batch]), limits)
+        result = Exactness(
             origin=origin,
-            candidate=setting.name,
-            decoder=decoder.signature,
-            model=model,
-            workload=WorkloadTag(workload.name, workload.data_hash, workload.size),
+            candidate=one.name,
+            decoder=one.decoder.signature,
+            model=tag,
+            workload=test_set.tag,
             batch_size=batch,
-            same_shape=agreement(found, same, twin.signature, workload, margin),
-            width_one=agreement(found, expected[limits], narrow.signature, workload, margin),
+            same_shape=agreement(found, same, twin.signature, test_set, margin),
+            width_one=agreement(found, expected[limits], narrow.signature, test_set, margin),
             device=str(translator.runner.device),
             precision=translator.runner.precision,
             runtime=translator.runner.name,
             limits=limits,
             place=places,
-            options=setting.options,
-            notes=notes,
+            options=one.options,
+            notes=model_notes(translator, drafter),
         )
-        _tell(one)
+        _tell(result)
         if record is not None:
-            append_records(record, [one])
-        if one.same_shape.differing:
-            broken.append(setting.name)
+            append_records(record, [result])
+        if result.same_shape.differing:
+            broken.append(one.name)
     if record is not None:
         say(f"{len(line_up)} records appended to {record}.")
     if broken:
@@ -84,16 +115,17 @@ def _width_one(translator: Translator) -> Decoder:
 
 
 def _tell(one: Exactness) -> None:
-    out.print(f"{one.candidate}, {one.precision}, {one.batch_size} rows", markup=False)
-    out.print(f"  same step shape: {_words(one.same_shape)}", markup=False)
-    out.print(f"  steps of one token: {_words(one.width_one)}", markup=False)
     place = one.place
     assert place is not None
-    out.print(
+    lines = (
+        f"{one.candidate}, {one.precision}, {one.batch_size} rows",
+        f"  same step shape: {_words(one.same_shape)}",
+        f"  steps of one token: {_words(one.width_one)}",
         f"  rows that change when moved: {place.moved} of {place.rows}; with other neighbours: {place.neighbours} of "
         f"{place.rows}; slots that change with their place: {place.slots} of {place.rows * place.width}",
-        markup=False,
     )
+    for line in lines:
+        out.print(line, markup=False)
 
 
 def _words(found: Agreement) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longstride.cli.console import say
+from longstride.cli.console import out, say, warn
 from longstride.cli.options import DrafterFolder, Model, open_model
 from longstride.cli.streams import input_file, result_folder
 from longstride.contract import InputError, OptionError
@@ -16,8 +15,6 @@ from longstride.contract.bundled import BUNDLED
 
 if TYPE_CHECKING:
     from longstride.translator import Translator
-
-FORMATS = ("hf", "ctranslate2", "onnx")
 
 
 def export(
@@ -34,34 +31,58 @@ def export(
     check_with: Annotated[Path | None, typer.Option(help="Check with the sentences of this file instead.")] = None,
 ) -> None:
     """Write a model in another format."""
-    from longstride.cli.export_check import check_export, lines_to_check_with
+    from longstride.interop.ctranslate2 import export_ctranslate2
+    from longstride.interop.hf import export_hf
+    from longstride.interop.onnx_folder import export_onnx
     from longstride.text.files import temporary_beside
 
-    if to not in FORMATS:
-        raise OptionError(f"--to expects {' or '.join(FORMATS)}, found {to!r}.")
+    # (model on the CPU in fp32, an empty folder to fill, the precision asked for) -> a sentence: what was made
+    formats = {"hf": export_hf, "ctranslate2": export_ctranslate2, "onnx": export_onnx}
+    if to not in formats:
+        raise OptionError(f"--to expects {' or '.join(formats)}, found {to!r}.")
     output = result_folder(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"{output}: expected a new or empty folder to write, found something in it.")
-    lines = lines_to_check_with(input_file(check_with))
+    lines = _lines(input_file(check_with))
     translator = open_model(model, device="cpu", drafter=drafter)
     place = output.resolve()
     with temporary_beside(place, folder=True) as temporary:
-        made = _exporter(to)(translator, temporary, precision)
+        made = formats[to](translator, temporary, precision)
         if check:
-            check_export(translator, to, temporary, precision, lines)
+            _check(translator, to, temporary, precision, lines)
         if place.exists():
             place.rmdir()
         temporary.replace(place)
     say(made)
 
 
-def _exporter(to: str) -> Callable[[Translator, Path, str], str]:
-    """(model on the CPU in fp32, an empty folder to fill, the precision asked for) -> a sentence: what was made.
+def _lines(file: Path | None) -> list[str]:
+    """Sentences to check with: those of a file, or a few of our own."""
+    from longstride.interop.agreement import SENTENCES
+    from longstride.text.corpus import read_lines
 
-    Refuses a model or a precision that the format cannot hold with an OptionError, before writing anything.
-    """
-    from longstride.interop.ctranslate2 import export_ctranslate2
-    from longstride.interop.hf import export_hf
-    from longstride.interop.onnx_folder import export_onnx
+    lines = [line for line in read_lines(file) if line.strip()] if file is not None else list(SENTENCES)
+    if not lines:
+        raise InputError(f"{file}: expected at least one sentence to check with, found none.")
+    return lines
 
-    return {"hf": export_hf, "ctranslate2": export_ctranslate2, "onnx": export_onnx}[to]
+
+def _check(translator: Translator, to: str, folder: Path, precision: str, lines: list[str]) -> None:
+    """Say how many greedy outputs agree; a format that no library here decodes is left alone."""
+    from longstride.interop.agreement import agreement
+    from longstride.interop.onnx_peer import OnnxFolder
+    from longstride.interop.optional import MissingPackageError
+    from longstride.interop.peers import PEERS, open_peer
+    from longstride.interop.subject import GREEDY
+
+    if to not in (*PEERS, OnnxFolder.name) or GREEDY not in translator.decoders:
+        return
+    try:
+        peer = OnnxFolder(folder) if to == OnnxFolder.name else open_peer(to, folder, translator, precision=precision)
+    except MissingPackageError as error:
+        warn(f"not checked: {error}")
+        return
+    found = agreement(translator, peer, lines)
+    out.print(f"Greedy search by {to} {peer.version}, {precision}: {found}.", markup=False)
+    if found.differing and precision == "fp32":
+        warn("in fp32 only a near-tie may come out differently; look at the sentences that do.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longstride.cli.console import say
-from longstride.cli.provenance import origin_of
+from longstride.cli.provenance import model_notes, model_tag, origin_of
 
 if TYPE_CHECKING:
     from longstride.translator import Translator
@@ -29,7 +29,7 @@ class Book:
 
     def check(self) -> None:
         """Refuse what is none of ours before the work."""
-        from longstride.bench.records import check_records
+        from longstride.bench.record_files import check_records
 
         check_records(self.file)
 
@@ -46,24 +46,24 @@ class Book:
         **notes: Any,
     ) -> None:
         """Append one record; `texts` are the files that were read."""
-        from longstride.bench.records import Curve, Curves, WorkloadTag, append_records
-        from longstride.cli.lineage import lineage, tag_of
+        from longstride.bench.record_files import append_records
+        from longstride.bench.record_parts import Curve, WorkloadTag
+        from longstride.bench.records import Curves
         from longstride.text.files import file_sha256
 
         if self.file is None:
             return
-        tag = tag_of(translator, None)
         told = hashlib.sha256("".join(file_sha256(path) for path in texts).encode()).hexdigest()
         record = Curves(
-            origin_of(self.experiment or tag.name, translator),
+            origin_of(self.experiment, translator),
             name,
-            tag,
+            model_tag(translator),
             WorkloadTag(self.workload, told, sentences),
             axis,
             tuple(map(float, places)),
             tuple(Curve(one, tuple(map(float, values))) for one, values in curves.items()),
             decoder,
-            {**lineage(translator), "precision": translator.runner.precision, **notes},
+            {**model_notes(translator), "precision": translator.runner.precision, **notes},
         )
         append_records(self.file, [record])
         say(f"Record appended to {self.file}.")

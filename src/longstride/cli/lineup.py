@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import torch
-
 from longstride.bench.candidate import Candidate, Captured
+from longstride.bench.comparison import slug
 from longstride.bench.machine import cuda_probe
-from longstride.cli.lineage import lineage, tag_of
+from longstride.bench.profile_watch import synchronizer
 from longstride.cli.options import whole_number
-from longstride.cli.provenance import model_tag
-from longstride.contract import Decoder, OptionError, Runner
+from longstride.cli.provenance import folder_name, model_name, model_notes, model_tag
+from longstride.contract import Decoder, Limits, OptionError, Runner
 from longstride.contract.options import assignments
 from longstride.contract.ranges import shown
-from longstride.model_folder import MODEL
 from longstride.registry import DECODERS
 from longstride.translator import Translator
 
@@ -72,6 +71,57 @@ def _split(told: str, models: bool) -> tuple[str, str]:
     return model, name
 
 
+@dataclass(frozen=True)
+class Setting:
+    """One decoder of one model with its options, ready to decode."""
+
+    name: str
+    """in records"""
+    asked: str | None
+    """the decoder by name; none: the model's own"""
+    options: dict[str, Any]
+    decoder: Decoder
+    limits: Limits
+    file: Path | None = None
+    """where its outputs go"""
+
+
+def read_settings(decoder: str | None, decoders: str | None) -> list[Entry] | None:
+    """What --decoders names; none where there is one decoder, by --decoder or the model's own."""
+    if decoders is None:
+        return None
+    if decoder is not None:
+        raise OptionError(f"--decoder and --decoders expect one of them alone, found both ({decoder}, {decoders}).")
+    entries = read_entries(decoders)
+    files = [slug(entry.name) for entry in entries]
+    twice = [entry.name for entry, file in zip(entries, files, strict=True) if files.count(file) > 1]
+    if twice:
+        raise OptionError(f"--decoders expects every setting once, found {twice[0]!r} several times.")
+    return entries
+
+
+def settings_of(
+    translator: Translator,
+    asked: str | None,
+    entries: Sequence[Entry] | None,
+    shared: dict[str, Any],
+    name: str | None = None,
+    output: Path | None = None,
+) -> list[Setting]:
+    """Every setting with its decoder, which refuses bad options; of several, each with a file in the folder."""
+    if entries is None:
+        decoder, limits = translator.decoder(asked, **shared)
+        return [Setting(name or decoder.name, asked, shared, decoder, limits, output)]
+    found = []
+    for entry in entries:
+        options = {**shared, **entry.options}
+        decoder, limits = translator.decoder(entry.decoder, **options)
+        told = f"{name}, {entry.name}" if name else entry.name
+        file = output / f"{slug(entry.name)}.txt" if output is not None else None
+        found.append(Setting(told, entry.decoder, options, decoder, limits, file))
+    return found
+
+
 def greedy_among(named: Sequence[tuple[str, Decoder]]) -> str | None:
     """The one whose output exact acceptance must give: greedy or, of a model that offers none, one head alone."""
     wanted = ("greedy|", "blockwise|k:1|")
@@ -105,10 +155,7 @@ def line_up(
     """
     several = len(translators) > 1
     found: list[Candidate] = []
-    called = [name for translator in translators for name in model_names(translator)]
-    for entry in entries:
-        if entry.model and entry.model not in called:
-            raise OptionError(f"--decoders expects one of the models {', '.join(called)}, found {entry.model!r}.")
+    check_models(entries, translators)
     for number, translator in enumerate(translators):
         wanted = [entry for entry in entries if entry.model in ("", *model_names(translator))]
         wanted = wanted if entries else [Entry(name, {}) for name in translator.decoders]
@@ -117,7 +164,7 @@ def line_up(
             missing = [name for name in BASELINES if name in translator.decoders and name not in present]
             wanted = [*(Entry(name, {}) for name in missing), *wanted]
         for entry in wanted:
-            name = f"{model_tag(translator).name} {entry.name}" if several else entry.name
+            name = f"{model_name(translator.folder)} {entry.name}" if several else entry.name
             role = name in names if names else number == 0 and baselines and entry.decoder in BASELINES
             sample = samples.get(entry.decoder, samples.get(""))
             found.append(_candidate(translator, entry, name, {**shared, **entry.options}, role, sample, drafter))
@@ -125,7 +172,17 @@ def line_up(
     if unknown:
         there = ", ".join(one.name for one in found)
         raise OptionError(f"--baseline expects one of {there}, found {unknown[0]!r}.")
-    return sorted(found, key=_place)
+    # Baselines first, greedy before all: plots show speed-ups over the first; all else as it was named.
+    order = {name: place for place, name in enumerate(BASELINES)}
+    return sorted(found, key=lambda one: order.get(one.decoder.name, 2) if one.role == "baseline" else 3)
+
+
+def check_models(entries: Sequence[Entry], translators: Sequence[Translator]) -> None:
+    """Refuse decoders of models that are not there."""
+    known = [name for translator in translators for name in model_names(translator)]
+    for entry in entries:
+        if entry.model and entry.model not in known:
+            raise OptionError(f"--decoders expects one of the models {', '.join(known)}, found {entry.model!r}.")
 
 
 def member_name(text: str, translators: Sequence[Translator]) -> str:
@@ -137,19 +194,12 @@ def member_name(text: str, translators: Sequence[Translator]) -> str:
     if name not in DECODERS or (several and owner is None):
         return text
     (entry,) = read_entries(text, several)
-    return f"{model_tag(owner).name} {entry.name}" if owner is not None else entry.name
+    return f"{model_name(owner.folder)} {entry.name}" if owner is not None else entry.name
 
 
 def model_names(translator: Translator) -> list[str]:
     """A model by its name and by its folder's, or that of the run that it lies in."""
-    path = translator.folder.path.resolve()
-    return list(dict.fromkeys([model_tag(translator).name, path.parent.name if path.name == MODEL else path.name]))
-
-
-def _place(candidate: Candidate) -> tuple[bool, int]:
-    """Baselines first, greedy before all: plots show speed-ups over the first; all else as it was named."""
-    baseline, name = candidate.role == "baseline", candidate.decoder.name
-    return not baseline, BASELINES.index(name) if baseline and name in BASELINES else len(BASELINES)
+    return list(dict.fromkeys([model_name(translator.folder), folder_name(translator.folder)]))
 
 
 def _candidate(
@@ -163,22 +213,21 @@ def _candidate(
 ) -> Candidate:
     decoder, limits = translator.decoder(entry.decoder, **options)
     runner = translator.runner
-    on_cuda = runner.device.type == "cuda"
     return Candidate(
         name,
         decoder,
         limits,
         role="baseline" if baseline else "candidate",
-        model=tag_of(translator, drafter),
+        model=model_tag(translator, drafter),
         device=str(runner.device),
         precision=runner.precision,
         runtime=runner.name,
-        synchronize=_synchronizer(runner.device),
-        memory=cuda_probe(runner.device) if on_cuda else None,
+        synchronize=synchronizer(runner.device),
+        memory=cuda_probe(runner.device) if runner.device.type == "cuda" else None,
         captured=_capture_probe(runner),
         sample=sample,
         options=options,
-        notes=lineage(translator, drafter, entry.decoder),
+        notes=model_notes(translator, drafter, entry.decoder),
     )
 
 
@@ -193,9 +242,3 @@ def _capture_probe(runner: Runner) -> Callable[[], Captured] | None:
         return Captured(found.recorded, found.seconds, found.graph_bytes, found.table_bytes)
 
     return ask
-
-
-def _synchronizer(device: torch.device) -> Callable[[], None]:
-    if device.type != "cuda":
-        return lambda: None
-    return lambda: torch.cuda.synchronize(device)

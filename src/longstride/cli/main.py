@@ -23,6 +23,8 @@ COMMANDS = {
     "train": "Train a model as a recipe says.",
     "distill": "Decode a training set with a teacher.",
     "evaluate": "Score a model's translations (or corrections) of a test set.",
+    "exactness": "Compare lossless decoders' outputs with greedy's, id by id.",
+    "contrastive": "Score contrastive pairs: is the right translation more probable than a wrong one?",
     "bench": "Measure decoders side by side on one test set.",
     "profile": "Say where the time of each decoder goes: every stage's share, calls, time and distance to its floor.",
     "report": "Render every table and plot from records.",
@@ -33,6 +35,10 @@ COMMANDS = {
 }
 """Each is a function of its name in a module of its name, or an `app` there that has commands of its own. The sentence
 is the first of its docstring, which help shows without importing it."""
+
+
+FORMERLY = {"--exactness": "exactness", "--contrastive": "contrastive"}
+"""Options of `evaluate` that are commands of their own now; the old spelling goes with the next version."""
 
 
 class _Commands(TyperGroup):
@@ -86,7 +92,7 @@ def _options(
 def main(arguments: list[str]) -> int:
     """Carry out one command line and give its exit code."""
     debug = "--debug" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"]  # allowed anywhere
+    arguments = _respelt([argument for argument in arguments if argument != "--debug"])  # allowed anywhere
     try:
         # Not by calling the app, which has ways of its own with Ctrl-C, ends of files and pipes.
         command = get_command(app)
@@ -99,3 +105,17 @@ def main(arguments: list[str]) -> int:
         return ended.code if isinstance(ended.code, int) else int(bool(ended.code))
     except (Exception, KeyboardInterrupt) as error:
         return tell(error, debug)
+
+
+def _respelt(arguments: list[str]) -> list[str]:
+    """The command line in today's words, where it is one of `evaluate` as it was before it was split."""
+    for option, command in FORMERLY.items() if arguments[:1] == ["evaluate"] else ():
+        for place, argument in enumerate(arguments):
+            name, _, value = argument.partition("=")
+            if name == option:
+                from longstride.cli.console import say
+
+                say(f"`evaluate {option}` is `longstride {command}` now; the old spelling goes with the next version.")
+                rest = [*arguments[1:place], *([value] if value else []), *arguments[place + 1 :]]
+                return [command, *(one for one in rest if command != "exactness" or one != "--json")]
+    return arguments

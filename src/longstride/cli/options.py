@@ -31,10 +31,25 @@ Threads = Annotated[
     int | None, typer.Option(min=1, max=10**6, help="Threads of the processor to use (default: all cores).")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
-
-
+Batch = Annotated[int, typer.Option(min=1, max=10**6, help="Sentences decoded side by side.")]
 Source = Annotated[Path, typer.Option("-s", "--source", help="Source text, one sentence per line (.gz and .xz too).")]
 Reference = Annotated[Path, typer.Option("-r", "--reference", help="Reference translations, one per source line.")]
+References = Annotated[
+    list[Path],
+    typer.Option("-r", "--reference", help="References, one per source line; for correction several files."),
+]
+Task = Annotated[str, typer.Option(help="What the model does: translation or correction.")]
+Settings = Annotated[
+    str | None,
+    typer.Option(
+        "--decoders",
+        help="Several settings, loaded once and taken one after another, as bench names them: "
+        "greedy,blockwise:k=2,blockwise:k=2;accept=top:2.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON also on a terminal.")]
+Record = Annotated[Path | None, typer.Option(help="Append a record of each result to this file (JSON lines).")]
+Name = Annotated[str | None, typer.Option(help="Names the system in the record (default: the decoder).")]
 Experiment = Annotated[
     str | None,
     typer.Option(help="What the records belong to; a later run replaces it in reports (default: the model's name)."),

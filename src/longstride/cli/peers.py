@@ -1,4 +1,4 @@
-"""Peers in a benchmark: other libraries on the same weights, made into candidates that race with ours.
+"""Peers in a benchmark: other libraries on the same weights, made into candidates beside ours.
 
 The first model is exported to a temporary folder and opened by each library, for greedy search and for beam search of
 the width that ours has. What a fair reader wants to know of each goes into its record.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,7 +74,8 @@ def read_peers(text: str | None, translator: Translator) -> list[PeerEntry]:
             )
         if name == COMPILED and device != "cuda":
             raise OptionError(f"--peers {COMPILED} compiles for CUDA alone: --device expects cuda, found {device}.")
-        precisions = ("fp32", "int8") if name == "ctranslate2" else (_precision_of(translator),)
+        ours = translator.runner.precision if translator.runner.precision != "int8" else "fp32"  # PyTorch has none
+        precisions = ("fp32", "int8") if name == "ctranslate2" else (ours,)
         for precision in precisions:
             entries.append(PeerEntry(name, "greedy", precision))
             if name != COMPILED:
@@ -99,17 +100,34 @@ def peer_candidates(
     # From the folder itself: a runner may hold weights in another form.
     subject = subject_of(Translator(translator.folder, EagerRunner("cpu", "fp32")), "--peers")
     found = []
-    beam, threads = _beam_options(ours), _threads_of(translator)
+    beam = next((one.decoder.options for one in ours if isinstance(one.decoder, Beam)), BeamOptions())
+    # Peers divide by a power of the length; gnmt grows with the same power of it in the long run.
+    strength = 0.0 if beam.length_penalty == "none" else beam.strength
+    threads = int(getattr(translator.runner, "threads", torch.get_num_threads()))
     with tempfile.TemporaryDirectory(prefix="longstride-peers-") as temporary:
         for entry in entries:
-            options = PeerOptions(beam.width, _strength(beam)) if entry.search == "beam" else PeerOptions()
+            options = PeerOptions(beam.width, strength) if entry.search == "beam" else PeerOptions()
             folder = _exported(entry, subject, Path(temporary))
             peer = open_peer(entry.peer, folder, translator, options, entry.precision, threads)
             alike = next((one for one in ours if one.decoder.name == entry.search), ours[0])
-            sample = samples.get(entry.peer, samples.get("", SLOW_SAMPLE if entry.slow else None))
-            candidate = _candidate(entry, peer, translator, alike, sample, entry.name in baselines)
-            notes = {**_notes(entry, peer, alike.limits, beam), "our_threads": threads}
-            found.append(replace(candidate, notes=notes))
+            found.append(
+                Candidate(
+                    entry.name,
+                    peer,
+                    alike.limits,
+                    role="baseline" if entry.name in baselines else "candidate",
+                    model=model_tag(translator),
+                    device=str(translator.runner.device),
+                    precision=entry.precision,
+                    runtime=entry.peer,
+                    synchronize=alike.synchronize,
+                    memory=alike.memory,
+                    sample=samples.get(entry.peer, samples.get("", SLOW_SAMPLE if entry.slow else None)),
+                    passes=1 if entry.slow else None,
+                    options={"width": options.width, "strength": options.strength},
+                    notes={**_notes(entry, peer, alike.limits, beam), "our_threads": threads},
+                )
+            )
     return found
 
 
@@ -125,31 +143,6 @@ def _exported(entry: PeerEntry, subject: Subject, room: Path) -> Path:
         else:
             write_ctranslate2(subject, folder, stored)
     return folder
-
-
-def _candidate(
-    entry: PeerEntry,
-    peer: Peer,
-    translator: Translator,
-    alike: Candidate,
-    sample: int | None,
-    baseline: bool,
-) -> Candidate:
-    return Candidate(
-        entry.name,
-        peer,
-        alike.limits,
-        role="baseline" if baseline else "candidate",
-        model=model_tag(translator),
-        device=str(translator.runner.device),
-        precision=entry.precision,
-        runtime=entry.peer,
-        synchronize=alike.synchronize,
-        memory=alike.memory,
-        sample=sample,
-        passes=1 if entry.slow else None,
-        options={"width": peer.options.width, "strength": peer.options.strength},
-    )
 
 
 def _notes(entry: PeerEntry, peer: Peer, limits: Limits, beam: BeamOptions) -> dict[str, Any]:
@@ -179,24 +172,3 @@ def _notes(entry: PeerEntry, peer: Peer, limits: Limits, beam: BeamOptions) -> d
             f"ours: {beam.length_penalty} {beam.strength:g}; each stops by its own rule"
         )
     return notes
-
-
-def _threads_of(translator: Translator) -> int:
-    """Of the run: the runner's own, where it has any, else PyTorch's."""
-    return int(getattr(translator.runner, "threads", torch.get_num_threads()))
-
-
-def _precision_of(translator: Translator) -> str:
-    """Of the run, where PyTorch computes in it."""
-    precision = translator.runner.precision
-    return precision if precision in ("fp64", "fp32", "fp16", "bf16") else "fp32"
-
-
-def _beam_options(ours: Sequence[Candidate]) -> BeamOptions:
-    """Of the first beam search in the line-up."""
-    return next((one.decoder.options for one in ours if isinstance(one.decoder, Beam)), BeamOptions())
-
-
-def _strength(beam: BeamOptions) -> float:
-    """Peers divide by a power of the length; gnmt grows with the same power of it in the long run."""
-    return 0.0 if beam.length_penalty == "none" else beam.strength

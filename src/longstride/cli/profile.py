@@ -5,35 +5,23 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longstride.cli import options as shared
 from longstride.cli.console import Stages, out, say, stages, warn
-from longstride.cli.options import (
-    Device,
-    DrafterFolder,
-    Experiment,
-    Precision,
-    Runtime,
-    Set,
-    Source,
-    Threads,
-    Workload,
-    open_model,
-    settings,
-)
-from longstride.cli.provenance import data_name, model_tag, origin_of
-from longstride.cli.streams import input_file, result_files
+from longstride.cli.provenance import data_name, model_name, origin_of
+from longstride.cli.streams import input_file, record_file
 from longstride.contract import InputError, OptionError
 from longstride.contract.bundled import BUNDLED
 
 if TYPE_CHECKING:
     from longstride.bench.candidate import Candidate
     from longstride.bench.profile import Device as Facts
-    from longstride.bench.records import Origin, Profile
-    from longstride.bench.workload import Workload as TestSet
+    from longstride.bench.record_parts import Origin
+    from longstride.bench.records import Profile
+    from longstride.bench.workload import Workload
     from longstride.cli.lineup import Entry
     from longstride.contract import Runner
     from longstride.translator import Translator
@@ -53,7 +41,7 @@ class Member:
 
 
 def profile(
-    source: Source,
+    source: shared.Source,
     model: Annotated[
         list[str] | None,
         typer.Option("-m", "--model", help=f"Model folder; may be given several times (default: {BUNDLED})."),
@@ -65,21 +53,21 @@ def profile(
             "has). Of several models, all that have a decoder take part in it, unless FOLDER/greedy names one."
         ),
     ] = None,
-    set: Set = None,
-    drafter: DrafterFolder = None,
+    set: shared.Set = None,
+    drafter: shared.DrafterFolder = None,
     sentences: Annotated[int, typer.Option(min=1, max=10**9, help="Decode a fixed sample of so many sentences.")] = 50,
     batch: Annotated[int, typer.Option(min=1, max=10**6, help="Sentences decoded together.")] = 1,
     inside: Annotated[
         bool,
         typer.Option(help="Time the programs within captured steps too (CUDA graphs; takes them a little longer)."),
     ] = False,
-    runtime: Runtime = "eager",
-    precision: Precision = "fp32",
-    device: Device = "auto",
-    threads: Threads = None,
-    record: Annotated[Path | None, typer.Option(help="Append a record of each to this file (JSON lines).")] = None,
-    experiment: Experiment = None,
-    workload: Workload = None,
+    runtime: shared.Runtime = "eager",
+    precision: shared.Precision = "fp32",
+    device: shared.Device = "auto",
+    threads: shared.Threads = None,
+    record: shared.Record = None,
+    experiment: shared.Experiment = None,
+    workload: shared.Workload = None,
 ) -> None:
     """Say where the time of each decoder goes: every stage's share, calls, time and distance to its floor.
 
@@ -87,7 +75,7 @@ def profile(
     which makes the whole longer than it is: the time without that is told beside it. To compare decoders, use bench.
     """
     from longstride.bench.profile import device_facts
-    from longstride.bench.records import append_records, check_records
+    from longstride.bench.record_files import append_records
     from longstride.bench.sources import profile_tables
     from longstride.cli.lineup import read_entries
     from longstride.text.corpus import read_lines
@@ -98,25 +86,24 @@ def profile(
     if inside and runtime != "cuda-graph":
         raise OptionError(f"--inside expects the runtime cuda-graph, found {runtime}.")
     entries = read_entries(decoders, models=True) if decoders is not None else []
-    (record,) = result_files(record)
-    check_records(record)
+    record = record_file(record)
     source = input_file(source)
     lines = [line for line in read_lines(source) if line.strip()]
     if not lines:
         raise InputError(f"{source}: expected at least one sentence to translate, found none.")
 
     def opened(folder: str, runtime: str = runtime, precision: str = precision) -> Translator:
-        return open_model(folder, runtime, precision, device, drafter, threads)
+        return shared.open_model(folder, runtime, precision, device, drafter, threads)
 
-    shared = settings(set)
+    common = shared.settings(set)
     translators = [opened(one) for one in models]
-    members = _members(models, translators, entries, shared)
-    origin = origin_of(experiment or model_tag(translators[0]).name, translators[0])
+    members = _members(models, translators, entries, common)
+    origin = origin_of(experiment, translators[0])
     where = translators[0].runner.device
     del translators  # what they loaded must not count among the memory of others
     _forget()
     work = _Work(
-        opened, lines, str(source), workload or data_name(source), sentences, batch, inside, shared, drafter, origin
+        opened, lines, str(source), workload or data_name(source), sentences, batch, inside, common, drafter, origin
     )
     found: list[Profile] = []
     try:
@@ -136,17 +123,14 @@ def profile(
 
 
 def _members(
-    models: Sequence[str], translators: Sequence[Translator], entries: Sequence[Entry], shared: dict[str, Any]
+    models: Sequence[str], translators: Sequence[Translator], entries: Sequence[Entry], common: dict[str, Any]
 ) -> list[Member]:
     """Who is profiled; a model or decoder that is not there, or an option that a decoder lacks, is refused."""
-    from longstride.cli.lineup import Entry, model_names
+    from longstride.cli.lineup import Entry, check_models, model_names
     from longstride.registry import DECODERS, find
     from longstride.translator import split_options
 
-    known = [name for translator in translators for name in model_names(translator)]
-    for entry in entries:
-        if entry.model and entry.model not in known:
-            raise OptionError(f"--decoders expects one of the models {', '.join(known)}, found {entry.model!r}.")
+    check_models(entries, translators)
     found: list[Member] = []
     taken: list[Entry] = []
     for model, translator in zip(models, translators, strict=True):
@@ -155,8 +139,8 @@ def _members(
         taken += mine
         for entry in mine if entries else [Entry(name, {}) for name in translator.decoders]:
             kind = find(DECODERS, entry.decoder, "decoder")
-            split_options(kind.options, {**shared, **entry.options}, entry.decoder)
-            name = f"{model_tag(translator).name} {entry.name}" if len(models) > 1 else entry.name
+            split_options(kind.options, {**common, **entry.options}, entry.decoder)
+            name = f"{model_name(translator.folder)} {entry.name}" if len(models) > 1 else entry.name
             found.append(Member(model, entry, name))
     for entry in entries:
         if entry not in taken:
@@ -177,14 +161,14 @@ class _Work:
     sentences: int
     batch: int
     inside: bool
-    shared: dict[str, Any]
+    common: dict[str, Any]
     drafter: str | None
     origin: Origin
 
     def profile(self, member: Member, facts: Facts, order: int, shown: Stages) -> Profile:
         """One member, alone."""
         from longstride.bench.profile import profile as profile_candidate
-        from longstride.bench.profile_record import with_weights
+        from longstride.bench.profile import with_weights
         from longstride.bench.profile_watch import CudaMarks, Stopwatch, Watched, synchronizer
 
         translator = self.opened(member.model)
@@ -206,7 +190,7 @@ class _Work:
             warn(f"{member.name}: the weights that stages read are not known, and no floor is told: {error}")
             return found
 
-    def _read(self, member: Member, like: Runner, test_set: TestSet) -> dict[str, int]:
+    def _read(self, member: Member, like: Runner, test_set: Workload) -> dict[str, int]:
         """Bytes of weights by stage, from a few batches decoded by plain PyTorch, a last and smaller one among them."""
         from longstride.bench.profile import profiled_batches
         from longstride.bench.profile_weights import ReadingRunner
@@ -226,15 +210,15 @@ class _Work:
 
         entry = replace(member.entry, model="")
         samples = {"": self.sentences}
-        (found,) = line_up([translator], [entry], self.shared, samples, baselines=False, drafter=self.drafter)
+        (found,) = line_up([translator], [entry], self.common, samples, baselines=False, drafter=self.drafter)
         return replace(found, name=member.name)
 
-    def _test_set(self, translator: Translator) -> TestSet:
-        from longstride.bench.workload import Workload as TestSet
+    def _test_set(self, translator: Translator) -> Workload:
+        from longstride.bench.workload import Workload
 
         sources = translator.encode(self.lines, warn=lambda said: warn(f"{self.file}, {said}"))
         nothing = [""] * len(sources)  # no output is scored
-        return TestSet.of(self.workload, sources, nothing, lambda ids: translator.text([ids])[0])
+        return Workload.of(self.workload, sources, nothing, lambda ids: translator.text([ids])[0])
 
 
 def _forget() -> None:

@@ -35,7 +35,7 @@ def report(
     A page shows a table between the lines <!-- report:NAME --> and <!-- /report -->; the names are those of the
     sections of the results page, as an unknown one is told.
     """
-    from longstride.bench.records import read_records
+    from longstride.bench.record_files import read_records
     from longstride.bench.report import PAGE, insert_all, render
 
     files = records or sorted(RECORDS.glob("*.jsonl"))

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from longstride.contract import InputError, OptionError
 
 if TYPE_CHECKING:
+    from longstride.bench.workload import Workload
     from longstride.tasks.correction import Corrections
     from longstride.tasks.score import Metric, Score
-
-References = Annotated[
-    list[Path],
-    typer.Option("-r", "--reference", help="References, one per source line; for correction several files."),
-]
-Task = Annotated[str, typer.Option(help="What the model does: translation or correction.")]
+    from longstride.translator import Translator
 
 
 @dataclass(frozen=True)
@@ -49,6 +43,13 @@ class Material:
     def references(self) -> list[str]:
         """The first of each line's references."""
         return [reference for _, reference in self.pairs]
+
+    def workload(self, translator: Translator, name: str) -> Workload:
+        """The test set as ids, under the name that records have for it."""
+        from longstride.bench.workload import Workload
+
+        sources = translator.encode(self.sources, warn=lambda message: None)
+        return Workload.of(name, sources, self.all_references, lambda ids: translator.text([ids])[0])
 
 
 def read_material(task: str, source: Path, references: Sequence[Path]) -> Material:

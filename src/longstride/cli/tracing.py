@@ -23,9 +23,9 @@ they write from several ends: then each shows the sentence as far as it stands, 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -105,86 +105,67 @@ class TraceTeller:
 
 def sentence_rows(trace: Trace, pieces: Pieces, width: int, coloured: bool) -> Iterator[Text]:
     """The iterations of one sentence, in rows of at most `width` columns where pieces allow."""
+    room = width - LONG - len("verified  ")
     if _from_several_ends(trace):
-        yield from _closing_rows(trace, pieces, width)
+        yield from _closing_rows(trace, pieces, room)
         return
     number = 1
     for has_draft, group in groupby(trace.events, key=lambda event: event.drafted > 0):
         events = list(group)
         if has_draft:
             for place, event in enumerate(events):
-                yield from _drafted_rows(number + place, event, pieces, width, coloured)
+                yield from _drafted_rows(_gutter(number + place), cells_of(event, pieces), room, coloured)
         else:
-            yield from _undrafted_rows(number, events, pieces, width)
+            last = number + len(events) - 1
+            gutter = _gutter(number if last == number else f"{number}-{last}")
+            for band in _bands(_undrafted_cells(events, pieces), room):
+                yield _row(gutter, "written", [(cell.verified, cell.verified_style) for cell in band])
+                gutter = " " * len(gutter)
         number += len(events)
 
 
 def cells_of(event: Event, pieces: Pieces) -> list[Cell]:
     """The places that one iteration drafted or wrote, in order."""
-    drafted, verified = pieces(event.draft), pieces(event.ids)
     # A draft that was cut short by its own end did not part from anything.
     parts_at = event.accepted if event.accepted < min(event.drafted, len(event.ids)) else None
     cells = []
-    for place in range(max(len(drafted), len(verified))):
+    for place, (drafted, verified) in enumerate(zip_longest(pieces(event.draft), pieces(event.ids), fillvalue="")):
         stood = place < event.accepted
         style = STOOD if stood else PARTED if place == parts_at else UNREAD
-        cells.append(
-            Cell(
-                drafted[place] if place < len(drafted) else "",
-                verified[place] if place < len(verified) else "",
-                style,
-                f"{COMMITTED} {STOOD}" if stood else COMMITTED,
-                place == parts_at,
-            )
-        )
+        cells.append(Cell(drafted, verified, style, f"{COMMITTED} {STOOD}" if stood else COMMITTED, place == parts_at))
     return cells
 
 
-def _drafted_rows(number: int, event: Event, pieces: Pieces, width: int, coloured: bool) -> Iterator[Text]:
-    gutter = f"{number:>{SHORT + 1}}".ljust(LONG - 2)
-    for band in _bands(cells_of(event, pieces), width - LONG - len("verified  ")):
-        drafted, verified, marks = Text(), Text(), Text()
-        for cell in band:
-            drafted.append(_padded(cell.drafted, cell.width), cell.drafted_style).append(" ")
-            verified.append(_padded(cell.verified, cell.width), cell.verified_style).append(" ")
-            marks.append(("^" if cell.parted else " ") * cell.width + " ")
-        yield _row(gutter, "drafted", drafted)
+def _drafted_rows(gutter: str, cells: Sequence[Cell], room: int, coloured: bool) -> Iterator[Text]:
+    for band in _bands(cells, room):
+        yield _row(gutter, "drafted", [(_padded(cell.drafted, cell.width), cell.drafted_style) for cell in band])
         gutter = " " * len(gutter)
-        if verified.plain.strip():
-            yield _row(gutter, "verified", verified)
-        if marks.plain.strip() and not coloured:
-            yield _row(gutter, "", marks)
+        if any(cell.verified for cell in band):
+            yield _row(gutter, "verified", [(_padded(cell.verified, cell.width), cell.verified_style) for cell in band])
+        if any(cell.parted for cell in band) and not coloured:
+            yield _row(gutter, "", [(("^" if cell.parted else " ") * cell.width, "") for cell in band])
 
 
-def _undrafted_rows(number: int, events: Sequence[Event], pieces: Pieces, width: int) -> Iterator[Text]:
-    """Iterations without a draft, one after another."""
-    last = number + len(events) - 1
-    gutter = f"{number if last == number else f'{number}-{last}':>{SHORT + 1}}".ljust(LONG - 2)
+def _undrafted_cells(events: Sequence[Event], pieces: Pieces) -> list[Cell]:
+    """Iterations without a draft, one after another, a bar between two."""
     cells = []
     spoken = max((place for place, event in enumerate(events) if event.ids), default=0)
     for place, event in enumerate(events):
-        names = [
-            name if in_order else f"{name}@{position}"
-            for name, position, in_order in zip(pieces(event.ids), event.positions, _in_order(event), strict=True)
-        ]
+        named = zip(pieces(event.ids), event.positions, strict=True)
+        names = [name if _in_order(event) else f"{name}@{position}" for name, position in named]
         cells += [Cell(verified=name, verified_style=COMMITTED) for name in names]
         if place < spoken and names:
             cells.append(Cell(verified="|", verified_style=UNREAD))
-    for band in _bands(cells, width - LONG - len("verified  ")):
-        text = Text()
-        for cell in band:
-            text.append(cell.verified, cell.verified_style).append(" ")
-        yield _row(gutter, "written", text)
-        gutter = " " * len(gutter)
+    return cells
 
 
 def _from_several_ends(trace: Trace) -> bool:
     """Whether a finished sentence was written in another order than from left to right."""
     ended = any(EOS in event.ids for event in trace.events)
-    return ended and not trace.drafted and not all(all(_in_order(event)) for event in trace.events)
+    return ended and not trace.drafted and not all(map(_in_order, trace.events))
 
 
-def _closing_rows(trace: Trace, pieces: Pieces, width: int) -> Iterator[Text]:
+def _closing_rows(trace: Trace, pieces: Pieces, room: int) -> Iterator[Text]:
     """The sentence as far as it stands after each iteration, its new tokens in bold, dots where there is none yet.
 
     Of a sentence that needs several rows only those are shown in which something is new.
@@ -194,29 +175,28 @@ def _closing_rows(trace: Trace, pieces: Pieces, width: int) -> Iterator[Text]:
         names = zip(event.positions, pieces(event.ids), strict=True)
         cells |= {place: Cell(verified=name) for place, name in names}
     places = iter(sorted(cells))
-    room = width - LONG - len("verified  ")
     bands = [[next(places) for _ in row] for row in _bands([cells[place] for place in sorted(cells)], room)]
     stands: set[int] = set()
     for number, event in enumerate(trace.events, 1):
         stands |= set(event.positions)
-        gutter = f"{number:>{SHORT + 1}}".ljust(LONG - 2)
+        gutter = _gutter(number)
         for band in bands:
             if not set(band) & set(event.positions):
                 continue
-            text = Text()
+            shown = []
             for place in band:
                 name = cells[place].verified if place in stands else "·"
-                if place in stands or max(stands) > place:
-                    style = COMMITTED if place in event.positions else "" if place in stands else UNREAD
-                    text.append(_padded(name, cells[place].width), style).append(" ")
-            yield _row(gutter, "written", text)
+                style = COMMITTED if place in event.positions else "" if place in stands else UNREAD
+                if place <= max(stands):
+                    shown.append((_padded(name, cells[place].width), style))
+            yield _row(gutter, "written", shown)
             gutter = " " * len(gutter)
 
 
-def _in_order(event: Event) -> list[bool]:
+def _in_order(event: Event) -> bool:
     """Whether all was written in one run: then places need not be named."""
     first = event.positions[0] if event.positions else 0
-    return [event.positions == tuple(range(first, first + len(event.ids)))] * len(event.ids)
+    return event.positions == tuple(range(first, first + len(event.ids)))
 
 
 def _bands(cells: Sequence[Cell], room: int) -> Iterator[list[Cell]]:
@@ -233,8 +213,14 @@ def _bands(cells: Sequence[Cell], room: int) -> Iterator[list[Cell]]:
         yield band
 
 
-def _row(gutter: str, name: str, text: Text) -> Text:
-    row = Text.assemble((f"{gutter}{name:<10}", "dim"), text)
+def _gutter(number: int | str) -> str:
+    return f"{number:>{SHORT + 1}}".ljust(LONG - 2)
+
+
+def _row(gutter: str, name: str, parts: Iterable[tuple[str, str]]) -> Text:
+    row = Text.assemble(
+        (f"{gutter}{name:<10}", "dim"), *(part for text, style in parts for part in ((text, style), " "))
+    )
     row.rstrip()
     return row
 
@@ -252,24 +238,9 @@ def _sentence(traces: Sequence[Trace]) -> str:
     return told + (f"; {accepted:,} of {drafted:,} drafted tokens stood" if drafted else "")
 
 
-def acceptance_by_position(traces: Sequence[Trace]) -> list[float]:
-    """How often the 1st, 2nd, ... drafted token stood, of the times that all before it did."""
-    from longstride.bench.assessment import count
-
-    counts = count(traces, [], 0)
-    accepted = [*counts.accepted_at, *[0] * (len(counts.reached_at) - len(counts.accepted_at))]
-    return [stood / reached for stood, reached in zip(accepted, counts.reached_at, strict=True)]
-
-
-def mean_block(traces: Sequence[Trace]) -> float:
-    """Tokens committed per iteration that had a draft to verify, over all sentences; 0 where none had."""
-    blocks = [len(event.ids) for trace in traces for event in trace.events if event.drafted]
-    return sum(blocks) / len(blocks) if blocks else 0.0
-
-
 def summary_lines(traces: Sequence[Trace], outputs: Sequence[Sequence[int]], calls: int) -> list[str]:
     """What traces add up to, for people."""
-    from longstride.bench.assessment import count
+    from longstride.bench.traced_pass import count
 
     counts = count(traces, outputs, calls)
     lines = [
@@ -277,13 +248,15 @@ def summary_lines(traces: Sequence[Trace], outputs: Sequence[Sequence[int]], cal
         f"{counts.tokens_with_eos:,} tokens with the ends, {calls:,} model calls"
     ]
     if counts.drafted:
-        lines[0] += f"; mean accepted block {mean_block(traces):.2f}"
-        rates = acceptance_by_position(traces)
+        lines[0] += f"; mean accepted block {counts.mean_block:.2f}"
         lines.append("how often a drafted token stood where all before it did, by its place in the block:")
+        rates = [
+            100 * stood / reached for stood, reached in zip_longest(counts.accepted_at, counts.reached_at, fillvalue=0)
+        ]
         for first in range(0, len(rates), PER_ROW):
             few = rates[first : first + PER_ROW]
             lines.append("  place  " + " ".join(f"{place:>5}" for place in range(first + 1, first + len(few) + 1)))
-            lines.append("  stood  " + " ".join(f"{100 * rate:>4.0f}%" for rate in few))
+            lines.append("  stood  " + " ".join(f"{rate:>4.0f}%" for rate in few))
     return lines
 
 

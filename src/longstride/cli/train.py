@@ -13,7 +13,7 @@ import typer
 from longstride.cli.console import commit, err, say
 from longstride.cli.options import Device, Set, settings
 from longstride.cli.provenance import origin_on
-from longstride.cli.streams import result_folder
+from longstride.cli.streams import record_file, result_folder
 from longstride.contract import InputError, UsageError, WorkError
 from longstride.contract.options import as_dict, merged, parse
 
@@ -40,7 +40,7 @@ def train(
     import torch
     import yaml
 
-    from longstride.bench.records import append_records, check_records
+    from longstride.bench.record_files import append_records
     from longstride.recipe import check, origin_of
     from longstride.recipe import run as run_recipe
     from longstride.runtime.choosing import check_device
@@ -50,7 +50,7 @@ def train(
     read = read_recipe(recipe, settings(set))
     check(read)
     device = str(check_device(device))
-    check_records(record)
+    record = record_file(record)
     result_folder(output)
     if latest(output / "checkpoints") and not resume:
         raise UsageError(f"{output}: expected a new folder, found a run in it; go on with --resume or choose another.")

@@ -14,24 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longstride.cli.arriving import Lines
+from longstride.cli import options as shared
 from longstride.cli.console import Bar, err, say, warn
-from longstride.cli.options import (
-    DecoderName,
-    Device,
-    DrafterFolder,
-    Model,
-    Precision,
-    Runtime,
-    Set,
-    Threads,
-    model_path,
-    open_model,
-    say_report,
-    settings,
-)
 from longstride.cli.resuming import Partial
-from longstride.cli.streams import is_standard, result_files
+from longstride.cli.streams import Lines, is_standard, result_files
 from longstride.contract import OptionError, WorkError
 from longstride.contract.bundled import BUNDLED
 from longstride.text.corpus import lines_file
@@ -47,7 +33,7 @@ TABLES = 64
 
 
 def translate(
-    model: Model = BUNDLED,
+    model: shared.Model = BUNDLED,
     input: Annotated[
         Path | None, typer.Option("-i", "--input", help="File to translate (default, and -: stdin).")
     ] = None,
@@ -55,14 +41,14 @@ def translate(
         Path | None,
         typer.Option("-o", "--output", help="File to write, .gz and .xz compressed (default, and -: stdout)."),
     ] = None,
-    decoder: DecoderName = None,
-    set: Set = None,
-    drafter: DrafterFolder = None,
-    runtime: Runtime = "eager",
-    precision: Precision = "fp32",
-    device: Device = "auto",
-    threads: Threads = None,
-    batch: Annotated[int, typer.Option(min=1, max=10**6, help="Sentences decoded side by side.")] = 32,
+    decoder: shared.DecoderName = None,
+    set: shared.Set = None,
+    drafter: shared.DrafterFolder = None,
+    runtime: shared.Runtime = "eager",
+    precision: shared.Precision = "fp32",
+    device: shared.Device = "auto",
+    threads: shared.Threads = None,
+    batch: shared.Batch = 32,
     trace: Annotated[Path | None, typer.Option(help="Write how each line came about, as JSON lines.")] = None,
     show_trace: Annotated[
         bool, typer.Option("--show-trace", help="Print how each line came about, and a summary, to stderr.")
@@ -90,9 +76,9 @@ def translate(
     files = result_files(trace) if output is None else (trace,)
     trace = files[0]
     check_writable(output, trace)
-    options = settings(set)
+    options = shared.settings(set)
     lines = Lines(input, batch * TABLES)
-    translator = open_model(model, runtime, precision, device, drafter, threads)
+    translator = shared.open_model(model, runtime, precision, device, drafter, threads)
     chosen, limits = translator.decoder(decoder, **options)  # refuse bad options before reading anything
     teller = TraceTeller(translator, err) if show_trace else None
     work = _Work(translator, decoder, options, batch, as_json, trace is not None, teller)
@@ -101,7 +87,7 @@ def translate(
         if resume and output is not None:
             made_by = {
                 "model": translator.folder.sha256,
-                "drafter": ModelFolder(model_path(drafter)).sha256 if drafter is not None else None,
+                "drafter": ModelFolder(shared.model_path(drafter)).sha256 if drafter is not None else None,
                 "decoder": chosen.signature,
                 "limits": vars(limits),
                 "device": str(translator.runner.device),
@@ -114,7 +100,7 @@ def translate(
             _streamed(work, lines, output, trace)
     if teller is not None:
         teller.summary(work.calls)
-    say_report(translator)
+    shared.say_report(translator)
 
 
 @dataclass

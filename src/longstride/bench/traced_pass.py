@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from longstride.bench.candidate import Candidate
-from longstride.bench.machine import MemoryProbe, host_probe
-from longstride.bench.records import Against, Counts, Equality, MemoryUse
+from longstride.bench.machine import host_probe
+from longstride.bench.record_parts import Against, Counts, Equality, MemoryUse
 from longstride.bench.workload import Workload
-from longstride.contract import Source, Trace
+from longstride.contract import Trace
 from longstride.tasks.bootstrap import compare_statistics
 from longstride.tasks.repetition import word_repetition
 from longstride.tasks.score import Figures, Score
@@ -25,7 +25,7 @@ def no_progress(stage: str, done: int, total: int) -> None:
 
 
 @dataclass(frozen=True)
-class Assessed:
+class Traced:
     """What one traced pass of one candidate found. Sentences are places in the workload, outputs in their order."""
 
     sentences: tuple[int, ...]
@@ -38,9 +38,9 @@ class Assessed:
     memory: MemoryUse
 
 
-def measured_sentences(candidate: Candidate, workload: Workload, seed: int) -> tuple[int, ...]:
+def measured_sentences(candidate: Candidate, workload: Workload) -> tuple[int, ...]:
     """The places in the workload of the sentences this candidate decodes."""
-    return tuple(range(workload.size)) if candidate.sample is None else workload.sample(candidate.sample, seed)
+    return tuple(range(workload.size)) if candidate.sample is None else workload.sample(candidate.sample)
 
 
 def batches_of(workload: Workload, sentences: Sequence[int], batch_size: int) -> list[list[int]]:
@@ -57,10 +57,9 @@ def traced_pass(
     sentences: Sequence[int],
     batch_size: int,
     progress: Progress = no_progress,
-    host: MemoryProbe | None = None,
-) -> Assessed:
+) -> Traced:
     """Decode the sentences once with traces."""
-    host = host or host_probe()
+    host = host_probe()
     probes = [probe for probe in (host, candidate.memory) if probe is not None]
     candidate.synchronize()
     for probe in probes:
@@ -72,8 +71,7 @@ def traced_pass(
     calls = done = 0
     for batch in batches_of(workload, sentences, batch_size):
         progress(f"tracing {candidate.name}", done, len(sentences))
-        source = Source.of([workload.sources[sentence] for sentence in batch])
-        decoded = candidate.decoder.decode(source, candidate.limits, trace=True)
+        decoded = candidate.decoder.decode(workload.source(batch), candidate.limits, trace=True)
         outputs.update(zip(batch, map(tuple, decoded.tokens), strict=True))
         if decoded.traces is not None:
             traces.update(zip(batch, decoded.traces, strict=True))
@@ -85,7 +83,7 @@ def traced_pass(
     in_order = tuple(outputs[sentence] for sentence in sentences)
     complete = len(traces) == len(sentences)
     scores, statistics = _score(workload, sentences, in_order)
-    return Assessed(
+    return Traced(
         tuple(sentences),
         in_order,
         tuple(traces[sentence].iterations for sentence in sentences) if complete else (),
@@ -133,34 +131,28 @@ def _score(
     return (*scores, word_repetition(texts)), statistics
 
 
-def equality(assessed: Assessed, reference: Assessed, name: str) -> Equality:
+def equality(traced: Traced, reference: Traced, name: str) -> Equality:
     """Compare ids with those of the candidate `name`, over the sentences both decoded."""
     expected = dict(zip(reference.sentences, reference.outputs, strict=True))
     both = [
-        (place, output) for place, output in zip(assessed.sentences, assessed.outputs, strict=True) if place in expected
+        (place, output) for place, output in zip(traced.sentences, traced.outputs, strict=True) if place in expected
     ]
     differing = [place for place, output in both if output != expected[place]]
     return Equality(name, len(both), len(differing), tuple(differing[:NAMED_DIFFERENCES]))
 
 
-def against(assessed: Assessed, baseline: Assessed, name: str, workload: Workload) -> Against | None:
-    """Compare quality with that of the baseline `name`, over the sentences both decoded, if there are any."""
-    rows = {place: row for row, place in enumerate(baseline.sentences)}
-    both = [(row, rows[place]) for row, place in enumerate(assessed.sentences) if place in rows]
-    if not both:
-        return None
-    ours, theirs = [row for row, _ in both], [row for _, row in both]
-    comparison = compare_statistics(workload.metrics[0], baseline.statistics[theirs], assessed.statistics[ours])
-    return Against(name, len(both), comparison)
-
-
 def comparisons(
-    candidate: Candidate, line_up: Sequence[Candidate], found: dict[str, Assessed], workload: Workload
+    candidate: Candidate, line_up: Sequence[Candidate], found: dict[str, Traced], workload: Workload
 ) -> tuple[Against, ...]:
-    """The candidate's quality against every baseline but itself."""
-    pairs = [
-        against(found[candidate.name], found[other.name], other.name, workload)
-        for other in line_up
-        if other.role == "baseline" and other.name != candidate.name and other.name in found
-    ]
-    return tuple(pair for pair in pairs if pair is not None)
+    """The candidate's quality against every other baseline's, over the sentences that both decoded."""
+    mine, compared = found[candidate.name], []
+    for other in line_up:
+        if other.role != "baseline" or other.name == candidate.name:
+            continue
+        rows = {place: row for row, place in enumerate(found[other.name].sentences)}
+        both = [(row, rows[place]) for row, place in enumerate(mine.sentences) if place in rows]
+        if both:
+            ours, theirs = [row for row, _ in both], [row for _, row in both]
+            statistics = found[other.name].statistics[theirs], mine.statistics[ours]
+            compared.append(Against(other.name, len(both), compare_statistics(workload.metrics[0], *statistics)))
+    return tuple(compared)
