@@ -1,7 +1,7 @@
 """Model folders: plain data, never code. One `config.json`, weights in safetensors, a tokenizer.
 
-    config.json       format version; tokenizers; parts (kind, options, weights file, sha256); decoders (which part has
-                      which role, default options); provenance
+    config.json       format version; tokenizers; special ids; parts (kind, options, weights file, sha256); decoders
+                      (which part has which role, default options); provenance
     *.safetensors     weights
     tokenizer.model   SentencePiece, or a word list
 
@@ -30,7 +30,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from longstride.contract import ModelFolderError, OptionError, WorkError, option
+from longstride.contract import DEFAULT_IDS, ModelFolderError, OptionError, SpecialIds, WorkError, option
 from longstride.contract.options import as_dict, parse
 from longstride.nn.weights import Stored, fill, not_finite, read_header, read_tensors, sketched, uninitialised
 from longstride.text.files import file_sha256
@@ -89,6 +89,7 @@ class FolderConfig:
     default_decoder: str = option(help="The decoder used when none is named.")
     source_tokenizer: str | None = option(None, "File name of the source's tokenizer where it differs.")
     source_tokenizer_sha256: str | None = option(None, "Hash of that file.")
+    special_ids: SpecialIds = option(DEFAULT_IDS, "Padding, start, end and the like, of all parts.")
     provenance: dict[str, Any] = option(factory=dict, help="Recipe, data, commit, scores: whatever made it.")
 
 
@@ -179,14 +180,32 @@ class ModelFolder:
     @property
     def identity(self) -> str:
         """A hash of the same and of all that config.json says of parts: what a training run builds on."""
-        told = json.dumps([self.sha256, self.config.parts], sort_keys=True)
+        special = [] if self.special == DEFAULT_IDS else [as_dict(self.special)]
+        told = json.dumps([self.sha256, self.config.parts, *special], sort_keys=True)
         return hashlib.sha256(told.encode()).hexdigest()
+
+    @property
+    def config_file(self) -> Path:
+        """Its config.json, as errors name it."""
+        return self.path / CONFIG
+
+    @property
+    def special(self) -> SpecialIds:
+        """The special ids of all its parts."""
+        return self.config.special_ids
 
     def _header(self, part: PartConfig) -> dict[str, Stored]:
         return read_header(self._checked(part.weights, part.sha256))
 
     def _tokenizer(self, name: str, sha256: str) -> Tokenizer:
-        return load_tokenizer(self._checked(name, sha256))
+        found = load_tokenizer(self._checked(name, sha256))
+        for id in ("pad", "unk", "eos"):
+            told, own = getattr(self.special, id), getattr(found.special, id)
+            if told != own:
+                raise ModelFolderError(
+                    f"{self.path / CONFIG}, special_ids: {id} expects the tokenizer's {own}, found {told}."
+                )
+        return found
 
     def _checked(self, name: str, sha256: str) -> Path:
         file = self.path / name
@@ -239,6 +258,9 @@ def write(
             "default_decoder": default_decoder,
             "provenance": _finite(dict(provenance or {})),
         }
+        special = _special(parts)
+        if special != DEFAULT_IDS:
+            config["special_ids"] = as_dict(special)
         if source_tokenizer is not None and source_tokenizer.sha256 != tokenizer.sha256:
             source_tokenizer.save(building / f"source.{TOKENIZER}")
             config["source_tokenizer"] = f"source.{TOKENIZER}"
@@ -251,6 +273,15 @@ def write(
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
+
+
+def _special(parts: Mapping[str, Part]) -> SpecialIds:
+    """The special ids that all parts with any have."""
+    found = {name: part.options.special for name, part in parts.items() if hasattr(part.options, "special")}
+    for name, special in found.items():
+        if special != next(iter(found.values())):
+            raise OptionError(f"parts.{name}: expected the special ids of {next(iter(found))!r}, found {special}.")
+    return next(iter(found.values()), DEFAULT_IDS)
 
 
 def recover(path: Path) -> None:
@@ -307,6 +338,8 @@ def drop_in(
     old = folder.parts.get(name)
     if old is not None and old.kind != part.kind:
         raise ModelFolderError(f"{folder.path}: expected {name!r} to be of kind {part.kind}, found {old.kind}.")
+    if getattr(part.options, "special", folder.special) != folder.special:
+        raise ModelFolderError(f"{folder.path}: expected {name!r} to have the folder's special ids, found others.")
     if takers := [other for other, config in folder.parts.items() if config.reuses == name]:
         raise ModelFolderError(
             f"{folder.path}: expected {name!r} to be a part that others do without, found {takers[0]!r} reusing it."
@@ -352,7 +385,8 @@ def _written(part: Part, file: Path, dtype: torch.dtype, lender: nn.Module | Non
             f"{file.stem}: expected finite weights to write, found others in {broken!r}; nothing was written."
         )
     save_file(state, file)
-    told = as_dict(PartConfig(part.kind, as_dict(part.options), file.name, file_sha256(file), part.reuses))
+    options = {name: value for name, value in as_dict(part.options).items() if name != "special"}  # told once for all
+    told = as_dict(PartConfig(part.kind, options, file.name, file_sha256(file), part.reuses))
     if part.reuses is None:  # said only where there is something to say
         del told["reuses"]
     return told

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from longstride.contract import Objective, OptionError
+from longstride.contract import DEFAULT_IDS, Objective, OptionError, SpecialIds
 from longstride.contract.options import parse
 from longstride.model_folder import Part
 from longstride.nn.options import TransformerOptions
@@ -49,6 +49,7 @@ class Plan:
     """named in errors"""
     lengths: LengthRegression = field(default_factory=LengthRegression)
     """of target on source words, over the training pairs"""
+    special: SpecialIds = DEFAULT_IDS
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class ObjectiveKind:
 
 
 def _transformer(plan: Plan) -> Transformer:
-    settings = {**plan.settings, "vocabulary": plan.vocabulary}
+    settings = {**plan.settings, "vocabulary": plan.vocabulary, "special": plan.special}
     return Transformer(parse(TransformerOptions, settings, plan.where))
 
 
@@ -111,7 +112,7 @@ def _blockwise_parts(model: BlockwiseModel) -> dict[str, Part]:
 def _drafter(plan: Plan) -> DrafterWithVerifier:
     """A drafter that fits the base, which verifies and lends it as much of its encoder as the recipe says."""
     base = _base(plan)
-    settings = {**plan.settings, "vocabulary": plan.vocabulary}
+    settings = {**plan.settings, "vocabulary": plan.vocabulary, "special": plan.special}
     if settings.get("encoder", "own") != "own":
         settings = {"verifier_width": base.options.width, **settings}
     options = parse(DrafterOptions, settings, plan.where)
@@ -150,7 +151,7 @@ def _lattice(plan: Plan) -> LatticeModel:
     tables = plan.base.get("tables")
     if not isinstance(tables, Tables):
         raise OptionError(f"{plan.where}: expected a base with candidate tables named 'tables', found none.")
-    settings = {**plan.settings, "vocabulary": plan.vocabulary}
+    settings = {**plan.settings, "vocabulary": plan.vocabulary, "special": plan.special}
     return LatticeModel(Scorer(parse(ScorerOptions, settings, plan.where)), tables)
 
 
@@ -164,7 +165,7 @@ def _lattice_parts(model: LatticeModel) -> dict[str, Part]:
 
 def _one_pass(plan: Plan) -> OnePass:
     """Lengths are those of the training pairs, unless the recipe says otherwise."""
-    settings = {"length": plan.lengths, **plan.settings, "vocabulary": plan.vocabulary}
+    settings = {"length": plan.lengths, **plan.settings, "vocabulary": plan.vocabulary, "special": plan.special}
     return OnePass(parse(OnePassOptions, settings, plan.where))
 
 

@@ -7,11 +7,11 @@ objectives.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from longstride.contract import OptionError
+from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.options import parse
 
 if TYPE_CHECKING:
@@ -287,9 +287,19 @@ def find(kinds: Mapping[str, Any], name: str, what: str) -> Any:
     return kinds[name]
 
 
+def part_options(folder: ModelFolder, name: str) -> Any:
+    """The options of a part of a folder, checked, with the folder's special ids."""
+    config = folder.parts[name]
+    try:
+        if "special" in config.options:
+            raise OptionError(f"parts.{name}: special ids are expected in special_ids, for all parts, found some here.")
+        options: Any = parse(find(PARTS, config.kind, "kind of part").options, config.options, f"parts.{name}")
+    except OptionError as error:
+        raise ModelFolderError(f"{folder.config_file}: {error}") from None
+    return replace(options, special=folder.special) if hasattr(options, "special") else options
+
+
 def part_builder(folder: ModelFolder, name: str) -> Callable[[], nn.Module]:
     """What builds a part of a folder from its options, once these have been checked."""
-    config = folder.parts[name]
-    kind: PartKind = find(PARTS, config.kind, "kind of part")
-    options: Any = parse(kind.options, config.options, f"{folder.path}, parts.{name}")
-    return lambda: kind.build(options)
+    options = part_options(folder, name)
+    return lambda: PARTS[folder.parts[name].kind].build(options)

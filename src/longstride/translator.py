@@ -25,7 +25,6 @@ from typing import Any, overload
 from torch import nn
 
 from longstride.contract import (
-    EOS,
     Decoded,
     Decoder,
     Hypothesis,
@@ -42,7 +41,7 @@ from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import parse
 from longstride.contract.ranges import Range, shown
 from longstride.model_folder import CONFIG, DecoderConfig, ModelFolder
-from longstride.registry import DECODERS, PARTS, find, part_builder
+from longstride.registry import DECODERS, PARTS, find, part_builder, part_options
 from longstride.runtime.choosing import make_runner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 
@@ -139,8 +138,6 @@ class Translator:
         """A part's module, loaded when first asked for."""
         if name not in self._parts:
             folder, there = self._homes[name]
-            if folder is self.folder:
-                self._check_part(there)
             self._parts[name] = self.runner.place(folder.load(there, part_builder(folder, there)))
         return self._parts[name]
 
@@ -203,7 +200,7 @@ class Translator:
                 )
                 (warn or _warn)(message)
                 del ids[longest - 1 :]
-            ids.append(EOS)
+            ids.append(self.folder.special.eos)
         return encoded
 
     def readable(self, line: str) -> str:
@@ -299,7 +296,7 @@ class Translator:
             if name in self._checked or (config := self.folder.decoders.get(name)) is None:
                 continue
             for part in config.parts.values():
-                self._check_part(part)
+                part_options(self.folder, part)
             with self._naming_the_folder():
                 split_options(find(DECODERS, name, "decoder").options, config.defaults, name)
             self._checked.add(name)
@@ -313,6 +310,11 @@ class Translator:
             "source_tokenizer_sha256": self.source_tokenizer.sha256,
         }
         sources = self.source_tokenizer.size
+        largest = self.folder.special.largest
+        if largest >= min(sources, self.target_tokenizer.size):
+            raise ModelFolderError(
+                f"{self.folder.path / CONFIG}: special_ids expects ids of the tokenizers, found {largest}."
+            )
         with self._naming_the_folder():
             for name, part in self.folder.parts.items():
                 find(PARTS, part.kind, "kind of part")
@@ -338,12 +340,6 @@ class Translator:
                     if (found := self.folder.parts[decoder.parts[role]].kind) != wanted:
                         raise OptionError(f"decoders.{name}: {role} expects a part of kind {wanted}, found {found}.")
 
-    def _check_part(self, name: str) -> None:
-        """Refuse options that are not as the part's kind wants them."""
-        part = self.folder.parts[name]
-        with self._naming_the_folder():
-            parse(find(PARTS, part.kind, "kind of part").options, part.options, f"parts.{name}")
-
     @contextmanager
     def _naming_the_folder(self) -> Iterator[None]:
         try:
@@ -359,9 +355,9 @@ class Translator:
                 f"{other.path}: expected a model folder with a drafter, found the parts {', '.join(other.parts)}."
             )
         mine, theirs = self.folder.config, other.config
-        if (mine.tokenizer_sha256, mine.source_tokenizer_sha256) != (
-            theirs.tokenizer_sha256,
-            theirs.source_tokenizer_sha256,
+        if any(
+            getattr(mine, field) != getattr(theirs, field)
+            for field in ("tokenizer_sha256", "source_tokenizer_sha256", "special_ids")
         ):
             raise OptionError(
                 f"The drafter in {other.path} expects the vocabulary it was trained with, "

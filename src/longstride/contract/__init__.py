@@ -15,7 +15,7 @@ from longstride.contract.errors import (
     WorkError,
 )
 from longstride.contract.options import option
-from longstride.contract.symbols import EOS, MASK, NEVER_GENERATED, PAD, RESERVED, START, UNK
+from longstride.contract.symbols import DEFAULT_IDS, EOS, MASK, NEVER_GENERATED, PAD, RESERVED, START, UNK, SpecialIds
 from longstride.contract.trace import Event, Trace, TraceBuilder
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ else:
 
 
 __all__ = [
+    "DEFAULT_IDS",
     "DTYPES",
     "EOS",
     "MASK",
@@ -72,6 +73,7 @@ __all__ = [
     "Runner",
     "Session",
     "Source",
+    "SpecialIds",
     "Step",
     "Trace",
     "TraceBuilder",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from longstride.contract.symbols import DEFAULT_IDS, SpecialIds
 from longstride.contract.training import Batch
 
 LEFT_TO_RIGHT = "left-to-right"
@@ -36,6 +37,7 @@ class Likelihood(ABC):
     """Scores given outputs. Immutable, like a decoder, and built from the same parts."""
 
     factorisation: Factorisation
+    special: SpecialIds = DEFAULT_IDS
 
     @abstractmethod
     def log_probabilities(self, batch: Batch) -> Tensor:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from longstride.contract.symbols import DEFAULT_IDS, SpecialIds
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -65,6 +67,9 @@ class Loss:
 
 class Objective(ABC):
     """How a system is trained. `prepare` is the random, data-side part, seeded and resumable; `loss` is compilable."""
+
+    special: SpecialIds = DEFAULT_IDS
+    """of the batches, set by whoever makes them"""
 
     @abstractmethod
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:

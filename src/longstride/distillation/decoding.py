@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from longstride.contract import EOS, Source
+from longstride.contract import Source
 from longstride.distillation.degenerate import Reason, why_degenerate
 from longstride.distillation.grouping import grouped
 from longstride.distillation.options import DistillOptions
@@ -33,7 +33,7 @@ def decode_shard(
     advanced: Callable[[int], None] = lambda rows: None,
 ) -> DecodedShard:
     """One output per line, in order; `advanced` is told how many lines each group finished."""
-    sources = teacher.encode(lines)
+    sources, eos = teacher.encode(lines), teacher.special.eos
     degenerate: dict[int, Reason] = {}
     rows: list[int] = []  # those that are decoded at all
     for row, (line, ids) in enumerate(zip(lines, sources, strict=True)):
@@ -56,7 +56,7 @@ def decode_shard(
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
         for group in grouped(lengths.tolist(), limits, options):
-            source = Source.of([[*sources[rows[index]], EOS] for index in group.rows], longest=group.width)
+            source = Source.of([[*sources[rows[index]], eos] for index in group.rows], longest=group.width)
             found = teacher.decoder.decode(source, teacher.limits, capacity=group.capacity)
             for index, tokens in zip(group.rows, found.tokens, strict=True):
                 outputs[rows[index]] = tokens

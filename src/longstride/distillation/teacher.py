@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from longstride.contract import Decoder, Limits
+from longstride.contract import DEFAULT_IDS, Decoder, Limits, SpecialIds
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Teacher:
     limits: Limits
     longest_source: int | None = None
     """the most source tokens (EOS counted) it can read, where it has such a limit"""
+    special: SpecialIds = DEFAULT_IDS
 
     @property
     def signature(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, RESERVED, START, UNK, OptionError
+from longstride.contract import OptionError
 from longstride.interop.optional import package
 from longstride.interop.subject import Subject, subject_of, write_spm_files
 from longstride.nn.positions import sinusoid
@@ -40,10 +40,10 @@ def write_ctranslate2(subject: Subject, folder: Path, precision: str = "fp32") -
     spec = _filled(subject)
     spec.register_source_vocabulary(subject.pieces(subject.source_tokenizer))
     spec.register_target_vocabulary(subject.pieces(subject.target_tokenizer))
-    spec.config.unk_token = RESERVED[UNK]
-    spec.config.bos_token = RESERVED[START]
-    spec.config.eos_token = RESERVED[EOS]
-    spec.config.decoder_start_token = RESERVED[START]
+    special = subject.special
+    spec.config.unk_token = subject.piece(special.unk)
+    spec.config.bos_token = spec.config.decoder_start_token = subject.piece(special.start)
+    spec.config.eos_token = subject.piece(special.eos)
     spec.config.add_source_eos = True
     spec.validate()
     spec.optimize(quantization=QUANTIZATIONS[precision])

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from longstride.contract import EOS, NEVER_GENERATED, PAD, RESERVED, START, UNK, OptionError
+from longstride.contract import OptionError
 from longstride.interop.subject import Subject, subject_of, write_spm_files
 from longstride.translator import Translator
 
@@ -87,27 +87,25 @@ def marian_config(subject: Subject) -> dict[str, Any]:
         "activation_dropout": o.activation_dropout,
         "use_cache": True,
         "dtype": "float32",
-        "pad_token_id": PAD,
-        "bos_token_id": START,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": START,
-        "forced_eos_token_id": EOS,
+        **_special_ids(subject),
     }
 
 
 def generation_config(subject: Subject) -> dict[str, Any]:
     """What generation_config.json says: greedy search with what ours never emits forbidden."""
     return {
-        "pad_token_id": PAD,
-        "bos_token_id": START,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": START,
-        "forced_eos_token_id": EOS,
-        "bad_words_ids": [[token] for token in NEVER_GENERATED],
+        **_special_ids(subject),
+        "bad_words_ids": [[token] for token in subject.special.never_generated],
         "max_length": subject.options.longest,  # the start symbol counted: as many positions as there are
         "num_beams": 1,
         "do_sample": False,
     }
+
+
+def _special_ids(subject: Subject) -> dict[str, int]:
+    ids = subject.special
+    named = {"pad": ids.pad, "bos": ids.start, "eos": ids.eos, "decoder_start": ids.start, "forced_eos": ids.eos}
+    return {f"{name}_token_id": token for name, token in named.items()}
 
 
 def marian_state(subject: Subject) -> dict[str, Tensor]:
@@ -148,9 +146,9 @@ def marian_state(subject: Subject) -> dict[str, Tensor]:
 def _tokenizer_config(subject: Subject) -> dict[str, Any]:
     return {
         "tokenizer_class": "MarianTokenizer",
-        "unk_token": RESERVED[UNK],
-        "eos_token": RESERVED[EOS],
-        "pad_token": RESERVED[PAD],
+        "unk_token": subject.piece(subject.special.unk),
+        "eos_token": subject.piece(subject.special.eos),
+        "pad_token": subject.piece(subject.special.pad),
         "model_max_length": subject.options.longest,
         "separate_vocabs": not subject.one_vocabulary,
         "clean_up_tokenization_spaces": False,

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from longstride.contract import NEVER_GENERATED, RESERVED, OptionError, Program
+from longstride.contract import RESERVED, OptionError, Program
 from longstride.contract.running import Shape
 from longstride.interop.optional import MissingPackageError
 from longstride.nn import programs
@@ -69,8 +69,8 @@ def export_onnx(translator: Translator, folder: Path, precision: str = "fp32") -
         "precision": precision,
         "least_step": LEAST_STEP,
         "slots_multiple": ALIGNMENT,
-        "symbols": {name: number for number, name in enumerate(RESERVED)},
-        "never_generated": sorted(NEVER_GENERATED),
+        "symbols": _symbols(translator),
+        "never_generated": list(translator.folder.special.never_generated),
         "longest": translator.longest,
         "tokenizer": config.tokenizer,
         "source_tokenizer": config.source_tokenizer or config.tokenizer,
@@ -78,6 +78,13 @@ def export_onnx(translator: Translator, folder: Path, precision: str = "fp32") -
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return f"{len(graphs)} ONNX graphs in {precision} ({', '.join(graphs)}), and {MANIFEST}."
+
+
+def _symbols(translator: Translator) -> dict[str, int]:
+    """Special ids by the names that our own vocabularies give them, in the order of these."""
+    ids = translator.folder.special
+    found = zip(RESERVED, (ids.pad, ids.unk, ids.start, ids.eos, ids.mask), strict=True)
+    return {name: token for name, token in found if token is not None}
 
 
 def _programs(translator: Translator) -> Iterator[Program]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from longstride.contract import EOS, PAD, START, Limits, Source
+from longstride.contract import EOS, PAD, RESERVED, START, Limits, Source
 from longstride.interop.onnx_folder import MANIFEST
 from longstride.interop.optional import package
 from longstride.interop.peers import Peer, PeerOptions, Rows
@@ -49,6 +49,7 @@ class OnnxFolder(Peer):
 
     def _decode(self, ids: Any, limits: Limits, most: int) -> list[int]:
         manifest = self._manifest
+        pad, start, eos = (manifest["symbols"][RESERVED[id]] for id in (PAD, START, EOS))
         given = {"ids": ids, "lengths": np.array([ids.shape[1]])}
         keys, values, visible, _ = self._sessions["remember"].run(["keys", "values", "visible", "states"], given)
         feed: dict[str, Any] = {"visible": visible}
@@ -63,18 +64,18 @@ class OnnxFolder(Peer):
         output: list[int] = []
         while len(output) < most:
             # A step is at least two tokens wide; the second is of no account, and the next step covers its slot.
-            step = np.array([[output[-1] if output else START, PAD]])
-            start = {"ids": step, "start": np.array([len(output)])}
+            step = np.array([[output[-1] if output else start, pad]])
+            place = {"ids": step, "start": np.array([len(output)])}
             logits, *new = self._sessions["verify"].run(
-                ["logits", *(f"new_{name}" for name in caches)], {**feed, **caches, **start}
+                ["logits", *(f"new_{name}" for name in caches)], {**feed, **caches, **place}
             )
             caches = dict(zip(caches, new, strict=True))
             scores = logits[0, 0]
             scores[never] = -np.inf
             if len(output) < limits.min_length:
-                scores[EOS] = -np.inf
+                scores[eos] = -np.inf
             token = int(scores.argmax())
-            if token == EOS:
+            if token == eos:
                 break
             output.append(token)
         return output

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from longstride.contract import OptionError
+from longstride.contract import OptionError, SpecialIds
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.text.tokenizer import SentencePieceTokenizer, Tokenizer
@@ -58,6 +58,15 @@ class Subject:
     def one_vocabulary(self) -> bool:
         """Source and target ids mean the same."""
         return self.source_tokenizer.sha256 == self.target_tokenizer.sha256
+
+    @property
+    def special(self) -> SpecialIds:
+        """Its special ids."""
+        return self.options.special
+
+    def piece(self, token: int | None) -> str | None:
+        """What a special id stands for."""
+        return None if token is None else self.target_tokenizer.pieces([token])[0]
 
     def pieces(self, tokenizer: Tokenizer) -> list[str]:
         """Every piece of a vocabulary, in the order of ids."""

@@ -41,7 +41,7 @@ def likelihoods(
     if not pairs:
         raise InputError("Expected at least one reference to score, found none.")
     longest = max(max(len(source), len(target)) for source, target in pairs)
-    corpus = BinarizedCorpus.from_pairs(pairs)
+    corpus = BinarizedCorpus.from_pairs(pairs, model.special)
     data = TokenBatches(corpus, BatchOptions(tokens=max(TOKENS, longest), shuffle=False))
     totals, tokens = np.zeros(len(pairs)), np.zeros(len(pairs), dtype=np.int64)
     batches = data.batches_in(0)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longstride.contract import InputError, OptionError
+from longstride.contract import DEFAULT_IDS, InputError, OptionError, SpecialIds
 from longstride.text.arrayfile import read_arrays, write_arrays
 from longstride.text.corpus import read_parallel
 from longstride.text.files import file_sha256, written_whole
@@ -98,10 +98,13 @@ class BinarizedCorpus:
         return BinarizedCorpus(self.source.take(indices), self.target.take(indices), self.lines[indices])
 
     @staticmethod
-    def from_pairs(pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> BinarizedCorpus:
+    def from_pairs(
+        pairs: Iterable[tuple[Sequence[int], Sequence[int]]], special: SpecialIds = DEFAULT_IDS
+    ) -> BinarizedCorpus:
         """A corpus in memory; the end-of-sentence id is appended to sentences that do not end in it."""
         listed = list(pairs)
-        return BinarizedCorpus(Side.of([source for source, _ in listed]), Side.of([target for _, target in listed]))
+        source, target = (Side.of([pair[side] for pair in listed], special) for side in (0, 1))
+        return BinarizedCorpus(source, target)
 
     @staticmethod
     def load(
@@ -110,6 +113,7 @@ class BinarizedCorpus:
         expected_target_tokenizer_sha256: str | None = None,
         *,
         mapped: bool = True,
+        special: SpecialIds = DEFAULT_IDS,
     ) -> BinarizedCorpus:
         """Open a file that `binarize` made, mapped into memory or (`mapped` false) read whole.
 
@@ -126,7 +130,9 @@ class BinarizedCorpus:
                     f"{path} is stale: expected it to be made with the {side} tokenizer {expected[:12]}, found "
                     f"{found[:12]}; binarize the text again."
                 )
-        source, target = (Side(arrays[f"{side}_ids"], arrays[f"{side}_offsets"]) for side in ("source", "target"))
+        source, target = (
+            Side(arrays[f"{side}_ids"], arrays[f"{side}_offsets"], special) for side in ("source", "target")
+        )
         return BinarizedCorpus(source, target, arrays["lines"], manifest)
 
     def check_ids(self, vocabulary: int, path: str | os.PathLike[str]) -> None:
@@ -178,7 +184,7 @@ def binarize(
     ):
         while chunk := list(islice(pairs, _CHUNK)):
             sides = [
-                Side.of(each.encode_many(list(texts), threads))
+                Side.of(each.encode_many(list(texts), threads), each.special)
                 for each, texts in zip(tokenizers, zip(*chunk, strict=True), strict=True)
             ]
             kept, found = filter.apply(sides[0].lengths, sides[1].lengths)
@@ -220,7 +226,7 @@ def binarize(
                 "target_ids": (dtypes[1], manifest.target_tokens, target_ids),
             },
         )
-    return BinarizedCorpus.load(out_path)
+    return BinarizedCorpus.load(out_path, special=tokenizer.special)
 
 
 def _open(path: Path, mapped: bool) -> tuple[Manifest, dict[str, Any]]:

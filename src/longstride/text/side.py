@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from longstride.contract import EOS, PAD
+from longstride.contract import DEFAULT_IDS, SpecialIds
 
 Ids = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
@@ -22,14 +22,16 @@ class Side:
     """[tokens]"""
     offsets: npt.NDArray[np.int64]
     """[sentences + 1]: sentence i is ids[offsets[i]:offsets[i + 1]]"""
+    special: SpecialIds = DEFAULT_IDS
 
     @staticmethod
-    def of(sentences: Sequence[Sequence[int]]) -> Side:
+    def of(sentences: Sequence[Sequence[int]], special: SpecialIds = DEFAULT_IDS) -> Side:
         """Lay sentences end to end, the end-of-sentence id appended to those that lack it."""
-        closed = [row if len(row) and row[-1] == EOS else [*row, EOS] for row in sentences]
+        eos = special.eos
+        closed = [row if len(row) and row[-1] == eos else [*row, eos] for row in sentences]
         lengths = np.fromiter((len(row) for row in closed), np.int64, len(closed))
         ids = np.fromiter(chain.from_iterable(closed), np.uint32, int(lengths.sum()))
-        return Side(ids, offsets_of(lengths))
+        return Side(ids, offsets_of(lengths), special)
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -48,14 +50,14 @@ class Side:
         inside = columns < lengths[:, None]
         # Where a row has ended its first id is read instead, so that no index leaves the array.
         cells = starts[:, None] + np.where(inside, columns, 0)
-        return np.where(inside, self.ids[cells], PAD).astype(np.int64, copy=False), lengths
+        return np.where(inside, self.ids[cells], self.special.pad).astype(np.int64, copy=False), lengths
 
     def take(self, rows: npt.NDArray[np.int64]) -> Side:
         """Chosen sentences, in the order given."""
         starts = self.offsets[rows]
         offsets = offsets_of(self.offsets[rows + 1] - starts)
         cells = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], np.diff(offsets))
-        return Side(self.ids[cells], offsets)
+        return Side(self.ids[cells], offsets, self.special)
 
 
 def offsets_of(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

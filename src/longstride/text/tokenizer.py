@@ -21,7 +21,19 @@ from typing import Any, Literal, final
 
 import sentencepiece
 
-from longstride.contract import EOS, MASK, PAD, RESERVED, START, UNK, InputError, ModelFolderError, OptionError
+from longstride.contract import (
+    DEFAULT_IDS,
+    EOS,
+    MASK,
+    PAD,
+    RESERVED,
+    START,
+    UNK,
+    InputError,
+    ModelFolderError,
+    OptionError,
+    SpecialIds,
+)
 from longstride.text.corpus import read_lines
 from longstride.text.files import read_regular, written_whole
 
@@ -39,6 +51,8 @@ class Tokenizer(ABC):
     """How the file is to be read: "sentencepiece" or "words"."""
     size: int
     """How many ids there are, the reserved ones included."""
+    special: SpecialIds = DEFAULT_IDS
+    """Those of its ids that stand for no text."""
 
     @property
     @abstractmethod
