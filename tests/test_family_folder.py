@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
-from longstride import model_folder
+from longstride import model_folder, registry
 from longstride.cli.lineage import lineage
 from longstride.contract import ModelFolderError
+from longstride.contract.options import Options
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.transformer import Transformer
+from longstride.objectives import OBJECTIVES
 from longstride.translator import load
 from tests.family import DECODERS, family_parts, write_family
 from tests.folders import edit_config, words, write_folder
@@ -106,3 +109,16 @@ def test_older_folders_have_no_such_field(tmp_path: Path) -> None:
     path = write_folder(tmp_path / "plain")
     assert "reuses" not in (path / "config.json").read_text()
     assert ModelFolder(path).parts["model"].reuses is None
+
+
+def test_every_kind_can_be_imported_and_every_role_is_played_by_a_kind() -> None:
+    for part in registry.PARTS.values():
+        assert issubclass(part.options, Options)
+        assert issubclass(part.build, nn.Module)
+    for decoder in registry.DECODERS.values():
+        assert issubclass(decoder.options, Options)
+        assert set(decoder.roles.values()) <= set(registry.PARTS)
+        assert callable(registry._imported(decoder._decoder))
+    for objective in OBJECTIVES.values():
+        assert set(objective.roles.values()) <= set(registry.PARTS)
+        assert set(objective.decoders) <= set(registry.DECODERS)

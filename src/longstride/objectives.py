@@ -60,8 +60,8 @@ class ObjectiveKind:
     build: Callable[[Any], Objective]
     model: Callable[[Plan], nn.Module]
     """the module that is trained, parts of the base inside it"""
-    parts: Callable[[Any], dict[str, Part]]
-    """that module taken apart again, by the names that decoders know as roles"""
+    roles: Mapping[str, str]
+    """what it is made of, by the names that decoders know as roles -> kind of part"""
     decoders: tuple[str, ...]
     """what the folder offers, its default first; a role is played by the part of the same name"""
     needs_base: bool = False
@@ -69,6 +69,11 @@ class ObjectiveKind:
     """those of the decoders that this very model would be misused by"""
     begun: Callable[[Any], None] = lambda model: None
     """what is left to do once another model's weights have been copied into it"""
+
+    def parts(self, model: Any) -> dict[str, Part]:
+        """That module taken apart again, by role; what has one part is that part."""
+        modules = {role: model if len(self.roles) == 1 else getattr(model, role) for role in self.roles}
+        return {role: Part(kind, modules[role].options, modules[role]) for role, kind in self.roles.items()}
 
     def offered(self, model: nn.Module) -> tuple[str, ...]:
         """What a folder with this model offers."""
@@ -78,10 +83,6 @@ class ObjectiveKind:
 def _transformer(plan: Plan) -> Transformer:
     settings = {**plan.settings, "vocabulary": plan.vocabulary, "special": plan.special}
     return Transformer(parse(TransformerOptions, settings, plan.where))
-
-
-def _transformer_part(model: Transformer) -> dict[str, Part]:
-    return {"model": Part("transformer", model.options, model)}
 
 
 def _base(plan: Plan) -> Transformer:
@@ -105,10 +106,6 @@ def _blockwise(plan: Plan) -> BlockwiseModel:
     return BlockwiseModel(base, heads)
 
 
-def _blockwise_parts(model: BlockwiseModel) -> dict[str, Part]:
-    return {**_transformer_part(model.model), "heads": Part("heads", model.heads.options, model.heads)}
-
-
 def _drafter(plan: Plan) -> DrafterWithVerifier:
     """A drafter that fits the base, which verifies and lends it as much of its encoder as the recipe says."""
     base = _base(plan)
@@ -121,10 +118,6 @@ def _drafter(plan: Plan) -> DrafterWithVerifier:
     if options.begin == "verifier":
         begin_as(drafter, base)
     return DrafterWithVerifier(base, drafter)
-
-
-def _drafter_parts(model: DrafterWithVerifier) -> dict[str, Part]:
-    return {**_transformer_part(model.model), "drafter": Part("drafter", model.drafter.options, model.drafter)}
 
 
 def _interleaved(plan: Plan) -> InterleavedModel:
@@ -141,11 +134,6 @@ def _interleaved(plan: Plan) -> InterleavedModel:
     return InterleavedModel(model, Interleaving(chosen))
 
 
-def _interleaved_parts(model: InterleavedModel) -> dict[str, Part]:
-    part = Part("interleaving", model.options, model.interleaving)
-    return {**_transformer_part(model.model), "interleaving": part}
-
-
 def _lattice(plan: Plan) -> LatticeModel:
     """A scorer, beside the tables of the base that it will search with."""
     tables = plan.base.get("tables")
@@ -153,14 +141,6 @@ def _lattice(plan: Plan) -> LatticeModel:
         raise OptionError(f"{plan.where}: expected a base with candidate tables named 'tables', found none.")
     settings = {**plan.settings, "vocabulary": plan.vocabulary, "special": plan.special}
     return LatticeModel(Scorer(parse(ScorerOptions, settings, plan.where)), tables)
-
-
-def _lattice_parts(model: LatticeModel) -> dict[str, Part]:
-    tables = model.tables
-    return {
-        "model": Part("scorer", model.model.options, model.model),
-        "tables": Part("tables", tables.options, tables),
-    }
 
 
 def _one_pass(plan: Plan) -> OnePass:
@@ -174,14 +154,14 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         AutoregressiveObjectiveOptions,
         AutoregressiveObjective,
         _transformer,
-        _transformer_part,
+        {"model": "transformer"},
         ("greedy", "beam"),
     ),
     "blockwise": ObjectiveKind(
         BlockwiseObjectiveOptions,
         BlockwiseObjective,
         _blockwise,
-        _blockwise_parts,
+        {"model": "transformer", "heads": "heads"},
         ("blockwise", "greedy", "beam"),
         needs_base=True,
         # With a learned first head the base alone is no model any more; blockwise with k=1 is its greedy search.
@@ -191,7 +171,7 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         DrafterObjectiveOptions,
         DrafterObjective,
         _drafter,
-        _drafter_parts,
+        {"model": "transformer", "drafter": "drafter"},
         ("draft-verify", "draft", "greedy", "beam"),
         needs_base=True,
     ),
@@ -199,7 +179,7 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         InterleavedObjectiveOptions,
         InterleavedObjective,
         _interleaved,
-        _interleaved_parts,
+        {"model": "transformer", "interleaving": "interleaving"},
         ("interleaved", "greedy", "beam"),
         withheld=lambda model: () if model.options.ordinary else ("greedy", "beam"),
         begun=InterleavedModel.begin_link,
@@ -208,7 +188,7 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         LatticeObjectiveOptions,
         LatticeObjective,
         _lattice,
-        _lattice_parts,
+        {"model": "scorer", "tables": "tables"},
         ("lattice", "counts"),
         needs_base=True,
     ),
@@ -216,7 +196,7 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         NonAutoregressiveObjectiveOptions,
         NonAutoregressiveObjective,
         _one_pass,
-        lambda model: {"model": Part("one-pass", model.options, model)},
+        {"model": "one-pass"},
         ("non-autoregressive",),
     ),
 }

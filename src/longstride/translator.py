@@ -14,9 +14,8 @@ import os
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -38,14 +37,12 @@ from longstride.contract import (
     Trace,
 )
 from longstride.contract.bundled import BUNDLED
-from longstride.contract.options import parse
 from longstride.contract.ranges import Range, shown
-from longstride.model_folder import CONFIG, DecoderConfig, ModelFolder
-from longstride.registry import DECODERS, PARTS, find, part_builder, part_options
+from longstride.model_folder import DecoderConfig, ModelFolder
+from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
 from longstride.runtime.choosing import make_runner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 
-LIMIT_NAMES = tuple(field.name for field in fields(Limits))
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
 BATCHES = Range(1, math.inf)
@@ -110,7 +107,7 @@ class Translator:
         self._decoders = dict(folder.decoders)
         self._checked: set[str] = set()  # decoders whose options were found to be right
         self._default = folder.config.default_decoder
-        self._check()
+        check_folder(folder, self.source_tokenizer, self.target_tokenizer)
         if drafter is not None:
             self._take_drafter(drafter)
 
@@ -293,59 +290,9 @@ class Translator:
     def check(self, *decoders: str) -> None:
         """Refuse decoders (default: all) whose parts or options are not as their kinds want them, reading no weight."""
         for name in decoders or self.folder.decoders:
-            if name in self._checked or (config := self.folder.decoders.get(name)) is None:
-                continue
-            for part in config.parts.values():
-                part_options(self.folder, part)
-            with self._naming_the_folder():
-                split_options(find(DECODERS, name, "decoder").options, config.defaults, name)
-            self._checked.add(name)
-
-    def _check(self) -> None:
-        """Refuse unknown kinds, roles that are not theirs and parts of other tokenizers: all that needs no system."""
-        fitting = {
-            "vocabulary": self.target_tokenizer.size,
-            "source_vocabulary": self.source_tokenizer.size,
-            "tokenizer_sha256": self.target_tokenizer.sha256,
-            "source_tokenizer_sha256": self.source_tokenizer.sha256,
-        }
-        sources = self.source_tokenizer.size
-        largest = self.folder.special.largest
-        if largest >= min(sources, self.target_tokenizer.size):
-            raise ModelFolderError(
-                f"{self.folder.path / CONFIG}: special_ids expects ids of the tokenizers, found {largest}."
-            )
-        with self._naming_the_folder():
-            for name, part in self.folder.parts.items():
-                find(PARTS, part.kind, "kind of part")
-                for option, own in fitting.items():
-                    if (found := part.options.get(option)) not in (None, own):
-                        raise OptionError(f"parts.{name}: {option} expects the tokenizer's {own}, found {found}.")
-                longest = part.options.get("longest", 1)  # of every part, asked for or not: see self.longest
-                if not isinstance(longest, int) or longest < 1:
-                    raise OptionError(f"parts.{name}: longest expects a number of tokens, found {longest!r}.")
-                # Without a vocabulary of its own the source is looked up in the target's table.
-                table = part.options.get("source_vocabulary") or part.options.get("vocabulary")
-                if isinstance(table, int) and table < sources:
-                    wanted = f"source_vocabulary expects the tokenizer's {sources}"
-                    raise OptionError(f"parts.{name}: {wanted}, found {table}.")
-            for name, decoder in self.folder.decoders.items():
-                kind = find(DECODERS, name, "decoder")
-                if set(decoder.parts) != set(kind.roles):
-                    raise OptionError(
-                        f"decoders.{name}: parts expects {', '.join(kind.roles)}, "
-                        f"found {', '.join(decoder.parts) or 'none'}."
-                    )
-                for role, wanted in kind.roles.items():
-                    if (found := self.folder.parts[decoder.parts[role]].kind) != wanted:
-                        raise OptionError(f"decoders.{name}: {role} expects a part of kind {wanted}, found {found}.")
-
-    @contextmanager
-    def _naming_the_folder(self) -> Iterator[None]:
-        try:
-            yield
-        except OptionError as error:
-            raise ModelFolderError(f"{self.folder.path / CONFIG}: {error}") from None
+            if name not in self._checked and name in self.folder.decoders:
+                check_decoder(self.folder, name)
+                self._checked.add(name)
 
     def _take_drafter(self, other: ModelFolder) -> None:
         """Let another folder's drafter draft for this model; it then does so unless told otherwise."""
@@ -415,18 +362,6 @@ def _joined(lines: Sequence[Translation], breaks: Sequence[str]) -> Translation:
         ),
         Trace(tuple(events)) if any(line.trace is not None for line in full) else None,
     )
-
-
-def split_options(kind: type, options: Mapping[str, Any], name: str) -> tuple[Any, Limits]:
-    """Options of a decoder and of the limits come under one set of names; sort them out."""
-    known = {field.name for field in fields(kind)}
-    for option in options:
-        if option not in known and option not in LIMIT_NAMES:
-            names = ", ".join([*sorted(known), *LIMIT_NAMES])
-            raise OptionError(f"The decoder {name} has no option {option!r}; its options are {names}.")
-    own: Any = parse(kind, {key: value for key, value in options.items() if key in known}, name)
-    limits = parse(Limits, {key: value for key, value in options.items() if key in LIMIT_NAMES}, name)
-    return own, limits
 
 
 def _warn(message: str) -> None:

@@ -28,7 +28,7 @@ from longstride.bench.sources import Section
 from longstride.contract import OptionError
 from longstride.tasks import Score
 from longstride.tasks.bootstrap import Comparison
-from longstride.tasks.by_length import LengthBin
+from longstride.tasks.score import LengthBin
 
 from .conftest import make_latency, make_origin, make_quality, table_rows
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.contract import OptionError
-from longstride.tasks.by_length import length_bins, score_by_length
-from longstride.tasks.exact_match import ExactMatch
+from longstride.tasks.score import ExactMatch, length_bins, score_by_length
 
 
 def test_by_hand() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from longstride.contract import InputError
-from longstride.tasks.exact_match import ExactMatch
+from longstride.tasks.score import ExactMatch
 
 
 def test_the_share_of_outputs_that_are_their_reference() -> None:

@@ -42,10 +42,9 @@ from longstride.bench.record_parts import (
 )
 from longstride.contract import InputError, Limits, LongstrideError, OptionError, WorkError
 from longstride.contract.options import as_dict, parse
-from longstride.tasks.by_length import LengthBin
 from longstride.tasks.contrastive import Cell
-from longstride.tasks.mutual_information import MutualInformation
-from longstride.tasks.score import Score
+from longstride.tasks.likelihood import MutualInformation
+from longstride.tasks.score import LengthBin, Score
 from longstride.text.files import check_writable, output_file, regular_target
 from longstride.text.jsonfile import parse_json
 

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from longstride.cli.assessing import reference_likelihoods
 from longstride.cli.test_sets import Material
 from longstride.contract import OptionError
-from longstride.tasks.by_length import LengthBin, score_by_length
-from longstride.tasks.exact_match import ExactMatch
-from longstride.tasks.likelihood import Likelihoods
-from longstride.tasks.mutual_information import MutualInformation, check_base, mutual_information
-from longstride.tasks.over_translation import OverTranslation
-from longstride.tasks.score import Score
+from longstride.tasks.likelihood import Likelihoods, MutualInformation, check_base, mutual_information
+from longstride.tasks.ngrams import OverTranslation
+from longstride.tasks.score import ExactMatch, LengthBin, Score, score_by_length
 from longstride.translator import Translator
 
 OVER_TRANSLATION_ORDERS = (2, 4)

@@ -16,11 +16,8 @@ from longstride.cli.console import say
 from longstride.cli.test_sets import Material
 from longstride.contract import Decoder, Limits
 from longstride.tasks.bootstrap import Comparison, paired_bootstrap
-from longstride.tasks.by_length import LengthBin
-from longstride.tasks.mutual_information import MutualInformation
-from longstride.tasks.perplexity import perplexity
-from longstride.tasks.repetition import word_repetition
-from longstride.tasks.score import Score
+from longstride.tasks.likelihood import MutualInformation, perplexity
+from longstride.tasks.score import LengthBin, Score, word_repetition
 from longstride.translator import Translator
 
 

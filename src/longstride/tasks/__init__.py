@@ -1,8 +1,7 @@
 """What is read and how quality is scored."""
 
 from longstride.tasks.bootstrap import Comparison, paired_bootstrap
-from longstride.tasks.repetition import id_repetition, repetition_rate, word_repetition
-from longstride.tasks.score import Metric, Score
+from longstride.tasks.score import Metric, Score, id_repetition, repetition_rate, word_repetition
 from longstride.tasks.translation import Bleu, Chrf, score_translations, translation_metrics
 
 __all__ = [
