@@ -33,8 +33,7 @@ from torch import Tensor, nn
 from longstride.contract import DEFAULT_IDS, ModelFolderError, OptionError, SpecialIds, WorkError, option
 from longstride.contract.options import as_dict, parse
 from longstride.nn.weights import Stored, fill, not_finite, read_header, read_tensors, sketched, uninitialised
-from longstride.text.files import file_sha256
-from longstride.text.jsonfile import read_json
+from longstride.text.files import file_sha256, read_json
 from longstride.text.tokenizer import Tokenizer, load_tokenizer
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from longstride.bench.machine import Machine
 from longstride.bench.records import Counts, Equality, Latency, MemoryUse, ModelTag, Origin, Quality, WorkloadTag
 from longstride.bench.workload import Workload
 from longstride.contract import EOS, Decoder, Finished, Hypothesis, Limits, Session, Source, Step
-from longstride.tasks import Score
+from longstride.tasks.score import Score
 
 
 class Strider(Decoder):

@@ -8,10 +8,9 @@ from typing import Any
 from longstride.bench.page import results_page, sections
 from longstride.bench.records import Contrastive, ModelTag, Quality, WorkloadTag
 from longstride.bench.sources import sections as tables_of
-from longstride.tasks import Score
 from longstride.tasks.contrastive import Cell
 from longstride.tasks.likelihood import MutualInformation
-from longstride.tasks.score import LengthBin
+from longstride.tasks.score import LengthBin, Score
 
 from .conftest import make_origin, make_quality, table_rows
 

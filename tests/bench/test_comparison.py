@@ -11,7 +11,7 @@ from longstride.bench.comparison import BenchRun, shared_start
 from longstride.bench.plots import plots
 from longstride.bench.records import Against, Latency, ModelTag
 from longstride.bench.sources import run_table
-from longstride.tasks import Comparison
+from longstride.tasks.bootstrap import Comparison
 
 from .conftest import make_latency
 

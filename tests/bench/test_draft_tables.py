@@ -22,8 +22,8 @@ from longstride.bench.records import (
 )
 from longstride.bench.sources import Section, list_table
 from longstride.bench.view import Scope, View
-from longstride.tasks import Score
 from longstride.tasks.bootstrap import Comparison
+from longstride.tasks.score import Score
 
 from .conftest import TEST, make_latency, make_origin, make_quality, table_rows
 

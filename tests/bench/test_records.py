@@ -31,10 +31,9 @@ from longstride.bench.records import (
     to_line,
 )
 from longstride.contract import Event, InputError, Trace, WorkError
-from longstride.tasks import Score
 from longstride.tasks.contrastive import Cell
 from longstride.tasks.likelihood import MutualInformation
-from longstride.tasks.score import LengthBin
+from longstride.tasks.score import LengthBin, Score
 
 from .conftest import make_latency, make_origin
 

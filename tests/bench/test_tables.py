@@ -28,7 +28,8 @@ from longstride.bench.records import (
     to_line,
 )
 from longstride.bench.sources import list_table, run_table, settings_table
-from longstride.tasks import Comparison, Score
+from longstride.tasks.bootstrap import Comparison
+from longstride.tasks.score import Score
 
 from .conftest import make_latency, make_origin, make_quality, table_rows
 

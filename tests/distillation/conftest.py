@@ -9,7 +9,7 @@ import pytest
 
 from longstride.contract import Decoded, Limits, Source
 from longstride.contract.fakes import CopyDecoder
-from longstride.distillation import Teacher
+from longstride.distillation.decoding import Teacher
 
 FIRST = 5
 

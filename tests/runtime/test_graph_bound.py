@@ -23,10 +23,10 @@ from tests.models import random_source, tiny_model
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
+from longstride.runtime.graph_runner import KeptTables
 from longstride.runtime.native.graph import Machine
 from longstride.runtime.native.runner import NativeRunner
 from longstride.runtime.onnx_graph import Desk
-from longstride.runtime.onnx_tables import KeptTables
 from tests.runtime.graphs import BOTH, Graphs
 from tests.runtime.test_graph_exact import refuse, tiny_heads
 

@@ -25,9 +25,8 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
 from longstride.runtime import onnx_runner
-from longstride.runtime.onnx_means import OF_ARM, OF_X86, Means, means_of
-from longstride.runtime.onnx_runner import OnnxRunner
-from longstride.runtime.onnx_trial import rows_are_independent
+from longstride.runtime.onnx_runner import OnnxRunner, rows_are_independent
+from longstride.runtime.processor import OF_ARM, OF_X86, Means, means_of
 from tests.runtime.graphs import BOTH, Graphs
 from tests.runtime.test_graph_exact import refuse, tiny_heads
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.tasks import id_repetition, repetition_rate, word_repetition
+from longstride.tasks.score import id_repetition, repetition_rate, word_repetition
 
 
 def test_definition() -> None:

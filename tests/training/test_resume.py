@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from longstride.contract import Loss, ModelFolderError, OptionError, Prepared, UsageError
-from longstride.training import Validator, latest, load, read_metrics
-from longstride.training.metrics import TIMING
+from longstride.training.checkpoints import latest, load
+from longstride.training.metrics import TIMING, read_metrics
+from longstride.training.validation import Validator
 from tests.training.toys import Listener, ToyModel, ToyObjective, ToySource, same, toy_trainer, train_toy, weights
 
 

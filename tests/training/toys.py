@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from longstride.contract import Batch, BatchSource, Loss, Objective, Prepared
-from longstride.training import Record, Result, Schedule, Trainer, TrainingOptions
+from longstride.training.loop import Result, Trainer
+from longstride.training.metrics import Record
+from longstride.training.options import Schedule, TrainingOptions
 
 VOCABULARY = 11
 

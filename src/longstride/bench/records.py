@@ -45,8 +45,7 @@ from longstride.contract.options import as_dict, parse
 from longstride.tasks.contrastive import Cell
 from longstride.tasks.likelihood import MutualInformation
 from longstride.tasks.score import LengthBin, Score
-from longstride.text.files import check_writable, output_file, regular_target
-from longstride.text.jsonfile import parse_json
+from longstride.text.files import check_writable, output_file, parse_json, regular_target
 
 __all__ = [
     "KINDS",

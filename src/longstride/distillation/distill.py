@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from longstride.contract import InputError, UsageError
-from longstride.distillation.decoding import decode_shard
+from longstride.distillation.decoding import Teacher, decode_shard
 from longstride.distillation.options import DistillOptions
 from longstride.distillation.shards import Origin, Shard, check_folder, planned, write_json
-from longstride.distillation.teacher import Teacher
 from longstride.text.corpus import read_lines, write_lines
 from longstride.text.files import file_sha256
 from longstride.version import __version__

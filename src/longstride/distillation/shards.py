@@ -10,12 +10,10 @@ from typing import Any
 
 from longstride.contract import UsageError
 from longstride.contract.options import as_dict
-from longstride.distillation.decoding import DecodedShard
+from longstride.distillation.decoding import DecodedShard, Teacher
 from longstride.distillation.options import ENDINGS, DistillOptions
-from longstride.distillation.teacher import Teacher
 from longstride.text.corpus import read_lines, write_lines
-from longstride.text.files import file_sha256, written_whole
-from longstride.text.jsonfile import read_json
+from longstride.text.files import file_sha256, read_json, written_whole
 
 FORMAT = 1
 _FIELDS: dict[str, Any] = {"origin": dict, "file": str, "tokens": int, "seconds": int | float, "degenerate": dict}

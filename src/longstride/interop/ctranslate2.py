@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from longstride.contract import OptionError
-from longstride.interop.optional import package
 from longstride.interop.subject import Subject, subject_of, write_spm_files
 from longstride.nn.positions import sinusoid
+from longstride.runtime.libraries import package
 from longstride.translator import Translator
 
 FORMAT = "CTranslate2"

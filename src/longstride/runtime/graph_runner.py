@@ -17,8 +17,7 @@ from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec, OptionError, Precision, Program, Runner
 from longstride.contract.ranges import Range, shown
-from longstride.contract.running import K, Kept, M
-from longstride.runtime.onnx_tables import KeptTables
+from longstride.contract.running import K, Kept, M, Shape
 from longstride.runtime.processor import Processor, this_processor
 
 Tell = Callable[[str], None]
@@ -173,3 +172,54 @@ def check_threads(threads: int | None) -> None:
 
 def _warn(message: str) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+
+MOST = 128
+MOST_BYTES = 256 << 20
+
+
+class KeptTables:
+    """Free tables by family and shape, one of each, the longest unused going first; what is lent is nobody's here.
+
+    Making a table, and binding what lies in it, takes as long as a draft. Sentences one by one need as many tables as
+    they have lengths, which is why these are many and small; a large one is not kept.
+    """
+
+    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._free: dict[Hashable, Kept] = {}  # the longest unused first
+        self.nbytes = 0
+        """of all that wait"""
+
+    def __len__(self) -> int:
+        return len(self._free)
+
+    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+        """The one that waits, or a new one."""
+        found = self._taken((family, shape))
+        return make() if found is None else found  # type: ignore[return-value]  # it is what `make` made before
+
+    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
+        """Keep it, if it keeps its shape, and let others go as far as there would be too much."""
+        if not getattr(table, "steady", False) or table.nbytes > self._most_bytes:
+            return
+        key = (family, shape)
+        self._taken(key)
+        self._free[key] = table
+        self.nbytes += table.nbytes
+        while len(self._free) > self._most or self.nbytes > self._most_bytes:
+            self._taken(next(iter(self._free)))
+
+    def _taken(self, key: Hashable) -> Kept | None:
+        found = self._free.pop(key, None)
+        self.nbytes -= 0 if found is None else found.nbytes
+        return found
+
+
+def layer_names(spec: GraphSpec, name: str, shape: Shape) -> tuple[list[str], Shape]:
+    """The names an input or state goes by, ``keys.0``, ``keys.1``, ... if it is layered, and the shape of each."""
+    if name not in spec.layered:
+        return [name], shape
+    layers = shape[0]
+    assert isinstance(layers, int)
+    return [f"{name}.{number}" for number in range(layers)], shape[1:]

@@ -4,7 +4,7 @@ In int8 a product's weights have one scale per output, its activations one scale
 row alone, and since integers are summed, on nothing else, so that a block of tokens gives bit for bit what its tokens
 give one by one. Attention, norms and sums stay in fp32.
 
-By what this is done depends on the processor (onnx_means), and is tried on the machine first (onnx_trial): the operator
+By what this is done depends on the processor (processor.Means), and is checked on the machine first: the operator
 that quantizes may be told every row's scale, which saves nodes. On ARM activations are signed, and a step's products,
 which are small, are MatMulNBits, one node that quantizes for itself, inputs and weights alike in blocks; its rows are
 independent as well. Elsewhere, and in what is exported, activations are unsigned with zero point 128, since signed ones
@@ -19,6 +19,7 @@ GroupQueryAttention, which would look no further than needed, gave other bits at
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,11 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
-from longstride.contract import GraphSpec
+from longstride.contract import GraphSpec, Program, WorkError
 from longstride.contract.running import Shape
 from longstride.ops.graph_builder import Body, GraphBuilder, Handle
-from longstride.runtime.onnx_means import PLAIN, Means
-from longstride.runtime.onnx_names import layer_names
+from longstride.runtime.graph_runner import layer_names
+from longstride.runtime.processor import PLAIN, Means
 
 OPSET = 24
 """The first with TensorScatter, which writes a cache in place."""
@@ -359,3 +360,18 @@ def _every(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 yield from _every(attribute.g.node)
+
+
+LARGEST = 2**31 - 1
+"""Bytes that a protobuf message may have; weights of larger graphs lie in a file of their own."""
+
+
+def write_graph(program: Program, path: Path, int8: bool) -> None:
+    """Write the graph of a program that has a spec, for steps of two tokens or more."""
+    if program.graph is None:
+        raise WorkError(f"The program {program.name!r} has no spec that a graph could be made of.")
+    model = OnnxBuilder(int8).model(program.name, program.graph)
+    external = model.ByteSize() >= LARGEST
+    onnx.save_model(
+        model, str(path), save_as_external_data=external, location=f"{path.name}.data" if external else None
+    )

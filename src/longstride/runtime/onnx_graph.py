@@ -17,8 +17,8 @@ from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec
 from longstride.contract.running import Shape
+from longstride.runtime.graph_runner import layer_names
 from longstride.runtime.libraries import silently
-from longstride.runtime.onnx_names import layer_names
 
 onnxruntime = silently("onnxruntime")
 

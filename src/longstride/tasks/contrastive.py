@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from longstride.contract import InputError
 from longstride.text.corpus import read_lines
-from longstride.text.jsonfile import parse_json
+from longstride.text.files import parse_json
 
 _Path = str | os.PathLike[str]
 

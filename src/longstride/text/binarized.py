@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,62 @@ import numpy.typing as npt
 from longstride.contract import DEFAULT_IDS, InputError, OptionError, SpecialIds
 from longstride.text.arrayfile import read_arrays, write_arrays
 from longstride.text.corpus import read_parallel
-from longstride.text.files import file_sha256, written_whole
+from longstride.text.files import file_sha256, parse_json, written_whole
 from longstride.text.filtering import FilterReport, LengthFilter
-from longstride.text.jsonfile import parse_json
-from longstride.text.side import Side, offsets_of
 from longstride.text.tokenizer import Tokenizer
+
+Ids = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
 VERSION = 1
 _NOTE = "longstride"
 _CHUNK = 20_000
 """Pairs tokenized at a time: enough to keep every core busy, little enough to stay in a hundred megabytes."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The sentences of one language, one after the other."""
+
+    ids: Ids
+    """[tokens]"""
+    offsets: npt.NDArray[np.int64]
+    """[sentences + 1]: sentence i is ids[offsets[i]:offsets[i + 1]]"""
+    special: SpecialIds = DEFAULT_IDS
+
+    @staticmethod
+    def of(sentences: Sequence[Sequence[int]], special: SpecialIds = DEFAULT_IDS) -> Side:
+        """Lay sentences end to end, the end-of-sentence id appended to those that lack it."""
+        eos = special.eos
+        closed = [row if len(row) and row[-1] == eos else [*row, eos] for row in sentences]
+        lengths = np.fromiter((len(row) for row in closed), np.int64, len(closed))
+        ids = np.fromiter(chain.from_iterable(closed), np.uint32, int(lengths.sum()))
+        return Side(ids, offsets_of(lengths), special)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """[sentences], the end-of-sentence id counted."""
+        return np.diff(self.offsets)
+
+    def sentence(self, index: int) -> Ids:
+        """[length] one sentence, ending in EOS."""
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+
+    def padded(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Chosen sentences as a rectangle [rows, longest], padded on the right, and their lengths [rows]."""
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts
+        columns = np.arange(int(lengths.max(initial=0)))
+        inside = columns < lengths[:, None]
+        # Where a row has ended its first id is read instead, so that no index leaves the array.
+        cells = starts[:, None] + np.where(inside, columns, 0)
+        return np.where(inside, self.ids[cells], self.special.pad).astype(np.int64, copy=False), lengths
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Side:
+        """Chosen sentences, in the order given."""
+        starts = self.offsets[rows]
+        offsets = offsets_of(self.offsets[rows + 1] - starts)
+        cells = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], np.diff(offsets))
+        return Side(self.ids[cells], offsets, self.special)
 
 
 @dataclass(frozen=True)
@@ -264,3 +310,8 @@ def _open(path: Path, mapped: bool) -> tuple[Manifest, dict[str, Any]]:
         if arrays[name][0] != 0 or (np.diff(arrays[name]) < 1).any():
             raise InputError(f"{path} is damaged: expected {name} that rise from 0, found others.")
     return manifest, arrays
+
+
+def offsets_of(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where sentences of these lengths begin when laid end to end, and where the last one ends: [sentences + 1]."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
