@@ -7,7 +7,7 @@ from longstride.bench.measure import Protocol, measure, order_of_turn, warmup_ba
 from longstride.bench.records import Latency, ModelTag, Origin, Preparation, from_line, to_line
 from longstride.bench.workload import Workload
 from longstride.contract import Decoded, Event, Limits, OptionError, Source, Trace
-from longstride.contract.fakes import CopyDecoder
+from tests.fakes import CopyDecoder
 
 from .conftest import FakeClock, Strider
 

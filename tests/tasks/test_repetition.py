@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.tasks.score import id_repetition, repetition_rate, word_repetition
+from longstride.tasks.score import repetition_rate, word_repetition
 
 
 def test_definition() -> None:
@@ -14,7 +14,6 @@ def test_definition() -> None:
 def test_words_are_told_by_white_space_and_carry_a_signature() -> None:
     score = word_repetition(["the the  cat sat", ""])
     assert (score.value, score.signature) == (25.0, "repetition|immediate|words|percent")
-    assert id_repetition([[7, 7]]).value == 50.0
 
 
 @given(st.lists(st.lists(st.integers(5, 8), max_size=12), max_size=6))

@@ -12,10 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from longstride.training.distributed import Team, alone, join
-from longstride.training.metrics import read_metrics
 from longstride.training.prefetch import groups
 from longstride.training.validation import Validator
-from tests.training.toys import ToyModel, ToyObjective, ToySource, same, train_toy, weights
+from tests.training.toys import ToyModel, ToyObjective, ToySource, read_metrics, same, train_toy, weights
 
 ROOT = Path(__file__).parents[2]
 

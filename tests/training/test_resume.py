@@ -15,9 +15,19 @@ from torch import nn
 
 from longstride.contract import Loss, ModelFolderError, OptionError, Prepared, UsageError
 from longstride.training.checkpoints import latest, load
-from longstride.training.metrics import TIMING, read_metrics
 from longstride.training.validation import Validator
-from tests.training.toys import Listener, ToyModel, ToyObjective, ToySource, same, toy_trainer, train_toy, weights
+from tests.training.toys import (
+    TIMING,
+    Listener,
+    ToyModel,
+    ToyObjective,
+    ToySource,
+    read_metrics,
+    same,
+    toy_trainer,
+    train_toy,
+    weights,
+)
 
 
 class StopsAt(ToyObjective):

@@ -124,23 +124,6 @@ def as_dict(options: Any) -> dict[str, Any]:
     return result
 
 
-def changed(options: Any) -> dict[str, str]:
-    """The options that differ from their defaults, as text: what a signature shows."""
-    result: dict[str, str] = {}
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        default = field.default if field.default is not MISSING else None
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
-        if value == default:
-            continue
-        if dataclasses.is_dataclass(value) and not hasattr(value, "from_text"):
-            result.update({f"{field.name}.{name}": text for name, text in changed(value).items()})
-        else:
-            result[field.name] = _text(value)
-    return result
-
-
 def type_name(kind: Any) -> str:
     """A type as a person writes it: ``int``, ``post|pre``, ``a list of int``."""
     origin = get_origin(kind)

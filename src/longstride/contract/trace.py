@@ -43,11 +43,6 @@ class Trace:
         return [len(event.ids) if event.final else 0 for event in self.events]
 
     @property
-    def accepted_per_step(self) -> list[int]:
-        """Drafted tokens that stood, per iteration."""
-        return [event.accepted for event in self.events]
-
-    @property
     def drafted(self) -> int:
         """Tokens drafted in all."""
         return sum(event.drafted for event in self.events)

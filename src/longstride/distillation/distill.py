@@ -13,14 +13,14 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from longstride.contract import InputError, UsageError
 from longstride.distillation.decoding import Teacher, decode_shard
 from longstride.distillation.options import DistillOptions
-from longstride.distillation.shards import Origin, Shard, check_folder, planned, write_json
+from longstride.distillation.shards import Shard, check_folder, origin_of, planned, write_json
 from longstride.text.corpus import read_lines, write_lines
 from longstride.text.files import file_sha256
 from longstride.version import __version__
@@ -91,17 +91,22 @@ def distill_lines(
     chosen = [shards[index] for index in options.shards.of(len(shards))]
     if not chosen:
         raise UsageError(f"shards expects some of the {len(shards)} shards there are, found {options.shards}.")
-    origin = Origin.of(teacher, _hash(lines), len(lines), options)
+    origin = origin_of(teacher, _hash(lines), len(lines), options)
     check_folder(folder, shards, origin)
 
     todo = [shard for shard in chosen if shard.record(origin) is None]
-    watch = _Watch(progress, sum(shard.last - shard.first for shard in todo), len(shards))
+    done, of = 0, sum(shard.last - shard.first for shard in todo)
+
+    def advanced(lines: int) -> None:
+        nonlocal done
+        done += lines
+        if progress is not None and lines:
+            progress(Progress(done, of, shard.index, len(shards)))
+
     for shard in todo:
         started = time.perf_counter()
-        watch.shard = shard.index
-        made = decode_shard(
-            teacher, lines[shard.first : shard.last], options, options.seed * 1_000_003 + shard.index, watch.advanced
-        )
+        seed = options.seed * 1_000_003 + shard.index
+        made = decode_shard(teacher, lines[shard.first : shard.last], options, seed, advanced)
         shard.write(made, origin, options.ending, time.perf_counter() - started)
 
     records = [shard.record(origin) for shard in shards]
@@ -116,7 +121,7 @@ def _join(
     out: Path,
     lines: Sequence[str],
     shards: Sequence[tuple[Shard, dict[str, Any]]],
-    origin: Origin,
+    origin: dict[str, Any],
     options: DistillOptions,
     name: str,
 ) -> dict[str, Any]:
@@ -140,7 +145,7 @@ def _join(
     manifest = {
         "longstride": __version__,
         "source": name,
-        **asdict(origin),
+        **origin,
         "shards": len(shards),
         "kept": count,
         "dropped": len(lines) - count,
@@ -152,22 +157,6 @@ def _join(
     }
     write_json(path, manifest)
     return manifest
-
-
-class _Watch:
-    """Adds up finished lines and passes them on."""
-
-    def __init__(self, report: Report | None, of: int, shards: int) -> None:
-        self.shard = 0
-        self._report = report
-        self._lines = 0
-        self._of = of
-        self._shards = shards
-
-    def advanced(self, lines: int) -> None:
-        self._lines += lines
-        if self._report is not None and lines:
-            self._report(Progress(self._lines, self._of, self.shard, self._shards))
 
 
 def _hash(lines: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,50 +19,33 @@ FORMAT = 1
 _FIELDS: dict[str, Any] = {"origin": dict, "file": str, "tokens": int, "seconds": int | float, "degenerate": dict}
 
 
-@dataclass(frozen=True)
-class Origin:
-    """All that decides what a shard holds. Shards of different origin are never joined."""
+def origin_of(teacher: Teacher, data: str, lines: int, options: DistillOptions) -> dict[str, Any]:
+    """All that decides what a shard holds, as JSON has it; `data` is the hash of the source lines."""
+    origin = {
+        "format": FORMAT,
+        "teacher": teacher.hashes,
+        "vocabulary": teacher.vocabulary,
+        "decoder": teacher.signature,
+        "limits": as_dict(teacher.limits),
+        "data": data,
+        "lines": lines,
+        "shard_lines": options.shard_lines,
+        "longest_source": options.longest_source,
+        "keep_all": options.keep_all,
+        "seed": options.seed,
+        "rules": as_dict(options.rules),
+    }
+    return json.loads(json.dumps(origin))  # type: ignore[no-any-return]  # lists for tuples
 
-    format: int
-    teacher: list[str]
-    vocabulary: str
-    decoder: str
-    limits: dict[str, Any]
-    data: str
-    """the hash of the source lines, however they were compressed"""
-    lines: int
-    shard_lines: int
-    longest_source: int
-    keep_all: bool
-    seed: int
-    rules: dict[str, Any]
 
-    @staticmethod
-    def of(teacher: Teacher, data: str, lines: int, options: DistillOptions) -> Origin:
-        """The origin of every shard of this run."""
-        return Origin(
-            format=FORMAT,
-            teacher=list(teacher.hashes),
-            vocabulary=teacher.vocabulary,
-            decoder=teacher.signature,
-            limits=_plain(as_dict(teacher.limits)),
-            data=data,
-            lines=lines,
-            shard_lines=options.shard_lines,
-            longest_source=options.longest_source,
-            keep_all=options.keep_all,
-            seed=options.seed,
-            rules=_plain(as_dict(options.rules)),
-        )
-
-    def check(self, found: Mapping[str, Any], path: Path) -> None:
-        """Refuse a shard of another origin, naming the first thing that differs."""
-        for name, expected in asdict(self).items():
-            if found.get(name) != expected:
-                raise UsageError(
-                    f"{path}: expected a shard with {name} {_shown(expected)}, found {_shown(found.get(name))}; "
-                    "shards of different origin are not mixed, choose another folder."
-                )
+def _check_origin(origin: Mapping[str, Any], found: Mapping[str, Any], path: Path) -> None:
+    """Refuse a shard of another origin, naming the first thing that differs."""
+    for name, expected in origin.items():
+        if found.get(name) != expected:
+            raise UsageError(
+                f"{path}: expected a shard with {name} {_shown(expected)}, found {_shown(found.get(name))}; "
+                "shards of different origin are not mixed, choose another folder."
+            )
 
 
 @dataclass(frozen=True)
@@ -79,7 +62,7 @@ class Shard:
         """Where its record is, once it is complete."""
         return self.folder / f"shard-{self.index:05d}.json"
 
-    def record(self, origin: Origin) -> dict[str, Any] | None:
+    def record(self, origin: Mapping[str, Any]) -> dict[str, Any] | None:
         """The record of a complete shard of this origin; None if it is yet to be made or its text was damaged."""
         try:
             found = read_json(self.record_path)
@@ -89,7 +72,7 @@ class Shard:
             raise UsageError(f"{self.record_path}: expected the record of a shard, found something else.") from error
         if not isinstance(found, dict) or any(not isinstance(found.get(name), kind) for name, kind in _FIELDS.items()):
             raise UsageError(f"{self.record_path}: expected the record of a shard, found something else.")
-        origin.check(found["origin"], self.record_path)
+        _check_origin(origin, found["origin"], self.record_path)
         text = self.folder / found["file"]
         if (
             text.name not in (f"{self.record_path.stem}.txt{ending}" for ending in ENDINGS)
@@ -102,13 +85,13 @@ class Shard:
             return None
         return found
 
-    def write(self, made: DecodedShard, origin: Origin, ending: str, seconds: float) -> dict[str, Any]:
+    def write(self, made: DecodedShard, origin: Mapping[str, Any], ending: str, seconds: float) -> dict[str, Any]:
         """Write the text, then the record that makes it count."""
         text = self.folder / f"shard-{self.index:05d}.txt{ending}"
         self.record_path.unlink(missing_ok=True)
         write_lines(text, made.lines)
         record = {
-            "origin": asdict(origin),
+            "origin": origin,
             "shard": self.index,
             "first": self.first,
             "last": self.last,
@@ -140,7 +123,7 @@ def planned(folder: Path, lines: int, shard_lines: int) -> list[Shard]:
     return [Shard(folder, index, first, min(first + shard_lines, lines)) for index, first in enumerate(starts)]
 
 
-def check_folder(folder: Path, shards: Sequence[Shard], origin: Origin) -> None:
+def check_folder(folder: Path, shards: Sequence[Shard], origin: Mapping[str, Any]) -> None:
     """Refuse a folder with shards of another origin, or with more of them than this corpus has."""
     known = {shard.record_path: shard for shard in shards}
     for path in sorted(folder.glob("shard-*.json")):
@@ -153,11 +136,6 @@ def write_json(path: Path, value: Any) -> None:
     """Write JSON that people can read, whole or not at all."""
     with written_whole(path) as temporary:
         temporary.write_text(json.dumps(value, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-
-
-def _plain(value: Any) -> Any:
-    """As it comes back from a JSON file: lists for tuples."""
-    return json.loads(json.dumps(value))
 
 
 def _shown(value: Any) -> str:

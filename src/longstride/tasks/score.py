@@ -100,11 +100,6 @@ def word_repetition(texts: Sequence[str]) -> Score:
     return Score("repetition", repetition_rate([text.split() for text in texts]), "repetition|immediate|words|percent")
 
 
-def id_repetition(outputs: Sequence[Sequence[int]]) -> Score:
-    """The rate over the ids of outputs, given without EOS."""
-    return Score("repetition (ids)", repetition_rate(outputs), "repetition|immediate|ids|percent")
-
-
 @dataclass(frozen=True)
 class LengthBin:
     """The outputs for sources of about one length."""

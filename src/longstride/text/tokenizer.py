@@ -60,20 +60,12 @@ class Tokenizer(ABC):
         """The bytes of the tokenizer's file."""
 
     @abstractmethod
-    def encode(self, text: str) -> list[int]:
-        """The ids of one line."""
-
-    @abstractmethod
     def encode_many(self, texts: Sequence[str], threads: int | None = None) -> list[list[int]]:
         """The ids of many lines, on `threads` threads (default: all cores)."""
 
     @abstractmethod
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; reserved ids other than unk leave no trace in it."""
-
-    @abstractmethod
     def decode_many(self, rows: Sequence[Sequence[int]], threads: int | None = None) -> list[str]:
-        """The texts of many rows of ids, on `threads` threads (default: all cores)."""
+        """The texts of many rows of ids, on `threads` threads; reserved ids other than unk leave no trace in them."""
 
     @abstractmethod
     def as_decoded(self, text: str) -> str:
@@ -82,6 +74,14 @@ class Tokenizer(ABC):
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id stands for, for people who read traces."""
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of one line."""
+        return self.encode_many([text], threads=1)[0]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids."""
+        return self.decode_many([ids], threads=1)[0]
 
     @property
     def sha256(self) -> str:
@@ -128,10 +128,6 @@ class SentencePieceTokenizer(Tokenizer):
         """The model file."""
         return self._serialized
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of one line."""
-        return self.encode_many([text], threads=1)[0]
-
     def encode_many(self, texts: Sequence[str], threads: int | None = None) -> list[list[int]]:
         """The ids of many lines."""
         if not texts:
@@ -144,10 +140,6 @@ class SentencePieceTokenizer(Tokenizer):
                 _refuse_surrogates(text)
             raise
         return rows
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids."""
-        return self.decode_many([ids], threads=1)[0]
 
     def decode_many(self, rows: Sequence[Sequence[int]], threads: int | None = None) -> list[str]:
         """The texts of many rows of ids."""
@@ -210,21 +202,13 @@ class WordsTokenizer(Tokenizer):
             raise ModelFolderError(f"{name}: expected a last line that ends in a line break, found a cut one.")
         return WordsTokenizer(words, "@@" if header.endswith("@@") else "none", name)
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of one line."""
-        return [self._ids.get(word, UNK) for word in _split_words(text)]
-
     def encode_many(self, texts: Sequence[str], threads: int | None = None) -> list[list[int]]:
         """The ids of many lines; looking words up gains nothing from threads."""
-        return [self.encode(text) for text in texts]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The words with spaces between, continuations joined if so asked."""
-        return self._joined(" ".join(self._words[id] for id in _visible(ids)))
+        return [[self._ids.get(word, UNK) for word in _split_words(text)] for text in texts]
 
     def decode_many(self, rows: Sequence[Sequence[int]], threads: int | None = None) -> list[str]:
-        """The texts of many rows of ids."""
-        return [self.decode(row) for row in rows]
+        """The words with spaces between, continuations joined if so asked."""
+        return [self._joined(" ".join(self._words[id] for id in _visible(row))) for row in rows]
 
     def as_decoded(self, text: str) -> str:
         """Split words are joined."""

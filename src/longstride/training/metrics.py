@@ -12,9 +12,6 @@ from typing import Any, Protocol
 from longstride.contract import UsageError
 from longstride.text.files import written_whole
 
-TIMING = ("tokens_per_second", "elapsed", "remaining", "seconds")
-"""Fields that measure the clock: two runs alike in everything else may differ in these."""
-
 
 @dataclass(frozen=True)
 class TrainingRecord:
@@ -140,12 +137,6 @@ class MetricsFile:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(text + "\n")
         self.records += 1
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a metrics file; an unfinished last line is left out."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def _plain(value: Any) -> Any:
