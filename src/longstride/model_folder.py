@@ -12,16 +12,13 @@ This module knows no system: parts are built by whoever knows their kinds.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import math
 import os
 import re
-import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +31,7 @@ from longstride.contract import DEFAULT_IDS, ModelFolderError, OptionError, Spec
 from longstride.contract.options import as_dict, parse
 from longstride.nn.weights import Stored, fill, not_finite, read_header, read_tensors, sketched, uninitialised
 from longstride.text.files import file_sha256, read_json
+from longstride.text.folders import folder_written_whole, recover, remove_left_over
 from longstride.text.tokenizer import Tokenizer, load_tokenizer
 
 T = TypeVar("T")
@@ -42,8 +40,6 @@ Module = TypeVar("Module", bound=nn.Module)
 FORMAT = 1
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.model"
-LEFT_OVER = 3600.0
-"""Seconds after which what a killed process left behind is swept up; no write takes that long."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,199}")
 """Nothing that leads out of the folder or that a file system may refuse."""
 MODEL = "model"
@@ -231,22 +227,17 @@ def write(
 ) -> None:
     """Write a whole folder, or nothing; one that is already there is replaced. Weights that are not finite are refused.
 
-    A process that is killed here leaves the folder as it was or as it was to be: see :func:`recover`.
+    A process that is killed here leaves the folder as it was or as it was to be: see text/folders.py.
     """
     path = Path(path).resolve()  # where a link points, not the link
-    path.parent.mkdir(parents=True, exist_ok=True)
     recover(path)
     if path.exists() and not (path / CONFIG).is_file() and (not path.is_dir() or any(path.iterdir())):
         raise ModelFolderError(f"{path}: expected a model folder to replace, or none, found something else.")
-    hidden = re.compile(rf"\.{re.escape(path.name)}-(old-)?[a-z0-9_]{{8}}")
-    _sweep(each for each in path.parent.iterdir() if hidden.fullmatch(each.name))
-    building = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
+    with folder_written_whole(path) as building:
         written: dict[str, Any] = {}
         for name, part in parts.items():
-            file = building / f"{name}.safetensors"
             lender = parts[part.reuses].module if part.reuses is not None else None
-            written[name] = _written(part, file, dtype, lender)
+            written[name] = _written(part, building / f"{name}.safetensors", dtype, lender)
         tokenizer.save(building / TOKENIZER)
         config: dict[str, Any] = {
             "format": FORMAT,
@@ -257,21 +248,17 @@ def write(
             "default_decoder": default_decoder,
             "provenance": _finite(dict(provenance or {})),
         }
-        special = _special(parts)
-        if special != DEFAULT_IDS:
+        if (special := _special(parts)) != DEFAULT_IDS:
             config["special_ids"] = as_dict(special)
         if source_tokenizer is not None and source_tokenizer.sha256 != tokenizer.sha256:
             source_tokenizer.save(building / f"source.{TOKENIZER}")
             config["source_tokenizer"] = f"source.{TOKENIZER}"
             config["source_tokenizer_sha256"] = source_tokenizer.sha256
-        (building / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.chmod(building, 0o755)
-        for file in building.iterdir():
-            os.chmod(file, 0o644)
-        _put(building, path)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
+        (building / CONFIG).write_text(_as_json(config), encoding="utf-8")
+
+
+def _as_json(config: dict[str, Any]) -> str:
+    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
 
 
 def _special(parts: Mapping[str, Part]) -> SpecialIds:
@@ -281,47 +268,6 @@ def _special(parts: Mapping[str, Part]) -> SpecialIds:
         if special != next(iter(found.values())):
             raise OptionError(f"parts.{name}: expected the special ids of {next(iter(found))!r}, found {special}.")
     return next(iter(found.values()), DEFAULT_IDS)
-
-
-def recover(path: Path) -> None:
-    """Put a folder back that a process was killed over while it replaced it; where all is well, nothing is done."""
-    if os.path.lexists(path) or not path.name:
-        return
-    for moved in sorted(path.parent.glob(f".{glob.escape(path.name)}-old-*/was")):
-        try:
-            os.replace(moved, path)
-        except OSError:  # whoever replaces the folder is still at it, or another process was quicker
-            continue
-        shutil.rmtree(moved.parent, ignore_errors=True)
-        return
-
-
-def _put(building: Path, path: Path) -> None:
-    """Let a finished folder take the place of what is there."""
-    if not path.exists():
-        os.replace(building, path)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
-    os.replace(path, old / "was")
-    try:
-        os.replace(building, path)
-    except BaseException:
-        if not path.exists():
-            os.replace(old / "was", path)
-        shutil.rmtree(old, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _sweep(found: Iterable[Path]) -> None:
-    """Remove what killed processes left behind: hidden folders of ours that nobody has touched for long."""
-    for each in found:
-        try:
-            left = each.is_dir() and not each.is_symlink() and time.time() - each.stat().st_mtime > LEFT_OVER
-        except OSError:
-            continue
-        if left:
-            shutil.rmtree(each, ignore_errors=True)
 
 
 def drop_in(
@@ -346,7 +292,7 @@ def drop_in(
     for place in (folder.path / each for each in (CONFIG, *([old.weights] if old is not None else []))):
         if place.is_symlink():  # what it leads to may be others' too
             raise ModelFolderError(f"{place}: expected a file of the folder's own to replace, found a link.")
-    _sweep(folder.path.glob(".part-*"))
+    remove_left_over(folder.path.glob(".part-*"))
     with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.path) as building:
         made = Path(building) / name
         written = _written(part, made, torch.float32)
@@ -356,7 +302,7 @@ def drop_in(
             values["decoders"].setdefault(decoder, as_dict(offered))
         values["provenance"] = _finite({**values.get("provenance", {}), name: dict(provenance)})
         config = Path(building) / CONFIG
-        config.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        config.write_text(_as_json(values), encoding="utf-8")
         for file in (made, config):
             os.chmod(file, 0o644)
         os.replace(made, folder.path / written["weights"])
