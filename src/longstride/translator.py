@@ -248,44 +248,25 @@ class Translator:
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
         chosen, limits = self.decoder(decoder, **options)
         texts = [_BREAK.split(one) for one in ([text] if isinstance(text, str) else text)]
-        lines = [line for parts in texts for line in parts[::2]]  # between them, the breaks
-        done = iter(self._translate(lines, chosen, limits, batch, trace, warn, first_line, watch))
-        result = [_joined([next(done) for _ in parts[::2]], parts[1::2]) for parts in texts]
-        return result[0].text if isinstance(text, str) else result
-
-    def _translate(
-        self,
-        lines: list[str],
-        decoder: Decoder,
-        limits: Limits,
-        batch: int,
-        trace: bool,
-        warn: Callable[[str], None] | None,
-        first_line: int,
-        watch: Callable[[Decoded], None] | None,
-    ) -> list[Translation]:
-        lines = [self.readable(line) for line in lines]
+        lines = [self.readable(line) for parts in texts for line in parts[::2]]  # between them, the breaks
         ids = self.encode(lines, warn, first_line)
-        result = [Translation("")] * len(lines)
+        done = [Translation("")] * len(lines)
         full = [index for index, line in enumerate(lines) if line.strip()]
         full.sort(key=lambda index: -len(ids[index]))
         for start in range(0, len(full), batch * GROUP):
             group = full[start : start + batch * GROUP]
             source = Source.of([ids[index] for index in group])
-            decoded = decoder.decode(source, limits, capacity=batch, trace=trace)
+            decoded = chosen.decode(source, limits, capacity=batch, trace=trace)
             if watch is not None:
                 watch(decoded)
-            texts = self.text(decoded.tokens)
-            for place, index in enumerate(group):
-                hypotheses = decoded.hypotheses[place]
-                result[index] = Translation(
-                    texts[place],
-                    hypotheses[0].score,
-                    tuple(hypotheses[0].tokens),
-                    tuple(hypotheses),
-                    decoded.traces[place] if decoded.traces is not None else None,
-                )
-        return result
+            traces = decoded.traces or [None] * len(group)
+            for index, line, best, steps in zip(
+                group, self.text(decoded.tokens), decoded.hypotheses, traces, strict=True
+            ):
+                done[index] = Translation(line, best[0].score, tuple(best[0].tokens), tuple(best), steps)
+        finished = iter(done)
+        result = [_joined([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
+        return result[0].text if isinstance(text, str) else result
 
     def check(self, *decoders: str) -> None:
         """Refuse decoders (default: all) whose parts or options are not as their kinds want them, reading no weight."""

@@ -90,7 +90,7 @@ def _positions(subject: Subject, side: str) -> Tensor:
     """[longest, width] the table of positions from 0 on"""
     o = subject.options
     if o.positions == "learned":
-        return subject.weight(f"{side}_positions.weight").clone()
+        return subject.weights[f"{side}_positions.weight"].clone()
     return sinusoid(torch.arange(o.longest), o.width).float()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from longstride.text.tokenizer import SentencePieceTokenizer, Tokenizer
 from longstride.translator import Translator
 
 GREEDY = "greedy"
-SOURCE_SPM, TARGET_SPM = "source.spm", "target.spm"
-"""The names that MarianTokenizer looks for."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +27,6 @@ class Subject:
     weights: dict[str, Tensor]
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
-
-    def weight(self, name: str) -> Tensor:
-        """A weight by the name it has in our state."""
-        return self.weights[name]
 
     def linear(self, name: str) -> tuple[Tensor, Tensor]:
         """Weight and bias of a linear layer, or of a norm."""
@@ -72,12 +65,6 @@ class Subject:
         """Every piece of a vocabulary, in the order of ids."""
         return tokenizer.pieces(range(tokenizer.size))
 
-    def spm_files(self) -> Iterator[tuple[str, bytes]]:
-        """Name and content of the SentencePiece models, where both sides have one."""
-        both = (self.source_tokenizer, self.target_tokenizer)
-        if all(isinstance(tokenizer, SentencePieceTokenizer) for tokenizer in both):
-            yield from zip((SOURCE_SPM, TARGET_SPM), (tokenizer.serialized for tokenizer in both), strict=True)
-
 
 def subject_of(translator: Translator, to: str) -> Subject:
     """The Transformer that the folder's greedy search runs; `to` names, in errors, who is to take it."""
@@ -94,8 +81,9 @@ def subject_of(translator: Translator, to: str) -> Subject:
 
 def write_spm_files(subject: Subject, folder: Path) -> bool:
     """The SentencePiece models beside the weights; False where the vocabulary is of another kind."""
-    written = False
-    for name, content in subject.spm_files():
-        (folder / name).write_bytes(content)
-        written = True
-    return written
+    both = {"source.spm": subject.source_tokenizer, "target.spm": subject.target_tokenizer}  # as MarianTokenizer wants
+    if not all(isinstance(tokenizer, SentencePieceTokenizer) for tokenizer in both.values()):
+        return False
+    for name, tokenizer in both.items():
+        (folder / name).write_bytes(tokenizer.serialized)
+    return True

@@ -90,10 +90,6 @@ def _word(rng: random.Random, kind: str, first: int = 0, last: int | None = None
     return rng.choice(_read()["pairs"][kind][first:last])  # type: ignore[no-any-return]
 
 
-def _number(rng: random.Random, least: int, most: int) -> Pair:
-    return spoken.number(rng.randint(least, most))
-
-
 def _any(rng: random.Random) -> Pair:
     """A number below a million; few digits are as likely as many."""
     return spoken.number(_rounded(rng, rng.randrange(10 ** rng.randint(1, 6))))
@@ -134,10 +130,6 @@ def _owner(rng: random.Random) -> Pair:
     return rng.choice((("my", "meine"), ("our", "unsere"), (f"{name}'s", f"{name}s")))
 
 
-def _ordinal(rng: random.Random, most: int) -> Pair:
-    return spoken.ordinal(rng.randint(1, most))
-
-
 def _time(rng: random.Random, first: int = 1, last: int = 12) -> Pair:
     """Mostly at a multiple of five minutes."""
     minute = rng.randrange(0, 60, 5) if rng.random() < 0.7 else rng.randrange(60)
@@ -175,10 +167,6 @@ def _weekdays(rng: random.Random) -> Pair:
     days = _read()["pairs"]["day"]
     (e1, g1), (e2, g2) = (days[place] for place in sorted(rng.sample(range(7), 2)))
     return f"from {e1} to {e2}", f"von {g1} bis {g2}"
-
-
-def _year(rng: random.Random, first: int) -> Pair:
-    return spoken.year(rng.randint(first, 2029))
 
 
 def _price(rng: random.Random, most: int) -> Pair:
@@ -239,10 +227,15 @@ def _staying(rng: random.Random, who: Pair) -> Pair:
 
 
 _DRAWS: dict[str, Callable[..., Pair]] = {
-    function.__name__[1:]: function
-    for function in (
-        _number, _any, _some, _sum, _digits, _owner, _ordinal, _time, _daytime, _hours, _date, _days, _weekdays,
-        _year, _price, _noun, _described, _several, _one, _who, _action, _staying,
-    )
+    "number": lambda rng, least, most: spoken.number(rng.randint(least, most)),
+    "ordinal": lambda rng, most: spoken.ordinal(rng.randint(1, most)),
+    "year": lambda rng, first: spoken.year(rng.randint(first, 2029)),
+    **{
+        function.__name__[1:]: function
+        for function in (
+            _any, _some, _sum, _digits, _owner, _time, _daytime, _hours, _date, _days, _weekdays, _price, _noun,
+            _described, _several, _one, _who, _action, _staying,
+        )
+    },
 }  # fmt: skip
 """What templates draw; any other name is a list of pairs to choose from."""

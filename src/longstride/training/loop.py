@@ -25,7 +25,6 @@ from longstride.training.metrics import (
     MetricsFile,
     Record,
     Reporter,
-    Several,
     Silent,
     TensorBoard,
     TrainingRecord,
@@ -139,8 +138,7 @@ class Trainer:
             self._checkpoints = Checkpoints(self._folder / "checkpoints", options.keep, options.keep_best)
             self._metrics = MetricsFile(self._folder / "metrics.jsonl", self._progress.records)
             if options.tensorboard:
-                board = TensorBoard(self._folder / "tensorboard", self._progress.step)
-                self._reporter = Several([self._reporter, board])
+                self._reporter = TensorBoard(self._folder / "tensorboard", self._progress.step, self._reporter)
         if newest:
             self._reporter.message(f"Going on from update {self._progress.step}.")
         self._logged_at, self._logged_tokens, self._logged_made = 0.0, self._tokens(), 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -75,37 +75,22 @@ class Silent:
         """Heard and forgotten."""
 
 
-class Several:
-    """Passes everything on to several reporters."""
-
-    def __init__(self, reporters: Sequence[Reporter]) -> None:
-        self._reporters = tuple(reporters)
-
-    def record(self, record: Record) -> None:
-        """Pass on figures."""
-        for reporter in self._reporters:
-            reporter.record(record)
-
-    def message(self, text: str) -> None:
-        """Pass on an event."""
-        for reporter in self._reporters:
-            reporter.message(text)
-
-
 class TensorBoard:
-    """Writes figures as TensorBoard events."""
+    """Writes figures as TensorBoard events, and passes everything on to another reporter."""
 
-    def __init__(self, folder: Path, step: int) -> None:
+    def __init__(self, folder: Path, step: int, other: Reporter) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise UsageError(
                 "tensorboard: expected the package tensorboard, found none; install longstride[tensorboard]."
             ) from None
+        self._other = other
         self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1)
 
     def record(self, record: Record) -> None:
         """Write one point per figure."""
+        self._other.record(record)
         if isinstance(record, ValidationRecord):
             self._writer.add_scalar(f"validation/{record.name}", record.value, record.step)
         else:
@@ -117,6 +102,7 @@ class TensorBoard:
 
     def message(self, text: str) -> None:
         """Events are not for plots."""
+        self._other.message(text)
 
 
 class MetricsFile:
