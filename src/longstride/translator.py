@@ -259,11 +259,10 @@ class Translator:
             decoded = chosen.decode(source, limits, capacity=batch, trace=trace)
             if watch is not None:
                 watch(decoded)
-            traces = decoded.traces or [None] * len(group)
-            for index, line, best, steps in zip(
-                group, self.text(decoded.tokens), decoded.hypotheses, traces, strict=True
-            ):
-                done[index] = Translation(line, best[0].score, tuple(best[0].tokens), tuple(best), steps)
+            for place, (index, line) in enumerate(zip(group, self.text(decoded.tokens), strict=True)):
+                best, *_ = found = decoded.hypotheses[place]
+                steps = None if decoded.traces is None else decoded.traces[place]
+                done[index] = Translation(line, best.score, tuple(best.tokens), tuple(found), steps)
         finished = iter(done)
         result = [_joined([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
         return result[0].text if isinstance(text, str) else result
