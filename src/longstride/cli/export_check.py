@@ -6,9 +6,9 @@ from pathlib import Path
 
 from longstride.cli.console import out, warn
 from longstride.contract import InputError
+from longstride.interop.exportable import GREEDY
 from longstride.interop.onnx_folder import OnnxFolder
 from longstride.interop.peers import PEERS, SENTENCES, agreement, open_peer
-from longstride.interop.subject import GREEDY
 from longstride.runtime.libraries import MissingPackageError
 from longstride.text.corpus import read_lines
 from longstride.translator import Translator

@@ -33,7 +33,7 @@ from longstride.contract import (
     option,
 )
 from longstride.contract.options import Options
-from longstride.interop.subject import GREEDY
+from longstride.interop.exportable import GREEDY
 from longstride.runtime.libraries import package
 from longstride.translator import Translator
 

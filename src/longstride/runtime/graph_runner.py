@@ -55,7 +55,7 @@ class GraphRunner(Runner):
         self._tell = tell or _warn
         self.graphs: dict[Hashable, Graph | None] = {}
         """built so far, by program, modules, settings and variant; None: it cannot be built"""
-        self._tables = KeptTables()
+        self._tables = TablePool()
         self._told: set[str] = set()
 
     @abstractmethod
@@ -100,18 +100,18 @@ class GraphRunner(Runner):
             return again
         with torch.inference_mode():
             feeds = spec.feeds(*arguments)
-            if not stays(feeds, spec.feeds(*arguments)):
+            if not same_memory(feeds, spec.feeds(*arguments)):
                 return again
             key = (program.name, spec.modules, spec.settings, variant := self.variant(feeds))
             try:
                 graph = self._graph(key, program.name, spec, variant)
-                laid = None if graph is None else graph.bound(feeds)
+                binding = None if graph is None else graph.bound(feeds)
             except Exception as error:
                 self._refused(key, program.name, error)
-                laid = None
-            if laid is None:
+                binding = None
+            if binding is None:
                 return again
-            run, outputs = laid
+            run, outputs = binding
             result = spec.result(outputs, feeds)
 
         def call() -> Any:
@@ -149,7 +149,7 @@ class GraphRunner(Runner):
             self._tell(f"The runtime {self.name} carries the program {name!r} out eagerly in fp32: {why}.")
 
 
-def stays(feeds: Feeds, later: Feeds) -> bool:
+def same_memory(feeds: Feeds, later: Feeds) -> bool:
     """Whether a graph is fed its arguments' own memory: what is worked out of them lies elsewhere each time."""
     before, after = ({**of.inputs, **of.state} for of in (feeds, later))
     return all(before[name].data_ptr() == after[name].data_ptr() for name in before)
@@ -178,7 +178,7 @@ MOST = 128
 MOST_BYTES = 256 << 20
 
 
-class KeptTables:
+class TablePool:
     """Free tables by family and shape, one of each, the longest unused going first; what is lent is nobody's here.
 
     Making a table, and binding what lies in it, takes as long as a draft. Sentences one by one need as many tables as

@@ -1,6 +1,6 @@
 """The ONNX Runtime runner: one graph a program, and one more for steps of width one. Knows no system.
 
-In int8 the operators that are fastest on a processor of this kind (processor.Means) are used only after a self-check.
+In int8 the operators that are fastest on such a processor (processor.Operators) are used only after a self-test.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from longstride.runtime.graph_runner import GraphRunner, available_cores
 from longstride.runtime.libraries import silently
 from longstride.runtime.onnx_builder import OnnxBuilder
 from longstride.runtime.onnx_graph import OnnxGraph
-from longstride.runtime.processor import PLAIN, Means, means_of
+from longstride.runtime.processor import PLAIN, Operators, operators_for
 
 onnxruntime = silently("onnxruntime")
 
-__all__ = ["OnnxRunner", "available_cores", "is_lone", "rows_are_independent"]
+__all__ = ["OnnxRunner", "available_cores", "is_one_token", "self_test"]
 
 CLOSE, NARROWLY_CLOSE = 0.02, 0.04
 """Errors, by the results' own spread, that are taken for rounding to 8 and to 7 bits; overflows are far worse."""
@@ -39,34 +39,34 @@ class OnnxRunner(GraphRunner):
 
     def variant(self, feeds: Feeds) -> Hashable:
         """Whether for steps of width one."""
-        return is_lone(feeds)
+        return is_one_token(feeds)
 
     def build(self, name: str, spec: GraphSpec, variant: Hashable) -> OnnxGraph:
-        """With the means that passed on this processor."""
-        int8, narrow, means = self.precision == "int8", self.processor.saturates, means_of(self.processor)
-        tried = int8 and rows_are_independent(means, narrow)
-        builder = OnnxBuilder(int8, bool(variant), narrow, means if tried else PLAIN)
+        """With the operators that passed on this processor."""
+        int8, narrow, operators = self.precision == "int8", self.processor.saturates, operators_for(self.processor)
+        tried = int8 and self_test(operators, narrow)
+        builder = OnnxBuilder(int8, bool(variant), narrow, operators if tried else PLAIN)
         return OnnxGraph(spec, builder.model(name, spec).SerializeToString(), self.threads)
 
 
-def is_lone(feeds: Feeds) -> bool:
+def is_one_token(feeds: Feeds) -> bool:
     """Whether this is a step (it reads ids [rows, step] and keeps a state) of width one."""
     ids = feeds.inputs.get("ids")
     return bool(feeds.state) and ids is not None and ids.shape[1] == 1
 
 
 @cache
-def rows_are_independent(means: Means, narrow: bool = False) -> bool:
+def self_test(operators: Operators, narrow: bool = False) -> bool:
     """Whether these give what they should, and the same bits for a row wherever it stands; checked once a process."""
-    if means == PLAIN:
+    if operators == PLAIN:
         return True
     try:
-        return all(_passes(means, narrow, few) for few in (True, False))
+        return all(_passes(operators, narrow, few) for few in (True, False))
     except Exception:  # an ONNX Runtime without such an operator, or without such a kernel: there are other ways
         return False
 
 
-def _passes(means: Means, narrow: bool, few: bool) -> bool:
+def _passes(operators: Operators, narrow: bool, few: bool) -> bool:
     """For products of few rows, which those of a graph with a state are taken for, or of many."""
     generator = torch.Generator().manual_seed(1)
     weight, bias, rows = (torch.randn(*shape, generator=generator) for shape in ((80, 512), (80,), (1, 26, 512)))
@@ -89,7 +89,7 @@ def _passes(means: Means, narrow: bool, few: bool) -> bool:
         record=record,
         result=lambda found, feeds: found,
     )
-    model = OnnxBuilder(int8=True, narrow=narrow, means=means).model("check", spec).SerializeToString()
+    model = OnnxBuilder(int8=True, narrow=narrow, operators=operators).model("check", spec).SerializeToString()
     summed = F.linear(rows, weight, bias) + F.linear(rows.relu(), weight)
     expected = {"y": summed, "z": F.layer_norm(summed, (80,), eps=eps)}
     for threads in (1, 2):

@@ -70,7 +70,7 @@ def this_processor(cpuinfo: Path = CPUINFO) -> Processor:
 
 
 @dataclass(frozen=True)
-class Means:
+class Operators:
     """What a builder may draw with; by default what every processor is served well enough by."""
 
     blockwise: bool = False
@@ -83,17 +83,17 @@ class Means:
     """A norm is one node, instead of three that take vector instructions on any processor."""
 
 
-PLAIN = Means()
+PLAIN = Operators()
 
-OF_ARM = Means(blockwise=True, by_rows=True, signed=True)
+ON_ARM = Operators(blockwise=True, by_rows=True, signed=True)
 
-OF_X86 = Means(by_rows=True, whole_norms=True)
+ON_X86 = Operators(by_rows=True, whole_norms=True)
 """MatMulNBits takes longer there the more rows there are; MatMulInteger, of unsigned by signed, hardly does, while for
 signed by signed there is no kernel but a plain loop."""
 
 
-def means_of(processor: Processor) -> Means:
+def operators_for(processor: Processor) -> Operators:
     """Those that were timed on such a processor."""
     if processor.arm:
-        return OF_ARM
-    return OF_X86 if processor.x86 else PLAIN
+        return ON_ARM
+    return ON_X86 if processor.x86 else PLAIN

@@ -38,7 +38,7 @@ class Likelihoods:
     factorisation: Factorisation
 
     @property
-    def mean_surprise(self) -> float:
+    def cross_entropy(self) -> float:
         """Negative log-probability of a token in nats, over the whole corpus: the logarithm of perplexity."""
         return -float(self.totals.sum()) / int(self.tokens.sum())
 
@@ -68,7 +68,7 @@ def perplexity(found: Likelihoods, tokenizer_sha256: str) -> Score:
 
     Tokens are the model's: only models with the same tokenizer can be compared.
     """
-    mean = found.mean_surprise
+    mean = found.cross_entropy
     value = math.exp(mean) if mean < 700 else math.inf
     how = f"perplexity|tokens|eos:yes|{found.factorisation.signature}tokenizer:{tokenizer_sha256[:12]}"
     return Score("perplexity", value, how)
@@ -130,7 +130,7 @@ def mutual_information(
     drawn = (counts @ (base.totals - model.totals)) / (counts @ model.tokens)
     low, high = np.percentile(drawn, [2.5, 97.5])
     return MutualInformation(
-        model.mean_surprise - base.mean_surprise,
+        model.cross_entropy - base.cross_entropy,
         float(low),
         float(high),
         _perplexity(model),
@@ -143,4 +143,4 @@ def mutual_information(
 
 
 def _perplexity(found: Likelihoods) -> float:
-    return math.exp(min(found.mean_surprise, 700.0))
+    return math.exp(min(found.cross_entropy, 700.0))

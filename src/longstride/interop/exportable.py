@@ -18,7 +18,7 @@ GREEDY = "greedy"
 
 
 @dataclass(frozen=True)
-class Subject:
+class Exportable:
     """A model to be handed over: its shape, its weights on the host in float32, its tokenizers."""
 
     name: str
@@ -66,7 +66,7 @@ class Subject:
         return tokenizer.pieces(range(tokenizer.size))
 
 
-def subject_of(translator: Translator, to: str) -> Subject:
+def exportable(translator: Translator, to: str) -> Exportable:
     """The Transformer that the folder's greedy search runs; `to` names, in errors, who is to take it."""
     name = str(translator.folder.path)
     if GREEDY not in translator.decoders:
@@ -76,12 +76,12 @@ def subject_of(translator: Translator, to: str) -> Subject:
     if not isinstance(model, Transformer):
         raise OptionError(f"{to} expects an ordinary Transformer, found {type(model).__name__} in {name}.")
     weights = {key: value.detach().to("cpu", torch.float32).contiguous() for key, value in model.state_dict().items()}
-    return Subject(name, model.options, weights, translator.source_tokenizer, translator.target_tokenizer)
+    return Exportable(name, model.options, weights, translator.source_tokenizer, translator.target_tokenizer)
 
 
-def write_spm_files(subject: Subject, folder: Path) -> bool:
+def write_spm_files(model: Exportable, folder: Path) -> bool:
     """The SentencePiece models beside the weights; False where the vocabulary is of another kind."""
-    both = {"source.spm": subject.source_tokenizer, "target.spm": subject.target_tokenizer}  # as MarianTokenizer wants
+    both = {"source.spm": model.source_tokenizer, "target.spm": model.target_tokenizer}  # as MarianTokenizer wants
     if not all(isinstance(tokenizer, SentencePieceTokenizer) for tokenizer in both.values()):
         return False
     for name, tokenizer in both.items():

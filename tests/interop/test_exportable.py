@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from longstride.contract import OptionError
+from longstride.interop.exportable import exportable
 from longstride.interop.peers import compare, open_peer
-from longstride.interop.subject import subject_of
 from longstride.runtime import libraries
 from tests.folders import edit_config
 from tests.interop.conftest import MakeTranslator
@@ -23,7 +23,7 @@ def test_a_model_without_greedy_search_is_refused(make_translator: MakeTranslato
     again = type(translator)(type(translator.folder)(translator.folder.path), translator.runner)
     told = r"CTranslate2 expects a model that greedy search is right for; .* beam alone"
     with pytest.raises(OptionError, match=told):
-        subject_of(again, "CTranslate2")
+        exportable(again, "CTranslate2")
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
