@@ -34,16 +34,17 @@ def _imported(path: str) -> Any:
 class PartKind:
     """A kind of weights."""
 
-    _options: str
     _module: str
-    """where its options and its module are to be imported from"""
+    """where it is to be imported from"""
     additions: tuple[str, ...] = ()
     """patterns of weights that a part without them may be the start of; they begin as they are built"""
+    _options: str = ""
+    """where its options are, unless their name is its own and Options"""
 
     @cached_property
     def options(self) -> type:
         """Its options."""
-        return _imported(self._options)  # type: ignore[no-any-return]
+        return _imported(self._options or f"{self._module}Options")  # type: ignore[no-any-return]
 
     @cached_property
     def build(self) -> Callable[[Any], nn.Module]:
@@ -58,9 +59,8 @@ class DecoderKind:
     summary: str
     roles: Mapping[str, str]
     """role -> the kind of part that plays it"""
-    _options: str
     _decoder: str
-    """where its options and the decoder, made of its parts, a runner and options, are to be imported from"""
+    """where it is to be imported from; it is made of its parts, a runner and options"""
     likelihood: Callable[[Mapping[str, Any], Runner], Likelihood] | None = None
     """how probable its model holds given outputs; a decoder that verifies has its verifier's"""
     comes_with: str = ""
@@ -69,11 +69,13 @@ class DecoderKind:
     """source and target ids must mean the same"""
     ensemble: bool = False
     """it takes a list of models"""
+    _options: str = ""
+    """where its options are, unless their name is its own and Options"""
 
     @cached_property
     def options(self) -> type:
         """Its options."""
-        return _imported(self._options)  # type: ignore[no-any-return]
+        return _imported(self._options or f"{self._decoder}Options")  # type: ignore[no-any-return]
 
     def build(self, parts: Mapping[str, Any], runner: Runner, options: Any) -> Decoder:
         """Make it of parts by role, a runner and its options."""
@@ -99,35 +101,31 @@ _LINK = ("link.*",)
 _MODEL = {"model": "transformer"}
 
 PARTS: dict[str, PartKind] = {
-    "transformer": PartKind(f"{_NN}.options.TransformerOptions", f"{_NN}.transformer.Transformer"),
-    "heads": PartKind(f"{_SYSTEMS}.blockwise.model.HeadsOptions", f"{_SYSTEMS}.blockwise.model.Heads", _LINK),
+    "transformer": PartKind(f"{_NN}.transformer.Transformer", _options=f"{_NN}.options.TransformerOptions"),
+    "heads": PartKind(f"{_SYSTEMS}.blockwise.model.Heads", _LINK),
     "drafter": PartKind(
-        f"{_SYSTEMS}.draft_verify.options.DrafterOptions", f"{_SYSTEMS}.draft_verify.model.Drafter", _LINK
+        f"{_SYSTEMS}.draft_verify.model.Drafter", _LINK, f"{_SYSTEMS}.draft_verify.options.DrafterOptions"
     ),
     "interleaving": PartKind(
-        f"{_SYSTEMS}.interleaved.options.InterleavingOptions",
         f"{_SYSTEMS}.interleaved.model.Interleaving",
         ("starts", *_LINK),
+        f"{_SYSTEMS}.interleaved.options.InterleavingOptions",
     ),
-    "tables": PartKind(f"{_SYSTEMS}.lattice.tables.TablesOptions", f"{_SYSTEMS}.lattice.tables.Tables"),
-    "scorer": PartKind(f"{_SYSTEMS}.lattice.model.ScorerOptions", f"{_SYSTEMS}.lattice.model.Scorer"),
-    "one-pass": PartKind(
-        f"{_SYSTEMS}.non_autoregressive.model.OnePassOptions", f"{_SYSTEMS}.non_autoregressive.model.OnePass"
-    ),
+    "tables": PartKind(f"{_SYSTEMS}.lattice.tables.Tables"),
+    "scorer": PartKind(f"{_SYSTEMS}.lattice.model.Scorer"),
+    "one-pass": PartKind(f"{_SYSTEMS}.non_autoregressive.model.OnePass"),
 }
 
 DECODERS: dict[str, DecoderKind] = {
     "greedy": DecoderKind(
         "the most likely token, one after another",
         _MODEL,
-        f"{_SYSTEMS}.autoregressive.decoder.GreedyOptions",
         f"{_SYSTEMS}.autoregressive.decoder.Greedy",
         _token_by_token,
     ),
     "beam": DecoderKind(
         "the best of several hypotheses, with exact early stopping",
         _MODEL,
-        f"{_SYSTEMS}.autoregressive.decoder.BeamOptions",
         f"{_SYSTEMS}.autoregressive.decoder.Beam",
         _token_by_token,
         ensemble=True,
@@ -135,14 +133,12 @@ DECODERS: dict[str, DecoderKind] = {
     "blockwise": DecoderKind(
         "heads predict a block, the model verifies it",
         {**_MODEL, "heads": "heads"},
-        f"{_SYSTEMS}.blockwise.decoder.BlockwiseOptions",
         f"{_SYSTEMS}.blockwise.decoder.Blockwise",
         _token_by_token,
     ),
     "copy-verify": DecoderKind(
         "the source as the draft, verified; for correction and whatever else mostly copies",
         _MODEL,
-        f"{_SYSTEMS}.draft_verify.copy_decoder.CopyVerifyOptions",
         f"{_SYSTEMS}.draft_verify.copy_decoder.CopyVerify",
         _token_by_token,
         comes_with="greedy",
@@ -151,39 +147,35 @@ DECODERS: dict[str, DecoderKind] = {
     "draft-verify": DecoderKind(
         "a drafter proposes a block, the model verifies it",
         {**_MODEL, "drafter": "drafter"},
-        f"{_SYSTEMS}.draft_verify.decoder.DraftVerifyOptions",
         f"{_SYSTEMS}.draft_verify.decoder.DraftVerify",
         _token_by_token,
     ),
     "draft": DecoderKind(
         "the drafter alone, a block per pass",
         {**_MODEL, "drafter": "drafter"},
-        f"{_SYSTEMS}.draft_verify.decoder.DraftOptions",
         f"{_SYSTEMS}.draft_verify.decoder.Draft",
     ),
     "interleaved": DecoderKind(
         "several words per pass, from both ends of the sentence",
         {**_MODEL, "interleaving": "interleaving"},
-        f"{_SYSTEMS}.interleaved.decoder.InterleavedOptions",
         f"{_SYSTEMS}.interleaved.decoder.Interleaved",
         _by_directions,
     ),
     "counts": DecoderKind(
         "the likeliest word at each place by aligned counts, no model at all",
         {"tables": "tables"},
-        f"{_SYSTEMS}.lattice.counts_decoder.CountsOptions",
         f"{_SYSTEMS}.lattice.counts_decoder.CountsDecoder",
+        _options=f"{_SYSTEMS}.lattice.counts_decoder.CountsOptions",
     ),
     "lattice": DecoderKind(
         "candidates for every place, all edges scored in one pass, an exact search for the best path",
         {"model": "scorer", "tables": "tables"},
-        f"{_SYSTEMS}.lattice.pipeline.LatticeOptions",
         f"{_SYSTEMS}.lattice.decoder.with_tables",
+        _options=f"{_SYSTEMS}.lattice.pipeline.LatticeOptions",
     ),
     "non-autoregressive": DecoderKind(
         "all words in one pass, none knowing of another; the best of several lengths",
         {"model": "one-pass"},
-        f"{_SYSTEMS}.non_autoregressive.decoder.NonAutoregressiveOptions",
         f"{_SYSTEMS}.non_autoregressive.decoder.NonAutoregressive",
     ),
 }
