@@ -142,9 +142,9 @@ def run(
     corpora = {split: corpus_of(recipe.data, split, tokenizer, folder, tell, team.leads) for split in _SPLITS}
     torch.manual_seed(recipe.training.seed)
     base = _loaded(recipe.base, tokenizer) if recipe.base else {}
-    objective.special = tokenizer.special
+    objective.special = ModelFolder(resolve(recipe.base)).special if recipe.base else tokenizer.special
     plan = _plan(recipe, tokenizer.size, base, lengths_of(corpora["train"]))
-    model = kind.model(replace(plan, special=tokenizer.special))
+    model = kind.model(replace(plan, special=objective.special))
     if recipe.init == "depth-scaled":
         scale_by_depth(part.module for name, part in kind.parts(model).items() if name not in base)
     longest = _longest(kind.parts(model))
