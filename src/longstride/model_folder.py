@@ -1,7 +1,7 @@
 """Model folders: plain data, never code. One `config.json`, weights in safetensors, a tokenizer.
 
-    config.json       format version; tokenizers; parts (kind, options, weights file, sha256); decoders (which part has
-                      which role, default options); provenance
+    config.json       format version; tokenizers; special ids; parts (kind, options, weights file, sha256); decoders
+                      (which part has which role, default options); provenance
     *.safetensors     weights
     tokenizer.model   SentencePiece, or a word list
 
@@ -12,16 +12,13 @@ This module knows no system: parts are built by whoever knows their kinds.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import math
 import os
 import re
-import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,11 +27,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from longstride.contract import ModelFolderError, OptionError, WorkError, option
+from longstride.contract import DEFAULT_IDS, ModelFolderError, OptionError, SpecialIds, WorkError, option
 from longstride.contract.options import as_dict, parse
 from longstride.nn.weights import Stored, fill, not_finite, read_header, read_tensors, sketched, uninitialised
-from longstride.text.files import file_sha256
-from longstride.text.jsonfile import read_json
+from longstride.text.files import file_sha256, read_json
+from longstride.text.folders import folder_written_whole, recover, remove_left_over
 from longstride.text.tokenizer import Tokenizer, load_tokenizer
 
 T = TypeVar("T")
@@ -43,8 +40,6 @@ Module = TypeVar("Module", bound=nn.Module)
 FORMAT = 1
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.model"
-LEFT_OVER = 3600.0
-"""Seconds after which what a killed process left behind is swept up; no write takes that long."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,199}")
 """Nothing that leads out of the folder or that a file system may refuse."""
 MODEL = "model"
@@ -89,6 +84,7 @@ class FolderConfig:
     default_decoder: str = option(help="The decoder used when none is named.")
     source_tokenizer: str | None = option(None, "File name of the source's tokenizer where it differs.")
     source_tokenizer_sha256: str | None = option(None, "Hash of that file.")
+    special_ids: SpecialIds = option(DEFAULT_IDS, "Padding, start, end and the like, of all parts.")
     provenance: dict[str, Any] = option(factory=dict, help="Recipe, data, commit, scores: whatever made it.")
 
 
@@ -179,14 +175,32 @@ class ModelFolder:
     @property
     def identity(self) -> str:
         """A hash of the same and of all that config.json says of parts: what a training run builds on."""
-        told = json.dumps([self.sha256, self.config.parts], sort_keys=True)
+        special = [] if self.special == DEFAULT_IDS else [as_dict(self.special)]
+        told = json.dumps([self.sha256, self.config.parts, *special], sort_keys=True)
         return hashlib.sha256(told.encode()).hexdigest()
+
+    @property
+    def config_file(self) -> Path:
+        """Its config.json, as errors name it."""
+        return self.path / CONFIG
+
+    @property
+    def special(self) -> SpecialIds:
+        """The special ids of all its parts."""
+        return self.config.special_ids
 
     def _header(self, part: PartConfig) -> dict[str, Stored]:
         return read_header(self._checked(part.weights, part.sha256))
 
     def _tokenizer(self, name: str, sha256: str) -> Tokenizer:
-        return load_tokenizer(self._checked(name, sha256))
+        found = load_tokenizer(self._checked(name, sha256))
+        for id in ("pad", "unk", "eos"):
+            told, own = getattr(self.special, id), getattr(found.special, id)
+            if told != own:
+                raise ModelFolderError(
+                    f"{self.path / CONFIG}, special_ids: {id} expects the tokenizer's {own}, found {told}."
+                )
+        return found
 
     def _checked(self, name: str, sha256: str) -> Path:
         file = self.path / name
@@ -213,22 +227,17 @@ def write(
 ) -> None:
     """Write a whole folder, or nothing; one that is already there is replaced. Weights that are not finite are refused.
 
-    A process that is killed here leaves the folder as it was or as it was to be: see :func:`recover`.
+    A process that is killed here leaves the folder as it was or as it was to be: see text/folders.py.
     """
     path = Path(path).resolve()  # where a link points, not the link
-    path.parent.mkdir(parents=True, exist_ok=True)
     recover(path)
     if path.exists() and not (path / CONFIG).is_file() and (not path.is_dir() or any(path.iterdir())):
         raise ModelFolderError(f"{path}: expected a model folder to replace, or none, found something else.")
-    hidden = re.compile(rf"\.{re.escape(path.name)}-(old-)?[a-z0-9_]{{8}}")
-    _sweep(each for each in path.parent.iterdir() if hidden.fullmatch(each.name))
-    building = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
+    with folder_written_whole(path) as building:
         written: dict[str, Any] = {}
         for name, part in parts.items():
-            file = building / f"{name}.safetensors"
             lender = parts[part.reuses].module if part.reuses is not None else None
-            written[name] = _written(part, file, dtype, lender)
+            written[name] = _written(part, building / f"{name}.safetensors", dtype, lender)
         tokenizer.save(building / TOKENIZER)
         config: dict[str, Any] = {
             "format": FORMAT,
@@ -239,59 +248,26 @@ def write(
             "default_decoder": default_decoder,
             "provenance": _finite(dict(provenance or {})),
         }
+        if (special := _special(parts)) != DEFAULT_IDS:
+            config["special_ids"] = as_dict(special)
         if source_tokenizer is not None and source_tokenizer.sha256 != tokenizer.sha256:
             source_tokenizer.save(building / f"source.{TOKENIZER}")
             config["source_tokenizer"] = f"source.{TOKENIZER}"
             config["source_tokenizer_sha256"] = source_tokenizer.sha256
-        (building / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.chmod(building, 0o755)
-        for file in building.iterdir():
-            os.chmod(file, 0o644)
-        _put(building, path)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
+        (building / CONFIG).write_text(_as_json(config), encoding="utf-8")
 
 
-def recover(path: Path) -> None:
-    """Put a folder back that a process was killed over while it replaced it; where all is well, nothing is done."""
-    if os.path.lexists(path) or not path.name:
-        return
-    for moved in sorted(path.parent.glob(f".{glob.escape(path.name)}-old-*/was")):
-        try:
-            os.replace(moved, path)
-        except OSError:  # whoever replaces the folder is still at it, or another process was quicker
-            continue
-        shutil.rmtree(moved.parent, ignore_errors=True)
-        return
+def _as_json(config: dict[str, Any]) -> str:
+    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
 
 
-def _put(building: Path, path: Path) -> None:
-    """Let a finished folder take the place of what is there."""
-    if not path.exists():
-        os.replace(building, path)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
-    os.replace(path, old / "was")
-    try:
-        os.replace(building, path)
-    except BaseException:
-        if not path.exists():
-            os.replace(old / "was", path)
-        shutil.rmtree(old, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _sweep(found: Iterable[Path]) -> None:
-    """Remove what killed processes left behind: hidden folders of ours that nobody has touched for long."""
-    for each in found:
-        try:
-            left = each.is_dir() and not each.is_symlink() and time.time() - each.stat().st_mtime > LEFT_OVER
-        except OSError:
-            continue
-        if left:
-            shutil.rmtree(each, ignore_errors=True)
+def _special(parts: Mapping[str, Part]) -> SpecialIds:
+    """The special ids that all parts with any have."""
+    found = {name: part.options.special for name, part in parts.items() if hasattr(part.options, "special")}
+    for name, special in found.items():
+        if special != next(iter(found.values())):
+            raise OptionError(f"parts.{name}: expected the special ids of {next(iter(found))!r}, found {special}.")
+    return next(iter(found.values()), DEFAULT_IDS)
 
 
 def drop_in(
@@ -307,6 +283,8 @@ def drop_in(
     old = folder.parts.get(name)
     if old is not None and old.kind != part.kind:
         raise ModelFolderError(f"{folder.path}: expected {name!r} to be of kind {part.kind}, found {old.kind}.")
+    if getattr(part.options, "special", folder.special) != folder.special:
+        raise ModelFolderError(f"{folder.path}: expected {name!r} to have the folder's special ids, found others.")
     if takers := [other for other, config in folder.parts.items() if config.reuses == name]:
         raise ModelFolderError(
             f"{folder.path}: expected {name!r} to be a part that others do without, found {takers[0]!r} reusing it."
@@ -314,7 +292,7 @@ def drop_in(
     for place in (folder.path / each for each in (CONFIG, *([old.weights] if old is not None else []))):
         if place.is_symlink():  # what it leads to may be others' too
             raise ModelFolderError(f"{place}: expected a file of the folder's own to replace, found a link.")
-    _sweep(folder.path.glob(".part-*"))
+    remove_left_over(folder.path.glob(".part-*"))
     with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.path) as building:
         made = Path(building) / name
         written = _written(part, made, torch.float32)
@@ -324,7 +302,7 @@ def drop_in(
             values["decoders"].setdefault(decoder, as_dict(offered))
         values["provenance"] = _finite({**values.get("provenance", {}), name: dict(provenance)})
         config = Path(building) / CONFIG
-        config.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        config.write_text(_as_json(values), encoding="utf-8")
         for file in (made, config):
             os.chmod(file, 0o644)
         os.replace(made, folder.path / written["weights"])
@@ -352,7 +330,8 @@ def _written(part: Part, file: Path, dtype: torch.dtype, lender: nn.Module | Non
             f"{file.stem}: expected finite weights to write, found others in {broken!r}; nothing was written."
         )
     save_file(state, file)
-    told = as_dict(PartConfig(part.kind, as_dict(part.options), file.name, file_sha256(file), part.reuses))
+    options = {name: value for name, value in as_dict(part.options).items() if name != "special"}  # told once for all
+    told = as_dict(PartConfig(part.kind, options, file.name, file_sha256(file), part.reuses))
     if part.reuses is None:  # said only where there is something to say
         del told["reuses"]
     return told

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from longstride.contract import Objective, OptionError
+from longstride.contract import DEFAULT_IDS, Objective, OptionError, SpecialIds
 from longstride.contract.options import parse
 from longstride.model_folder import Part
 from longstride.nn.options import TransformerOptions
@@ -49,6 +49,7 @@ class Plan:
     """named in errors"""
     lengths: LengthRegression = field(default_factory=LengthRegression)
     """of target on source words, over the training pairs"""
+    special: SpecialIds = DEFAULT_IDS
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class ObjectiveKind:
     build: Callable[[Any], Objective]
     model: Callable[[Plan], nn.Module]
     """the module that is trained, parts of the base inside it"""
-    parts: Callable[[Any], dict[str, Part]]
-    """that module taken apart again, by the names that decoders know as roles"""
+    roles: Mapping[str, str]
+    """what it is made of, by the names that decoders know as roles -> kind of part"""
     decoders: tuple[str, ...]
     """what the folder offers, its default first; a role is played by the part of the same name"""
     needs_base: bool = False
@@ -69,18 +70,19 @@ class ObjectiveKind:
     begun: Callable[[Any], None] = lambda model: None
     """what is left to do once another model's weights have been copied into it"""
 
+    def parts(self, model: Any) -> dict[str, Part]:
+        """That module taken apart again, by role; what has one part is that part."""
+        modules = {role: model if len(self.roles) == 1 else getattr(model, role) for role in self.roles}
+        return {role: Part(kind, modules[role].options, modules[role]) for role, kind in self.roles.items()}
+
     def offered(self, model: nn.Module) -> tuple[str, ...]:
         """What a folder with this model offers."""
         return tuple(name for name in self.decoders if name not in self.withheld(model))
 
 
 def _transformer(plan: Plan) -> Transformer:
-    settings = {**plan.settings, "vocabulary": plan.vocabulary}
+    settings = {**plan.settings, "vocabulary": plan.vocabulary, "special": plan.special}
     return Transformer(parse(TransformerOptions, settings, plan.where))
-
-
-def _transformer_part(model: Transformer) -> dict[str, Part]:
-    return {"model": Part("transformer", model.options, model)}
 
 
 def _base(plan: Plan) -> Transformer:
@@ -104,14 +106,10 @@ def _blockwise(plan: Plan) -> BlockwiseModel:
     return BlockwiseModel(base, heads)
 
 
-def _blockwise_parts(model: BlockwiseModel) -> dict[str, Part]:
-    return {**_transformer_part(model.model), "heads": Part("heads", model.heads.options, model.heads)}
-
-
 def _drafter(plan: Plan) -> DrafterWithVerifier:
     """A drafter that fits the base, which verifies and lends it as much of its encoder as the recipe says."""
     base = _base(plan)
-    settings = {**plan.settings, "vocabulary": plan.vocabulary}
+    settings = {**plan.settings, "vocabulary": plan.vocabulary, "special": plan.special}
     if settings.get("encoder", "own") != "own":
         settings = {"verifier_width": base.options.width, **settings}
     options = parse(DrafterOptions, settings, plan.where)
@@ -120,10 +118,6 @@ def _drafter(plan: Plan) -> DrafterWithVerifier:
     if options.begin == "verifier":
         begin_as(drafter, base)
     return DrafterWithVerifier(base, drafter)
-
-
-def _drafter_parts(model: DrafterWithVerifier) -> dict[str, Part]:
-    return {**_transformer_part(model.model), "drafter": Part("drafter", model.drafter.options, model.drafter)}
 
 
 def _interleaved(plan: Plan) -> InterleavedModel:
@@ -140,31 +134,18 @@ def _interleaved(plan: Plan) -> InterleavedModel:
     return InterleavedModel(model, Interleaving(chosen))
 
 
-def _interleaved_parts(model: InterleavedModel) -> dict[str, Part]:
-    part = Part("interleaving", model.options, model.interleaving)
-    return {**_transformer_part(model.model), "interleaving": part}
-
-
 def _lattice(plan: Plan) -> LatticeModel:
     """A scorer, beside the tables of the base that it will search with."""
     tables = plan.base.get("tables")
     if not isinstance(tables, Tables):
         raise OptionError(f"{plan.where}: expected a base with candidate tables named 'tables', found none.")
-    settings = {**plan.settings, "vocabulary": plan.vocabulary}
+    settings = {**plan.settings, "vocabulary": plan.vocabulary, "special": plan.special}
     return LatticeModel(Scorer(parse(ScorerOptions, settings, plan.where)), tables)
-
-
-def _lattice_parts(model: LatticeModel) -> dict[str, Part]:
-    tables = model.tables
-    return {
-        "model": Part("scorer", model.model.options, model.model),
-        "tables": Part("tables", tables.options, tables),
-    }
 
 
 def _one_pass(plan: Plan) -> OnePass:
     """Lengths are those of the training pairs, unless the recipe says otherwise."""
-    settings = {"length": plan.lengths, **plan.settings, "vocabulary": plan.vocabulary}
+    settings = {"length": plan.lengths, **plan.settings, "vocabulary": plan.vocabulary, "special": plan.special}
     return OnePass(parse(OnePassOptions, settings, plan.where))
 
 
@@ -173,14 +154,14 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         AutoregressiveObjectiveOptions,
         AutoregressiveObjective,
         _transformer,
-        _transformer_part,
+        {"model": "transformer"},
         ("greedy", "beam"),
     ),
     "blockwise": ObjectiveKind(
         BlockwiseObjectiveOptions,
         BlockwiseObjective,
         _blockwise,
-        _blockwise_parts,
+        {"model": "transformer", "heads": "heads"},
         ("blockwise", "greedy", "beam"),
         needs_base=True,
         # With a learned first head the base alone is no model any more; blockwise with k=1 is its greedy search.
@@ -190,7 +171,7 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         DrafterObjectiveOptions,
         DrafterObjective,
         _drafter,
-        _drafter_parts,
+        {"model": "transformer", "drafter": "drafter"},
         ("draft-verify", "draft", "greedy", "beam"),
         needs_base=True,
     ),
@@ -198,7 +179,7 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         InterleavedObjectiveOptions,
         InterleavedObjective,
         _interleaved,
-        _interleaved_parts,
+        {"model": "transformer", "interleaving": "interleaving"},
         ("interleaved", "greedy", "beam"),
         withheld=lambda model: () if model.options.ordinary else ("greedy", "beam"),
         begun=InterleavedModel.begin_link,
@@ -207,7 +188,7 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         LatticeObjectiveOptions,
         LatticeObjective,
         _lattice,
-        _lattice_parts,
+        {"model": "scorer", "tables": "tables"},
         ("lattice", "counts"),
         needs_base=True,
     ),
@@ -215,7 +196,7 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         NonAutoregressiveObjectiveOptions,
         NonAutoregressiveObjective,
         _one_pass,
-        lambda model: {"model": Part("one-pass", model.options, model)},
+        {"model": "one-pass"},
         ("non-autoregressive",),
     ),
 }

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from longstride import model_folder, recipe_origin
-from longstride.contract import EOS, RESERVED, InputError, Limits, OptionError, Source, UsageError, option
+from longstride.contract import RESERVED, InputError, Limits, OptionError, Source, UsageError, option
 from longstride.contract.memory import GIB, available
 from longstride.contract.options import Options, as_dict, parse
 from longstride.contract.ranges import shown
@@ -142,7 +142,9 @@ def run(
     corpora = {split: corpus_of(recipe.data, split, tokenizer, folder, tell, team.leads) for split in _SPLITS}
     torch.manual_seed(recipe.training.seed)
     base = _loaded(recipe.base, tokenizer) if recipe.base else {}
-    model = kind.model(_plan(recipe, tokenizer.size, base, lengths_of(corpora["train"])))
+    objective.special = ModelFolder(resolve(recipe.base)).special if recipe.base else tokenizer.special
+    plan = _plan(recipe, tokenizer.size, base, lengths_of(corpora["train"]))
+    model = kind.model(replace(plan, special=objective.special))
     if recipe.init == "depth-scaled":
         scale_by_depth(part.module for name, part in kind.parts(model).items() if name not in base)
     longest = _longest(kind.parts(model))
@@ -202,11 +204,12 @@ def check(recipe: Recipe) -> None:
     kind, _ = _objective(recipe)
     if kind.needs_base and not recipe.base:
         raise OptionError(f"{recipe.name}: this objective expects `base`, the model folder it builds on, found none.")
-    if "vocabulary" in recipe.model:
-        raise OptionError(
-            f"{recipe.name}: model.vocabulary comes with the tokenizer and cannot be set, found "
-            f"{shown(recipe.model['vocabulary'])}; data.vocabulary is the size of a tokenizer to be made."
-        )
+    for name, advice in (("vocabulary", "; data.vocabulary is the size of a tokenizer to be made"), ("special", "")):
+        if name in recipe.model:
+            raise OptionError(
+                f"{recipe.name}: model.{name} comes with the tokenizer and cannot be set, found "
+                f"{shown(recipe.model[name])}{advice}."
+            )
     base = _sketched(recipe.base) if recipe.base else {}
     with torch.device("meta"):  # shapes alone
         sketched = kind.model(_plan(recipe, len(RESERVED) + 1, base))
@@ -315,7 +318,7 @@ def _validators(recipe: Recipe, tokenizer: Tokenizer, longest: int, device: torc
         outputs = [""] * len(ids)
         for start in range(0, len(order), options.batch):
             group = order[start : start + options.batch]
-            tokens = decode(model, Source.of([[*ids[index], EOS] for index in group]))
+            tokens = decode(model, Source.of([[*ids[index], tokenizer.special.eos] for index in group]))
             for index, text in zip(group, tokenizer.decode_many(tokens), strict=True):
                 outputs[index] = text
         if options.metric == "exact":

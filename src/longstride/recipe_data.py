@@ -100,7 +100,7 @@ def corpus_of(
         pairs = generated(data, split)
         sources = tokenizer.encode_many([source for source, _ in pairs])
         targets = tokenizer.encode_many([target for _, target in pairs])
-        return BinarizedCorpus.from_pairs(zip(sources, targets, strict=True))
+        return BinarizedCorpus.from_pairs(zip(sources, targets, strict=True), tokenizer.special)
     source, target = required(data, split)
     cache = Path(data.cache or folder) / f"{split}.ids"
     filter = data.filter if split == "train" else LengthFilter(max_tokens=0)
@@ -111,7 +111,7 @@ def corpus_of(
         tell.message(corpus.report.sentence)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
-    corpus = BinarizedCorpus.load(cache, tokenizer.sha256)
+    corpus = BinarizedCorpus.load(cache, tokenizer.sha256, special=tokenizer.special)
     corpus.check_ids(tokenizer.size, cache)
     return corpus
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from longstride.contract import UsageError
-from longstride.text.files import written_whole
-from longstride.text.jsonfile import read_json
+from longstride.text.files import read_json, written_whole
 
 FORMAT = 1
 FILE = "origin.json"

@@ -6,57 +6,50 @@ objectives.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from longstride.contract import OptionError
+from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.options import parse
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from longstride.contract import Decoder, Likelihood, Runner
+    from longstride.contract import Decoder, Likelihood, Limits, Runner
     from longstride.model_folder import ModelFolder
+    from longstride.text.tokenizer import Tokenizer
 
 
-class Weights(NamedTuple):
-    """The options of a kind of weights, and how it is built from them."""
-
-    options: type
-    build: Callable[[Any], nn.Module]
+def _imported(path: str) -> Any:
+    """``longstride.nn.options.TransformerOptions``: a name of a module."""
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)
 
 
 @dataclass(frozen=True)
 class PartKind:
     """A kind of weights."""
 
-    imports: Callable[[], Weights]
+    _module: str
+    """where it is to be imported from"""
     additions: tuple[str, ...] = ()
     """patterns of weights that a part without them may be the start of; they begin as they are built"""
+    _options: str = ""
+    """where its options are, unless their name is its own and Options"""
 
     @cached_property
-    def _weights(self) -> Weights:
-        return self.imports()
-
-    @property
     def options(self) -> type:
         """Its options."""
-        return self._weights.options
+        return _imported(self._options or f"{self._module}Options")  # type: ignore[no-any-return]
 
-    @property
+    @cached_property
     def build(self) -> Callable[[Any], nn.Module]:
         """Makes it of its options."""
-        return self._weights.build
-
-
-class Method(NamedTuple):
-    """The options of a way of generating, and how it is put together."""
-
-    options: type
-    build: Callable[[Mapping[str, Any], Runner, Any], Decoder]
-    likelihood: Callable[[Mapping[str, Any], Runner], Likelihood] | None = None
+        return _imported(self._module)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -66,216 +59,124 @@ class DecoderKind:
     summary: str
     roles: Mapping[str, str]
     """role -> the kind of part that plays it"""
-    imports: Callable[[], Method]
+    _decoder: str
+    """where it is to be imported from; it is made of its parts, a runner and options"""
+    likelihood: Callable[[Mapping[str, Any], Runner], Likelihood] | None = None
+    """how probable its model holds given outputs; a decoder that verifies has its verifier's"""
     comes_with: str = ""
     """a folder that offers this decoder can do the new one too, with the same parts, even if it does not say so"""
     one_vocabulary: bool = False
     """source and target ids must mean the same"""
+    ensemble: bool = False
+    """it takes a list of models"""
+    _options: str = ""
+    """where its options are, unless their name is its own and Options"""
 
     @cached_property
-    def _method(self) -> Method:
-        return self.imports()
-
-    @property
     def options(self) -> type:
         """Its options."""
-        return self._method.options
+        return _imported(self._options or f"{self._decoder}Options")  # type: ignore[no-any-return]
 
-    @property
-    def build(self) -> Callable[[Mapping[str, Any], Runner, Any], Decoder]:
-        """Makes it of parts by role, a runner and its options."""
-        return self._method.build
-
-    @property
-    def likelihood(self) -> Callable[[Mapping[str, Any], Runner], Likelihood] | None:
-        """How probable its model holds given outputs; a decoder that verifies has its verifier's."""
-        return self._method.likelihood
-
-
-def _transformer() -> Weights:
-    from longstride.nn.options import TransformerOptions
-    from longstride.nn.transformer import Transformer
-
-    return Weights(TransformerOptions, Transformer)
-
-
-def _heads() -> Weights:
-    from longstride.systems.blockwise.model import Heads, HeadsOptions
-
-    return Weights(HeadsOptions, Heads)
-
-
-def _drafter() -> Weights:
-    from longstride.systems.draft_verify.model import Drafter
-    from longstride.systems.draft_verify.options import DrafterOptions
-
-    return Weights(DrafterOptions, Drafter)
-
-
-def _interleaving() -> Weights:
-    from longstride.systems.interleaved.model import Interleaving
-    from longstride.systems.interleaved.options import InterleavingOptions
-
-    return Weights(InterleavingOptions, Interleaving)
-
-
-def _tables() -> Weights:
-    from longstride.systems.lattice.tables import Tables, TablesOptions
-
-    return Weights(TablesOptions, Tables)
-
-
-def _scorer() -> Weights:
-    from longstride.systems.lattice.model import Scorer, ScorerOptions
-
-    return Weights(ScorerOptions, Scorer)
-
-
-def _one_pass() -> Weights:
-    from longstride.systems.non_autoregressive.model import OnePass, OnePassOptions
-
-    return Weights(OnePassOptions, OnePass)
-
-
-LINK = ("link.*",)
-
-PARTS: dict[str, PartKind] = {
-    "transformer": PartKind(_transformer),
-    "heads": PartKind(_heads, LINK),
-    "drafter": PartKind(_drafter, LINK),
-    "interleaving": PartKind(_interleaving, ("starts", *LINK)),
-    "tables": PartKind(_tables),
-    "scorer": PartKind(_scorer),
-    "one-pass": PartKind(_one_pass),
-}
+    def build(self, parts: Mapping[str, Any], runner: Runner, options: Any) -> Decoder:
+        """Make it of parts by role, a runner and its options."""
+        given = [[parts[role]] if self.ensemble else parts[role] for role in self.roles]
+        return _imported(self._decoder)(*given, runner, options)  # type: ignore[no-any-return]
 
 
 def _token_by_token(parts: Mapping[str, Any], runner: Runner) -> Likelihood:
     from longstride.systems.autoregressive.likelihood import AutoregressiveLikelihood
 
-    return AutoregressiveLikelihood(parts["model"], runner)
+    return AutoregressiveLikelihood(parts["model"], runner, *([parts["heads"].first] if "heads" in parts else []))
 
 
-def _greedy() -> Method:
-    from longstride.systems.autoregressive.decoder import Greedy, GreedyOptions
-
-    return Method(
-        GreedyOptions, lambda parts, runner, options: Greedy(parts["model"], runner, options), _token_by_token
-    )
-
-
-def _beam() -> Method:
-    from longstride.systems.autoregressive.decoder import Beam, BeamOptions
-
-    return Method(BeamOptions, lambda parts, runner, options: Beam([parts["model"]], runner, options), _token_by_token)
-
-
-def _blockwise() -> Method:
-    from longstride.systems.autoregressive.likelihood import AutoregressiveLikelihood
-    from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
-
-    return Method(
-        BlockwiseOptions,
-        lambda parts, runner, options: Blockwise(parts["model"], parts["heads"], runner, options),
-        lambda parts, runner: AutoregressiveLikelihood(parts["model"], runner, parts["heads"].first),
-    )
-
-
-def _copy_verify() -> Method:
-    from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
-
-    return Method(
-        CopyVerifyOptions, lambda parts, runner, options: CopyVerify(parts["model"], runner, options), _token_by_token
-    )
-
-
-def _draft_verify() -> Method:
-    from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
-
-    return Method(
-        DraftVerifyOptions,
-        lambda parts, runner, options: DraftVerify(parts["model"], parts["drafter"], runner, options),
-        _token_by_token,
-    )
-
-
-def _draft() -> Method:
-    from longstride.systems.draft_verify.decoder import Draft, DraftOptions
-
-    return Method(DraftOptions, lambda parts, runner, options: Draft(parts["model"], parts["drafter"], runner, options))
-
-
-def _interleaved() -> Method:
-    from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
+def _by_directions(parts: Mapping[str, Any], runner: Runner) -> Likelihood:
     from longstride.systems.interleaved.likelihood import InterleavedLikelihood
     from longstride.systems.interleaved.model import InterleavedModel
 
-    return Method(
-        InterleavedOptions,
-        lambda parts, runner, options: Interleaved(parts["model"], parts["interleaving"], runner, options),
-        lambda parts, runner: InterleavedLikelihood(InterleavedModel(parts["model"], parts["interleaving"]), runner),
-    )
+    return InterleavedLikelihood(InterleavedModel(parts["model"], parts["interleaving"]), runner)
 
 
-def _counts() -> Method:
-    from longstride.systems.lattice.counts_decoder import CountsDecoder, CountsOptions
+_NN, _SYSTEMS = "longstride.nn", "longstride.systems"
+_LINK = ("link.*",)
+_MODEL = {"model": "transformer"}
 
-    return Method(CountsOptions, lambda parts, runner, options: CountsDecoder(parts["tables"], runner, options))
-
-
-def _lattice() -> Method:
-    from longstride.systems.lattice.decoder import with_tables
-    from longstride.systems.lattice.pipeline import LatticeOptions
-
-    return Method(
-        LatticeOptions, lambda parts, runner, options: with_tables(parts["model"], parts["tables"], runner, options)
-    )
-
-
-def _non_autoregressive() -> Method:
-    from longstride.systems.non_autoregressive.decoder import NonAutoregressive, NonAutoregressiveOptions
-
-    return Method(
-        NonAutoregressiveOptions, lambda parts, runner, options: NonAutoregressive(parts["model"], runner, options)
-    )
-
+PARTS: dict[str, PartKind] = {
+    "transformer": PartKind(f"{_NN}.transformer.Transformer", _options=f"{_NN}.options.TransformerOptions"),
+    "heads": PartKind(f"{_SYSTEMS}.blockwise.model.Heads", _LINK),
+    "drafter": PartKind(
+        f"{_SYSTEMS}.draft_verify.model.Drafter", _LINK, f"{_SYSTEMS}.draft_verify.options.DrafterOptions"
+    ),
+    "interleaving": PartKind(
+        f"{_SYSTEMS}.interleaved.model.Interleaving",
+        ("starts", *_LINK),
+        f"{_SYSTEMS}.interleaved.options.InterleavingOptions",
+    ),
+    "tables": PartKind(f"{_SYSTEMS}.lattice.tables.Tables"),
+    "scorer": PartKind(f"{_SYSTEMS}.lattice.model.Scorer"),
+    "one-pass": PartKind(f"{_SYSTEMS}.non_autoregressive.model.OnePass"),
+}
 
 DECODERS: dict[str, DecoderKind] = {
-    "greedy": DecoderKind("the most likely token, one after another", {"model": "transformer"}, _greedy),
-    "beam": DecoderKind("the best of several hypotheses, with exact early stopping", {"model": "transformer"}, _beam),
+    "greedy": DecoderKind(
+        "the most likely token, one after another",
+        _MODEL,
+        f"{_SYSTEMS}.autoregressive.decoder.Greedy",
+        _token_by_token,
+    ),
+    "beam": DecoderKind(
+        "the best of several hypotheses, with exact early stopping",
+        _MODEL,
+        f"{_SYSTEMS}.autoregressive.decoder.Beam",
+        _token_by_token,
+        ensemble=True,
+    ),
     "blockwise": DecoderKind(
-        "heads predict a block, the model verifies it", {"model": "transformer", "heads": "heads"}, _blockwise
+        "heads predict a block, the model verifies it",
+        {**_MODEL, "heads": "heads"},
+        f"{_SYSTEMS}.blockwise.decoder.Blockwise",
+        _token_by_token,
     ),
     "copy-verify": DecoderKind(
         "the source as the draft, verified; for correction and whatever else mostly copies",
-        {"model": "transformer"},
-        _copy_verify,
+        _MODEL,
+        f"{_SYSTEMS}.draft_verify.copy_decoder.CopyVerify",
+        _token_by_token,
         comes_with="greedy",
         one_vocabulary=True,
     ),
     "draft-verify": DecoderKind(
         "a drafter proposes a block, the model verifies it",
-        {"model": "transformer", "drafter": "drafter"},
-        _draft_verify,
+        {**_MODEL, "drafter": "drafter"},
+        f"{_SYSTEMS}.draft_verify.decoder.DraftVerify",
+        _token_by_token,
     ),
-    "draft": DecoderKind("the drafter alone, a block per pass", {"model": "transformer", "drafter": "drafter"}, _draft),
+    "draft": DecoderKind(
+        "the drafter alone, a block per pass",
+        {**_MODEL, "drafter": "drafter"},
+        f"{_SYSTEMS}.draft_verify.decoder.Draft",
+    ),
     "interleaved": DecoderKind(
         "several words per pass, from both ends of the sentence",
-        {"model": "transformer", "interleaving": "interleaving"},
-        _interleaved,
+        {**_MODEL, "interleaving": "interleaving"},
+        f"{_SYSTEMS}.interleaved.decoder.Interleaved",
+        _by_directions,
     ),
     "counts": DecoderKind(
-        "the likeliest word at each place by aligned counts, no model at all", {"tables": "tables"}, _counts
+        "the likeliest word at each place by aligned counts, no model at all",
+        {"tables": "tables"},
+        f"{_SYSTEMS}.lattice.counts_decoder.CountsDecoder",
+        _options=f"{_SYSTEMS}.lattice.counts_decoder.CountsOptions",
     ),
     "lattice": DecoderKind(
         "candidates for every place, all edges scored in one pass, an exact search for the best path",
         {"model": "scorer", "tables": "tables"},
-        _lattice,
+        f"{_SYSTEMS}.lattice.decoder.with_tables",
+        _options=f"{_SYSTEMS}.lattice.pipeline.LatticeOptions",
     ),
     "non-autoregressive": DecoderKind(
         "all words in one pass, none knowing of another; the best of several lengths",
         {"model": "one-pass"},
-        _non_autoregressive,
+        f"{_SYSTEMS}.non_autoregressive.decoder.NonAutoregressive",
     ),
 }
 
@@ -287,9 +188,82 @@ def find(kinds: Mapping[str, Any], name: str, what: str) -> Any:
     return kinds[name]
 
 
+def part_options(folder: ModelFolder, name: str) -> Any:
+    """The options of a part of a folder, checked, with the folder's special ids."""
+    config = folder.parts[name]
+    with _naming(folder):
+        if "special" in config.options:
+            raise OptionError(f"parts.{name}: special ids are expected in special_ids, for all parts, found some here.")
+        options: Any = parse(find(PARTS, config.kind, "kind of part").options, config.options, f"parts.{name}")
+    return replace(options, special=folder.special) if hasattr(options, "special") else options
+
+
 def part_builder(folder: ModelFolder, name: str) -> Callable[[], nn.Module]:
     """What builds a part of a folder from its options, once these have been checked."""
-    config = folder.parts[name]
-    kind: PartKind = find(PARTS, config.kind, "kind of part")
-    options: Any = parse(kind.options, config.options, f"{folder.path}, parts.{name}")
-    return lambda: kind.build(options)
+    options = part_options(folder, name)
+    return lambda: PARTS[folder.parts[name].kind].build(options)
+
+
+def split_options(kind: type, options: Mapping[str, Any], name: str) -> tuple[Any, Limits]:
+    """Options of a decoder and of the limits come under one set of names; sort them out."""
+    from longstride.contract import Limits
+
+    known, limits = ({field.name: None for field in fields(one)} for one in (kind, Limits))
+    for option in options:
+        if option not in known and option not in limits:
+            names = ", ".join([*sorted(known), *limits])
+            raise OptionError(f"The decoder {name} has no option {option!r}; its options are {names}.")
+    own: Any = parse(kind, {key: value for key, value in options.items() if key in known}, name)
+    return own, parse(Limits, {key: value for key, value in options.items() if key in limits}, name)
+
+
+def check_folder(folder: ModelFolder, source: Tokenizer, target: Tokenizer) -> None:
+    """Refuse unknown kinds, roles that are not theirs and parts of other tokenizers: all that needs no system."""
+    fitting = {
+        "vocabulary": target.size,
+        "source_vocabulary": source.size,
+        "tokenizer_sha256": target.sha256,
+        "source_tokenizer_sha256": source.sha256,
+    }
+    with _naming(folder):
+        if (largest := folder.special.largest) >= min(source.size, target.size):
+            raise OptionError(f"special_ids expects ids of the tokenizers, found {largest}.")
+        for name, part in folder.parts.items():
+            find(PARTS, part.kind, "kind of part")
+            for option, own in fitting.items():
+                if (found := part.options.get(option)) not in (None, own):
+                    raise OptionError(f"parts.{name}: {option} expects the tokenizer's {own}, found {found}.")
+            longest = part.options.get("longest", 1)  # of every part, asked for or not: see Translator.longest
+            if not isinstance(longest, int) or longest < 1:
+                raise OptionError(f"parts.{name}: longest expects a number of tokens, found {longest!r}.")
+            # Without a vocabulary of its own the source is looked up in the target's table.
+            table = part.options.get("source_vocabulary") or part.options.get("vocabulary")
+            if isinstance(table, int) and table < source.size:
+                wanted = f"source_vocabulary expects the tokenizer's {source.size}"
+                raise OptionError(f"parts.{name}: {wanted}, found {table}.")
+        for name, decoder in folder.decoders.items():
+            kind = find(DECODERS, name, "decoder")
+            if set(decoder.parts) != set(kind.roles):
+                found = ", ".join(decoder.parts) or "none"
+                raise OptionError(f"decoders.{name}: parts expects {', '.join(kind.roles)}, found {found}.")
+            for role, wanted in kind.roles.items():
+                if (found := folder.parts[decoder.parts[role]].kind) != wanted:
+                    raise OptionError(f"decoders.{name}: {role} expects a part of kind {wanted}, found {found}.")
+
+
+def check_decoder(folder: ModelFolder, name: str) -> None:
+    """Refuse a decoder of a folder whose parts or options are not as their kinds want them, reading no weight."""
+    config = folder.decoders[name]
+    for part in config.parts.values():
+        part_options(folder, part)
+    with _naming(folder):
+        split_options(find(DECODERS, name, "decoder").options, config.defaults, name)
+
+
+@contextmanager
+def _naming(folder: ModelFolder) -> Iterator[None]:
+    """What is wrong with options is wrong with the folder that has them."""
+    try:
+        yield
+    except OptionError as error:
+        raise ModelFolderError(f"{folder.config_file}: {error}") from None

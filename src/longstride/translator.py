@@ -14,9 +14,8 @@ import os
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -25,7 +24,6 @@ from typing import Any, overload
 from torch import nn
 
 from longstride.contract import (
-    EOS,
     Decoded,
     Decoder,
     Hypothesis,
@@ -39,14 +37,12 @@ from longstride.contract import (
     Trace,
 )
 from longstride.contract.bundled import BUNDLED
-from longstride.contract.options import parse
 from longstride.contract.ranges import Range, shown
-from longstride.model_folder import CONFIG, DecoderConfig, ModelFolder
-from longstride.registry import DECODERS, PARTS, find, part_builder
+from longstride.model_folder import DecoderConfig, ModelFolder
+from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
 from longstride.runtime.choosing import make_runner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 
-LIMIT_NAMES = tuple(field.name for field in fields(Limits))
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
 BATCHES = Range(1, math.inf)
@@ -111,7 +107,7 @@ class Translator:
         self._decoders = dict(folder.decoders)
         self._checked: set[str] = set()  # decoders whose options were found to be right
         self._default = folder.config.default_decoder
-        self._check()
+        check_folder(folder, self.source_tokenizer, self.target_tokenizer)
         if drafter is not None:
             self._take_drafter(drafter)
 
@@ -139,8 +135,6 @@ class Translator:
         """A part's module, loaded when first asked for."""
         if name not in self._parts:
             folder, there = self._homes[name]
-            if folder is self.folder:
-                self._check_part(there)
             self._parts[name] = self.runner.place(folder.load(there, part_builder(folder, there)))
         return self._parts[name]
 
@@ -203,7 +197,7 @@ class Translator:
                 )
                 (warn or _warn)(message)
                 del ids[longest - 1 :]
-            ids.append(EOS)
+            ids.append(self.folder.special.eos)
         return encoded
 
     def readable(self, line: str) -> str:
@@ -254,102 +248,31 @@ class Translator:
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
         chosen, limits = self.decoder(decoder, **options)
         texts = [_BREAK.split(one) for one in ([text] if isinstance(text, str) else text)]
-        lines = [line for parts in texts for line in parts[::2]]  # between them, the breaks
-        done = iter(self._translate(lines, chosen, limits, batch, trace, warn, first_line, watch))
-        result = [_joined([next(done) for _ in parts[::2]], parts[1::2]) for parts in texts]
-        return result[0].text if isinstance(text, str) else result
-
-    def _translate(
-        self,
-        lines: list[str],
-        decoder: Decoder,
-        limits: Limits,
-        batch: int,
-        trace: bool,
-        warn: Callable[[str], None] | None,
-        first_line: int,
-        watch: Callable[[Decoded], None] | None,
-    ) -> list[Translation]:
-        lines = [self.readable(line) for line in lines]
+        lines = [self.readable(line) for parts in texts for line in parts[::2]]  # between them, the breaks
         ids = self.encode(lines, warn, first_line)
-        result = [Translation("")] * len(lines)
+        done = [Translation("")] * len(lines)
         full = [index for index, line in enumerate(lines) if line.strip()]
         full.sort(key=lambda index: -len(ids[index]))
         for start in range(0, len(full), batch * GROUP):
             group = full[start : start + batch * GROUP]
             source = Source.of([ids[index] for index in group])
-            decoded = decoder.decode(source, limits, capacity=batch, trace=trace)
+            decoded = chosen.decode(source, limits, capacity=batch, trace=trace)
             if watch is not None:
                 watch(decoded)
-            texts = self.text(decoded.tokens)
-            for place, index in enumerate(group):
-                hypotheses = decoded.hypotheses[place]
-                result[index] = Translation(
-                    texts[place],
-                    hypotheses[0].score,
-                    tuple(hypotheses[0].tokens),
-                    tuple(hypotheses),
-                    decoded.traces[place] if decoded.traces is not None else None,
-                )
-        return result
+            for place, (index, line) in enumerate(zip(group, self.text(decoded.tokens), strict=True)):
+                best, *_ = found = decoded.hypotheses[place]
+                steps = None if decoded.traces is None else decoded.traces[place]
+                done[index] = Translation(line, best.score, tuple(best.tokens), tuple(found), steps)
+        finished = iter(done)
+        result = [_joined([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
+        return result[0].text if isinstance(text, str) else result
 
     def check(self, *decoders: str) -> None:
         """Refuse decoders (default: all) whose parts or options are not as their kinds want them, reading no weight."""
         for name in decoders or self.folder.decoders:
-            if name in self._checked or (config := self.folder.decoders.get(name)) is None:
-                continue
-            for part in config.parts.values():
-                self._check_part(part)
-            with self._naming_the_folder():
-                split_options(find(DECODERS, name, "decoder").options, config.defaults, name)
-            self._checked.add(name)
-
-    def _check(self) -> None:
-        """Refuse unknown kinds, roles that are not theirs and parts of other tokenizers: all that needs no system."""
-        fitting = {
-            "vocabulary": self.target_tokenizer.size,
-            "source_vocabulary": self.source_tokenizer.size,
-            "tokenizer_sha256": self.target_tokenizer.sha256,
-            "source_tokenizer_sha256": self.source_tokenizer.sha256,
-        }
-        sources = self.source_tokenizer.size
-        with self._naming_the_folder():
-            for name, part in self.folder.parts.items():
-                find(PARTS, part.kind, "kind of part")
-                for option, own in fitting.items():
-                    if (found := part.options.get(option)) not in (None, own):
-                        raise OptionError(f"parts.{name}: {option} expects the tokenizer's {own}, found {found}.")
-                longest = part.options.get("longest", 1)  # of every part, asked for or not: see self.longest
-                if not isinstance(longest, int) or longest < 1:
-                    raise OptionError(f"parts.{name}: longest expects a number of tokens, found {longest!r}.")
-                # Without a vocabulary of its own the source is looked up in the target's table.
-                table = part.options.get("source_vocabulary") or part.options.get("vocabulary")
-                if isinstance(table, int) and table < sources:
-                    wanted = f"source_vocabulary expects the tokenizer's {sources}"
-                    raise OptionError(f"parts.{name}: {wanted}, found {table}.")
-            for name, decoder in self.folder.decoders.items():
-                kind = find(DECODERS, name, "decoder")
-                if set(decoder.parts) != set(kind.roles):
-                    raise OptionError(
-                        f"decoders.{name}: parts expects {', '.join(kind.roles)}, "
-                        f"found {', '.join(decoder.parts) or 'none'}."
-                    )
-                for role, wanted in kind.roles.items():
-                    if (found := self.folder.parts[decoder.parts[role]].kind) != wanted:
-                        raise OptionError(f"decoders.{name}: {role} expects a part of kind {wanted}, found {found}.")
-
-    def _check_part(self, name: str) -> None:
-        """Refuse options that are not as the part's kind wants them."""
-        part = self.folder.parts[name]
-        with self._naming_the_folder():
-            parse(find(PARTS, part.kind, "kind of part").options, part.options, f"parts.{name}")
-
-    @contextmanager
-    def _naming_the_folder(self) -> Iterator[None]:
-        try:
-            yield
-        except OptionError as error:
-            raise ModelFolderError(f"{self.folder.path / CONFIG}: {error}") from None
+            if name not in self._checked and name in self.folder.decoders:
+                check_decoder(self.folder, name)
+                self._checked.add(name)
 
     def _take_drafter(self, other: ModelFolder) -> None:
         """Let another folder's drafter draft for this model; it then does so unless told otherwise."""
@@ -359,9 +282,9 @@ class Translator:
                 f"{other.path}: expected a model folder with a drafter, found the parts {', '.join(other.parts)}."
             )
         mine, theirs = self.folder.config, other.config
-        if (mine.tokenizer_sha256, mine.source_tokenizer_sha256) != (
-            theirs.tokenizer_sha256,
-            theirs.source_tokenizer_sha256,
+        if any(
+            getattr(mine, field) != getattr(theirs, field)
+            for field in ("tokenizer_sha256", "source_tokenizer_sha256", "special_ids")
         ):
             raise OptionError(
                 f"The drafter in {other.path} expects the vocabulary it was trained with, "
@@ -419,18 +342,6 @@ def _joined(lines: Sequence[Translation], breaks: Sequence[str]) -> Translation:
         ),
         Trace(tuple(events)) if any(line.trace is not None for line in full) else None,
     )
-
-
-def split_options(kind: type, options: Mapping[str, Any], name: str) -> tuple[Any, Limits]:
-    """Options of a decoder and of the limits come under one set of names; sort them out."""
-    known = {field.name for field in fields(kind)}
-    for option in options:
-        if option not in known and option not in LIMIT_NAMES:
-            names = ", ".join([*sorted(known), *LIMIT_NAMES])
-            raise OptionError(f"The decoder {name} has no option {option!r}; its options are {names}.")
-    own: Any = parse(kind, {key: value for key, value in options.items() if key in known}, name)
-    limits = parse(Limits, {key: value for key, value in options.items() if key in LIMIT_NAMES}, name)
-    return own, limits
 
 
 def _warn(message: str) -> None:

@@ -13,7 +13,7 @@ from longstride.bench.record_parts import Counts, Equality, MemoryUse, ModelTag,
 from longstride.bench.records import Latency, Quality
 from longstride.bench.workload import Workload
 from longstride.contract import EOS, Decoder, Finished, Hypothesis, Limits, Session, Source, Step
-from longstride.tasks import Score
+from longstride.tasks.score import Score
 
 
 class Strider(Decoder):

@@ -9,10 +9,9 @@ from longstride.bench.page import results_page, sections
 from longstride.bench.record_parts import ModelTag, WorkloadTag
 from longstride.bench.records import Contrastive, Quality
 from longstride.bench.sources import sections as tables_of
-from longstride.tasks import Score
-from longstride.tasks.by_length import LengthBin
 from longstride.tasks.contrastive import Cell
-from longstride.tasks.mutual_information import MutualInformation
+from longstride.tasks.likelihood import MutualInformation
+from longstride.tasks.score import LengthBin, Score
 
 from .conftest import make_origin, make_quality, table_rows
 

@@ -12,7 +12,7 @@ from longstride.bench.plots import plots
 from longstride.bench.record_parts import Against, ModelTag
 from longstride.bench.records import Latency
 from longstride.bench.sources import run_table
-from longstride.tasks import Comparison
+from longstride.tasks.bootstrap import Comparison
 
 from .conftest import make_latency
 

@@ -9,7 +9,7 @@ from longstride.bench.records import Latency
 from longstride.bench.traced_pass import count, traced_pass
 from longstride.bench.workload import Workload
 from longstride.contract import Decoded, Event, Limits, OptionError, Source, Trace
-from longstride.contract.fakes import CopyDecoder
+from tests.fakes import CopyDecoder
 
 from .conftest import FakeClock, Strider
 

@@ -15,9 +15,8 @@ from longstride.bench.records import Curves, Latency, Quality, Record, Training
 from longstride.bench.report import insert_all, render
 from longstride.bench.sources import Section
 from longstride.contract import OptionError
-from longstride.tasks import Score
 from longstride.tasks.bootstrap import Comparison
-from longstride.tasks.by_length import LengthBin
+from longstride.tasks.score import LengthBin, Score
 
 from .conftest import make_latency, make_origin, make_quality, table_rows
 

@@ -18,7 +18,8 @@ from longstride.bench.record_files import from_line, to_line
 from longstride.bench.record_parts import Against, Counts, Preparation, WorkloadTag
 from longstride.bench.records import Distillation, Quality, Record, Training
 from longstride.bench.sources import list_table, run_table, settings_table
-from longstride.tasks import Comparison, Score
+from longstride.tasks.bootstrap import Comparison
+from longstride.tasks.score import Score
 
 from .conftest import make_latency, make_origin, make_quality, table_rows
 

@@ -14,7 +14,7 @@ from longstride.cli.lineup import line_up, read_entries, read_samples
 from longstride.contract import EOS, OptionError, Source
 from longstride.model_folder import ModelFolder
 from longstride.runtime.cuda_graph import CudaGraphRunner
-from longstride.tasks.gleu import Gleu
+from longstride.tasks.ngrams import Gleu
 from longstride.text.tokenizer import WordsTokenizer
 from longstride.translator import Translator
 from tests.cli.conftest import Run, write_pairs

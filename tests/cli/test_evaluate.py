@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
 import longstride
@@ -14,7 +16,7 @@ from longstride.bench.record_files import read_records
 from longstride.bench.records import Exactness, Quality
 from longstride.cli import evaluate
 from longstride.tasks.translation import score_translations
-from longstride.verification import acceptance, judged, table
+from longstride.verification import acceptance, step
 from tests.cli.conftest import Run, write_pairs
 from tests.decoding.test_draft_verify import write_drafted
 from tests.folders import LONGEST, write_folder
@@ -289,11 +291,14 @@ def test_a_broken_promise_fails_once_it_is_recorded(
     run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def careless(rule: Any, min_block: int, proposal: Any, reading: Any) -> Any:
-        accepted = acceptance.accept(rule, min_block, proposal, reading)
-        return acceptance.commit(proposal, reading, (accepted + 1).minimum(proposal.count))
+        """One drafted token more than the rule lets pass."""
+        verdict = acceptance.judge(rule, min_block, proposal, reading)
+        accepted = (verdict.accepted + 1).minimum(proposal.count)
+        drafted = torch.cat([proposal.ids, reading.top[:, -1:]], dim=1)
+        ids = torch.where(torch.arange(drafted.shape[1]) < accepted[:, None], drafted, reading.top)
+        return replace(verdict, accepted=accepted, ids=ids, newest=ids.gather(1, verdict.committed[:, None] - 1)[:, 0])
 
-    for module in (table, judged):
-        monkeypatch.setattr(module, "judge", careless)
+    monkeypatch.setattr(step, "judge", careless)
     file = tmp_path / "records.jsonl"
     ran = run(*command(model, pairs, "exactness"), "--decoder", "copy-verify", "--record", file)
     assert ran.code == 1

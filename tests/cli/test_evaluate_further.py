@@ -19,7 +19,7 @@ from longstride.cli import evaluate
 from longstride.contract import EOS
 from longstride.model_folder import DecoderConfig, Part
 from longstride.tasks.contrastive import Cell
-from longstride.tasks.over_translation import OverTranslation
+from longstride.tasks.ngrams import OverTranslation
 from longstride.tasks.translation import Bleu
 from tests.cli.conftest import Run, write_pairs
 from tests.decoding.interleaved import tiny_interleaved

@@ -15,9 +15,10 @@ import pytest
 import yaml
 
 from longstride.cli import train
-from longstride.training.metrics import TIMING, Record, read_metrics
+from longstride.training.metrics import Record
 from tests.cli.conftest import Run
 from tests.folders import write_folder
+from tests.training.toys import TIMING, read_metrics
 
 TINY: dict[str, Any] = {
     "name": "tiny",

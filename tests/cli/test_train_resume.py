@@ -20,7 +20,7 @@ from longstride.contract.options import fields
 from longstride.recipe import Recipe
 from longstride.recipe_origin import MAY_CHANGE
 from longstride.training.metrics import Record
-from longstride.training.schedules import Schedule
+from longstride.training.options import Schedule
 from tests.cli.conftest import Run
 from tests.cli.test_train import TINY, recipe, untimed, weights
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, PAD, Limits, OptionError, Source
-from longstride.contract.fakes import CopyDecoder
+from tests.fakes import CopyDecoder
 
 sentences = st.lists(st.lists(st.integers(5, 99), max_size=12), max_size=15)
 

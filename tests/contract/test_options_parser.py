@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,14 +12,29 @@ from hypothesis import strategies as st
 from longstride.contract import Limits, OptionError, option
 from longstride.contract.options import (
     Options,
+    _text,
     as_dict,
     assignments,
-    changed,
     fields,
     merged,
     parse,
     type_name,
 )
+
+
+def changed(options: Any) -> dict[str, str]:
+    """The options that differ from their defaults, as text."""
+    result: dict[str, str] = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if value == default:
+            continue
+        if dataclasses.is_dataclass(value) and not hasattr(value, "from_text"):
+            result.update({f"{field.name}.{name}": text for name, text in changed(value).items()})
+        else:
+            result[field.name] = _text(value)
+    return result
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def test_final_writes_in_any_order_replay_to_the_output(output: list[int], rando
 def test_statistics_are_sums_over_the_steps() -> None:
     trace = Trace((Event((0, 1), (5, 6), 3, 1, True), Event((2,), (7,), 3, 0, False), Event((2,), (EOS,), 3, 0, True)))
     assert trace.committed_per_step == [2, 0, 1]
-    assert trace.accepted_per_step == [1, 0, 0]
+    assert [event.accepted for event in trace.events] == [1, 0, 0]
     assert (trace.drafted, trace.accepted, trace.committed) == (9, 1, 3)
     assert json.loads(json.dumps(trace.as_dict()))["steps"][0] == {
         "positions": [0, 1],

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.nn.fused import KERNELS, TYPES, Fusible
+from longstride.systems.draft_verify import passes
 from longstride.systems.draft_verify.canvas import differing, why_not
 from longstride.systems.draft_verify.passes import Own
-from longstride.systems.draft_verify.programs import draft, follow
+from longstride.systems.draft_verify.programs import draft
 from tests.decoding.drafters import tiny_drafter
 from tests.nn.running_kernels import where
 
@@ -50,7 +51,8 @@ def test_a_draft_by_kernels_is_as_it_was(said):
         for part in drafter.modules():
             if isinstance(part, Fusible):
                 part.use(names)
-        program, cache = draft(drafter, Own(bool(names), bool(names))), drafter.new_cache(2, 19)
+        run = passes.of(drafter, Own(bool(names), bool(names)))
+        program, cache = draft(drafter, run), drafter.new_cache(2, 19)
         found.append([program.function(tokens, length + on, 8, 3, masked, cache, memory) for on in (0, 2)])
     for plain, own in zip(*found, strict=True):
         torch.testing.assert_close(own, plain, atol=1e-3, rtol=1e-3)
@@ -74,10 +76,12 @@ def test_a_chain_by_kernels_is_the_plain_one_and_lies_where_it_is_wanted():
             if isinstance(part, Fusible):
                 part.use(names)
         own = Own(bool(names), bool(names))
-        program, cache = follow(drafter, own), drafter.new_cache(3, 25)
+        run, cache = passes.of(drafter, own), drafter.new_cache(3, 25)
         room = torch.full((3, 6), -1, device=device)
         for asked in (5, 3):
-            ids = program.function(tokens, length + 5 - asked, 6, asked, masked, cache, memory, room[:, 1 : asked + 1])
+            given = (tokens, length + 5 - asked)
+            states = run(*given, 6, asked, masked, cache, memory)
+            ids = drafter.followed(states.hidden, *given, states.newest, room[:, 1 : asked + 1])
             assert ids.data_ptr() == room[:, 1:].data_ptr()
             found.append(room.tolist())
     assert found[:2] == found[2:]

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from longstride.contract import Decoded, Limits, Source
-from longstride.contract.fakes import CopyDecoder
-from longstride.distillation import Teacher
+from longstride.distillation.decoding import Teacher
+from tests.fakes import CopyDecoder
 
 FIRST = 5
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from longstride.contract import EOS, Decoder, Limits, Source
-from longstride.distillation import DistillOptions, Teacher, distill_lines
+from longstride.distillation.decoding import Teacher
+from longstride.distillation.distill import distill_lines
+from longstride.distillation.options import DistillOptions
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
 from tests.models import random_source, tiny_model

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.contract import OptionError
-from longstride.distillation import Rules, longest_loop, longest_run, why_degenerate
+from longstride.distillation.degenerate import Rules, longest_loop, longest_run, why_degenerate
 
 tokens = st.lists(st.integers(5, 7), max_size=24)
 

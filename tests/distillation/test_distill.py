@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from longstride.contract import InputError, Limits, OptionError, UsageError
 from longstride.contract.options import as_dict, parse
-from longstride.distillation import DistillOptions, Progress, Rules, ShardRange, Teacher, distill, distill_lines
+from longstride.distillation.decoding import Teacher
+from longstride.distillation.degenerate import Rules
+from longstride.distillation.distill import Progress, distill, distill_lines
+from longstride.distillation.options import DistillOptions, ShardRange
 from longstride.text.corpus import write_lines
 
 LINES = [f"{'word ' * (number % 7)}{number} é" for number in range(23)]

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.distillation import DistillOptions
-from longstride.distillation.grouping import grouped
+from longstride.distillation.decoding import grouped
+from longstride.distillation.options import DistillOptions
 
 lengths = st.lists(st.integers(2, 200), max_size=60)
 

@@ -10,9 +10,8 @@ import torch
 
 from longstride.cli.demo import examples
 from longstride.contract import EOS, Limits, OptionError, Source
-from longstride.interop.agreement import SENTENCES, agreement, compare
 from longstride.interop.ctranslate2 import export_ctranslate2
-from longstride.interop.peers import PeerOptions, open_peer
+from longstride.interop.peers import SENTENCES, PeerOptions, agreement, compare, open_peer
 from longstride.translator import Translator, load
 from tests.interop.conftest import MakeTranslator, letters
 from tests.models import random_source

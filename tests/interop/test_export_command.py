@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from longstride.interop import peers
-from longstride.interop.optional import MissingPackageError
+from longstride.runtime.libraries import MissingPackageError
 from tests.cli.conftest import Run, model, run
 from tests.folders import write_folder
 

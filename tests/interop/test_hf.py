@@ -11,9 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from longstride.contract import EOS, NEVER_GENERATED, PAD, START, Limits, OptionError, Source
-from longstride.interop.agreement import SENTENCES, agreement, compare
 from longstride.interop.hf import export_hf
-from longstride.interop.peers import HuggingFace, PeerOptions, open_peer
+from longstride.interop.peers import SENTENCES, HuggingFace, PeerOptions, agreement, compare, open_peer
 from longstride.nn import masks
 from longstride.systems.autoregressive.decoder import BeamOptions
 from longstride.translator import load

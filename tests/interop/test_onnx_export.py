@@ -11,8 +11,7 @@ import torch
 
 from longstride import load, model_folder
 from longstride.contract import Source
-from longstride.interop.onnx_folder import MANIFEST, export_onnx
-from longstride.interop.onnx_peer import OnnxFolder
+from longstride.interop.onnx_folder import MANIFEST, OnnxFolder, export_onnx
 from longstride.model_folder import DecoderConfig, Part
 from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.text.files import file_sha256

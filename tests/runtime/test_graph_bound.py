@@ -24,10 +24,10 @@ from tests.models import random_source, tiny_model
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
+from longstride.runtime.graph_runner import TablePool
 from longstride.runtime.native.graph import Machine
 from longstride.runtime.native.runner import NativeRunner
-from longstride.runtime.onnx_graph import Desk
-from longstride.runtime.onnx_tables import KeptTables
+from longstride.runtime.onnx_graph import Bindings
 from tests.runtime.graphs import BOTH, Graphs
 from tests.runtime.test_graph_exact import refuse, tiny_heads
 
@@ -133,7 +133,7 @@ def test_a_graph_that_fails_later_is_left_for_the_eager_way(graphs: Graphs, monk
     def fail(_: object) -> None:
         raise RuntimeError("no more")
 
-    monkeypatch.setattr(Machine if graphs is NativeRunner else Desk, "run", fail)
+    monkeypatch.setattr(Machine if graphs is NativeRunner else Bindings, "run", fail)
     other = runner.bound(programs.remember(model), source.ids, source.lengths)
     assert torch.allclose(other().keys, first, atol=1e-5)
     assert torch.allclose(other().keys, first, atol=1e-5)
@@ -180,7 +180,7 @@ class Small:
 
 
 def test_the_longest_unused_tables_go_first_and_large_ones_at_once() -> None:
-    tables = KeptTables(most=3, most_bytes=100)
+    tables = TablePool(most=3, most_bytes=100)
     first, second, third, fourth = (Small(20) for _ in range(4))
     for number, table in enumerate((first, second, third)):
         tables.give_back("kind", number, table)

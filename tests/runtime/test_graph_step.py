@@ -28,9 +28,8 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
 from longstride.runtime import onnx_runner
-from longstride.runtime.onnx_means import OF_ARM, OF_X86, Means, means_of
-from longstride.runtime.onnx_runner import OnnxRunner
-from longstride.runtime.onnx_trial import rows_are_independent
+from longstride.runtime.onnx_runner import OnnxRunner, self_test
+from longstride.runtime.processor import ON_ARM, ON_X86, Operators, operators_for
 from tests.runtime.graphs import BOTH, Graphs
 from tests.runtime.test_graph_exact import refuse, tiny_heads
 
@@ -152,13 +151,13 @@ def test_a_lone_row_gives_what_many_rows_give(seed: int, k: int, adaptive: bool,
     drafter = tiny_drafter(seed, torch.float32, **kind)
     for decoder in (Blockwise(model, tiny_heads(seed), runner, options), DraftVerify(model, drafter, runner)):
         many = decoder.decode(source, limits, trace=True)
-        lone = decoder.decode(source, limits, capacity=1, trace=True)
-        assert lone.tokens == many.tokens
-        assert lone.scores == pytest.approx(many.scores, abs=1e-4)
+        one_token = decoder.decode(source, limits, capacity=1, trace=True)
+        assert one_token.tokens == many.tokens
+        assert one_token.scores == pytest.approx(many.scores, abs=1e-4)
         assert many.traces is not None
-        assert lone.traces is not None
+        assert one_token.traces is not None
         if not adaptive:
-            assert [trace.events for trace in lone.traces] == [trace.events for trace in many.traces]
+            assert [trace.events for trace in one_token.traces] == [trace.events for trace in many.traces]
 
 
 @BOTH
@@ -174,18 +173,20 @@ def test_a_least_length_is_kept(graphs: Graphs) -> None:
         assert all(len(tokens) >= 9 and EOS not in tokens for tokens in found)
 
 
-@pytest.mark.parametrize("means", [OF_ARM, OF_X86])
+@pytest.mark.parametrize("operators", [ON_ARM, ON_X86])
 @pytest.mark.parametrize("narrow", [False, True])
-def test_means_are_tried_before_they_are_used(means: Means, narrow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_are_tried_before_they_are_used(
+    operators: Operators, narrow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the trial says, a step gives the same bits at any width; both ways are close to each other."""
     model = tiny_model(1, torch.float32, vocabulary=97, width=64, feed_forward=256, heads=4, longest=128)
-    machine = "aarch64" if means == OF_ARM else "x86_64"
+    machine = "aarch64" if operators == ON_ARM else "x86_64"
     flags = frozenset({"avx2"}) if narrow else frozenset({"asimddp", "avx512_vnni"})
     processor = Processor(machine, flags)
-    assert means_of(processor) == means
+    assert operators_for(processor) == operators
     found = []
-    for tried in (rows_are_independent(means, processor.saturates), False):
-        monkeypatch.setattr(onnx_runner, "rows_are_independent", lambda *_, tried=tried: tried)
+    for tried in (self_test(operators, processor.saturates), False):
+        monkeypatch.setattr(onnx_runner, "self_test", lambda *_, tried=tried: tried)
         runner = OnnxRunner("int8", 1, tell=refuse, processor=processor)
         ids, start, memory, cache = step(model, runner, 1, 12, seed=4)
         whole, _ = runner.call(programs.verify(model), ids, start, cache, memory)

@@ -87,7 +87,7 @@ def test_decoding_by_onnx_runtime_leaves_no_trace(tmp_path: Path, watcher: Path)
 def test_hugging_face_leaves_no_trace(tmp_path: Path, watcher: Path) -> None:
     pytest.importorskip("transformers")
     code = """
-        from longstride.interop.optional import package
+        from longstride.runtime.libraries import package
         package("transformers").MarianConfig
         package("ctranslate2")
     """

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from longstride.contract import InputError, OptionError
-from longstride.tasks import Bleu, Chrf, Metric, paired_bootstrap
-from longstride.tasks.bootstrap import resample_counts, resample_indices
+from longstride.tasks.bootstrap import paired_bootstrap, resample_counts, resample_indices
+from longstride.tasks.score import Metric
+from longstride.tasks.translation import Bleu, Chrf
 
 WORDS = ["the", "a", "cat", "dog", "house", "sees", "likes", "big", "small", "red"]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from longstride.contract import InputError
 from longstride.tasks.bootstrap import paired_bootstrap
 from longstride.tasks.correction import Corrections, read_corrections, score_corrections
-from longstride.tasks.gleu import Gleu
+from longstride.tasks.ngrams import Gleu
 
 LINE = st.lists(st.sampled_from("abcde"), max_size=9).map(" ".join)
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from longstride.contract import Factorisation, InputError, OptionError
-from longstride.tasks.likelihood import Likelihoods
-from longstride.tasks.mutual_information import mutual_information
+from longstride.tasks.likelihood import Likelihoods, mutual_information
 
 TWO_ENDS = "2-directions-side-to-middle"
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.contract import InputError, OptionError
-from longstride.tasks.over_translation import OverTranslation
+from longstride.tasks.ngrams import OverTranslation
 
 
 def test_by_hand() -> None:

@@ -16,8 +16,7 @@ from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.systems.interleaved.likelihood import InterleavedLikelihood
 from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
 from longstride.tasks import likelihood
-from longstride.tasks.likelihood import Likelihoods, likelihoods
-from longstride.tasks.perplexity import perplexity
+from longstride.tasks.likelihood import Likelihoods, likelihoods, perplexity
 from longstride.text.batches import BatchOptions, TokenBatches
 from longstride.text.binarized import BinarizedCorpus
 from tests.decoding.interleaved import EVERY, in_order, next_step, tiny_interleaved

@@ -2,7 +2,7 @@ import pytest
 import sacrebleu
 
 from longstride.contract import InputError
-from longstride.tasks import Bleu, Chrf, score_translations
+from longstride.tasks.translation import Bleu, Chrf, score_translations
 
 OUTPUTS = ["The cat sat on the mat.", "Hello, big world!", "", "One two three four five six"]
 REFERENCES = ["The cat sat on a mat.", "Hello, world!", "Nothing was said.", "One two three four six five"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -33,7 +35,7 @@ def test_it_keeps_what_a_loop_keeps(pairs: list[tuple[int, int]], least: int, mo
     arrays = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     kept, report = LengthFilter(least, most, ratio).apply(arrays[:, 0], arrays[:, 1])
     assert kept.tolist() == expected
-    assert report.as_dict() == {"seen": len(pairs), "kept": len(expected), **reasons}
+    assert asdict(report) == {"seen": len(pairs), "kept": len(expected), **reasons}
 
 
 def test_the_report_reads_as_a_sentence_and_adds_up() -> None:

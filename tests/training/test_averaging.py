@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from longstride.training.averaging import average
+from longstride.training.checkpoints import average
 
 
 @settings(max_examples=30, deadline=None)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from longstride.contract import ModelFolderError, WorkError
-from longstride.training import Checkpoint, Checkpoints, average, best, latest, listed, load
+from longstride.training.checkpoints import Checkpoint, Checkpoints, average, best, latest, listed, load
 from tests.training.toys import train_toy, weights
 
 

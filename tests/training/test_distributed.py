@@ -11,9 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from longstride.training import Team, Validator, alone, join, read_metrics
+from longstride.training.distributed import Team, alone, join
 from longstride.training.prefetch import groups
-from tests.training.toys import ToyModel, ToyObjective, ToySource, same, train_toy, weights
+from longstride.training.validation import Validator
+from tests.training.toys import ToyModel, ToyObjective, ToySource, read_metrics, same, train_toy, weights
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,9 +14,20 @@ import torch
 from torch import nn
 
 from longstride.contract import Loss, ModelFolderError, OptionError, Prepared, UsageError
-from longstride.training import Validator, latest, load, read_metrics
-from longstride.training.metrics import TIMING
-from tests.training.toys import Listener, ToyModel, ToyObjective, ToySource, same, toy_trainer, train_toy, weights
+from longstride.training.checkpoints import latest, load
+from longstride.training.validation import Validator
+from tests.training.toys import (
+    TIMING,
+    Listener,
+    ToyModel,
+    ToyObjective,
+    ToySource,
+    read_metrics,
+    same,
+    toy_trainer,
+    train_toy,
+    weights,
+)
 
 
 class StopsAt(ToyObjective):

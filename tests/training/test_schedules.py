@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from longstride.contract import OptionError
 from longstride.contract.options import parse
-from longstride.training import Schedule, TrainingOptions
+from longstride.training.options import Schedule, TrainingOptions
 
 steps = st.integers(1, 5000)
 warmups = st.integers(1, 1000)

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from longstride.contract import Batch, BatchSource, Loss, ModelFolderError, OptionError, Prepared, WorkError
-from longstride.training import AdamOptions, Schedule, TrainingOptions, alone, freeze, named_state, warm_start
-from longstride.training.compilation import compiled
+from longstride.training.distributed import alone
+from longstride.training.naming import freeze, named_state, warm_start
+from longstride.training.options import AdamOptions, Schedule, TrainingOptions
 from longstride.training.prefetch import Group
-from longstride.training.update import Updater
+from longstride.training.update import Updater, compiled
 from tests.training.toys import Listener, ToyModel, ToyObjective, ToySource, same, train_toy, weights
 
 CPU = torch.device("cpu")

@@ -14,16 +14,21 @@ import torch
 from torch import nn
 
 from longstride.contract import OptionError, UsageError, WorkError
-from longstride.training import (
-    MetricsFile,
-    TrainingRecord,
-    ValidationRecord,
-    Validator,
-    listed,
-    read_metrics,
-)
+from longstride.training.checkpoints import listed
+from longstride.training.metrics import MetricsFile, TrainingRecord, ValidationRecord
 from longstride.training.prefetch import generator_for
-from tests.training.toys import Listener, ToyModel, ToyObjective, ToySource, same, toy_trainer, train_toy, weights
+from longstride.training.validation import Validator
+from tests.training.toys import (
+    Listener,
+    ToyModel,
+    ToyObjective,
+    ToySource,
+    read_metrics,
+    same,
+    toy_trainer,
+    train_toy,
+    weights,
+)
 
 
 def scripted(*values: float) -> Callable[[nn.Module], float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from longstride.contract import Batch, BatchSource, Loss, Objective, Prepared
-from longstride.training import Record, Result, Schedule, Trainer, TrainingOptions
+from longstride.training.loop import Result, Trainer
+from longstride.training.metrics import Record
+from longstride.training.options import Schedule, TrainingOptions
 
 VOCABULARY = 11
 
@@ -131,3 +134,13 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+TIMING = ("tokens_per_second", "elapsed", "remaining", "seconds")
+"""Fields of records that measure the clock: two runs alike in everything else may differ in these."""
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The records of a metrics file; an unfinished last line is left out."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]

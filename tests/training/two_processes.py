@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from longstride.training import Team, Validator, join
+from longstride.training.distributed import Team, join
+from longstride.training.validation import Validator
 from tests.training.toys import ToyModel, ToySource, train_toy, weights
 
 

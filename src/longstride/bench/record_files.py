@@ -14,7 +14,7 @@ from longstride.bench.records import KINDS, Record
 from longstride.contract import InputError, LongstrideError, OptionError, WorkError
 from longstride.contract.options import as_dict, parse
 from longstride.text.files import check_writable, output_file, regular_target
-from longstride.text.jsonfile import parse_json
+from longstride.text.files import parse_json
 
 SCHEMA = 1
 

@@ -32,8 +32,8 @@ from longstride.bench.records import Contrastive, Curves, Distillation, Exactnes
 from longstride.bench.table import TableSpec, chart, render
 from longstride.bench.view import Paper, Scope, View
 from longstride.contract.options import parse
-from longstride.tasks.by_length import LengthBin
 from longstride.tasks.contrastive import FAR, by_type
+from longstride.tasks.score import LengthBin
 
 PLACES = 10
 """How many places of a block tables show the acceptance of."""

@@ -11,8 +11,7 @@ from longstride.bench.record_parts import Against, Counts, Equality, MemoryUse
 from longstride.bench.workload import Workload
 from longstride.contract import Trace
 from longstride.tasks.bootstrap import compare_statistics
-from longstride.tasks.repetition import word_repetition
-from longstride.tasks.score import Figures, Score
+from longstride.tasks.score import Figures, Score, word_repetition
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is, and how much there is."""

@@ -23,7 +23,7 @@ from longstride.contract.options import parse
 
 if TYPE_CHECKING:
     from longstride.bench.records import Distillation
-    from longstride.distillation.teacher import Teacher
+    from longstride.distillation.decoding import Teacher
 
 
 def distill(
@@ -156,7 +156,7 @@ def make_teacher(
     models: list[str], decoder: str, options: dict[str, Any], runtime: str, precision: str, device: str
 ) -> Teacher:
     """One model with any of its decoders, or several under beam search."""
-    from longstride.distillation.teacher import Teacher
+    from longstride.distillation.decoding import Teacher
 
     translators = [open_model(model, runtime, precision, device) for model in models]
     first = translators[0]

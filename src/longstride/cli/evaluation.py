@@ -16,13 +16,13 @@ from longstride.cli.lineup import Setting
 from longstride.cli.test_sets import Material
 from longstride.contract import EOS, Decoded, Likelihood, OptionError
 from longstride.tasks.bootstrap import Comparison, paired_bootstrap
-from longstride.tasks.by_length import LengthBin, score_by_length
-from longstride.tasks.exact_match import ExactMatch
+from longstride.tasks.score import LengthBin, score_by_length
+from longstride.tasks.score import ExactMatch
 from longstride.tasks.likelihood import Likelihoods, likelihoods
-from longstride.tasks.mutual_information import MutualInformation, check_base, mutual_information
-from longstride.tasks.over_translation import OverTranslation
-from longstride.tasks.perplexity import perplexity
-from longstride.tasks.repetition import word_repetition
+from longstride.tasks.likelihood import MutualInformation, check_base, mutual_information
+from longstride.tasks.ngrams import OverTranslation
+from longstride.tasks.likelihood import perplexity
+from longstride.tasks.score import word_repetition
 from longstride.tasks.score import Score
 from longstride.translator import Translator
 

@@ -58,7 +58,7 @@ def export(
 
 def _lines(file: Path | None) -> list[str]:
     """Sentences to check with: those of a file, or a few of our own."""
-    from longstride.interop.agreement import SENTENCES
+    from longstride.interop.peers import SENTENCES
     from longstride.text.corpus import read_lines
 
     lines = [line for line in read_lines(file) if line.strip()] if file is not None else list(SENTENCES)
@@ -69,11 +69,11 @@ def _lines(file: Path | None) -> list[str]:
 
 def _check(translator: Translator, to: str, folder: Path, precision: str, lines: list[str]) -> None:
     """Say how many greedy outputs agree; a format that no library here decodes is left alone."""
-    from longstride.interop.agreement import agreement
-    from longstride.interop.onnx_peer import OnnxFolder
-    from longstride.interop.optional import MissingPackageError
+    from longstride.interop.peers import agreement
+    from longstride.interop.onnx_folder import OnnxFolder
+    from longstride.runtime.libraries import MissingPackageError
     from longstride.interop.peers import PEERS, open_peer
-    from longstride.interop.subject import GREEDY
+    from longstride.interop.exportable import GREEDY
 
     if to not in (*PEERS, OnnxFolder.name) or GREEDY not in translator.decoders:
         return

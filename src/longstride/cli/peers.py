@@ -21,7 +21,7 @@ from longstride.contract import Limits, OptionError
 from longstride.interop.ctranslate2 import write_ctranslate2
 from longstride.interop.hf import write_marian
 from longstride.interop.peers import BUCKET, COMPILED, PEERS, Peer, PeerOptions, open_peer
-from longstride.interop.subject import Subject, subject_of
+from longstride.interop.exportable import Exportable, exportable
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 from longstride.translator import Translator
@@ -98,7 +98,7 @@ def peer_candidates(
         return []
     os.environ.setdefault(*RESTING)
     # From the folder itself: a runner may hold weights in another form.
-    subject = subject_of(Translator(translator.folder, EagerRunner("cpu", "fp32")), "--peers")
+    model = exportable(Translator(translator.folder, EagerRunner("cpu", "fp32")), "--peers")
     found = []
     beam = next((one.decoder.options for one in ours if isinstance(one.decoder, Beam)), BeamOptions())
     # Peers divide by a power of the length; gnmt grows with the same power of it in the long run.
@@ -107,7 +107,7 @@ def peer_candidates(
     with tempfile.TemporaryDirectory(prefix="longstride-peers-") as temporary:
         for entry in entries:
             options = PeerOptions(beam.width, strength) if entry.search == "beam" else PeerOptions()
-            folder = _exported(entry, subject, Path(temporary))
+            folder = _exported(entry, model, Path(temporary))
             peer = open_peer(entry.peer, folder, translator, options, entry.precision, threads)
             alike = next((one for one in ours if one.decoder.name == entry.search), ours[0])
             found.append(
@@ -131,7 +131,7 @@ def peer_candidates(
     return found
 
 
-def _exported(entry: PeerEntry, subject: Subject, room: Path) -> Path:
+def _exported(entry: PeerEntry, model: Exportable, room: Path) -> Path:
     """The folder this peer reads, written when it is first asked for."""
     # transformers converts when it loads; CTranslate2 reads each precision from a folder of its own.
     stored = "fp32" if entry.library == "hf" else entry.precision
@@ -139,9 +139,9 @@ def _exported(entry: PeerEntry, subject: Subject, room: Path) -> Path:
     if not folder.exists():
         folder.mkdir()
         if entry.library == "hf":
-            write_marian(subject, folder)
+            write_marian(model, folder)
         else:
-            write_ctranslate2(subject, folder, stored)
+            write_ctranslate2(model, folder, stored)
     return folder
 
 

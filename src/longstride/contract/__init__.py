@@ -15,23 +15,22 @@ from longstride.contract.errors import (
     WorkError,
 )
 from longstride.contract.options import option
-from longstride.contract.symbols import EOS, MASK, NEVER_GENERATED, PAD, RESERVED, START, UNK
+from longstride.contract.symbols import DEFAULT_IDS, EOS, MASK, NEVER_GENERATED, PAD, RESERVED, START, UNK, SpecialIds
 from longstride.contract.trace import Event, Trace, TraceBuilder
 
 if TYPE_CHECKING:
     from longstride.contract.decoding import Decoded, Decoder, Finished, Hypothesis, Limits, Session, Source, Step
-    from longstride.contract.likelihood import Factorisation, Likelihood
     from longstride.contract.memory import Need
     from longstride.contract.running import DTYPES, Feeds, GraphSpec, Precision, Program, Runner
-    from longstride.contract.training import Batch, BatchSource, Loss, Objective, Prepared
+    from longstride.contract.training import Batch, BatchSource, Factorisation, Likelihood, Loss, Objective, Prepared
 else:
 
     def __getattr__(name: str) -> object:
         """A name of a module that needs torch."""
         if name in __all__:
-            from longstride.contract import decoding, likelihood, memory, running, training
+            from longstride.contract import decoding, memory, running, training
 
-            for module in (decoding, likelihood, memory, running, training):
+            for module in (decoding, memory, running, training):
                 if hasattr(module, name):
                     globals()[name] = found = getattr(module, name)
                     return found
@@ -39,6 +38,7 @@ else:
 
 
 __all__ = [
+    "DEFAULT_IDS",
     "DTYPES",
     "EOS",
     "MASK",
@@ -72,6 +72,7 @@ __all__ = [
     "Runner",
     "Session",
     "Source",
+    "SpecialIds",
     "Step",
     "Trace",
     "TraceBuilder",

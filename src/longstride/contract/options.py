@@ -13,6 +13,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -25,6 +26,7 @@ T = TypeVar("T")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
+_NONE = {"none", "null", ""}
 
 
 DEEPEST = 16
@@ -124,23 +126,6 @@ def as_dict(options: Any) -> dict[str, Any]:
     return result
 
 
-def changed(options: Any) -> dict[str, str]:
-    """The options that differ from their defaults, as text: what a signature shows."""
-    result: dict[str, str] = {}
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        default = field.default if field.default is not MISSING else None
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
-        if value == default:
-            continue
-        if dataclasses.is_dataclass(value) and not hasattr(value, "from_text"):
-            result.update({f"{field.name}.{name}": text for name, text in changed(value).items()})
-        else:
-            result[field.name] = _text(value)
-    return result
-
-
 def type_name(kind: Any) -> str:
     """A type as a person writes it: ``int``, ``post|pre``, ``a list of int``."""
     origin = get_origin(kind)
@@ -202,100 +187,85 @@ def _check(cls: type, values: Mapping[str, Any], prefix: str = "") -> None:
             raise OptionError(f"{prefix}{name} expects {bounds.described(kind)}, found {shown(value)}.")
 
 
+class _MisfitError(Exception):
+    """What was expected, as text, and the value that was found."""
+
+
 def _converted(field: Field[Any], kind: Any, value: Any, name: str, where: str) -> Any:
     bounds = field.metadata.get("range")
     try:
         return _convert(kind, value, name, where)
-    except OptionError:
-        if bounds is None:
-            raise
-    raise OptionError(f"{_said(where)}{name} expects {bounds.described(kind)}, found {shown(value)}.")
+    except _MisfitError as misfit:
+        told, (expected, found) = repr(name), misfit.args
+    if bounds is not None:
+        told, expected, found = name, bounds.described(kind), value
+    raise OptionError(f"{_said(where)}{told} expects {expected}, found {shown(found)}.")
 
 
 def _convert(kind: Any, value: Any, name: str, where: str) -> Any:
-    origin = get_origin(kind)
+    origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return _convert_union(kind, value, name, where)
-    if origin is Literal:
-        for choice in get_args(kind):
+        if type(None) in inner and (value is None or (isinstance(value, str) and value.lower() in _NONE)):
+            return None
+        for arm in inner:
+            with suppress(OptionError, _MisfitError):
+                if arm is not type(None):
+                    return _convert(arm, value, name, where)
+    elif origin is Literal:
+        for choice in inner:
             if value == choice or (isinstance(value, str) and value == str(choice)):
                 return choice
-        raise _wrong(kind, value, name, where)
-    if origin in (tuple, list):
-        return _convert_sequence(kind, value, name, where)
-    if hasattr(kind, "from_text"):
+    elif origin in (tuple, list):
+        if isinstance(value, str):
+            value = [part.strip() for part in value.strip("[]()").split(",") if part.strip()]
+        items = value if isinstance(value, Sequence) else [value]
+        return tuple(_convert(inner[0], each.strip() if isinstance(each, str) else each, name, where) for each in items)
+    elif hasattr(kind, "from_text"):
         if isinstance(value, kind):
             return value
         try:
             return kind.from_text(value if isinstance(value, str) else shown(value))
         except OptionError as error:
             raise OptionError(f"{_said(where)}{name}: {error}") from None
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+    elif dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if isinstance(value, kind):
             return value
         if isinstance(value, Mapping):
             return _build(kind, value, name + ".", where)
-        raise OptionError(f"{_said(where)}{name!r} expects options of its own, found {shown(value)}.")
-    if origin is dict or kind is dict:
+        raise _MisfitError("options of its own", value)
+    elif origin is dict or kind is dict:
         if isinstance(value, Mapping):
             return dict(value)
-        raise _wrong(kind, value, name, where)
-    return _convert_scalar(kind, value, name, where)
-
-
-def _convert_union(kind: Any, value: Any, name: str, where: str) -> Any:
-    arms = get_args(kind)
-    if type(None) in arms and (value is None or (isinstance(value, str) and value.lower() in ("none", "null", ""))):
-        return None
-    for arm in arms:
-        if arm is type(None):
-            continue
-        try:
-            return _convert(arm, value, name, where)
-        except OptionError:
-            continue
-    raise _wrong(kind, value, name, where)
-
-
-def _convert_sequence(kind: Any, value: Any, name: str, where: str) -> tuple[Any, ...]:
-    inner = get_args(kind)[0]
-    if isinstance(value, str):
-        value = [part for part in value.strip("[]()").split(",") if part.strip()]
-    if not isinstance(value, Sequence):
-        value = [value]
-    return tuple(_convert(inner, item.strip() if isinstance(item, str) else item, name, where) for item in value)
-
-
-def _convert_scalar(kind: Any, value: Any, name: str, where: str) -> Any:
-    if kind is Any:
+    elif kind is Any:
         return value
+    else:
+        return _scalar(kind, value)
+    raise _MisfitError(type_name(kind), value)
+
+
+def _scalar(kind: Any, value: Any) -> Any:
+    wrong = _MisfitError(type_name(kind), value)
     if kind is bool:
-        if isinstance(value, bool):
-            return value
         if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
             return value.lower() in _TRUE
-        raise _wrong(kind, value, name, where)
-    if isinstance(value, bool):
-        raise _wrong(kind, value, name, where)
+        if not isinstance(value, bool):
+            raise wrong
+        return value
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise wrong
     if kind is str:
         if isinstance(value, str) and _SURROGATE.search(value):
-            raise OptionError(f"{_said(where)}{name!r} expects text in UTF-8, found {shown(value)}.")
-        if isinstance(value, str | float) or (isinstance(value, int) and value.bit_length() <= 128):
-            return str(value)
-        raise _wrong(kind, value, name, where)
-    if isinstance(value, str | int | float):
-        try:
-            converted = kind(value)
-        except (TypeError, ValueError, OverflowError):
-            raise _wrong(kind, value, name, where) from None
-        if kind is int and isinstance(value, float) and value != converted:
-            raise _wrong(kind, value, name, where)
-        return converted
-    raise _wrong(kind, value, name, where)
-
-
-def _wrong(kind: Any, value: Any, name: str, where: str) -> OptionError:
-    return OptionError(f"{_said(where)}{name!r} expects {type_name(kind)}, found {shown(value)}.")
+            raise _MisfitError("text in UTF-8", value)
+        if isinstance(value, int) and value.bit_length() > 128:
+            raise wrong
+        return str(value)
+    try:
+        converted = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        raise wrong from None
+    if kind is int and isinstance(value, float) and value != converted:
+        raise wrong
+    return converted
 
 
 def _said(where: str) -> str:

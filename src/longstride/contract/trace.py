@@ -29,6 +29,8 @@ class Trace:
     """The iterations of one sentence, in order."""
 
     events: tuple[Event, ...]
+    eos: int = EOS
+    """the id that ends a sentence"""
 
     @property
     def iterations(self) -> int:
@@ -39,11 +41,6 @@ class Trace:
     def committed_per_step(self) -> list[int]:
         """Tokens made final by each iteration, EOS counted."""
         return [len(event.ids) if event.final else 0 for event in self.events]
-
-    @property
-    def accepted_per_step(self) -> list[int]:
-        """Drafted tokens that stood, per iteration."""
-        return [event.accepted for event in self.events]
 
     @property
     def drafted(self) -> int:
@@ -77,7 +74,7 @@ class Trace:
             if event.final
             for position, token in zip(event.positions, event.ids, strict=True)
         }
-        return [cells[position] for position in sorted(cells) if cells[position] != EOS]
+        return [cells[position] for position in sorted(cells) if cells[position] != self.eos]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON lines."""
@@ -102,7 +99,8 @@ class Trace:
 class TraceBuilder:
     """Collects the steps of a session and sorts them by sentence."""
 
-    def __init__(self) -> None:
+    def __init__(self, eos: int = EOS) -> None:
+        self._eos = eos
         self._events: dict[int, list[Event]] = {}
 
     def add(self, step: Step) -> None:
@@ -132,7 +130,7 @@ class TraceBuilder:
 
     def trace(self, ticket: int) -> Trace:
         """The finished trace of one sentence."""
-        return Trace(_closed(self._events.get(ticket, [])))
+        return Trace(_closed(self._events.get(ticket, []), self._eos), self._eos)
 
 
 def _file(events: list[Event], whens: list[int]) -> None:
@@ -144,12 +142,12 @@ def _file(events: list[Event], whens: list[int]) -> None:
         events[when] = replace(event, positions=(*event.positions, position), ids=(*event.ids, token))
 
 
-def _closed(events: list[Event]) -> tuple[Event, ...]:
+def _closed(events: list[Event], eos: int) -> tuple[Event, ...]:
     """The events of a sentence that has ended, with positions counted through from 0."""
     cells = {
         position: token for one in events if one.final for position, token in zip(one.positions, one.ids, strict=True)
     }
-    words = sorted(position for position, token in cells.items() if token != EOS)
+    words = sorted(position for position, token in cells.items() if token != eos)
     if len(words) == len(cells):
         return tuple(events)
     places = dict.fromkeys(cells, len(words)) | {position: place for place, position in enumerate(words)}

@@ -1,4 +1,4 @@
-"""What the training loop and an objective agree on. The loop knows no system; an objective knows no loop."""
+"""What models and those who train or score them agree on. The loop knows no system; an objective knows no loop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+
+from longstride.contract.symbols import DEFAULT_IDS, SpecialIds
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,9 @@ class Loss:
 class Objective(ABC):
     """How a system is trained. `prepare` is the random, data-side part, seeded and resumable; `loss` is compilable."""
 
+    special: SpecialIds = DEFAULT_IDS
+    """of the batches, set by whoever makes them"""
+
     @abstractmethod
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """Everything that can be done on the host, all randomness included.
@@ -88,3 +93,41 @@ class BatchSource(ABC):
     @abstractmethod
     def batches_in(self, number: int) -> int:
         """How many batches that epoch has."""
+
+
+LEFT_TO_RIGHT = "left-to-right"
+
+
+@dataclass(frozen=True)
+class Factorisation:
+    """How the probability of a sentence is made of the probabilities of its tokens."""
+
+    order: str = LEFT_TO_RIGHT
+    """which token follows which; models of one order write the same sentence in the same way"""
+    together: int = 1
+    """tokens of a step, which are taken to be independent of each other, given all earlier steps"""
+    linked: bool = False
+    """but for neighbours among them, each of which is given the one before it"""
+
+    @property
+    def signature(self) -> str:
+        """``order:left-to-right|together:2|``, with ``linked|`` behind it where that is so; nothing for what is usual,
+        one token after another from left to right"""
+        if self == Factorisation():
+            return ""
+        return f"order:{self.order}|together:{self.together}|{'linked|' if self.linked else ''}"
+
+
+class Likelihood(ABC):
+    """Scores given outputs. Immutable, like a decoder, and built from the same parts."""
+
+    factorisation: Factorisation
+    special: SpecialIds = DEFAULT_IDS
+
+    @abstractmethod
+    def log_probabilities(self, batch: Batch) -> Tensor:
+        """[rows, longest target] float64, on any device: the log-probability, in nats, of every target token.
+
+        Tokens stand in the order in which the model writes them, EOS last, so that a row's sum is the log-probability
+        of its target. Beyond a row's length all are 0.
+        """

@@ -9,21 +9,21 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from longstride.contract import InputError, UsageError
-from longstride.distillation.decoding import decode_shard
-from longstride.distillation.options import DistillOptions
-from longstride.distillation.shards import Origin, Shard, check_folder, planned, write_json
-from longstride.distillation.teacher import Teacher
+from longstride.contract.options import as_dict
+from longstride.distillation.decoding import DecodedShard, Teacher, decode_shard
+from longstride.distillation.options import ENDINGS, DistillOptions
 from longstride.text.corpus import read_lines, write_lines
-from longstride.text.files import file_sha256
+from longstride.text.files import file_sha256, read_json, written_whole
 from longstride.version import __version__
 
 
@@ -92,17 +92,22 @@ def distill_lines(
     chosen = [shards[index] for index in options.shards.of(len(shards))]
     if not chosen:
         raise UsageError(f"shards expects some of the {len(shards)} shards there are, found {options.shards}.")
-    origin = Origin.of(teacher, _hash(lines), len(lines), options)
+    origin = origin_of(teacher, _hash(lines), len(lines), options)
     check_folder(folder, shards, origin)
 
     todo = [shard for shard in chosen if shard.record(origin) is None]
-    watch = _Watch(progress, sum(shard.last - shard.first for shard in todo), len(shards))
+    done, of = 0, sum(shard.last - shard.first for shard in todo)
+
+    def advanced(lines: int) -> None:
+        nonlocal done
+        done += lines
+        if progress is not None and lines:
+            progress(Progress(done, of, shard.index, len(shards)))
+
     for shard in todo:
         started = time.perf_counter()
-        watch.shard = shard.index
-        made = decode_shard(
-            teacher, lines[shard.first : shard.last], options, options.seed * 1_000_003 + shard.index, watch.advanced
-        )
+        seed = options.seed * 1_000_003 + shard.index
+        made = decode_shard(teacher, lines[shard.first : shard.last], options, seed, advanced)
         shard.write(made, origin, options.ending, time.perf_counter() - started)
 
     records = [shard.record(origin) for shard in shards]
@@ -117,7 +122,7 @@ def _join(
     out: Path,
     lines: Sequence[str],
     shards: Sequence[tuple[Shard, dict[str, Any]]],
-    origin: Origin,
+    origin: dict[str, Any],
     options: DistillOptions,
     name: str,
 ) -> dict[str, Any]:
@@ -141,7 +146,7 @@ def _join(
     manifest = {
         "longstride": __version__,
         "source": name,
-        **asdict(origin),
+        **origin,
         "shards": len(shards),
         "kept": count,
         "dropped": len(lines) - count,
@@ -155,25 +160,137 @@ def _join(
     return manifest
 
 
-class _Watch:
-    """Adds up finished lines and passes them on."""
-
-    def __init__(self, report: Report | None, of: int, shards: int) -> None:
-        self.shard = 0
-        self._report = report
-        self._lines = 0
-        self._of = of
-        self._shards = shards
-
-    def advanced(self, lines: int) -> None:
-        self._lines += lines
-        if self._report is not None and lines:
-            self._report(Progress(self._lines, self._of, self.shard, self._shards))
-
-
 def _hash(lines: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for line in lines:
         digest.update(line.encode("utf-8"))
         digest.update(b"\n")
     return digest.hexdigest()
+
+
+FORMAT = 1
+_FIELDS: dict[str, Any] = {"origin": dict, "file": str, "tokens": int, "seconds": int | float, "degenerate": dict}
+
+
+def origin_of(teacher: Teacher, data: str, lines: int, options: DistillOptions) -> dict[str, Any]:
+    """All that decides what a shard holds, as JSON has it; `data` is the hash of the source lines."""
+    origin = {
+        "format": FORMAT,
+        "teacher": teacher.hashes,
+        "vocabulary": teacher.vocabulary,
+        "decoder": teacher.signature,
+        "limits": as_dict(teacher.limits),
+        "data": data,
+        "lines": lines,
+        "shard_lines": options.shard_lines,
+        "longest_source": options.longest_source,
+        "keep_all": options.keep_all,
+        "seed": options.seed,
+        "rules": as_dict(options.rules),
+    }
+    return json.loads(json.dumps(origin))  # type: ignore[no-any-return]  # lists for tuples
+
+
+def _check_origin(origin: Mapping[str, Any], found: Mapping[str, Any], path: Path) -> None:
+    """Refuse a shard of another origin, naming the first thing that differs."""
+    for name, expected in origin.items():
+        if found.get(name) != expected:
+            raise UsageError(
+                f"{path}: expected a shard with {name} {_shown(expected)}, found {_shown(found.get(name))}; "
+                "shards of different origin are not mixed, choose another folder."
+            )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One shard of a folder, made or yet to be made."""
+
+    folder: Path
+    index: int
+    first: int
+    last: int
+
+    @property
+    def record_path(self) -> Path:
+        """Where its record is, once it is complete."""
+        return self.folder / f"shard-{self.index:05d}.json"
+
+    def record(self, origin: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The record of a complete shard of this origin; None if it is yet to be made or its text was damaged."""
+        try:
+            found = read_json(self.record_path)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{self.record_path}: expected the record of a shard, found something else.") from error
+        if not isinstance(found, dict) or any(not isinstance(found.get(name), kind) for name, kind in _FIELDS.items()):
+            raise UsageError(f"{self.record_path}: expected the record of a shard, found something else.")
+        _check_origin(origin, found["origin"], self.record_path)
+        text = self.folder / found["file"]
+        if (
+            text.name not in (f"{self.record_path.stem}.txt{ending}" for ending in ENDINGS)
+            or text.parent != self.folder
+        ):
+            raise UsageError(
+                f"{self.record_path}: expected the text of this shard as its file, found {found['file']!r}."
+            )
+        if not text.is_file() or file_sha256(text) != found.get("sha256"):
+            return None
+        return found
+
+    def write(self, made: DecodedShard, origin: Mapping[str, Any], ending: str, seconds: float) -> dict[str, Any]:
+        """Write the text, then the record that makes it count."""
+        text = self.folder / f"shard-{self.index:05d}.txt{ending}"
+        self.record_path.unlink(missing_ok=True)
+        write_lines(text, made.lines)
+        record = {
+            "origin": origin,
+            "shard": self.index,
+            "first": self.first,
+            "last": self.last,
+            "file": text.name,
+            "sha256": file_sha256(text),
+            "tokens": made.tokens,
+            "seconds": round(seconds, 3),
+            # Lines of the whole corpus, counted from 1, as errors and editors count them.
+            "degenerate": {str(self.first + row + 1): reason for row, reason in made.degenerate.items()},
+        }
+        write_json(self.record_path, record)
+        return record
+
+    def outputs(self, record: Mapping[str, Any]) -> Iterator[tuple[int, str, str | None]]:
+        """Line of the corpus (from 0), output, and why it is degenerate if it is."""
+        degenerate = record["degenerate"]
+        expected = self.last - self.first
+        count = 0
+        for count, text in enumerate(read_lines(self.folder / record["file"]), start=1):
+            line = self.first + count - 1
+            yield line, text, degenerate.get(str(line + 1))
+        if count != expected:
+            raise UsageError(f"{self.folder / record['file']}: expected {expected} lines, found {count}.")
+
+
+def planned(folder: Path, lines: int, shard_lines: int) -> list[Shard]:
+    """The shards of a corpus, in corpus order."""
+    starts = range(0, lines, shard_lines)
+    return [Shard(folder, index, first, min(first + shard_lines, lines)) for index, first in enumerate(starts)]
+
+
+def check_folder(folder: Path, shards: Sequence[Shard], origin: Mapping[str, Any]) -> None:
+    """Refuse a folder with shards of another origin, or with more of them than this corpus has."""
+    known = {shard.record_path: shard for shard in shards}
+    for path in sorted(folder.glob("shard-*.json")):
+        if path not in known:
+            raise UsageError(f"{path}: expected {len(shards)} shards, found one more; choose another folder.")
+        known[path].record(origin)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON that people can read, whole or not at all."""
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps(value, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 120 else text[:117] + "..."

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, RESERVED, START, UNK, OptionError
-from longstride.interop.optional import package
-from longstride.interop.subject import Subject, subject_of, write_spm_files
+from longstride.contract import OptionError
+from longstride.interop.exportable import Exportable, exportable, write_spm_files
 from longstride.nn.positions import sinusoid
+from longstride.runtime.libraries import package
 from longstride.translator import Translator
 
 FORMAT = "CTranslate2"
@@ -31,30 +31,30 @@ def export_ctranslate2(translator: Translator, folder: Path, precision: str = "f
     """Fill an empty folder; says what was made."""
     if precision not in QUANTIZATIONS:
         raise OptionError(f"--precision expects {' or '.join(QUANTIZATIONS)} for {FORMAT}, found {precision!r}.")
-    write_ctranslate2(subject_of(translator, FORMAT), folder, precision)
+    write_ctranslate2(exportable(translator, FORMAT), folder, precision)
     return f"A {FORMAT} folder with weights in {QUANTIZATIONS[precision]}."
 
 
-def write_ctranslate2(subject: Subject, folder: Path, precision: str = "fp32") -> None:
+def write_ctranslate2(model: Exportable, folder: Path, precision: str = "fp32") -> None:
     """Write all files."""
-    spec = _filled(subject)
-    spec.register_source_vocabulary(subject.pieces(subject.source_tokenizer))
-    spec.register_target_vocabulary(subject.pieces(subject.target_tokenizer))
-    spec.config.unk_token = RESERVED[UNK]
-    spec.config.bos_token = RESERVED[START]
-    spec.config.eos_token = RESERVED[EOS]
-    spec.config.decoder_start_token = RESERVED[START]
+    spec = _filled(model)
+    spec.register_source_vocabulary(model.pieces(model.source_tokenizer))
+    spec.register_target_vocabulary(model.pieces(model.target_tokenizer))
+    special = model.special
+    spec.config.unk_token = model.piece(special.unk)
+    spec.config.bos_token = spec.config.decoder_start_token = model.piece(special.start)
+    spec.config.eos_token = model.piece(special.eos)
     spec.config.add_source_eos = True
     spec.validate()
     spec.optimize(quantization=QUANTIZATIONS[precision])
     spec.save(str(folder))
-    write_spm_files(subject, folder)
+    write_spm_files(model, folder)
 
 
-def _filled(subject: Subject) -> Any:
+def _filled(model: Exportable) -> Any:
     """Their specification with our weights in it."""
     specs = package("ctranslate2").specs
-    o = subject.options
+    o = model.options
     spec = specs.TransformerSpec.from_config(
         (o.encoder_layers, o.decoder_layers),
         o.heads,
@@ -62,41 +62,41 @@ def _filled(subject: Subject) -> Any:
         activation=getattr(specs.Activation, _ACTIVATIONS[o.activation]),
     )
     # Copies everywhere: quantizing works in place, and would change the model that the weights are of.
-    spec.encoder.embeddings[0].weight = subject.source_embedding.clone()
-    spec.decoder.embeddings.weight = subject.target_embedding.clone()
-    spec.decoder.projection.weight = subject.output_embedding.clone()
+    spec.encoder.embeddings[0].weight = model.source_embedding.clone()
+    spec.decoder.embeddings.weight = model.target_embedding.clone()
+    spec.decoder.projection.weight = model.output_embedding.clone()
     for side, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         stack.scale_embeddings = o.scale_embeddings
-        stack.position_encodings.encodings = _positions(subject, "source" if side == "encoder" else "target")
+        stack.position_encodings.encodings = _positions(model, "source" if side == "encoder" else "target")
         if o.norm == "pre":
-            _norm(stack.layer_norm, subject, f"{side}.norm")
+            _norm(stack.layer_norm, model, f"{side}.norm")
         for number, layer in enumerate(stack.layer):
             ours = f"{side}.layers.{number}"
             # As in our own state, one product makes queries, keys and values (keys and values of the memory).
-            _linear(layer.self_attention.linear[0], subject, f"{ours}.attention.qkv")
-            _linear(layer.self_attention.linear[1], subject, f"{ours}.attention.out")
-            _norm(layer.self_attention.layer_norm, subject, f"{ours}.attention_residual.norm")
+            _linear(layer.self_attention.linear[0], model, f"{ours}.attention.qkv")
+            _linear(layer.self_attention.linear[1], model, f"{ours}.attention.out")
+            _norm(layer.self_attention.layer_norm, model, f"{ours}.attention_residual.norm")
             if side == "decoder":
                 for place, name in enumerate(("q", "kv", "out")):
-                    _linear(layer.attention.linear[place], subject, f"{ours}.cross.{name}")
-                _norm(layer.attention.layer_norm, subject, f"{ours}.cross_residual.norm")
-            _linear(layer.ffn.linear_0, subject, f"{ours}.feed_forward.up")
-            _linear(layer.ffn.linear_1, subject, f"{ours}.feed_forward.down")
-            _norm(layer.ffn.layer_norm, subject, f"{ours}.feed_forward_residual.norm")
+                    _linear(layer.attention.linear[place], model, f"{ours}.cross.{name}")
+                _norm(layer.attention.layer_norm, model, f"{ours}.cross_residual.norm")
+            _linear(layer.ffn.linear_0, model, f"{ours}.feed_forward.up")
+            _linear(layer.ffn.linear_1, model, f"{ours}.feed_forward.down")
+            _norm(layer.ffn.layer_norm, model, f"{ours}.feed_forward_residual.norm")
     return spec
 
 
-def _positions(subject: Subject, side: str) -> Tensor:
+def _positions(model: Exportable, side: str) -> Tensor:
     """[longest, width] the table of positions from 0 on"""
-    o = subject.options
+    o = model.options
     if o.positions == "learned":
-        return subject.weight(f"{side}_positions.weight").clone()
+        return model.weights[f"{side}_positions.weight"].clone()
     return sinusoid(torch.arange(o.longest), o.width).float()
 
 
-def _linear(spec: Any, subject: Subject, name: str) -> None:
-    spec.weight, spec.bias = (tensor.clone() for tensor in subject.linear(name))
+def _linear(spec: Any, model: Exportable, name: str) -> None:
+    spec.weight, spec.bias = (tensor.clone() for tensor in model.linear(name))
 
 
-def _norm(spec: Any, subject: Subject, name: str) -> None:
-    spec.gamma, spec.beta = (tensor.clone() for tensor in subject.linear(name))
+def _norm(spec: Any, model: Exportable, name: str) -> None:
+    spec.gamma, spec.beta = (tensor.clone() for tensor in model.linear(name))

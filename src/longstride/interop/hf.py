@@ -18,8 +18,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from longstride.contract import EOS, NEVER_GENERATED, PAD, RESERVED, START, UNK, OptionError
-from longstride.interop.subject import Subject, subject_of, write_spm_files
+from longstride.contract import OptionError
+from longstride.interop.exportable import Exportable, exportable, write_spm_files
 from longstride.translator import Translator
 
 FORMAT = "Hugging Face Marian"
@@ -29,41 +29,41 @@ def export_hf(translator: Translator, folder: Path, precision: str = "fp32") -> 
     """Fill an empty folder; says what was made."""
     if precision != "fp32":
         raise OptionError(f"--precision expects fp32 for {FORMAT}, found {precision!r}.")
-    subject = subject_of(translator, FORMAT)
-    has_tokenizer = write_marian(subject, folder)
+    model = exportable(translator, FORMAT)
+    has_tokenizer = write_marian(model, folder)
     without = "" if has_tokenizer else ", without a tokenizer (its vocabulary is a list of words)"
     return f"A {FORMAT} folder{without}."
 
 
-def write_marian(subject: Subject, folder: Path) -> bool:
+def write_marian(model: Exportable, folder: Path) -> bool:
     """Write all files; False where the vocabulary is none that MarianTokenizer could read."""
-    check_marian(subject)
-    state = marian_state(subject)
+    check_marian(model)
+    state = marian_state(model)
     # Slices of fused projections share their storage, which safetensors refuses.
     save_file({name: value.clone() for name, value in state.items()}, folder / "model.safetensors", {"format": "pt"})
-    _write_json(folder / "config.json", marian_config(subject))
-    _write_json(folder / "generation_config.json", generation_config(subject))
-    if not write_spm_files(subject, folder):
+    _write_json(folder / "config.json", marian_config(model))
+    _write_json(folder / "generation_config.json", generation_config(model))
+    if not write_spm_files(model, folder):
         return False
-    _write_json(folder / "vocab.json", _ids_of(subject.pieces(subject.source_tokenizer)))
-    if not subject.one_vocabulary:
-        _write_json(folder / "target_vocab.json", _ids_of(subject.pieces(subject.target_tokenizer)))
-    _write_json(folder / "tokenizer_config.json", _tokenizer_config(subject))
+    _write_json(folder / "vocab.json", _ids_of(model.pieces(model.source_tokenizer)))
+    if not model.one_vocabulary:
+        _write_json(folder / "target_vocab.json", _ids_of(model.pieces(model.target_tokenizer)))
+    _write_json(folder / "tokenizer_config.json", _tokenizer_config(model))
     return True
 
 
-def check_marian(subject: Subject) -> None:
+def check_marian(model: Exportable) -> None:
     """Refuse what Marian cannot be."""
-    o = subject.options
+    o = model.options
     if o.norm != "post":
-        raise OptionError(f"{FORMAT} expects norm: post, found norm: {o.norm} in {subject.name}.")
+        raise OptionError(f"{FORMAT} expects norm: post, found norm: {o.norm} in {model.name}.")
     if o.positions != "sinusoidal":
-        raise OptionError(f"{FORMAT} expects positions: sinusoidal, found positions: {o.positions} in {subject.name}.")
+        raise OptionError(f"{FORMAT} expects positions: sinusoidal, found positions: {o.positions} in {model.name}.")
 
 
-def marian_config(subject: Subject) -> dict[str, Any]:
+def marian_config(model: Exportable) -> dict[str, Any]:
     """What config.json says."""
-    o = subject.options
+    o = model.options
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -87,44 +87,42 @@ def marian_config(subject: Subject) -> dict[str, Any]:
         "activation_dropout": o.activation_dropout,
         "use_cache": True,
         "dtype": "float32",
-        "pad_token_id": PAD,
-        "bos_token_id": START,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": START,
-        "forced_eos_token_id": EOS,
+        **_special_ids(model),
     }
 
 
-def generation_config(subject: Subject) -> dict[str, Any]:
+def generation_config(model: Exportable) -> dict[str, Any]:
     """What generation_config.json says: greedy search with what ours never emits forbidden."""
     return {
-        "pad_token_id": PAD,
-        "bos_token_id": START,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": START,
-        "forced_eos_token_id": EOS,
-        "bad_words_ids": [[token] for token in NEVER_GENERATED],
-        "max_length": subject.options.longest,  # the start symbol counted: as many positions as there are
+        **_special_ids(model),
+        "bad_words_ids": [[token] for token in model.special.never_generated],
+        "max_length": model.options.longest,  # the start symbol counted: as many positions as there are
         "num_beams": 1,
         "do_sample": False,
     }
 
 
-def marian_state(subject: Subject) -> dict[str, Tensor]:
+def _special_ids(model: Exportable) -> dict[str, int]:
+    ids = model.special
+    named = {"pad": ids.pad, "bos": ids.start, "eos": ids.eos, "decoder_start": ids.start, "forced_eos": ids.eos}
+    return {f"{name}_token_id": token for name, token in named.items()}
+
+
+def marian_state(model: Exportable) -> dict[str, Tensor]:
     """Our weights under Marian's names; fused projections are split."""
-    o = subject.options
+    o = model.options
     theirs: dict[str, Tensor] = {"final_logits_bias": torch.zeros(1, o.vocabulary)}
     if o.tie == "all":
-        theirs["model.shared.weight"] = subject.target_embedding
+        theirs["model.shared.weight"] = model.target_embedding
     else:
-        theirs["model.encoder.embed_tokens.weight"] = subject.source_embedding
-        theirs["model.decoder.embed_tokens.weight"] = subject.target_embedding
+        theirs["model.encoder.embed_tokens.weight"] = model.source_embedding
+        theirs["model.decoder.embed_tokens.weight"] = model.target_embedding
     if o.tie == "none":
-        theirs["lm_head.weight"] = subject.output_embedding
+        theirs["lm_head.weight"] = model.output_embedding
 
     def put(names: Sequence[str], ours: str) -> None:
         """One of our layers as one or several of theirs."""
-        weight, bias = subject.linear(ours)
+        weight, bias = model.linear(ours)
         for name, rows, offsets in zip(names, weight.chunk(len(names)), bias.chunk(len(names)), strict=True):
             theirs[f"{name}.weight"], theirs[f"{name}.bias"] = rows, offsets
 
@@ -145,14 +143,14 @@ def marian_state(subject: Subject) -> dict[str, Tensor]:
     return theirs
 
 
-def _tokenizer_config(subject: Subject) -> dict[str, Any]:
+def _tokenizer_config(model: Exportable) -> dict[str, Any]:
     return {
         "tokenizer_class": "MarianTokenizer",
-        "unk_token": RESERVED[UNK],
-        "eos_token": RESERVED[EOS],
-        "pad_token": RESERVED[PAD],
-        "model_max_length": subject.options.longest,
-        "separate_vocabs": not subject.one_vocabulary,
+        "unk_token": model.piece(model.special.unk),
+        "eos_token": model.piece(model.special.eos),
+        "pad_token": model.piece(model.special.pad),
+        "model_max_length": model.options.longest,
+        "separate_vocabs": not model.one_vocabulary,
         "clean_up_tokenization_spaces": False,
     }
 

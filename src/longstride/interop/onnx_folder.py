@@ -15,18 +15,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from longstride.contract import NEVER_GENERATED, RESERVED, OptionError, Program
+from longstride.contract import EOS, PAD, RESERVED, START, Limits, OptionError, Program, Source
 from longstride.contract.running import Shape
-from longstride.interop.optional import MissingPackageError
+from longstride.interop.peers import Peer, PeerOptions, Rows
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.ops.attention import ALIGNMENT
+from longstride.runtime.libraries import MissingPackageError, package
 from longstride.systems.blockwise import programs as blockwise
 from longstride.systems.blockwise.model import Heads
 from longstride.systems.draft_verify import programs as drafting
@@ -50,7 +52,7 @@ def export_onnx(translator: Translator, folder: Path, precision: str = "fp32") -
     if precision not in PRECISIONS:
         raise OptionError(f"--precision expects {' or '.join(PRECISIONS)} for ONNX, found {precision!r}.")
     try:
-        from longstride.runtime.onnx_files import write_graph
+        from longstride.runtime.onnx_builder import write_graph
     except ImportError as error:
         raise MissingPackageError(
             f"This expects the package {error.name}, which is not installed here: pip install 'longstride[onnx]'."
@@ -69,8 +71,8 @@ def export_onnx(translator: Translator, folder: Path, precision: str = "fp32") -
         "precision": precision,
         "least_step": LEAST_STEP,
         "slots_multiple": ALIGNMENT,
-        "symbols": {name: number for number, name in enumerate(RESERVED)},
-        "never_generated": sorted(NEVER_GENERATED),
+        "symbols": _symbols(translator),
+        "never_generated": list(translator.folder.special.never_generated),
         "longest": translator.longest,
         "tokenizer": config.tokenizer,
         "source_tokenizer": config.source_tokenizer or config.tokenizer,
@@ -78,6 +80,13 @@ def export_onnx(translator: Translator, folder: Path, precision: str = "fp32") -
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return f"{len(graphs)} ONNX graphs in {precision} ({', '.join(graphs)}), and {MANIFEST}."
+
+
+def _symbols(translator: Translator) -> dict[str, int]:
+    """Special ids by the names that our own vocabularies give them, in the order of these."""
+    ids = translator.folder.special
+    found = zip(RESERVED, (ids.pad, ids.unk, ids.start, ids.eos, ids.mask), strict=True)
+    return {name: token for name, token in found if token is not None}
 
 
 def _programs(translator: Translator) -> Iterator[Program]:
@@ -124,3 +133,66 @@ def _value(dtype: torch.dtype, shape: Shape, layered: bool) -> dict[str, Any]:
     if layered:
         return {"type": KINDS[dtype], "layers": shape[0], "shape": list(shape[1:])}
     return {"type": KINDS[dtype], "shape": list(shape)}
+
+
+class OnnxFolder(Peer):
+    """Greedy search by exported graphs."""
+
+    name = "onnx"
+
+    def __init__(self, folder: Path, threads: int = 1) -> None:
+        onnxruntime = package("onnxruntime")
+        self.options = PeerOptions()
+        self.version = str(onnxruntime.__version__)
+        self.threads = threads
+        self._manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        self.precision = self._manifest["precision"]
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads = threads
+        settings.log_severity_level = 3  # that caches are not written in place is known
+        self._sessions = {
+            name: onnxruntime.InferenceSession(
+                str(folder / graph["file"]), settings, providers=["CPUExecutionProvider"]
+            )
+            for name, graph in self._manifest["graphs"].items()
+            if name in ("remember", "verify")
+        }
+
+    def _outputs(self, source: Source, limits: Limits, longest: Sequence[int]) -> Rows:
+        return [
+            self._decode(np.array([ids[:length]]), limits, most)
+            for ids, length, most in zip(source.ids.tolist(), source.lengths.tolist(), longest, strict=True)
+        ]
+
+    def _decode(self, ids: Any, limits: Limits, most: int) -> list[int]:
+        manifest = self._manifest
+        pad, start, eos = (manifest["symbols"][RESERVED[id]] for id in (PAD, START, EOS))
+        given = {"ids": ids, "lengths": np.array([ids.shape[1]])}
+        keys, values, visible, _ = self._sessions["remember"].run(["keys", "values", "visible", "states"], given)
+        feed: dict[str, Any] = {"visible": visible}
+        layers = range(keys.shape[0])
+        for layer in layers:
+            feed |= {f"memory_keys.{layer}": keys[layer], f"memory_values.{layer}": values[layer]}
+        multiple = manifest["slots_multiple"]
+        slots = -(-(most + manifest["least_step"]) // multiple) * multiple
+        empty = np.zeros((1, keys.shape[2], slots, keys.shape[4]), np.float32)
+        caches = {f"{name}.{layer}": empty for name in ("keys", "values") for layer in layers}
+        never = [*manifest["never_generated"], *limits.banned]
+        output: list[int] = []
+        while len(output) < most:
+            # A step is at least two tokens wide; the second is of no account, and the next step covers its slot.
+            step = np.array([[output[-1] if output else start, pad]])
+            place = {"ids": step, "start": np.array([len(output)])}
+            logits, *new = self._sessions["verify"].run(
+                ["logits", *(f"new_{name}" for name in caches)], {**feed, **caches, **place}
+            )
+            caches = dict(zip(caches, new, strict=True))
+            scores = logits[0, 0]
+            scores[never] = -np.inf
+            if len(output) < limits.min_length:
+                scores[eos] = -np.inf
+            token = int(scores.argmax())
+            if token == eos:
+                break
+            output.append(token)
+        return output

@@ -19,10 +19,8 @@ import torch
 from torch.nn import functional as F
 
 from longstride.contract import (
+    DEFAULT_IDS,
     DTYPES,
-    EOS,
-    NEVER_GENERATED,
-    PAD,
     Decoded,
     Decoder,
     Hypothesis,
@@ -30,11 +28,13 @@ from longstride.contract import (
     OptionError,
     Session,
     Source,
+    SpecialIds,
     WorkError,
     option,
 )
 from longstride.contract.options import Options
-from longstride.interop.optional import package
+from longstride.interop.exportable import GREEDY
+from longstride.runtime.libraries import package
 from longstride.translator import Translator
 
 PEERS = ("hf", "ctranslate2")
@@ -65,6 +65,7 @@ class Peer(Decoder):
     """the library's"""
     precision: str
     threads: int
+    special: SpecialIds = DEFAULT_IDS
 
     @property
     def signature(self) -> str:
@@ -93,6 +94,9 @@ class Peer(Decoder):
     @abstractmethod
     def _outputs(self, source: Source, limits: Limits, longest: Sequence[int]) -> Rows:
         """The ids of each row without EOS; they may be longer than a row's own limit."""
+
+    def _forbidden(self, limits: Limits) -> list[int]:
+        return sorted({*self.special.never_generated, *limits.banned})
 
 
 class HuggingFace(Peer):
@@ -133,7 +137,7 @@ class HuggingFace(Peer):
         ids, most = source.ids, max(longest)
         if self._compiled:
             settings["cache_implementation"] = "static"
-            ids = F.pad(ids, (0, -source.longest % BUCKET), value=PAD)
+            ids = F.pad(ids, (0, -source.longest % BUCKET), value=self.special.pad)
             most = limits.max_length
         visible = torch.arange(ids.shape[1]) < source.lengths[:, None]
         found = self._model.generate(
@@ -141,10 +145,10 @@ class HuggingFace(Peer):
             attention_mask=visible.long().to(device),
             max_length=most + 2,  # the start symbol and EOS count
             num_beams=o.width,
-            bad_words_ids=[[token] for token in _forbidden(limits)],
+            bad_words_ids=[[token] for token in self._forbidden(limits)],
             **settings,
         )
-        return [_until_end(row[1:]) for row in found.tolist()]
+        return [_until(self.special.eos, row[1:]) for row in found.tolist()]
 
 
 class CTranslate2(Peer):
@@ -186,7 +190,7 @@ class CTranslate2(Peer):
             [[pieces[token] for token in ids[: length - 1]] for ids, length in rows],
             beam_size=o.width,
             length_penalty=o.strength,
-            suppress_sequences=[[self._target_pieces[token]] for token in _forbidden(limits)],
+            suppress_sequences=[[self._target_pieces[token]] for token in self._forbidden(limits)],
             max_input_length=0,
             max_decoding_length=max(longest),
             min_decoding_length=limits.min_length,
@@ -203,15 +207,19 @@ def open_peer(
     threads: int | None = None,
 ) -> Peer:
     """A peer by name, on a folder that was exported from this model, for the device that this model is on."""
+    peer: Peer
     if name in (HuggingFace.name, COMPILED):
         device = translator.runner.device
-        return HuggingFace(folder, options, device, DTYPES[precision], compiled=name == COMPILED)
-    if name == CTranslate2.name:
+        peer = HuggingFace(folder, options, device, DTYPES[precision], compiled=name == COMPILED)
+    elif name == CTranslate2.name:
         source, target = (
             one.pieces(range(one.size)) for one in (translator.source_tokenizer, translator.target_tokenizer)
         )
-        return CTranslate2(folder, source, target, options, precision, threads)
-    raise OptionError(f"There is no peer {name!r}; there are {' and '.join(PEERS)}.")
+        peer = CTranslate2(folder, source, target, options, precision, threads)
+    else:
+        raise OptionError(f"There is no peer {name!r}; there are {' and '.join(PEERS)}.")
+    peer.special = translator.folder.special
+    return peer
 
 
 @contextmanager
@@ -226,9 +234,49 @@ def _without_bars(logging: Any) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _forbidden(limits: Limits) -> list[int]:
-    return sorted({*NEVER_GENERATED, *limits.banned})
+def _until(eos: int, row: list[int]) -> list[int]:
+    return row[: row.index(eos)] if eos in row else row
 
 
-def _until_end(row: list[int]) -> list[int]:
-    return row[: row.index(EOS)] if EOS in row else row
+SENTENCES = (
+    "Good morning!",
+    "We met three old friends in the garden yesterday.",
+    "The house is small, but it has a large window.",
+    "Can you tell me where the station is?",
+    "She bought twenty-four red apples and two loaves of bread on the market.",
+    "No one knew why the train was late, and nobody asked.",
+    "1, 2, 3: that is how it begins.",
+    "Yes.",
+)
+"""What an export is checked with where nothing else is given; every vocabulary reads something in them."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How many outputs are the same, id by id."""
+
+    compared: int
+    differing: tuple[int, ...]
+    """places of those that are not"""
+
+    def __str__(self) -> str:
+        same = self.compared - len(self.differing)
+        if not self.differing:
+            return f"{same} of {self.compared} outputs are the same, id by id"
+        return (
+            f"{same} of {self.compared} outputs are the same, id by id; the first that is not: {self.differing[0] + 1}"
+        )
+
+
+def compare(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> Agreement:
+    """Count rows of ids that differ."""
+    pairs = list(zip(ours, theirs, strict=True))
+    return Agreement(len(pairs), tuple(place for place, (one, other) in enumerate(pairs) if list(one) != list(other)))
+
+
+def agreement(translator: Translator, peer: Peer, lines: Sequence[str]) -> Agreement:
+    """Decode lines by our greedy search and by the peer; empty lines are nothing to compare."""
+    decoder, limits = translator.decoder(GREEDY)
+    ids = translator.encode([line for line in lines if line.strip()], warn=lambda said: None)
+    source = Source.of(ids)
+    return compare(decoder.decode(source, limits).tokens, peer.decode(source, limits).tokens)

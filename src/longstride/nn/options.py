@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from longstride.contract import OptionError, option
+from longstride.contract import DEFAULT_IDS, OptionError, SpecialIds, option
 from longstride.contract.options import Options
 
 
@@ -61,6 +61,7 @@ class TransformerOptions(Options):
     )
     attention_dropout: float = option(0.0, "Dropout on attention weights.", least=0, below=1)
     activation_dropout: float = option(0.0, "Dropout after the feed-forward activation.", least=0, below=1)
+    special: SpecialIds = option(DEFAULT_IDS, "Its special ids, which model folders tell once for all parts.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride import ops
+from longstride.contract import SpecialIds
 from longstride.nn import masks
 from longstride.nn.cache import Cache, Memory
 from longstride.nn.fused import Fusible, Kernel, embed
@@ -64,6 +65,11 @@ class Transformer(nn.Module, Fusible):
         self.dropout = nn.Dropout(options.dropout)
         self.token_loss = TokenLoss()
         self.scale = math.sqrt(options.width) if options.scale_embeddings else 1.0
+
+    @property
+    def special(self) -> SpecialIds:
+        """Its special ids."""
+        return self.options.special
 
     # --- all at once -------------------------------------------------------------------------------------------------
 

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec, OptionError, Precision, Program, Runner
 from longstride.contract.ranges import Range, shown
-from longstride.contract.running import K, Kept, M
-from longstride.runtime.onnx_tables import KeptTables
+from longstride.contract.running import K, Kept, M, Shape
 from longstride.runtime.processor import Processor, this_processor
 
 Tell = Callable[[str], None]
@@ -56,7 +55,7 @@ class GraphRunner(Runner):
         self._tell = tell or _warn
         self.graphs: dict[Hashable, Graph | None] = {}
         """built so far, by program, modules, settings and variant; None: it cannot be built"""
-        self._tables = KeptTables()
+        self._tables = TablePool()
         self._told: set[str] = set()
 
     @abstractmethod
@@ -101,18 +100,18 @@ class GraphRunner(Runner):
             return again
         with torch.inference_mode():
             feeds = spec.feeds(*arguments)
-            if not stays(feeds, spec.feeds(*arguments)):
+            if not same_memory(feeds, spec.feeds(*arguments)):
                 return again
             key = (program.name, spec.modules, spec.settings, variant := self.variant(feeds))
             try:
                 graph = self._graph(key, program.name, spec, variant)
-                laid = None if graph is None else graph.bound(feeds)
+                binding = None if graph is None else graph.bound(feeds)
             except Exception as error:
                 self._refused(key, program.name, error)
-                laid = None
-            if laid is None:
+                binding = None
+            if binding is None:
                 return again
-            run, outputs = laid
+            run, outputs = binding
             result = spec.result(outputs, feeds)
 
         def call() -> Any:
@@ -150,7 +149,7 @@ class GraphRunner(Runner):
             self._tell(f"The runtime {self.name} carries the program {name!r} out eagerly in fp32: {why}.")
 
 
-def stays(feeds: Feeds, later: Feeds) -> bool:
+def same_memory(feeds: Feeds, later: Feeds) -> bool:
     """Whether a graph is fed its arguments' own memory: what is worked out of them lies elsewhere each time."""
     before, after = ({**of.inputs, **of.state} for of in (feeds, later))
     return all(before[name].data_ptr() == after[name].data_ptr() for name in before)
@@ -173,3 +172,54 @@ def check_threads(threads: int | None) -> None:
 
 def _warn(message: str) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+
+MOST = 128
+MOST_BYTES = 256 << 20
+
+
+class TablePool:
+    """Free tables by family and shape, one of each, the longest unused going first; what is lent is nobody's here.
+
+    Making a table, and binding what lies in it, takes as long as a draft. Sentences one by one need as many tables as
+    they have lengths, which is why these are many and small; a large one is not kept.
+    """
+
+    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._free: dict[Hashable, Kept] = {}  # the longest unused first
+        self.nbytes = 0
+        """of all that wait"""
+
+    def __len__(self) -> int:
+        return len(self._free)
+
+    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+        """The one that waits, or a new one."""
+        found = self._taken((family, shape))
+        return make() if found is None else found  # type: ignore[return-value]  # it is what `make` made before
+
+    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
+        """Keep it, if it keeps its shape, and let others go as far as there would be too much."""
+        if not getattr(table, "steady", False) or table.nbytes > self._most_bytes:
+            return
+        key = (family, shape)
+        self._taken(key)
+        self._free[key] = table
+        self.nbytes += table.nbytes
+        while len(self._free) > self._most or self.nbytes > self._most_bytes:
+            self._taken(next(iter(self._free)))
+
+    def _taken(self, key: Hashable) -> Kept | None:
+        found = self._free.pop(key, None)
+        self.nbytes -= 0 if found is None else found.nbytes
+        return found
+
+
+def layer_names(spec: GraphSpec, name: str, shape: Shape) -> tuple[list[str], Shape]:
+    """The names an input or state goes by, ``keys.0``, ``keys.1``, ... if it is layered, and the shape of each."""
+    if name not in spec.layered:
+        return [name], shape
+    layers = shape[0]
+    assert isinstance(layers, int)
+    return [f"{name}.{number}" for number in range(layers)], shape[1:]

@@ -11,6 +11,8 @@ import importlib
 import os
 from typing import Any
 
+from longstride.contract import OptionError
+
 SILENT = {
     "ORT_DISABLE_TELEMETRY": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -30,3 +32,19 @@ def silently(name: str) -> Any:
     if name == "onnxruntime":
         found.disable_telemetry_events()
     return found
+
+
+class MissingPackageError(OptionError):
+    """A package that is not installed here."""
+
+
+def package(name: str) -> Any:
+    """Import a package of the `interop` extra, which is told to send nothing."""
+    try:
+        return silently(name)
+    except ImportError as error:
+        if error.name is not None and error.name.partition(".")[0] != name.partition(".")[0]:
+            raise  # the package is there and something it needs is not: its own message says more
+        raise MissingPackageError(
+            f"This expects the package {name}, which is not installed here: pip install 'longstride[interop]'."
+        ) from None

@@ -4,13 +4,13 @@ In int8 a product's weights have one scale per output, its activations one scale
 row alone, and since integers are summed, on nothing else, so that a block of tokens gives bit for bit what its tokens
 give one by one. Attention, norms and sums stay in fp32.
 
-By what this is done depends on the processor (onnx_means), and is tried on the machine first (onnx_trial): the operator
+By what this is done depends on the processor (processor.Operators), and is checked on the machine first: the operator
 that quantizes may be told every row's scale, which saves nodes. On ARM activations are signed, and a step's products,
 which are small, are MatMulNBits, one node that quantizes for itself, inputs and weights alike in blocks; its rows are
 independent as well. Elsewhere, and in what is exported, activations are unsigned with zero point 128, since signed ones
 took a path there that is many times slower; in what is exported rows are divided before they are quantized.
 
-A graph for steps of width one (`lone`) hands its attention two equal queries and drops the second answer: ONNX
+A graph for steps of width one (`one_token`) hands its attention two equal queries and drops the second answer: ONNX
 Runtime's products of a single row are computed in another order than wider ones, which all agree. For the same reason
 attention is one operator over a past that ends at a border (MultiHeadAttention over a multiple of 16 slots):
 GroupQueryAttention, which would look no further than needed, gave other bits at other widths.
@@ -19,6 +19,7 @@ GroupQueryAttention, which would look no further than needed, gave other bits at
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,11 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
-from longstride.contract import GraphSpec
+from longstride.contract import GraphSpec, Program, WorkError
 from longstride.contract.running import Shape
 from longstride.ops.graph_builder import Body, GraphBuilder, Handle
-from longstride.runtime.onnx_means import PLAIN, Means
-from longstride.runtime.onnx_names import layer_names
+from longstride.runtime.graph_runner import layer_names
+from longstride.runtime.processor import PLAIN, Operators
 
 OPSET = 24
 """The first with TensorScatter, which writes a cache in place."""
@@ -74,12 +75,11 @@ def quantize(weight: Tensor, levels: int = LEVELS) -> tuple[Tensor, Tensor]:
 class OnnxBuilder(GraphBuilder):
     """Collects nodes and weights; :meth:`model` makes a graph of them."""
 
-    def __init__(self, int8: bool, lone: bool = False, narrow: bool = False, means: Means = PLAIN) -> None:
-        """`lone`: for steps of width one; `narrow`: integer weights in 7 bits; `means`: those that were found to give
-        every row the same"""
+    def __init__(self, int8: bool, one_token: bool = False, narrow: bool = False, operators: Operators = PLAIN) -> None:
+        """`one_token`: for steps of width one; `narrow`: integer weights in 7 bits; `operators`: those that passed"""
         self._int8 = int8
-        self._lone = lone
-        self._means = means
+        self._one_token = one_token
+        self._operators = operators
         self._few = False  # whether products have few rows: those of a step
         self._levels = FEWER_LEVELS if narrow else LEVELS
         self._nodes: list[onnx.NodeProto] = []
@@ -133,7 +133,7 @@ class OnnxBuilder(GraphBuilder):
             return self._same_rows(found, x)
         if len(weight) % VECTOR:
             return self.node("SkipLayerNormalization", x, added, *weights, epsilon=eps)
-        if self._means.whole_norms:
+        if self._operators.whole_norms:
             return self._same_rows(self.norm(self.node("Add", x, added), weight, bias, eps), x)
         # Every slot as a channel of its own: unlike the operators for layer norms, this one takes vector instructions.
         ones, zeros = self._channels(x)
@@ -158,9 +158,9 @@ class OnnxBuilder(GraphBuilder):
 
     def _doubled_mask(self, mask: Handle) -> Handle:
         """One for all layers that are given the same."""
-        if self._lone and ("doubled", mask) not in self._known:
+        if self._one_token and ("doubled", mask) not in self._known:
             self._known["doubled", mask] = self._doubled(mask)
-        return self._known["doubled", mask] if self._lone else mask
+        return self._known["doubled", mask] if self._one_token else mask
 
     def attend(self, queries: Handle, keys: Handle, values: Handle, mask: Handle, heads: int) -> Handle:
         """Attention in fp32."""
@@ -178,7 +178,7 @@ class OnnxBuilder(GraphBuilder):
         one = self.integers(1)
         rows = self.size(values[0], 0)
         number = self._quotient(rows, self.integers(most))
-        each = self._quotient(rows, number)  # two rows or more, wherever there are two: see `lone`
+        each = self._quotient(rows, number)  # two rows or more, wherever there are two: see `one_token`
         here, last = self.arange(each), self.node("Sub", rows, one)
         portion, going = self._name("portion"), self._name("going")
         outer, known = self._nodes, dict(self._known)
@@ -214,7 +214,7 @@ class OnnxBuilder(GraphBuilder):
     def _block_size(self, weight: Tensor) -> int:
         """How many inputs share a scale, where a product is best left to one node; otherwise 0."""
         outputs, inputs = weight.shape
-        if not (self._means.blockwise and self._few) or outputs > MANY_OUTPUTS:
+        if not (self._operators.blockwise and self._few) or outputs > MANY_OUTPUTS:
             return 0
         return next((size for size in BLOCK_SIZES if inputs % size == 0), 0)
 
@@ -242,7 +242,7 @@ class OnnxBuilder(GraphBuilder):
         if ("codes", x) not in self._known:
             # What a Relu gives needs no sign, and what it takes away quantizing takes away as well.
             before = self._known.get(("relu", x))
-            by_rows = self._means.by_rows
+            by_rows = self._operators.by_rows
             self._known["codes", x] = self._by_rows(x, before, width) if by_rows else self._by_parts(x, before)
         found: Quantized = self._known["codes", x]
         return found
@@ -257,7 +257,7 @@ class OnnxBuilder(GraphBuilder):
         blocks = {"axis": -1, "block_size": width}
         if before is not None:
             return self.node("QuantizeLinear", before, scale, output_dtype=TensorProto.UINT8, **blocks), scale, (), 1
-        if self._means.signed:
+        if self._operators.signed:
             return self.node("QuantizeLinear", x, scale, output_dtype=TensorProto.INT8, **blocks), scale, (), 1
         zero_point = self.constant(torch.tensor(ZERO_POINT, dtype=torch.uint8))
         return (
@@ -296,10 +296,10 @@ class OnnxBuilder(GraphBuilder):
     # --- steps of width one ------------------------------------------------------------------------------------------
 
     def _doubled(self, x: Handle) -> Handle:
-        return self.node("Concat", x, x, axis=-2) if self._lone else x
+        return self.node("Concat", x, x, axis=-2) if self._one_token else x
 
     def _halved(self, x: Handle) -> Handle:
-        return self.node("Split", x, outputs=2, axis=-2, num_outputs=2)[0] if self._lone else x
+        return self.node("Split", x, outputs=2, axis=-2, num_outputs=2)[0] if self._one_token else x
 
     # --- the whole ---------------------------------------------------------------------------------------------------
 
@@ -364,3 +364,18 @@ def _every(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 yield from _every(attribute.g.node)
+
+
+LARGEST = 2**31 - 1
+"""Bytes that a protobuf message may have; weights of larger graphs lie in a file of their own."""
+
+
+def write_graph(program: Program, path: Path, int8: bool) -> None:
+    """Write the graph of a program that has a spec, for steps of two tokens or more."""
+    if program.graph is None:
+        raise WorkError(f"The program {program.name!r} has no spec that a graph could be made of.")
+    model = OnnxBuilder(int8).model(program.name, program.graph)
+    external = model.ByteSize() >= LARGEST
+    onnx.save_model(
+        model, str(path), save_as_external_data=external, location=f"{path.name}.data" if external else None
+    )

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec
 from longstride.contract.running import Shape
+from longstride.runtime.graph_runner import layer_names
 from longstride.runtime.libraries import silently
-from longstride.runtime.onnx_names import layer_names
 
 onnxruntime = silently("onnxruntime")
 
@@ -47,13 +47,13 @@ class OnnxGraph:
     def __init__(self, spec: GraphSpec, model: bytes | str | Path, threads: int) -> None:
         self._spec = spec
         self._session = session(model, threads)
-        self._desk = Desk(spec, self._session)
+        self._bindings = Bindings(spec, self._session)
 
     def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
         """Outputs by name, in memory of their own; the states have been written."""
-        moved = self._desk.lay(feeds)
-        outputs = self._desk.lay_outputs(feeds)
-        self._desk.run()
+        moved = self._bindings.bind(feeds)
+        outputs = self._bindings.bind_outputs(feeds)
+        self._bindings.run()
         for there, here in moved:
             there.copy_(here)
         return outputs
@@ -67,13 +67,13 @@ class OnnxGraph:
         given += [(feeds.state[name], dtype) for name, (dtype, _) in self._spec.state.items()]
         if not all(tensor.dtype == dtype and tensor.is_contiguous() for tensor, dtype in given):
             return None
-        desk = Desk(self._spec, self._session)
-        desk.lay(feeds)
-        outputs = desk.lay_outputs(feeds)
-        return desk.run, outputs
+        bindings = Bindings(self._spec, self._session)
+        bindings.bind(feeds)
+        outputs = bindings.bind_outputs(feeds)
+        return bindings.run, outputs
 
 
-class Desk:
+class Bindings:
     """Where a graph finds tensors. Bindings are kept from call to call and renewed where memory moved."""
 
     def __init__(self, spec: GraphSpec, session: Any) -> None:
@@ -101,7 +101,7 @@ class Desk:
         for there, here in self._renewed.values():
             there[...] = here
 
-    def lay(self, feeds: Feeds) -> list[tuple[Tensor, Tensor]]:
+    def bind(self, feeds: Feeds) -> list[tuple[Tensor, Tensor]]:
         """Bind inputs and states; gives states whose memory a graph cannot write: (there, here)."""
         moved: list[tuple[Tensor, Tensor]] = []
         held = self._held
@@ -118,7 +118,7 @@ class Desk:
                 self._bind(name, tensor, shape, written=True)
         return moved
 
-    def lay_outputs(self, feeds: Feeds) -> dict[str, Tensor]:
+    def bind_outputs(self, feeds: Feeds) -> dict[str, Tensor]:
         """Bind outputs to memory of their own, after all that goes in."""
         if self._dimensions is None:  # otherwise all that is bound has the sizes it had
             self._dimensions = {size: length for sizes in self._sizes.values() for size, length in sizes.items()}

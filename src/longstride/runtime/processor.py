@@ -1,4 +1,7 @@
-"""What this processor has for integer products, and whether they can overflow on it. Knows no graph."""
+"""What this processor has for integer products, whether they can overflow, and which ONNX operators are fastest on it.
+
+Knows no graph; whether these operators give every row the same wherever it stands is checked by the ONNX runner.
+"""
 
 from __future__ import annotations
 
@@ -64,3 +67,33 @@ def this_processor(cpuinfo: Path = CPUINFO) -> Processor:
             if name.strip().lower() in ("flags", "features"):
                 words.update(value.split())
     return Processor(platform.machine(), frozenset(words & set(INTEGER_FEATURES)))
+
+
+@dataclass(frozen=True)
+class Operators:
+    """What a builder may draw with; by default what every processor is served well enough by."""
+
+    blockwise: bool = False
+    """A step's products are MatMulNBits: one node, which quantizes for itself."""
+    by_rows: bool = False
+    """Rows are quantized by an operator that is told each one's scale, instead of being divided before."""
+    signed: bool = False
+    """They are quantized to signed numbers, instead of unsigned ones around 128."""
+    whole_norms: bool = False
+    """A norm is one node, instead of three that take vector instructions on any processor."""
+
+
+PLAIN = Operators()
+
+ON_ARM = Operators(blockwise=True, by_rows=True, signed=True)
+
+ON_X86 = Operators(by_rows=True, whole_norms=True)
+"""MatMulNBits takes longer there the more rows there are; MatMulInteger, of unsigned by signed, hardly does, while for
+signed by signed there is no kernel but a plain loop."""
+
+
+def operators_for(processor: Processor) -> Operators:
+    """Those that were timed on such a processor."""
+    if processor.arm:
+        return ON_ARM
+    return ON_X86 if processor.x86 else PLAIN

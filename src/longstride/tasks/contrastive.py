@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from longstride.contract import InputError
 from longstride.text.corpus import read_lines
-from longstride.text.jsonfile import parse_json
+from longstride.text.files import parse_json
 
 _Path = str | os.PathLike[str]
 
@@ -104,8 +104,7 @@ def pairs_of(entries: Sequence[Entry]) -> list[tuple[str, str]]:
 
 def contrast(entries: Sequence[Entry], totals: NDArray[np.float64]) -> tuple[Cell, ...]:
     """Count what is right, given the log-probabilities [pairs] of :func:`pairs_of`."""
-    pairs: Counter[tuple[str, int | None]] = Counter()
-    right: Counter[tuple[str, int | None]] = Counter()
+    pairs, right = Counter[tuple[str, int | None]](), Counter[tuple[str, int | None]]()
     place = 0
     for entry in entries:
         for number, error in enumerate(entry.errors, start=1):
@@ -168,9 +167,7 @@ def _text(found: dict[str, Any], name: str, where: str) -> str:
 
 def _kind(value: Any) -> str:
     """A JSON value as a person calls it."""
+    if isinstance(value, str) and not value.strip():
+        return "nothing but white space"
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "nothing"}
-    return (
-        "nothing but white space"
-        if isinstance(value, str) and not value.strip()
-        else names.get(type(value), "a number")
-    )
+    return names.get(type(value), "a number")

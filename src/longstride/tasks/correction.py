@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longstride.contract import InputError
-from longstride.tasks.gleu import Gleu
+from longstride.tasks.ngrams import Gleu
 from longstride.tasks.score import Score
 from longstride.text.corpus import read_lines
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from longstride.contract import OptionError
-from longstride.tasks.grammar.phrases import draw
 
 Task = Literal["copy", "reverse", "numbers"]
 Split = Literal["train", "valid", "test"]
@@ -64,6 +63,8 @@ def _distinct(
 
 
 def _tasks() -> dict[str, Callable[[random.Random], tuple[str, str]]]:
+    from longstride.tasks.phrases import draw
+
     return {"copy": _copy, "reverse": _reverse, "numbers": draw}
 
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from longstride.text.jsonfile import LARGEST, parse_json
+from longstride.text.files import LARGEST, parse_json
 
 _DTYPES: dict[str, type[np.generic]] = {"I64": np.int64, "U32": np.uint32, "U16": np.uint16}
 

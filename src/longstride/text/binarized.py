@@ -13,26 +13,72 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from longstride.contract import InputError, OptionError
+from longstride.contract import DEFAULT_IDS, InputError, OptionError, SpecialIds
 from longstride.text.arrayfile import read_arrays, write_arrays
 from longstride.text.corpus import read_parallel
-from longstride.text.files import file_sha256, written_whole
+from longstride.text.files import file_sha256, parse_json, written_whole
 from longstride.text.filtering import FilterReport, LengthFilter
-from longstride.text.jsonfile import parse_json
-from longstride.text.side import Side, offsets_of
 from longstride.text.tokenizer import Tokenizer
+
+Ids = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
 VERSION = 1
 _NOTE = "longstride"
 _CHUNK = 20_000
 """Pairs tokenized at a time: enough to keep every core busy, little enough to stay in a hundred megabytes."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The sentences of one language, one after the other."""
+
+    ids: Ids
+    """[tokens]"""
+    offsets: npt.NDArray[np.int64]
+    """[sentences + 1]: sentence i is ids[offsets[i]:offsets[i + 1]]"""
+    special: SpecialIds = DEFAULT_IDS
+
+    @staticmethod
+    def of(sentences: Sequence[Sequence[int]], special: SpecialIds = DEFAULT_IDS) -> Side:
+        """Lay sentences end to end, the end-of-sentence id appended to those that lack it."""
+        eos = special.eos
+        closed = [row if len(row) and row[-1] == eos else [*row, eos] for row in sentences]
+        lengths = np.fromiter((len(row) for row in closed), np.int64, len(closed))
+        ids = np.fromiter(chain.from_iterable(closed), np.uint32, int(lengths.sum()))
+        return Side(ids, offsets_of(lengths), special)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """[sentences], the end-of-sentence id counted."""
+        return np.diff(self.offsets)
+
+    def sentence(self, index: int) -> Ids:
+        """[length] one sentence, ending in EOS."""
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+
+    def padded(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Chosen sentences as a rectangle [rows, longest], padded on the right, and their lengths [rows]."""
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts
+        columns = np.arange(int(lengths.max(initial=0)))
+        inside = columns < lengths[:, None]
+        # Where a row has ended its first id is read instead, so that no index leaves the array.
+        cells = starts[:, None] + np.where(inside, columns, 0)
+        return np.where(inside, self.ids[cells], self.special.pad).astype(np.int64, copy=False), lengths
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Side:
+        """Chosen sentences, in the order given."""
+        starts = self.offsets[rows]
+        offsets = offsets_of(self.offsets[rows + 1] - starts)
+        cells = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], np.diff(offsets))
+        return Side(self.ids[cells], offsets, self.special)
 
 
 @dataclass(frozen=True)
@@ -98,10 +144,13 @@ class BinarizedCorpus:
         return BinarizedCorpus(self.source.take(indices), self.target.take(indices), self.lines[indices])
 
     @staticmethod
-    def from_pairs(pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> BinarizedCorpus:
+    def from_pairs(
+        pairs: Iterable[tuple[Sequence[int], Sequence[int]]], special: SpecialIds = DEFAULT_IDS
+    ) -> BinarizedCorpus:
         """A corpus in memory; the end-of-sentence id is appended to sentences that do not end in it."""
         listed = list(pairs)
-        return BinarizedCorpus(Side.of([source for source, _ in listed]), Side.of([target for _, target in listed]))
+        source, target = (Side.of([pair[side] for pair in listed], special) for side in (0, 1))
+        return BinarizedCorpus(source, target)
 
     @staticmethod
     def load(
@@ -110,6 +159,7 @@ class BinarizedCorpus:
         expected_target_tokenizer_sha256: str | None = None,
         *,
         mapped: bool = True,
+        special: SpecialIds = DEFAULT_IDS,
     ) -> BinarizedCorpus:
         """Open a file that `binarize` made, mapped into memory or (`mapped` false) read whole.
 
@@ -126,7 +176,9 @@ class BinarizedCorpus:
                     f"{path} is stale: expected it to be made with the {side} tokenizer {expected[:12]}, found "
                     f"{found[:12]}; binarize the text again."
                 )
-        source, target = (Side(arrays[f"{side}_ids"], arrays[f"{side}_offsets"]) for side in ("source", "target"))
+        source, target = (
+            Side(arrays[f"{side}_ids"], arrays[f"{side}_offsets"], special) for side in ("source", "target")
+        )
         return BinarizedCorpus(source, target, arrays["lines"], manifest)
 
     def check_ids(self, vocabulary: int, path: str | os.PathLike[str]) -> None:
@@ -178,7 +230,7 @@ def binarize(
     ):
         while chunk := list(islice(pairs, _CHUNK)):
             sides = [
-                Side.of(each.encode_many(list(texts), threads))
+                Side.of(each.encode_many(list(texts), threads), each.special)
                 for each, texts in zip(tokenizers, zip(*chunk, strict=True), strict=True)
             ]
             kept, found = filter.apply(sides[0].lengths, sides[1].lengths)
@@ -220,7 +272,7 @@ def binarize(
                 "target_ids": (dtypes[1], manifest.target_tokens, target_ids),
             },
         )
-    return BinarizedCorpus.load(out_path)
+    return BinarizedCorpus.load(out_path, special=tokenizer.special)
 
 
 def _open(path: Path, mapped: bool) -> tuple[Manifest, dict[str, Any]]:
@@ -258,3 +310,8 @@ def _open(path: Path, mapped: bool) -> tuple[Manifest, dict[str, Any]]:
         if arrays[name][0] != 0 or (np.diff(arrays[name]) < 1).any():
             raise InputError(f"{path} is damaged: expected {name} that rise from 0, found others.")
     return manifest, arrays
+
+
+def offsets_of(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where sentences of these lengths begin when laid end to end, and where the last one ends: [sentences + 1]."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])

@@ -5,7 +5,7 @@ Lengths count the end-of-sentence id, as everywhere in corpora and batches. Know
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +35,6 @@ class FilterReport:
         reasons = {"too short": self.too_short, "too long": self.too_long, "out of ratio": self.out_of_ratio}
         named = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
         return f"{kept}; left out {self.seen - self.kept:,}: {named}" if named else kept
-
-    def as_dict(self) -> dict[str, int]:
-        """For manifests."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,19 @@ from typing import Any, Literal, final
 
 import sentencepiece
 
-from longstride.contract import EOS, MASK, PAD, RESERVED, START, UNK, InputError, ModelFolderError, OptionError
+from longstride.contract import (
+    DEFAULT_IDS,
+    EOS,
+    MASK,
+    PAD,
+    RESERVED,
+    START,
+    UNK,
+    InputError,
+    ModelFolderError,
+    OptionError,
+    SpecialIds,
+)
 from longstride.text.corpus import read_lines
 from longstride.text.files import read_regular, written_whole
 
@@ -39,6 +51,8 @@ class Tokenizer(ABC):
     """How the file is to be read: "sentencepiece" or "words"."""
     size: int
     """How many ids there are, the reserved ones included."""
+    special: SpecialIds = DEFAULT_IDS
+    """Those of its ids that stand for no text."""
 
     @property
     @abstractmethod
@@ -46,20 +60,12 @@ class Tokenizer(ABC):
         """The bytes of the tokenizer's file."""
 
     @abstractmethod
-    def encode(self, text: str) -> list[int]:
-        """The ids of one line."""
-
-    @abstractmethod
     def encode_many(self, texts: Sequence[str], threads: int | None = None) -> list[list[int]]:
         """The ids of many lines, on `threads` threads (default: all cores)."""
 
     @abstractmethod
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; reserved ids other than unk leave no trace in it."""
-
-    @abstractmethod
     def decode_many(self, rows: Sequence[Sequence[int]], threads: int | None = None) -> list[str]:
-        """The texts of many rows of ids, on `threads` threads (default: all cores)."""
+        """The texts of many rows of ids, on `threads` threads; reserved ids other than unk leave no trace in them."""
 
     @abstractmethod
     def as_decoded(self, text: str) -> str:
@@ -68,6 +74,14 @@ class Tokenizer(ABC):
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id stands for, for people who read traces."""
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of one line."""
+        return self.encode_many([text], threads=1)[0]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids."""
+        return self.decode_many([ids], threads=1)[0]
 
     @property
     def sha256(self) -> str:
@@ -114,10 +128,6 @@ class SentencePieceTokenizer(Tokenizer):
         """The model file."""
         return self._serialized
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of one line."""
-        return self.encode_many([text], threads=1)[0]
-
     def encode_many(self, texts: Sequence[str], threads: int | None = None) -> list[list[int]]:
         """The ids of many lines."""
         if not texts:
@@ -130,10 +140,6 @@ class SentencePieceTokenizer(Tokenizer):
                 _refuse_surrogates(text)
             raise
         return rows
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids."""
-        return self.decode_many([ids], threads=1)[0]
 
     def decode_many(self, rows: Sequence[Sequence[int]], threads: int | None = None) -> list[str]:
         """The texts of many rows of ids."""
@@ -196,21 +202,13 @@ class WordsTokenizer(Tokenizer):
             raise ModelFolderError(f"{name}: expected a last line that ends in a line break, found a cut one.")
         return WordsTokenizer(words, "@@" if header.endswith("@@") else "none", name)
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of one line."""
-        return [self._ids.get(word, UNK) for word in _split_words(text)]
-
     def encode_many(self, texts: Sequence[str], threads: int | None = None) -> list[list[int]]:
         """The ids of many lines; looking words up gains nothing from threads."""
-        return [self.encode(text) for text in texts]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The words with spaces between, continuations joined if so asked."""
-        return self._joined(" ".join(self._words[id] for id in _visible(ids)))
+        return [[self._ids.get(word, UNK) for word in _split_words(text)] for text in texts]
 
     def decode_many(self, rows: Sequence[Sequence[int]], threads: int | None = None) -> list[str]:
-        """The texts of many rows of ids."""
-        return [self.decode(row) for row in rows]
+        """The words with spaces between, continuations joined if so asked."""
+        return [self._joined(" ".join(self._words[id] for id in _visible(row))) for row in rows]
 
     def as_decoded(self, text: str) -> str:
         """Split words are joined."""

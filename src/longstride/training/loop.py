@@ -19,16 +19,12 @@ from torch import nn
 from longstride.contract import BatchSource, ModelFolderError, Objective, OptionError, UsageError, WorkError
 from longstride.contract.options import as_dict
 from longstride.training import checkpoints as stored
-from longstride.training.averaging import average
-from longstride.training.checkpoints import Checkpoint, Checkpoints
-from longstride.training.compilation import compiled
+from longstride.training.checkpoints import Checkpoint, Checkpoints, average
 from longstride.training.distributed import Team, alone
-from longstride.training.interruption import StopRequest
 from longstride.training.metrics import (
     MetricsFile,
     Record,
     Reporter,
-    Several,
     Silent,
     TensorBoard,
     TrainingRecord,
@@ -37,10 +33,15 @@ from longstride.training.metrics import (
 from longstride.training.naming import freeze, load_weights, named_state
 from longstride.training.options import TrainingOptions
 from longstride.training.prefetch import Group, Prefetch, groups
-from longstride.training.progress import Progress
-from longstride.training.randomness import random_state, restore_random_state, seed_everything
-from longstride.training.timing import Clock
-from longstride.training.update import Updater, per_token
+from longstride.training.progress import (
+    Clock,
+    Progress,
+    StopRequest,
+    random_state,
+    restore_random_state,
+    seed_everything,
+)
+from longstride.training.update import Updater, compiled, per_token
 from longstride.training.validation import Validations, Validator, evaluating
 
 Reason = Literal["finished", "patience", "interrupted", "time"]
@@ -137,8 +138,7 @@ class Trainer:
             self._checkpoints = Checkpoints(self._folder / "checkpoints", options.keep, options.keep_best)
             self._metrics = MetricsFile(self._folder / "metrics.jsonl", self._progress.records)
             if options.tensorboard:
-                board = TensorBoard(self._folder / "tensorboard", self._progress.step)
-                self._reporter = Several([self._reporter, board])
+                self._reporter = TensorBoard(self._folder / "tensorboard", self._progress.step, self._reporter)
         if newest:
             self._reporter.message(f"Going on from update {self._progress.step}.")
         self._logged_at, self._logged_tokens, self._logged_made = 0.0, self._tokens(), 0

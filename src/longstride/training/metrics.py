@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from longstride.contract import UsageError
 from longstride.text.files import written_whole
-
-TIMING = ("tokens_per_second", "elapsed", "remaining", "seconds")
-"""Fields that measure the clock: two runs alike in everything else may differ in these."""
 
 
 @dataclass(frozen=True)
@@ -78,37 +75,22 @@ class Silent:
         """Heard and forgotten."""
 
 
-class Several:
-    """Passes everything on to several reporters."""
-
-    def __init__(self, reporters: Sequence[Reporter]) -> None:
-        self._reporters = tuple(reporters)
-
-    def record(self, record: Record) -> None:
-        """Pass on figures."""
-        for reporter in self._reporters:
-            reporter.record(record)
-
-    def message(self, text: str) -> None:
-        """Pass on an event."""
-        for reporter in self._reporters:
-            reporter.message(text)
-
-
 class TensorBoard:
-    """Writes figures as TensorBoard events."""
+    """Writes figures as TensorBoard events, and passes everything on to another reporter."""
 
-    def __init__(self, folder: Path, step: int) -> None:
+    def __init__(self, folder: Path, step: int, other: Reporter) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise UsageError(
                 "tensorboard: expected the package tensorboard, found none; install longstride[tensorboard]."
             ) from None
+        self._other = other
         self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1)
 
     def record(self, record: Record) -> None:
         """Write one point per figure."""
+        self._other.record(record)
         if isinstance(record, ValidationRecord):
             self._writer.add_scalar(f"validation/{record.name}", record.value, record.step)
         else:
@@ -120,6 +102,7 @@ class TensorBoard:
 
     def message(self, text: str) -> None:
         """Events are not for plots."""
+        self._other.message(text)
 
 
 class MetricsFile:
@@ -140,12 +123,6 @@ class MetricsFile:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(text + "\n")
         self.records += 1
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a metrics file; an unfinished last line is left out."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def _plain(value: Any) -> Any:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import inspect
 import math
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from longstride.contract import DTYPES, ModelFolderError, Prepared
-from longstride.training.compilation import LossFunction
+from longstride.contract import DTYPES, Loss, ModelFolderError, Objective, OptionError, Prepared
 from longstride.training.distributed import Team
 from longstride.training.options import TrainingOptions
 from longstride.training.prefetch import Group
@@ -220,3 +220,35 @@ def _adam(parameters: list[nn.Parameter], options: TrainingOptions) -> torch.opt
     return torch.optim.AdamW(
         [group for group in groups if group["params"]], lr=0.0, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True
     )
+
+
+LossFunction = Callable[[nn.Module, Prepared], Loss]
+
+
+def compiled(
+    model: nn.Module, objective: Objective, how: Literal["none", "layers", "loss"], backend: str = "inductor"
+) -> LossFunction:
+    """The objective's loss function, with the model or the function itself set to compile at its first call.
+
+    A module says by `compile_unit = True` that it is worth a graph. Compiling each such unit by itself ("layers") takes
+    seconds where the whole model takes minutes, because layers of one class share one graph; little is lost.
+    """
+    if how == "layers":
+        units = [module for module in model.modules() if getattr(type(module), "compile_unit", False)]
+        if not units:
+            raise OptionError(
+                "compile expects a model with compilable layers for 'layers', found none; use 'loss' or 'none'."
+            )
+        for unit in units:
+            unit.compile(dynamic=True, backend=backend)
+    if how == "loss":
+        function: LossFunction = torch.compile(objective.loss, dynamic=True, backend=backend)
+        return function
+    return objective.loss
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Run compiled things eagerly: a validation is too short to pay for graphs of its own."""
+    with torch.compiler.set_stance("force_eager"):
+        yield

@@ -10,13 +10,11 @@ import torch
 from torch import nn
 
 from longstride.contract import BatchSource, Objective, OptionError
-from longstride.training.compilation import uncompiled
 from longstride.training.distributed import Team
 from longstride.training.options import TrainingOptions
 from longstride.training.prefetch import generator_for
-from longstride.training.progress import Progress
-from longstride.training.randomness import random_state, restore_random_state
-from longstride.training.update import Window, per_token
+from longstride.training.progress import Progress, random_state, restore_random_state
+from longstride.training.update import Window, per_token, uncompiled
 
 LOSS = "loss"
 """The name of the validation by loss."""

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec
 from longstride.contract.running import Shape
+from longstride.runtime.graph_runner import layer_names
 from longstride.runtime.native.compiling import library
 from longstride.runtime.native.plan import ExecutionPlan
 from longstride.runtime.native.structures import KIND, CInstruction, CMachine, CRoom, CValue
-from longstride.runtime.onnx_names import layer_names
 
 BEYOND = 16
 """Numbers behind an output that are the machine's too: it may write whole vectors."""

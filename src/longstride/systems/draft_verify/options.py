@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from longstride.contract import OptionError, option
+from longstride.contract import DEFAULT_IDS, OptionError, SpecialIds, option
 from longstride.contract.options import Options
 from longstride.nn.options import TransformerOptions
 
@@ -63,6 +63,7 @@ class DrafterOptions(Options):
     begin: Literal["fresh", "verifier"] = option(
         "fresh", "First weights: random, or the verifier's wherever it has one of the same name and shape."
     )
+    special: SpecialIds = option(DEFAULT_IDS, "Its special ids: the verifier's.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,4 +88,5 @@ class DrafterOptions(Options):
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
             activation_dropout=self.activation_dropout,
+            special=self.special,
         )

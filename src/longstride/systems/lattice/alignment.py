@@ -17,9 +17,8 @@ import torch
 
 from longstride.contract import InputError, OptionError
 from longstride.systems.lattice.fast_align import AlignerOptions, Words, align, memory_needed
-from longstride.text.binarized import BinarizedCorpus
+from longstride.text.binarized import BinarizedCorpus, Side
 from longstride.text.corpus import read_lines, write_lines
-from longstride.text.side import Side
 
 Progress = Callable[[int, int], None]
 

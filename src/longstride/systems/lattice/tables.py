@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from longstride.contract import PAD, OptionError, option
+from longstride.contract import DEFAULT_IDS, PAD, OptionError, SpecialIds, option
 from longstride.contract.options import Options
 from longstride.nn.fused import Fusible, Kernel
 from longstride.search.lengths import LengthRegression
@@ -45,6 +45,7 @@ class TablesOptions(Options):
     longest_target: int = option(help="Target words up to which positions were counted.", least=0, most=10**6)
     counted: CountOptions = option(factory=CountOptions, help="What was counted and kept.")
     length: LengthRegression = option(factory=LengthRegression, help="Target words by source words.")
+    special: SpecialIds = option(DEFAULT_IDS, "The special ids of both vocabularies.")
 
 
 class Tables(nn.Module, Fusible):

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from longstride.contract import OptionError
+from longstride.contract import OptionError, SpecialIds
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.text.tokenizer import SentencePieceTokenizer, Tokenizer
 from longstride.translator import Translator
 
 GREEDY = "greedy"
-SOURCE_SPM, TARGET_SPM = "source.spm", "target.spm"
-"""The names that MarianTokenizer looks for."""
 
 
 @dataclass(frozen=True)
-class Subject:
+class Exportable:
     """A model to be handed over: its shape, its weights on the host in float32, its tokenizers."""
 
     name: str
@@ -30,10 +27,6 @@ class Subject:
     weights: dict[str, Tensor]
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
-
-    def weight(self, name: str) -> Tensor:
-        """A weight by the name it has in our state."""
-        return self.weights[name]
 
     def linear(self, name: str) -> tuple[Tensor, Tensor]:
         """Weight and bias of a linear layer, or of a norm."""
@@ -59,18 +52,21 @@ class Subject:
         """Source and target ids mean the same."""
         return self.source_tokenizer.sha256 == self.target_tokenizer.sha256
 
+    @property
+    def special(self) -> SpecialIds:
+        """Its special ids."""
+        return self.options.special
+
+    def piece(self, token: int | None) -> str | None:
+        """What a special id stands for."""
+        return None if token is None else self.target_tokenizer.pieces([token])[0]
+
     def pieces(self, tokenizer: Tokenizer) -> list[str]:
         """Every piece of a vocabulary, in the order of ids."""
         return tokenizer.pieces(range(tokenizer.size))
 
-    def spm_files(self) -> Iterator[tuple[str, bytes]]:
-        """Name and content of the SentencePiece models, where both sides have one."""
-        both = (self.source_tokenizer, self.target_tokenizer)
-        if all(isinstance(tokenizer, SentencePieceTokenizer) for tokenizer in both):
-            yield from zip((SOURCE_SPM, TARGET_SPM), (tokenizer.serialized for tokenizer in both), strict=True)
 
-
-def subject_of(translator: Translator, to: str) -> Subject:
+def exportable(translator: Translator, to: str) -> Exportable:
     """The Transformer that the folder's greedy search runs; `to` names, in errors, who is to take it."""
     name = str(translator.folder.path)
     if GREEDY not in translator.decoders:
@@ -80,13 +76,14 @@ def subject_of(translator: Translator, to: str) -> Subject:
     if not isinstance(model, Transformer):
         raise OptionError(f"{to} expects an ordinary Transformer, found {type(model).__name__} in {name}.")
     weights = {key: value.detach().to("cpu", torch.float32).contiguous() for key, value in model.state_dict().items()}
-    return Subject(name, model.options, weights, translator.source_tokenizer, translator.target_tokenizer)
+    return Exportable(name, model.options, weights, translator.source_tokenizer, translator.target_tokenizer)
 
 
-def write_spm_files(subject: Subject, folder: Path) -> bool:
+def write_spm_files(model: Exportable, folder: Path) -> bool:
     """The SentencePiece models beside the weights; False where the vocabulary is of another kind."""
-    written = False
-    for name, content in subject.spm_files():
-        (folder / name).write_bytes(content)
-        written = True
-    return written
+    both = {"source.spm": model.source_tokenizer, "target.spm": model.target_tokenizer}  # as MarianTokenizer wants
+    if not all(isinstance(tokenizer, SentencePieceTokenizer) for tokenizer in both.values()):
+        return False
+    for name, tokenizer in both.items():
+        (folder / name).write_bytes(tokenizer.serialized)
+    return True

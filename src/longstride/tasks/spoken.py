@@ -11,53 +11,22 @@ _ENGLISH_SMALL = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
     "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
 ]  # fmt: skip
-_ENGLISH_TENS = [
-    "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
-]  # fmt: skip
+_ENGLISH_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _GERMAN_SMALL = [
     "null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun",
     "zehn", "elf", "zwölf", "dreizehn", "vierzehn", "fünfzehn", "sechzehn", "siebzehn", "achtzehn", "neunzehn",
 ]  # fmt: skip
-_GERMAN_TENS = [
-    "zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig",
-]  # fmt: skip
-
+_GERMAN_TENS = ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
 _ENGLISH_ORDINALS = {
-    "one": "first",
-    "two": "second",
-    "three": "third",
-    "five": "fifth",
-    "eight": "eighth",
-    "nine": "ninth",
-    "twelve": "twelfth",
-    "twenty": "twentieth",
-    "thirty": "thirtieth",
-}
+    "one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth",
+    "twelve": "twelfth", "twenty": "twentieth", "thirty": "thirtieth",
+}  # fmt: skip
 _GERMAN_ORDINALS = {1: "erste", 3: "dritte", 7: "siebte", 8: "achte"}
-
-DAYS: list[Pair] = [
-    ("Monday", "Montag"),
-    ("Tuesday", "Dienstag"),
-    ("Wednesday", "Mittwoch"),
-    ("Thursday", "Donnerstag"),
-    ("Friday", "Freitag"),
-    ("Saturday", "Samstag"),
-    ("Sunday", "Sonntag"),
-]
-MONTHS: list[Pair] = [
-    ("January", "Januar"),
-    ("February", "Februar"),
-    ("March", "März"),
-    ("April", "April"),
-    ("May", "Mai"),
-    ("June", "Juni"),
-    ("July", "Juli"),
-    ("August", "August"),
-    ("September", "September"),
-    ("October", "Oktober"),
-    ("November", "November"),
-    ("December", "Dezember"),
-]
+_MONTHS = [
+    ("January", "Januar"), ("February", "Februar"), ("March", "März"), ("April", "April"), ("May", "Mai"),
+    ("June", "Juni"), ("July", "Juli"), ("August", "August"), ("September", "September"), ("October", "Oktober"),
+    ("November", "November"), ("December", "Dezember"),
+]  # fmt: skip
 MONTH_LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -80,25 +49,20 @@ def ordinal(value: int) -> Pair:
 
 def clock(hour: int, minute: int) -> Pair:
     """A time on the twelve-hour clock, as after "at" and "um": ("half past seven", "halb acht")."""
-    following = hour % 12 + 1
-    english, next_english = _english(hour), _english(following)
-    german, next_german = _german(hour), _german(following)
+    (english, german), (next_english, next_german) = number(hour), number(hour % 12 + 1)
     if minute == 0:
         return f"{english} o'clock", f"{_before_noun(hour)} Uhr"
     if minute == 30:
         return f"half past {english}", f"halb {next_german}"
-    if minute == 15:
-        return f"a quarter past {english}", f"Viertel nach {german}"
-    if minute == 45:
-        return f"a quarter to {next_english}", f"Viertel vor {next_german}"
     if minute == 25:
         return f"twenty-five past {english}", f"fünf vor halb {next_german}"
     if minute == 35:
         return f"twenty-five to {next_english}", f"fünf nach halb {next_german}"
-    if minute in (5, 10, 20):
-        return f"{_english(minute)} past {english}", f"{_german(minute)} nach {german}"
-    if minute in (40, 50, 55):
-        return f"{_english(60 - minute)} to {next_english}", f"{_german(60 - minute)} vor {next_german}"
+    if minute % 5 == 0:
+        e, g = ("a quarter", "Viertel") if minute in (15, 45) else number(min(minute, 60 - minute))
+        if minute < 30:
+            return f"{e} past {english}", f"{g} nach {german}"
+        return f"{e} to {next_english}", f"{g} vor {next_german}"
     oh = "oh " if minute < 10 else ""
     return f"{english} {oh}{_english(minute)}", f"{_before_noun(hour)} Uhr {_german(minute)}"
 
@@ -106,7 +70,7 @@ def clock(hour: int, minute: int) -> Pair:
 def day_and_month(day: int, month: int) -> Pair:
     """As after "on" and "am": ("the third of March", "dritten März")."""
     english, german = ordinal(day)
-    return f"the {english} of {MONTHS[month - 1][0]}", f"{german}n {MONTHS[month - 1][1]}"
+    return f"the {english} of {_MONTHS[month - 1][0]}", f"{german}n {_MONTHS[month - 1][1]}"
 
 
 def year(value: int) -> Pair:

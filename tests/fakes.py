@@ -1,4 +1,4 @@
-"""A decoder without a model, shipped with the interface so that what stands around decoders can be tested alone."""
+"""A decoder without a model, so that what stands around decoders can be tested alone."""
 
 from __future__ import annotations
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from longstride.contract import OptionError
-from longstride.interop import optional
-from longstride.interop.agreement import compare
-from longstride.interop.peers import open_peer
-from longstride.interop.subject import subject_of
+from longstride.interop.exportable import exportable
+from longstride.interop.peers import compare, open_peer
+from longstride.runtime import libraries
 from tests.folders import edit_config
 from tests.interop.conftest import MakeTranslator
 
@@ -24,7 +23,7 @@ def test_a_model_without_greedy_search_is_refused(make_translator: MakeTranslato
     again = type(translator)(type(translator.folder)(translator.folder.path), translator.runner)
     told = r"CTranslate2 expects a model that greedy search is right for; .* beam alone"
     with pytest.raises(OptionError, match=told):
-        subject_of(again, "CTranslate2")
+        exportable(again, "CTranslate2")
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,8 +31,8 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(optional.MissingPackageError, match=r"the package transformers.*longstride\[interop\]"):
-        optional.package("transformers")
+    with pytest.raises(libraries.MissingPackageError, match=r"the package transformers.*longstride\[interop\]"):
+        libraries.package("transformers")
 
 
 def test_a_package_that_lacks_something_speaks_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +41,7 @@ def test_a_package_that_lacks_something_speaks_for_itself(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(importlib, "import_module", broken)
     with pytest.raises(ModuleNotFoundError, match="tokenizers"):
-        optional.package("transformers")
+        libraries.package("transformers")
 
 
 def test_an_unknown_peer_is_refused(make_translator: MakeTranslator, tmp_path: Path) -> None:
