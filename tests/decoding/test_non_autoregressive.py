@@ -68,7 +68,7 @@ def test_portions_change_nothing(monkeypatch):
     whole = decoder(model).decode(source)
     monkeypatch.setattr(filling, "AT_ONCE", {"cpu": 1})
     monkeypatch.setattr(filling, "AT_MOST", 1)
-    monkeypatch.setattr(session, "AT_ONCE", 1)
+    monkeypatch.setattr(session, "MAX_NUMBERS", 1)
     parts = decoder(model).decode(source)
     assert parts.tokens == whole.tokens
     assert (whole.calls, parts.calls) == (2, 6)  # one encoder pass; one pass over canvases, or one for each sentence

@@ -42,7 +42,7 @@ class NonAutoregressive(Signed[NonAutoregressiveOptions]):
         """An empty table."""
         o = self.options
         return NonAutoregressiveSession(
-            self._model, self._runner, o.length_window, o.length_weight, o.dedup, capacity, limits, longest_source
+            self._model, self._runner, o.length_window, o.length_weight, o.dedup, capacity, limits
         )
 
     def need(self, limits: Limits, longest_source: int) -> Need:

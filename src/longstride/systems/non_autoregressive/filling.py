@@ -38,14 +38,8 @@ class Encoded:
     visible: Tensor | None
     """[rows, source] bool; None where nothing is padded"""
 
-    @property
-    def rows(self) -> int:
-        """How many sentences there are."""
-        return self.ids.shape[0]
-
-    def slice(self, first: int, last: int) -> Encoded:
-        """The sentences `first` to `last` (exclusive)."""
-        rows = slice(first, last)
+    def slice(self, rows: slice) -> Encoded:
+        """Some sentences alone."""
         visible = None if self.visible is None else self.visible[rows]
         return Encoded(self.ids[rows], self.lengths[rows], self.memory[rows], visible)
 

@@ -1,4 +1,4 @@
-"""The table of one-pass decoding: sentences are encoded when they are admitted and filled when the table next advances.
+"""One-pass decoding as a session: sentences are encoded when they are admitted and filled at the next step.
 
 Which lengths are tried is settled on the host, from source lengths alone, so that nothing waits for the device.
 """
@@ -10,33 +10,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longstride.contract import (
-    EOS,
-    NEVER_GENERATED,
-    Finished,
-    Hypothesis,
-    Limits,
-    OptionError,
-    Runner,
-    Session,
-    Source,
-    Step,
-)
-from longstride.contract.slots import Slots
+from longstride.contract import EOS, NEVER_GENERATED, Limits, OptionError, Runner, Source
 from longstride.search.lengths import Window
+from longstride.search.one_step import OneStepSession, pack
 from longstride.systems.non_autoregressive import programs
 from longstride.systems.non_autoregressive.filling import Encoded, Filled
 from longstride.systems.non_autoregressive.model import OnePass
 
-AT_ONCE = 1 << 28
-"""Numbers that the widest tensor of a pass may hold; more sentences go in several passes."""
+MAX_NUMBERS = 1 << 28
+"""The widest tensor of a pass may hold so many numbers; more sentences go in several passes."""
 
 
 @dataclass(frozen=True)
-class _Waiting:
-    """Sentences that were admitted together, encoded and not filled yet."""
+class Portion:
+    """Encoded sentences that are filled together."""
 
-    slots: list[int]
     encoded: Encoded
     lengths: Tensor
     """[sentences, n] to be tried"""
@@ -45,8 +33,8 @@ class _Waiting:
     columns: int
 
 
-class NonAutoregressiveSession(Session):
-    """`capacity` sentences; one iteration makes all of an output."""
+class NonAutoregressiveSession(OneStepSession[Portion]):
+    """Canvases of all lengths in the window, filled in one pass."""
 
     @torch.inference_mode()
     def __init__(
@@ -58,48 +46,34 @@ class NonAutoregressiveSession(Session):
         dedup: int,
         capacity: int,
         limits: Limits,
-        longest_source: int,
     ) -> None:
-        self.capacity = capacity
-        self.calls = 0
+        super().__init__(runner, capacity)
         self._model = model
-        self._runner = runner
-        self._device = device = runner.device
         self._limits = limits
         self._length_window = length_window
         self._length_weight = length_weight
         self._dedup = dedup
-        self._banned = _banned(model, limits, device)
+        self._banned = _banned(model, limits, runner.device)
         self._encode = programs.encode(model)
         self._fill = programs.fill(model)
-        columns = int(limits.longest_outputs(torch.tensor(longest_source))) + 1
-        self._tokens = torch.full((capacity, columns), EOS, dtype=torch.int64, device=device)
-        self._lengths = torch.zeros(capacity, dtype=torch.int64, device=device)
-        self._scores = torch.zeros(capacity, 2, dtype=torch.float64, device=device)
-        self._ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
-        self._slots = Slots(capacity)
-        self._waiting: list[_Waiting] = []
-        self._done = [False] * capacity
 
-    @property
-    def free(self) -> int:
-        """How many slots are empty."""
-        return self._slots.free
-
-    @torch.inference_mode()
-    def admit(self, source: Source) -> list[int]:
-        """Encode new sentences together."""
-        slots, tickets = self._slots.take(source.rows)
+    def prepare(self, source: Source) -> list[tuple[list[int], Portion]]:
+        """Encode new sentences together; they are filled in portions that fit into one pass."""
+        device = self._runner.device
         lengths, odds = self._tried(source.lengths)
-        widest = int(source.lengths.max())
+        columns, widest = int(lengths.max()), int(source.lengths.max())
         padded = bool((source.lengths != widest).any())
-        ids, source_lengths = source.ids[:, :widest].to(self._device), source.lengths.to(self._device)
-        encoded = self._runner.call(self._encode, ids, source_lengths, padded)
-        self.calls += 1
-        there = lengths.to(self._device), odds.to(self._device)
-        self._waiting.append(_Waiting(slots, encoded, *there, int(lengths.max())))
-        self._ticket[torch.tensor(slots, device=self._device)] = torch.tensor(tickets, device=self._device)
-        return tickets
+        ids, source_lengths = source.ids[:, :widest].to(device), source.lengths.to(device)
+        encoded: Encoded = self._runner.call(self._encode, ids, source_lengths, padded)
+        there = lengths.to(device), odds.to(device)
+        o = self._model.options
+        most = max(1, MAX_NUMBERS // (lengths.shape[1] * columns * max(o.feed_forward, 3 * o.width)))
+        rows = [list(range(source.rows))[first : first + most] for first in range(0, source.rows, most)]
+        parts = (slice(some[0], some[-1] + 1) for some in rows)
+        return [
+            (some, Portion(encoded.slice(part), there[0][part], there[1][part], columns))
+            for some, part in zip(rows, parts, strict=True)
+        ]
 
     def _tried(self, source_lengths: Tensor) -> tuple[Tensor, Tensor]:
         """[rows, n] the lengths to be tried and their odds."""
@@ -111,67 +85,23 @@ class NonAutoregressiveSession(Session):
         odds = self._length_weight * options.length.log_odds(source_lengths, lengths)
         return lengths.minimum(longest), odds.masked_fill(lengths > longest, -torch.inf)
 
-    @torch.inference_mode()
-    def advance(self) -> Step:
-        """Fill the canvases of all sentences that wait."""
-        calls = 0
-        active = [False] * self.capacity
-        for group in self._waiting:
-            for slot in group.slots:
-                active[slot] = self._done[slot] = True
-            portion = self._rows_at_once(group)
-            for first in range(0, group.encoded.rows, portion):
-                self._write(group, first, first + portion)
-                calls += 1
-        self._waiting = []
-        self.calls += calls
-        return self._step(torch.tensor(active, device=self._device), calls)
-
-    def _write(self, group: _Waiting, first: int, last: int) -> None:
-        lengths, odds = group.lengths[first:last], group.odds[first:last]
-        encoded = group.encoded.slice(first, last)
-        found: Filled = self._runner.call(self._fill, self._banned, self._dedup, encoded, lengths, odds, group.columns)
-        rows = torch.tensor(group.slots[first:last], device=self._device)
-        self._tokens[rows, : group.columns] = found.tokens
-        self._lengths[rows] = found.lengths
-        self._scores[rows] = torch.stack([found.score, found.log_probability], dim=1).double()
-
-    def _rows_at_once(self, group: _Waiting) -> int:
-        """How many of these sentences fit into one pass."""
-        options = self._model.options
-        widest = max(options.feed_forward, 3 * options.width)
-        return max(1, AT_ONCE // (group.lengths.shape[1] * group.columns * widest))
-
-    def _step(self, active: Tensor, calls: int) -> Step:
-        """Every output written whole."""
-        columns = torch.arange(self._tokens.shape[1], device=self._device)
-        written = (columns < self._lengths[:, None]) & active[:, None]
-        none = torch.zeros_like(self._ticket)
-        return Step(
-            self._ticket, active, columns.expand_as(self._tokens), self._tokens, written, none, none, calls=calls
-        )
-
-    @torch.inference_mode()
-    def take_finished(self) -> list[Finished]:
-        """Read back the outputs of the slots that were filled; which these are the host knows."""
-        ready = self._slots.ready(self._done)
-        if not ready:
-            return []
-        index = torch.tensor(ready, device=self._device)
-        tokens, lengths = self._tokens[index].tolist(), self._lengths[index].tolist()
-        scores = self._scores[index].tolist()
-        taken = []
-        for slot, ids, length, (score, log_probability) in zip(ready, tokens, lengths, scores, strict=True):
-            self._done[slot] = False
-            taken.append(Finished(self._slots.release(slot), [Hypothesis(ids[: length - 1], score, log_probability)]))
-        return taken
+    def decode(self, portions: list[Portion]) -> list[Tensor]:
+        """Fill the canvases of these sentences."""
+        outputs = []
+        for one in portions:
+            found: Filled = self._runner.call(
+                self._fill, self._banned, self._dedup, one.encoded, one.lengths, one.odds, one.columns
+            )
+            outputs.append(pack(found.lengths, found.score, found.log_probability, found.tokens)[:, None])
+        return outputs
 
 
 def _banned(model: OnePass, limits: Limits, device: torch.device) -> Tensor:
     """[vocabulary] bool: which ids may stand in no slot but the last."""
-    banned = torch.zeros(model.options.vocabulary, dtype=torch.bool, device=device)
-    ids = [*NEVER_GENERATED, EOS, *(token for token in limits.banned if 0 <= token < model.options.vocabulary)]
-    banned[torch.tensor(ids, device=device)] = True
-    if len(set(ids)) == model.options.vocabulary:
+    vocabulary = model.options.vocabulary
+    ids = {*NEVER_GENERATED, EOS, *(token for token in limits.banned if 0 <= token < vocabulary)}
+    if len(ids) == vocabulary:
         raise OptionError("banned expects to leave at least one id that is a word, found all of them.")
-    return banned
+    banned = torch.zeros(vocabulary, dtype=torch.bool)
+    banned[list(ids)] = True
+    return banned.to(device)
