@@ -66,8 +66,8 @@ def test_a_batch_equals_its_rows(seed, copy, norm, tie, dedup):
 def test_portions_change_nothing(monkeypatch):
     model, source = tiny_one_pass(1), random_source(5, 9)
     whole = decoder(model).decode(source)
-    monkeypatch.setattr(filling, "AT_ONCE", {"cpu": 1})
-    monkeypatch.setattr(filling, "AT_MOST", 1)
+    monkeypatch.setattr(filling, "MAX_LOGITS_CPU", 1)
+    monkeypatch.setattr(filling, "MAX_LOGITS", 1)
     monkeypatch.setattr(session, "MAX_NUMBERS", 1)
     parts = decoder(model).decode(source)
     assert parts.tokens == whole.tokens

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from longstride.contract import EOS
 from longstride.systems.lattice import kernels, scoring
-from longstride.systems.lattice.kernel_trials import slots_of
+from tests.lattice.kernel_checks import slots_of
 from tests.lattice.models import tiny_scorer
 from tests.lattice.test_counts import VOCABULARY
 from tests.models import random_source
@@ -61,8 +61,8 @@ def test_portions_score_as_all_at_once(monkeypatch, slots_at_once, sentences_at_
     played, (rows, columns, k) = Played(), (5, 4, 3)
     slots = columns + (columns - 1) * k
     widest = max(model.options.feed_forward, 3 * model.options.width)
-    monkeypatch.setattr(scoring, "AT_MOST", slots_at_once * VOCABULARY)
-    monkeypatch.setattr(scoring, "THROUGH", sentences_at_once * slots * widest)
+    monkeypatch.setattr(scoring, "MAX_LOGITS", slots_at_once * VOCABULARY)
+    monkeypatch.setattr(scoring, "MAX_NUMBERS", sentences_at_once * slots * widest)
     for name in ("begun", "attended_to_two", "room_for_shares", "shares"):
         monkeypatch.setattr(kernels, name, getattr(played, name))
     source = random_source(rows, 6, seed=4)
@@ -70,7 +70,7 @@ def test_portions_score_as_all_at_once(monkeypatch, slots_at_once, sentences_at_
     with torch.inference_mode():
         encoded = scoring.encode(model, source.ids, source.lengths, True)
         expected = scoring.score_edges(model, encoded, words)
-        monkeypatch.setattr(model, "own_edges", True)
+        monkeypatch.setattr(model, "in_use", {"edges"})
         found = scoring.score_edges(model, encoded, words)
     torch.testing.assert_close(found.first, expected.first)
     torch.testing.assert_close(found.edges, expected.edges)

@@ -76,7 +76,7 @@ def test_the_programs_give_the_eager_numbers(
     window = Window(torch.full((rows,), 2), torch.full((rows,), columns))
     found = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(scoring.AT_ONCE, "cpu", 1 << 22 if at_once else 1)
+        patch.setattr(scoring, "MAX_LOGITS_CPU", 1 << 22 if at_once else 1)
         for runner in (EagerRunner(), graphs("fp32", 1, tell=refuse)):
             encoded = runner.call(programs.encode(model), source.ids, source.lengths, True)
             lattice = runner.call(programs.score(model, order, normalise), encoded, candidates, window)

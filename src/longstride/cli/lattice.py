@@ -194,16 +194,15 @@ def constructions_of(translator: Translator) -> dict[str, CandidateSource]:
 
 def _proposed(kind: str, part: Any, runner: Runner) -> dict[str, CandidateSource]:
     """The ways in which a part proposes words, by the names that the lattice decoder has for its own."""
-    from longstride.systems.lattice.own import OwnCandidates
-    from longstride.systems.lattice.scored import ScoredCandidates
-    from longstride.systems.lattice.shared import SharedVocabulary
-    from longstride.systems.non_autoregressive.filling import place_scores
+    from longstride.systems.lattice import scoring
+    from longstride.systems.lattice.candidates import ScoredCandidates
+    from longstride.systems.lattice.tables import SharedVocabulary
+    from longstride.systems.non_autoregressive import filling
 
     if kind == TABLES:
         return {"tables": part, "shared": SharedVocabulary(part)}
-    if kind == "scorer":
-        return {"model": OwnCandidates(part, runner)}
-    return {"one-pass": ScoredCandidates(partial(place_scores, part), part.options.vocabulary, runner)}
+    name, scores = ("model", scoring.place_scores) if kind == "scorer" else ("one-pass", filling.place_scores)
+    return {name: ScoredCandidates(partial(scores, part), part.options.vocabulary, runner)}
 
 
 def _tables_of(translator: Translator) -> Tables:

@@ -70,7 +70,7 @@ def inspect(
 ) -> None:
     """Show the lattice of each line: candidates, scores, the best path."""
     from longstride.systems.lattice.decoder import LatticeDecoder
-    from longstride.systems.lattice.timing import STAGES
+    from longstride.systems.lattice.pipeline import STAGES
 
     if record is not None and (input is None or not (rank_file or time_file)):
         raise OptionError("--record expects --input and one of --ranks and --times beside it, found them missing.")
@@ -197,7 +197,7 @@ def _ranks(
     translator: Translator, decoder: LatticeDecoder, limits: Limits, lines: list[tuple[int, str]], file: Path
 ) -> dict[str, list[int]]:
     """How often the search chose the best, the second best, ... word of a column, by two orders before it."""
-    from longstride.systems.lattice.ranks import histogram, ranks
+    from longstride.systems.lattice.inspection import histogram, ranks
 
     k = decoder.options.candidates
     counts: dict[str, Counter[int]] = {"edges": Counter(), "candidates": Counter()}
@@ -223,7 +223,8 @@ def _times(
     """Stage by stage; the first sentences run once before, so that none pays for the start."""
     import torch
 
-    from longstride.systems.lattice.timing import STAGES, stage_times
+    from longstride.systems.lattice.inspection import stage_times
+    from longstride.systems.lattice.pipeline import STAGES
 
     sources = [_source(translator, number, line) for number, line in lines]
     device = translator.runner.device

@@ -46,7 +46,7 @@ class OneStepSession(Session, Generic[P]):
 
     @abstractmethod
     def decode(self, portions: list[P]) -> list[Tensor]:
-        """The outputs of each portion, [rows or more, n, 3 + columns], best first, as :func:`pack` makes them."""
+        """The outputs of each portion, [rows or more, n, 3 + columns] as :func:`pack` makes them, on the host."""
 
     @property
     def free(self) -> int:
@@ -65,7 +65,7 @@ class OneStepSession(Session, Generic[P]):
     def advance(self) -> Step:
         """Decode all sentences that wait; the host waits once for all of them."""
         waiting, self._waiting = self._waiting, []
-        found = self._runner.fetch(*self.decode([portion for _, portion in waiting])) if waiting else []
+        found = self.decode([portion for _, portion in waiting]) if waiting else []
         outputs = [(slots, one[: len(slots)]) for (slots, _), one in zip(waiting, found, strict=True)]
         for slots, packed in outputs:
             figures = packed.view(torch.float64)[..., 1:3].tolist()

@@ -1,6 +1,6 @@
 """The statistical model alone: the likeliest word at each place of a translation of the likeliest length.
 
-What the lattice is without scores and search, or with K = 1 (Table 2): poor, and quick. It needs candidate tables alone.
+What the lattice is without scores and search, or with K = 1 (Table 2): poor, and quick. It needs tables alone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _CountsSession(OneStepSession[Tensor]):
 
     def decode(self, portions: list[Tensor]) -> list[Tensor]:
         """They are decoded already."""
-        return portions
+        return self._runner.fetch(*portions)
 
     def _best(self, source: Tensor, lengths: Tensor, words: Tensor, columns: int) -> Tensor:
         """The likeliest words that are allowed, `words` [rows] of them, UNK where there is none; as `pack` has it."""

@@ -10,10 +10,9 @@ from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice.candidates import CandidateSource
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.pipeline import LatticeOptions, Pipeline
-from longstride.systems.lattice.session import LatticeSession
-from longstride.systems.lattice.shared import SharedVocabulary
-from longstride.systems.lattice.tables import Tables
-from longstride.systems.lattice.viterbi import Paths
+from longstride.systems.lattice.search import Paths
+from longstride.systems.lattice.session import CapturedLatticeSession, LatticeSession
+from longstride.systems.lattice.tables import SharedVocabulary, Tables
 from longstride.systems.lattice.window import Lattice
 
 
@@ -43,8 +42,9 @@ class LatticeDecoder(Signed[LatticeOptions]):
         self._pipelines: dict[Limits, Pipeline] = {}
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        """An empty table."""
-        return LatticeSession(self.pipeline(limits), self._runner, capacity)
+        """An empty session."""
+        session = CapturedLatticeSession if self._runner.records else LatticeSession
+        return session(self.pipeline(limits), capacity)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the candidates; sentences that do not fit side by side go one after another."""

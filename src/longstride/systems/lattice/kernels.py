@@ -1,19 +1,36 @@
-"""A lattice's stages by kernels of our own; who may call them, their trials find out (`kernel_trials`).
+"""A lattice's stages by Triton kernels, which are imported at the first call.
 
-The kernels are imported at the first call, because they need Triton. Their slow twins are the stages' tensor code:
-`tables`, `scoring`, and `window` with `viterbi`.
+Which of them a module uses is its `in_use`, set by `use`; what they must equal is the stages' tensor code: `tables`,
+`scoring`, and `window` with `search` (compared in tests/lattice).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from longstride.contract import UNK
+from longstride.nn.fused import Kernel
 from longstride.search.lengths import Window
 from longstride.systems.lattice.candidates import Candidates
 
-MOST_SEARCHED = 128
-"""Candidates a column: their edges lie in one program's registers"""
+MAX_CANDIDATES = 128
+"""The largest K whose edges of a column fit into one program's registers, for `best_paths`."""
+
+
+def named(*names: str) -> list[Kernel]:
+    """Kernels by name, for the modules that can use them."""
+    return [Kernel(name, (), _launches) for name in names]
+
+
+def _launches(random: Callable[..., Tensor]) -> float:
+    """A quick self-check, that Triton compiles and launches here at all."""
+    device = random(1).device
+    words, two = torch.full((1, 2, 1), UNK, device=device), torch.full((1,), 2, device=device)
+    first, edges = torch.zeros(1, 2, device=device), torch.zeros(1, 1, 1, 2, device=device)
+    return float(best_paths(first, edges, words, Window(two, two), None)[0, 0, 0] != 2)
 
 
 def proposed(
@@ -26,12 +43,7 @@ def proposed(
     fixed: tuple[int, int],
     fallback: int | None,
 ) -> Candidates:
-    """What tables propose for sources [rows, width] of lengths [rows], and `fallback` where that is nothing.
-
-    tables: first, size, total, words, counts and places; shape: slots, reach and words kept a key; fixed: what 1 is,
-    and the bits of a word. Twin: :meth:`longstride.systems.lattice.tables.Tables.candidates`, then
-    :func:`longstride.systems.lattice.window.usable`.
-    """
+    """What `tables.Tables.candidates` and then `candidates.usable` give; arguments as of the kernels' own."""
     from longstride.systems.lattice import candidates_kernels
 
     with torch.cuda.device_of(source):  # type: ignore[no-untyped-call]  # Triton launches on the current one
@@ -78,7 +90,7 @@ def shares(logits: Tensor, begun: int, words: Tensor, first: Tensor, edges: Tens
 
 
 def best_paths(first: Tensor, edges: Tensor, words: Tensor, window: Window, ends: Tensor | None) -> Tensor:
-    """[rows, 1, 3 + columns] what :func:`longstride.systems.lattice.pipeline.packed` says of the best paths.
+    """[rows, 1, 3 + columns] what `pipeline.packed` says of the best paths.
 
     first [rows, K + 1] and edges [rows, columns - 1, K, K + 1] in float32; words [rows, columns, K]; `ends`, as a
     lattice has them.

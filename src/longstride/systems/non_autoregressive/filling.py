@@ -20,9 +20,10 @@ from longstride.nn import masks
 from longstride.search.repeats import without_repeats
 from longstride.systems.non_autoregressive.model import OnePass
 
-AT_ONCE = {"cpu": 1 << 22}
-"""Logits that exist at once: on a processor as many as its caches may hold, elsewhere `AT_MOST`."""
-AT_MOST = 1 << 27
+MAX_LOGITS = 1 << 27
+"""So many logits exist at once."""
+MAX_LOGITS_CPU = 1 << 22
+"""So many logits exist at once on a processor, whose caches they should fit into."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def best(
         wanted = torch.cat([words, torch.full_like(words, EOS)], dim=-1)
         return words[:, 0], ops.log_shares(logits, wanted)
 
-    portion = max(2, AT_ONCE.get(hidden.device.type, AT_MOST) // model.options.vocabulary)
+    portion = max(2, (MAX_LOGITS_CPU if hidden.device.type == "cpu" else MAX_LOGITS) // model.options.vocabulary)
     kind = hidden.dtype if hidden.dtype == torch.float64 else torch.float32
     words, shares = ops.in_portions(search, [hidden.flatten(0, 1)], portion, (torch.int64, kind))
     return Best(words, shares[:, 0], shares[:, 1])
@@ -162,7 +163,7 @@ def place_scores(model: OnePass, source: Tensor, source_lengths: Tensor, columns
 
 def _portions(count: int, size: int) -> Iterator[slice]:
     """So many items of so many logits each, cut to what may exist at once."""
-    step = max(1, AT_MOST // size)
+    step = max(1, MAX_LOGITS // size)
     return (slice(first, first + step) for first in range(0, count, step))
 
 

@@ -93,7 +93,7 @@ class NonAutoregressiveSession(OneStepSession[Portion]):
                 self._fill, self._banned, self._dedup, one.encoded, one.lengths, one.odds, one.columns
             )
             outputs.append(pack(found.lengths, found.score, found.log_probability, found.tokens)[:, None])
-        return outputs
+        return self._runner.fetch(*outputs)
 
 
 def _banned(model: OnePass, limits: Limits, device: torch.device) -> Tensor:
