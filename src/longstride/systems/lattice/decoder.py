@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 from longstride.contract import Limits, Need, OptionError, Runner, Session, Source
 from longstride.contract.signatures import Signed
@@ -73,9 +74,9 @@ class LatticeDecoder(Signed[LatticeOptions]):
         """The sentences' lattices with all their scores, and the best paths through them: to be looked at."""
         pipeline = self.pipeline(limits or Limits())
         sentences = pipeline.read(source)
-        encoded = pipeline.encode(sentences)
-        lattice = pipeline.score(sentences, encoded, pipeline.candidates(sentences, encoded))
-        return lattice, pipeline.search(lattice)
+        _, candidates, scores = islice(pipeline.stages(sentences), 3)
+        lattice = pipeline.lattice(sentences, candidates, scores)
+        return lattice, pipeline.paths(lattice)
 
 
 def with_tables(model: Scorer, tables: Tables, runner: Runner, options: LatticeOptions) -> LatticeDecoder:

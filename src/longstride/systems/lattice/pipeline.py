@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -24,7 +23,7 @@ from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.scoring import Encoded, Normalise, Scores
 from longstride.systems.lattice.search import Paths, scan, viterbi, viterbi_triples
 from longstride.systems.lattice.tables import Tables
-from longstride.systems.lattice.window import Lattice, with_ends
+from longstride.systems.lattice.window import Lattice, assemble, with_ends
 
 STAGES = ("encode", "candidates", "score", "search")
 
@@ -113,8 +112,7 @@ class Pipeline:
         self._unigrams = programs.unigrams(model) if source is None else None
         self._propose = Program("candidates", self._proposed, weightless=True)
         self._score = programs.score(model, options.order, options.normalise)
-        self._edges = programs.edges(model, options.normalise)
-        self._search = Program("search", partial(_searched, options), weightless=True)
+        self._search = Program("search", self._searched, weightless=True)
 
     # --- lengths, on the host ----------------------------------------------------------------------------------------
 
@@ -163,40 +161,18 @@ class Pipeline:
 
     def stages(self, sentences: Sentences) -> Iterator[Any]:
         """The step, one of `STAGES` after the other; the last gives its outputs."""
-        encoded = self.encode(sentences)
-        yield encoded
-        candidates = self.candidates(sentences, encoded)
-        yield candidates
-        if self.fused:
-            scores: Scores = self.runner.call(self._edges, encoded, candidates.ids)
-            yield scores
-            window, ends = sentences.window, self._ends(sentences)
-            yield kernels.best_paths(scores.first, scores.edges, candidates.ids, window, ends)
-        else:
-            lattice = self.score(sentences, encoded, candidates)
-            yield lattice
-            yield packed(lattice, self.search(lattice))
-
-    @property
-    def fused(self) -> bool:
-        """Whether a kernel searches, which reads edges as they are: for one output that two words decide."""
-        o = self._options
-        fits = o.order == 2 and o.n_best == 1 and o.search == "serial" and o.candidates <= kernels.MAX_CANDIDATES
-        return fits and "paths" in self._model.in_use
-
-    def encode(self, sentences: Sentences) -> Encoded:
-        """The encoder's output, as the head reads it."""
         encoded: Encoded = self.runner.call(self._encode, sentences.ids, sentences.lengths, sentences.padded)
-        return encoded
-
-    def candidates(self, sentences: Sentences, encoded: Encoded) -> Candidates:
-        """K words for every column, at least one."""
+        yield encoded
         columns = sentences.columns
         logits = None if self._unigrams is None else self.runner.call(self._unigrams, encoded, columns)
-        found: Candidates = self.runner.call(self._propose, sentences, logits)
-        return found
+        candidates: Candidates = self.runner.call(self._propose, sentences, logits)
+        yield candidates
+        scores: Scores = self.runner.call(self._score, encoded, candidates.ids)
+        yield scores
+        yield self.runner.call(self._search, sentences, candidates, scores)
 
     def _proposed(self, sentences: Sentences, logits: Tensor | None) -> Candidates:
+        """K words for every column, at least one."""
         ids, lengths, columns = sentences.ids, sentences.lengths, sentences.columns
         source, k = self._source, self._options.candidates
         if logits is not None:
@@ -206,16 +182,35 @@ class Pipeline:
             return source.proposed(ids, lengths, columns, k, self._fallback)
         return usable(source.candidates(ids, lengths, columns, k), self._banned, self._fallback)
 
-    def score(self, sentences: Sentences, encoded: Encoded, candidates: Candidates) -> Lattice:
-        """All edges, put together as a lattice."""
-        lattice: Lattice = self.runner.call(self._score, encoded, candidates, sentences.window)
-        ends = self._ends(sentences)
+    @property
+    def fused(self) -> bool:
+        """Whether a kernel searches, which reads edges as they are: for one output that two words decide."""
+        o = self._options
+        fits = o.order == 2 and o.n_best == 1 and o.search == "serial" and o.candidates <= kernels.MAX_CANDIDATES
+        return fits and "paths" in self._model.in_use
+
+    def _searched(self, sentences: Sentences, candidates: Candidates, scores: Scores) -> Tensor:
+        if self.fused:
+            window, ends = sentences.window, self._ends(sentences)
+            return kernels.best_paths(scores.first, scores.edges, candidates.ids, window, ends)
+        lattice = self.lattice(sentences, candidates, scores)
+        return packed(lattice, self.paths(lattice))
+
+    def lattice(self, sentences: Sentences, candidates: Candidates, scores: Scores) -> Lattice:
+        """What is searched."""
+        lattice, ends = assemble(candidates, scores, sentences.window), self._ends(sentences)
         return lattice if ends is None else with_ends(lattice, ends)
 
-    def search(self, lattice: Lattice) -> Paths:
+    def paths(self, lattice: Lattice) -> Paths:
         """The best paths."""
-        paths: Paths = self.runner.call(self._search, lattice)
-        return paths
+        o = self._options
+        if lattice.triples is not None:
+            return viterbi_triples(lattice.first, lattice.edges[:, 0], lattice.triples, o.n_best)
+        return (
+            scan(lattice.first, lattice.edges)
+            if o.search == "scan"
+            else viterbi(lattice.first, lattice.edges, o.n_best)
+        )
 
     def _ends(self, sentences: Sentences) -> Tensor | None:
         """[rows, columns] float64 what ending in a column adds to a path's score; None where nothing does"""
@@ -234,11 +229,3 @@ def packed(lattice: Lattice, paths: Paths) -> Tensor:
     if lattice.ends is not None:
         log_probabilities = scores - lattice.ends.gather(1, lengths - 1)
     return pack(lengths, scores, log_probabilities, ids)
-
-
-def _searched(options: LatticeOptions, lattice: Lattice) -> Paths:
-    if lattice.triples is not None:
-        return viterbi_triples(lattice.first, lattice.edges[:, 0], lattice.triples, options.n_best)
-    if options.search == "scan":
-        return scan(lattice.first, lattice.edges)
-    return viterbi(lattice.first, lattice.edges, options.n_best)
