@@ -10,11 +10,10 @@ from longstride.nn.fused_trials import Random, apart
 from longstride.search.lengths import Window
 from longstride.systems.lattice import kernels
 from longstride.systems.lattice.candidates import Candidates, usable
-from longstride.systems.lattice.counts import CountOptions
 from longstride.systems.lattice.pipeline import packed
 from longstride.systems.lattice.scoring import Scores
 from longstride.systems.lattice.search import viterbi
-from longstride.systems.lattice.tables import Tables, TablesOptions
+from longstride.systems.lattice.tables import CountOptions, Tables, TablesOptions
 from longstride.systems.lattice.window import assemble, with_ends
 
 WORDS = 60

@@ -18,10 +18,10 @@ from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.lattice import kernels, scoring
 from longstride.systems.lattice.candidates import usable
-from longstride.systems.lattice.counts import CountOptions
 from longstride.systems.lattice.decoder import LatticeDecoder, with_tables
 from longstride.systems.lattice.inspection import stage_times
 from longstride.systems.lattice.pipeline import LatticeOptions
+from longstride.systems.lattice.tables import CountOptions
 from tests.lattice import kernel_checks
 from tests.lattice.models import tiny_scorer
 from tests.lattice.test_candidates import made

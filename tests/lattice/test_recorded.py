@@ -13,10 +13,10 @@ from longstride.contract import EOS, Decoded, Limits, Runner, Source
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.lattice import session as lattice_session
-from longstride.systems.lattice.counts import CountOptions
 from longstride.systems.lattice.decoder import LatticeDecoder, with_tables
 from longstride.systems.lattice.pipeline import LatticeOptions
 from longstride.systems.lattice.session import MAX_ROWS, WIDTHS, padded_width, portions
+from longstride.systems.lattice.tables import CountOptions
 from tests.lattice.models import tiny_scorer
 from tests.lattice.test_candidates import made
 from tests.lattice.test_counts import EXAMPLE, VOCABULARY

@@ -15,11 +15,11 @@ from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice import programs, scoring
 from longstride.systems.lattice.candidates import Candidates
-from longstride.systems.lattice.counts import CountOptions
 from longstride.systems.lattice.counts_decoder import CountsDecoder
 from longstride.systems.lattice.decoder import LatticeDecoder, with_tables
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.pipeline import LatticeOptions
+from longstride.systems.lattice.tables import CountOptions
 from tests.lattice.models import FakeSource, tiny_scorer
 from tests.lattice.test_candidates import made
 from tests.lattice.test_counts import EXAMPLE, VOCABULARY

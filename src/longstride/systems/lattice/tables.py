@@ -2,7 +2,7 @@
 
     P(y_t | x) = Σ_a P(y_t | x_a, a - t) · P(a | S, t)          a over the S source words and "none"
 
-What unseen keys fall back on was settled when the tables were laid out (`layout`), so that proposing is nothing but
+What unseen keys fall back on was settled when the tables were laid out (`counts`), so that proposing is nothing but
 lookups, a sort and a choice, with no loop over places.
 
 All arrays are integers, so a conversion to half precision leaves them alone, and probabilities are summed in fixed
@@ -24,13 +24,43 @@ from longstride.nn.fused import Fusible, Kernel
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice import kernels
 from longstride.systems.lattice.candidates import Candidates, filled
-from longstride.systems.lattice.counts import NO_SOURCE, CountOptions
 
 ONE = 1 << 40
 """Probability 1 in fixed point."""
 ID_BITS = 20
 """Bits of a word's id, which shares one integer with its sum when the best are chosen; ties go to the lower id."""
 _LARGEST_ID = (1 << ID_BITS) - 1
+NO_SOURCE = 0
+"""The place in `places` and `drift` of target words that come from no source word."""
+
+
+@dataclass(frozen=True)
+class CountOptions(Options):
+    """What is counted, and how much of it is kept."""
+
+    keep: int = option(
+        40, "Target words kept for each source word and distance, the most frequent ones.", least=1, most=255
+    )
+    reach: int = option(
+        40, "Distances between target and source position are told apart up to this.", least=0, most=10**4
+    )
+    longest: int = option(
+        128, "Positions are counted by length up to this many words a side, else over all lengths.", least=1, most=10**4
+    )
+    least: int = option(
+        1, "Keys seen less often than this fall back on coarser ones; 1 is the paper's rule.", least=1, most=10**9
+    )
+    fewest: int = option(
+        1,
+        "Target words seen less often than this with a key are dropped, its most frequent aside.",
+        least=1,
+        most=10**9,
+    )
+
+    @property
+    def slots(self) -> int:
+        """Kinds of distance per source word: any (slot 0), then -reach to reach."""
+        return 2 * self.reach + 2
 
 
 @dataclass(frozen=True)
