@@ -42,14 +42,6 @@ class Text:
     target_tokenizer: Tokenizer
 
 
-@dataclass(frozen=True)
-class Built:
-    """Tables and what they were made from."""
-
-    tables: Tables
-    manifest: dict[str, Any]
-
-
 def build(
     text: Text,
     options: BuildOptions | None = None,
@@ -59,8 +51,8 @@ def build(
     device: torch.device | str = "cpu",
     memory: float = 8.0,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
-) -> Built:
-    """Tables of a corpus, aligned here or by `alignments` in Pharaoh format; `progress` hears of each stage."""
+) -> tuple[Tables, dict[str, Any]]:
+    """Tables of a corpus, aligned here or by `alignments` in Pharaoh format, and what they were made from."""
     options = options or BuildOptions()
     started = time.monotonic()
     if alignments is not None and not alignments.is_file():
@@ -113,4 +105,4 @@ def build(
             "options": as_dict(options),
             "minutes": round((time.monotonic() - started) / 60, 2),
         }
-    return Built(tables, manifest)
+    return tables, manifest
