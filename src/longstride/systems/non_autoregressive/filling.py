@@ -8,7 +8,6 @@ of every word on one that is not. Pure functions of tensors and weights; logits 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 from longstride import ops
 from longstride.contract import EOS
 from longstride.nn import masks
+from longstride.search.one_step import pack
 from longstride.search.repeats import without_repeats
 from longstride.systems.non_autoregressive.model import OnePass
 
@@ -46,20 +46,6 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Filled:
-    """One output per sentence."""
-
-    tokens: Tensor
-    """[rows, columns] words, then EOS; what follows is EOS too"""
-    lengths: Tensor
-    """[rows] EOS counted"""
-    log_probability: Tensor
-    """[rows] of all tokens"""
-    score: Tensor
-    """[rows] what lengths were ranked by"""
-
-
-@dataclass(frozen=True)
 class Best:
     """Of every slot of every canvas, one after the other."""
 
@@ -79,7 +65,7 @@ def encode(model: OnePass, ids: Tensor, lengths: Tensor, padded: bool) -> Encode
 
 def fill(
     model: OnePass, banned: Tensor, dedup: int, encoded: Encoded, lengths: Tensor, odds: Tensor, columns: int
-) -> Filled:
+) -> Tensor:
     """The best output of each sentence, of the `lengths` [rows, n] that are tried, none above `columns`.
 
     `odds` [rows, n] float64 count as one more token of an output of that length, which at -inf is out of the question;
@@ -116,8 +102,11 @@ def best(
     return Best(words, shares[:, 0], shares[:, 1])
 
 
-def choose(found: Best, lengths: Tensor, odds: Tensor, columns: int, dedup: int) -> Filled:
-    """Of what stands on canvases of these `lengths` [rows, n], the best of each row; see :func:`fill`."""
+def choose(found: Best, lengths: Tensor, odds: Tensor, columns: int, dedup: int) -> Tensor:
+    """Of what stands on canvases of these `lengths` [rows, n], the best of each row, after which EOS is repeated.
+
+    See :func:`fill`. -> [rows, 1, 3 + columns] as :func:`longstride.search.one_step.pack` has it
+    """
     shape = (*lengths.shape, columns)
     words, of_words, of_eos = (
         part.view(shape) for part in (found.words, found.of_words.double(), found.of_eos.double())
@@ -133,7 +122,7 @@ def choose(found: Best, lengths: Tensor, odds: Tensor, columns: int, dedup: int)
         tokens = tokens.gather(1, (~stay).long().argsort(dim=1, stable=True))
         chosen = stay.sum(dim=1) + 1
     tokens = torch.where(slots < chosen[:, None] - 1, tokens, EOS)
-    return Filled(tokens, chosen, total.gather(1, best)[:, 0], score[:, 0])
+    return pack(chosen[:, None], score, total.gather(1, best), tokens[:, None])
 
 
 def place_scores(model: OnePass, source: Tensor, source_lengths: Tensor, columns: int, spread: int = 3) -> Tensor:
@@ -154,17 +143,14 @@ def place_scores(model: OnePass, source: Tensor, source_lengths: Tensor, columns
     counted[..., -1] |= ~counted.any(dim=-1)
     odds = model.options.length.log_odds(source_lengths, lengths)[:, None, :].masked_fill(~counted, -torch.inf)
     weights = odds.log_softmax(dim=-1).flatten(0, 1)
-    found = []
-    for portion in _portions(len(hidden), model.options.vocabulary * lengths.shape[1]):
-        scores = _wide(model.logits(hidden[portion])).log_softmax(dim=-1)
-        found.append((scores + weights[portion, :, None].to(scores.dtype)).logsumexp(dim=1))
-    return torch.cat(found).view(len(source), columns, -1)
 
+    def mixed(states: Tensor, weights: Tensor) -> list[Tensor]:
+        scores = _wide(model.logits(states)).log_softmax(dim=-1)
+        return [(scores + weights[:, :, None].to(scores.dtype)).logsumexp(dim=1)]
 
-def _portions(count: int, size: int) -> Iterator[slice]:
-    """So many items of so many logits each, cut to what may exist at once."""
-    step = max(1, MAX_LOGITS // size)
-    return (slice(first, first + step) for first in range(0, count, step))
+    portion = max(1, MAX_LOGITS // (model.options.vocabulary * lengths.shape[1]))
+    (found,) = ops.in_portions(mixed, [hidden, weights], portion, (torch.float32,))
+    return found.view(len(source), columns, -1)
 
 
 def _wide(logits: Tensor) -> Tensor:

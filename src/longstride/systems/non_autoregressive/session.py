@@ -12,9 +12,9 @@ from torch import Tensor
 
 from longstride.contract import EOS, NEVER_GENERATED, Limits, OptionError, Runner, Source
 from longstride.search.lengths import Window
-from longstride.search.one_step import OneStepSession, pack
+from longstride.search.one_step import OneStepSession
 from longstride.systems.non_autoregressive import programs
-from longstride.systems.non_autoregressive.filling import Encoded, Filled
+from longstride.systems.non_autoregressive.filling import Encoded
 from longstride.systems.non_autoregressive.model import OnePass
 
 MAX_NUMBERS = 1 << 28
@@ -87,13 +87,9 @@ class NonAutoregressiveSession(OneStepSession[Portion]):
 
     def decode(self, portions: list[Portion]) -> list[Tensor]:
         """Fill the canvases of these sentences."""
-        outputs = []
-        for one in portions:
-            found: Filled = self._runner.call(
-                self._fill, self._banned, self._dedup, one.encoded, one.lengths, one.odds, one.columns
-            )
-            outputs.append(pack(found.lengths, found.score, found.log_probability, found.tokens)[:, None])
-        return self._runner.fetch(*outputs)
+        given = ((one.encoded, one.lengths, one.odds, one.columns) for one in portions)
+        found = [self._runner.call(self._fill, self._banned, self._dedup, *one) for one in given]
+        return self._runner.fetch(*found)
 
 
 def _banned(model: OnePass, limits: Limits, device: torch.device) -> Tensor:
