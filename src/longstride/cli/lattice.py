@@ -76,7 +76,8 @@ def build(
     if drop_in:
         model_folder.drop_in(place, TABLES, part, decoders, provenance)
     else:
-        model_folder.write(place, {TABLES: part}, decoders, "counts", *reversed(tokenizers), {TABLES: provenance})
+        of_source, of_target = tokenizers
+        model_folder.write(place, {TABLES: part}, decoders, "counts", of_target, of_source, {TABLES: provenance})
     say(_summary(manifest, place))
 
 

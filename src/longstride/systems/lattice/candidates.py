@@ -63,7 +63,7 @@ class ScoredCandidates:
         portion = max(1, MAX_SCORES // (columns * self._vocabulary))
         found: list[Candidates] = [
             self._runner.call(self._program, *both, columns, k)
-            for both in zip(source.split(portion), lengths.split(portion), strict=True)
+            for both in zip(*(torch.split(both, portion) for both in (source, lengths)), strict=True)
         ]
         return Candidates(torch.cat([one.ids for one in found]), torch.cat([one.log_scores for one in found]))
 

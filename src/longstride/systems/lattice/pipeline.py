@@ -156,6 +156,7 @@ class Pipeline:
 
     def step(self, sentences: Sentences) -> Tensor:
         """[rows, n, 3 + columns] the best outputs, as :func:`longstride.search.one_step.pack` has them."""
+        found: Tensor
         *_, found = self.stages(sentences)
         return found
 

@@ -167,7 +167,8 @@ def _with_identities(edges: Tensor) -> Tensor:
 def _product(left: Tensor, right: Tensor) -> Tensor:
     """Max-plus products of [rows, pairs, states, states]."""
     states = left.shape[-1]
-    pairs = (both.reshape(-1, states, states).split(max(1, MAX_SUMS // states**3)) for both in (left, right))
+    most = max(1, MAX_SUMS // states**3)
+    pairs = (torch.split(both.reshape(-1, states, states), most) for both in (left, right))
     products = [(one[:, :, :, None] + other[:, None, :, :]).amax(dim=2) for one, other in zip(*pairs, strict=True)]
     return torch.cat(products).view(left.shape)
 
