@@ -70,11 +70,7 @@ def edges(random: Random, vocabulary: int, width: int, heads: int) -> float:
 
     packed_states = random(ROWS, ids.shape[1], 3 * width)
     found = kernels.attended_to_two(packed_states, words, heads)
-    q, own, value = packed_states.double().view(ROWS, -1, 3, heads, width // heads).unbind(2)
-    before = torch.cat([torch.arange(COLUMNS), torch.arange(COLUMNS - 1).repeat_interleave(k)]).to(words.device)
-    scores = torch.stack([(q * one).sum(-1, keepdim=True) for one in (own[:, before], own)])
-    weights = (scores * (width // heads) ** -0.5).softmax(0)
-    worst = max(worst, apart(found, (weights[0] * value[:, before] + weights[1] * value).flatten(2)))
+    worst = max(worst, apart(found, attended_to_two(packed_states.double(), words, heads)))
 
     words = torch.randint(0, vocabulary, (ROWS, 2, k), generator=generator).to(tokens.device)
     logits = random(ROWS, 2 + k, vocabulary) * 3
@@ -87,6 +83,16 @@ def edges(random: Random, vocabulary: int, width: int, heads: int) -> float:
     worst = max(worst, apart(first, exact[:, 0].gather(1, following[:, 0])))
     expected = exact[:, 2:].gather(2, following[:, 1:].expand(-1, k, -1))
     return max(worst, apart(after[:, 0], expected))
+
+
+def attended_to_two(packed: Tensor, words: Tensor, heads: int) -> Tensor:
+    """What :func:`kernels.attended_to_two` must give."""
+    rows, columns, k = words.shape
+    q, own, value = packed.view(rows, packed.shape[1], 3, heads, -1).unbind(2)
+    start = torch.cat([torch.arange(columns), torch.arange(columns - 1).repeat_interleave(k)]).to(words.device)
+    scores = torch.stack([(q * one).sum(-1, keepdim=True) for one in (own[:, start], own)])
+    weights = (scores * q.shape[-1] ** -0.5).softmax(0)
+    return (weights[0] * value[:, start] + weights[1] * value).flatten(2)
 
 
 def slots_of(words: Tensor) -> tuple[Tensor, Tensor]:
