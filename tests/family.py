@@ -14,10 +14,9 @@ from longstride.systems.draft_verify.model import Drafter, begin_as
 from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.systems.interleaved.model import Interleaving
 from longstride.systems.interleaved.options import InterleavingOptions
-from longstride.systems.lattice.counts import CountOptions, count
-from longstride.systems.lattice.layout import tables_of
+from longstride.systems.lattice.counts import count, tables_of
 from longstride.systems.lattice.model import Scorer, ScorerOptions
-from longstride.systems.lattice.tables import Tables
+from longstride.systems.lattice.tables import CountOptions, Tables
 from longstride.text.binarized import BinarizedCorpus
 from longstride.text.tokenizer import Tokenizer
 from tests.folders import LONGEST, words

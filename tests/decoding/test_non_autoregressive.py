@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from longstride.contract import EOS, MASK, PAD, START, Limits, OptionError, Source
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
-from longstride.systems.non_autoregressive import filling, session
+from longstride.systems.non_autoregressive import decoder as decoding
+from longstride.systems.non_autoregressive import filling
 from longstride.systems.non_autoregressive.decoder import NonAutoregressive
 from longstride.systems.non_autoregressive.model import OnePass, places_in_source
 from tests.decoding.one_pass import decoder, slow_fill, tiny_one_pass, window
@@ -66,9 +67,9 @@ def test_a_batch_equals_its_rows(seed, copy, norm, tie, dedup):
 def test_portions_change_nothing(monkeypatch):
     model, source = tiny_one_pass(1), random_source(5, 9)
     whole = decoder(model).decode(source)
-    monkeypatch.setattr(filling, "AT_ONCE", {"cpu": 1})
-    monkeypatch.setattr(filling, "AT_MOST", 1)
-    monkeypatch.setattr(session, "AT_ONCE", 1)
+    monkeypatch.setattr(filling, "MAX_LOGITS_CPU", 1)
+    monkeypatch.setattr(filling, "MAX_LOGITS", 1)
+    monkeypatch.setattr(decoding, "MAX_NUMBERS", 1)
     parts = decoder(model).decode(source)
     assert parts.tokens == whole.tokens
     assert (whole.calls, parts.calls) == (2, 6)  # one encoder pass; one pass over canvases, or one for each sentence

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from longstride.contract import Source
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
-from longstride.systems.lattice import scored
-from longstride.systems.lattice.candidates import NOT_WORDS
+from longstride.systems.lattice import candidates
+from longstride.systems.lattice.candidates import NOT_WORDS, ScoredCandidates
 from longstride.systems.lattice.decoder import LatticeDecoder
 from longstride.systems.lattice.pipeline import LatticeOptions
-from longstride.systems.lattice.scored import ScoredCandidates
 from longstride.systems.non_autoregressive import filling
 from longstride.systems.non_autoregressive.filling import place_scores
 from tests.decoding.one_pass import slow_canvas, tiny_one_pass
@@ -62,9 +61,9 @@ def test_candidates_are_its_best_words_whatever_the_batch(monkeypatch):
     for row, length in enumerate(source.lengths.tolist()):
         alone = proposing.candidates(source.ids[row : row + 1, :length], source.lengths[row : row + 1], 9, 20)
         assert torch.equal(alone.ids[0], together.ids[row])
-    monkeypatch.setattr(scored, "AT_ONCE", 1)
-    monkeypatch.setattr(filling, "AT_ONCE", {"cpu": 1})
-    monkeypatch.setattr(filling, "AT_MOST", 1)
+    monkeypatch.setattr(candidates, "MAX_SCORES", 1)
+    monkeypatch.setattr(filling, "MAX_LOGITS_CPU", 1)
+    monkeypatch.setattr(filling, "MAX_LOGITS", 1)
     assert torch.equal(proposing.candidates(source.ids, source.lengths, 9, 20).ids, together.ids)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import longstride
-from longstride.cli.lattice import constructions_of
+from longstride.cli.lattice_inspect import constructions_of
 from longstride.cli.train import read_recipe
 from longstride.contract import EOS, PAD, Batch, OptionError
 from longstride.model_folder import ModelFolder
@@ -16,7 +16,7 @@ from longstride.nn import frozen
 from longstride.objectives import OBJECTIVES, Plan
 from longstride.recipe import Outcome, run
 from longstride.search.lengths import LengthRegression
-from longstride.systems.lattice.recall import recall
+from longstride.systems.lattice.inspection import recall
 from longstride.systems.non_autoregressive.model import OnePass
 from longstride.systems.non_autoregressive.objective import (
     NonAutoregressiveObjective,

@@ -40,3 +40,12 @@ def all_paths(first: Tensor, edges: Tensor, triples: Tensor | None = None) -> li
         if score > -float("inf"):
             found.append((score, path))
     return sorted(found, reverse=True)
+
+
+def path_scores(first: Tensor, edges: Tensor, states: Tensor) -> Tensor:
+    """[rows, n] the scores of given paths [rows, n, columns], by adding up."""
+    total = first.gather(1, states[..., 0])
+    rows = torch.arange(first.shape[0])[:, None]
+    for column in range(edges.shape[1]):
+        total = total + edges[rows, column, states[..., column], states[..., column + 1]]
+    return total

@@ -14,11 +14,9 @@ from torch import Tensor
 from longstride.contract import EOS, MASK, PAD, START, OptionError
 from longstride.contract.options import as_dict, parse
 from longstride.systems.lattice.candidates import Candidates, from_logits
-from longstride.systems.lattice.counts import CountOptions, count
-from longstride.systems.lattice.layout import tables_of
-from longstride.systems.lattice.recall import recall
-from longstride.systems.lattice.shared import SharedVocabulary
-from longstride.systems.lattice.tables import Tables, TablesOptions, best_sums
+from longstride.systems.lattice.counts import count, tables_of
+from longstride.systems.lattice.inspection import recall
+from longstride.systems.lattice.tables import CountOptions, SharedVocabulary, Tables, TablesOptions, best_sums
 from longstride.text.binarized import BinarizedCorpus
 from tests.lattice.test_counts import EXAMPLE, NONE, VOCABULARY, Triple, counted, row_of, triples
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from longstride.contract import OptionError
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice import counts as counting
-from longstride.systems.lattice.counts import CountOptions, Counts, Tally, count
-from longstride.systems.lattice.layout import tables_of
-from longstride.systems.lattice.tables import Tables
+from longstride.systems.lattice.counts import Counts, Tally, count, tables_of
+from longstride.systems.lattice.tables import CountOptions, Tables
 from longstride.text.binarized import BinarizedCorpus
 
 VOCABULARY = 12
@@ -165,6 +164,41 @@ def test_an_unseen_place_takes_the_counts_of_all_lengths() -> None:
     assert tables.places[1, 2, 2] == 0  # there is no second word in a source of one
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(triples(), min_size=1, max_size=8),
+    st.builds(
+        CountOptions,
+        keep=st.integers(1, 5),
+        reach=st.integers(0, 3),
+        least=st.integers(1, 3),
+        fewest=st.integers(1, 3),
+    ),
+)
+def test_pruned_rows_equal_pruning_by_hand(corpus: list[Triple], options: CountOptions) -> None:
+    links, _ = by_hand(corpus, options.reach)
+    tables = tables_of(counted(corpus, options), options, "hash", "another")  # words never seen stand for nothing
+    rows: dict[tuple[int, int | None], dict[int, int]] = {}
+    for (x, distance, y), occurred in links.items():
+        rows.setdefault((x, distance), {})[y] = occurred
+    reachable = 0
+    for (x, distance), words in rows.items():
+        own = sum(words.values()) >= options.least or distance is None
+        ranked = sorted(words.items(), key=lambda item: (-item[1], item[0]))
+        kept = [item for place, item in enumerate(ranked) if place == 0 or item[1] >= options.fewest][: options.keep]
+        expected = ([y for y, _ in kept], [occurred for _, occurred in kept], sum(words.values()))
+        assert row_of(tables, x, distance) == (expected if own else row_of(tables, x, None))
+        reachable += len(kept) if own else 0
+    assert tables.options.entries == reachable
+
+
+def test_the_best_word_stays_however_seldom_it_is() -> None:
+    options = CountOptions(reach=2, fewest=2)
+    tables = tables_of(counted(EXAMPLE, options), options, "hash")
+    assert row_of(tables, 5, 0) == ([7], [2], 3)  # 9 came once
+    assert row_of(tables, NONE, None) == ([10], [1], 1)
+
+
 def test_tables_are_all_integers_and_survive_half_precision() -> None:
     options = CountOptions(reach=2)
     tables = tables_of(counted(EXAMPLE, options), options, "hash")
@@ -179,7 +213,7 @@ def test_merging_counts_in_pieces() -> None:
     for keys in ([3, 1, 3], [2], [1, 1, 9], [3]):
         tally.add(np.array(keys, np.int64))
     assert [values.tolist() for values in tally.result()] == [[1, 2, 3, 9], [3, 1, 3, 1]]
-    tally.add_counts(np.array([9, 9]), np.array([4, 5]))
+    tally.add(np.array([9, 9]), np.array([4, 5]))
     assert tally.result()[1].tolist() == [3, 1, 3, 10]
 
 
@@ -193,7 +227,9 @@ def test_length_regression() -> None:
     assert LengthRegression(0.1, -5.0).predict(torch.tensor([1])).tolist() == [2]  # one word at least
 
 
-@pytest.mark.parametrize("wrong", [{"keep": 0}, {"keep": 256}, {"reach": -1}, {"longest": 0}, {"least": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"keep": 0}, {"keep": 256}, {"reach": -1}, {"longest": 0}, {"least": 0}, {"fewest": 0}]
+)
 def test_options_are_checked(wrong: dict[str, int]) -> None:
     with pytest.raises(OptionError, match=next(iter(wrong))):
         CountOptions(**wrong)

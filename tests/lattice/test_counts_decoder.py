@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from longstride.contract import EOS, UNK, Limits, Source
 from longstride.runtime.eager import EagerRunner
-from longstride.systems.lattice.counts import CountOptions
+from longstride.systems.lattice.counts import tables_of
 from longstride.systems.lattice.counts_decoder import CountsDecoder
-from longstride.systems.lattice.layout import tables_of
-from longstride.systems.lattice.tables import Tables
+from longstride.systems.lattice.tables import CountOptions, Tables
 from tests.lattice.test_counts import EXAMPLE, VOCABULARY, Triple, counted, triples
 
 OPTIONS = CountOptions(reach=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -13,11 +14,12 @@ from longstride.contract import EOS, PAD, START, Limits, OptionError, Source
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice import pipeline
+from longstride.systems.lattice.candidates import ScoredCandidates
 from longstride.systems.lattice.decoder import LatticeDecoder
 from longstride.systems.lattice.model import Scorer
-from longstride.systems.lattice.own import OwnCandidates
 from longstride.systems.lattice.pipeline import LatticeOptions
-from tests.lattice.models import FakeSource, decoder, tiny_scorer
+from longstride.systems.lattice.scoring import place_scores
+from tests.lattice.models import VOCABULARY, FakeSource, decoder, tiny_scorer
 from tests.models import random_source
 
 
@@ -112,7 +114,7 @@ def test_a_batch_equals_its_rows(seed, order, construction, normalise, missing):
 def test_passes_of_few_rows_change_nothing(monkeypatch):
     model, source = tiny_scorer(1), random_source(5, 9)
     whole = decoder(model).decode(source)
-    monkeypatch.setattr(pipeline, "AT_ONCE", 1)
+    monkeypatch.setattr(pipeline, "MAX_NUMBERS", 1)
     parts = decoder(model).decode(source)
     assert parts.tokens == whole.tokens
     assert (whole.calls, parts.calls) == (2, 6)  # one encoder pass, one head per pass
@@ -204,6 +206,6 @@ def test_the_scorers_own_candidates():
     """Proposing from an encoder output of its own gives the lattice that decoding searches."""
     model, source = tiny_scorer(3), random_source(3, 6)
     found = decoder(model, length_window=1, construction="model")
-    own = OwnCandidates(model, EagerRunner("cpu", "fp64"))
+    own = ScoredCandidates(partial(place_scores, model), VOCABULARY, EagerRunner("cpu", "fp64"))
     given = LatticeDecoder(model, own, LengthRegression(), EagerRunner("cpu", "fp64"), found.options)
     assert given.decode(source).tokens == found.decode(source).tokens

@@ -1,4 +1,4 @@
-"""A lattice's kernels of our own give what its tensor code gives, and are used where they fit.
+"""A lattice's kernels give what its tensor code gives, and are used where they fit.
 
 Those of Triton run on a CUDA device, or in its interpreter where TRITON_INTERPRET is 1.
 """
@@ -16,12 +16,13 @@ from longstride.nn.fused import Kernel
 from longstride.nn.fused_trials import TOLERANCE, switch, why_not
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
-from longstride.systems.lattice import kernel_trials, kernels, scoring
-from longstride.systems.lattice.counts import CountOptions
+from longstride.systems.lattice import kernels, scoring
+from longstride.systems.lattice.candidates import usable
 from longstride.systems.lattice.decoder import LatticeDecoder, with_tables
+from longstride.systems.lattice.inspection import stage_times
 from longstride.systems.lattice.pipeline import LatticeOptions
-from longstride.systems.lattice.timing import stage_times
-from longstride.systems.lattice.window import usable
+from longstride.systems.lattice.tables import CountOptions
+from tests.lattice import kernel_checks
 from tests.lattice.models import tiny_scorer
 from tests.lattice.test_candidates import made
 from tests.lattice.test_counts import EXAMPLE, VOCABULARY
@@ -29,11 +30,12 @@ from tests.models import random_source
 from tests.nn.running_kernels import where
 
 CUDA = torch.device("cuda", 0)
-TRIALS = [
-    Kernel("candidates", (40,), kernel_trials.candidates),
-    Kernel("edges", (16000, 512, 8), kernel_trials.edges),
-    Kernel("paths", (), kernel_trials.paths),
-]
+CHECKS = {
+    "candidates": [kernel_checks.candidates, (40,), (3,)],
+    "edges": [kernel_checks.edges, (16000, 512, 8), (300, 48, 3)],
+    "paths": [kernel_checks.paths, (), ()],
+}
+"""By kernel: the comparison, the sizes of a real model and those for Triton's interpreter."""
 loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 
 
@@ -54,26 +56,21 @@ def decoder(device: torch.device, own: bool, longest: int = 64, **options: Any) 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("kernel", TRIALS, ids=lambda kernel: kernel.name)
-def test_nothing_speaks_against_them_on_a_gpu(kernel, dtype):
+@pytest.mark.parametrize("name", CHECKS)
+def test_they_equal_tensor_code_on_a_gpu(name, dtype):
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device here")
-    assert why_not(kernel, CUDA, dtype) == ""
+    check, sizes, _ = CHECKS[name]
+    assert fused_trials.trial(Kernel(name, sizes, check), CUDA, dtype) <= TOLERANCE[dtype]
+    assert all(why_not(kernel, CUDA, dtype) == "" for kernel in kernels.named(name))
 
 
 @loops
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        Kernel("candidates", (3,), kernel_trials.candidates),
-        Kernel("edges", (300, 48, 3), kernel_trials.edges),
-        Kernel("paths", (), kernel_trials.paths),
-    ],
-    ids=lambda kernel: kernel.name,
-)
-def test_trials_find_nothing(kernel):
-    assert fused_trials.trial(kernel, where(loops=True), torch.float32) <= TOLERANCE[torch.float32]
+@pytest.mark.parametrize("name", CHECKS)
+def test_they_equal_tensor_code(name):
+    check, _, sizes = CHECKS[name]
+    assert fused_trials.trial(Kernel(name, sizes, check), where(loops=True), torch.float32) <= TOLERANCE[torch.float32]
 
 
 @loops
@@ -84,14 +81,14 @@ def test_trials_find_nothing(kernel):
 @pytest.mark.parametrize("on_its_side", [False, True])
 def test_the_best_path_is_the_twins_also_among_equals(columns, k, rounded, on_its_side):
     device = where(loops=True)
-    first, edges, words, window, ends = kernel_trials.random_lattice(4, max(2, columns), k, columns, rounded)
+    first, edges, words, window, ends = kernel_checks.random_lattice(4, max(2, columns), k, columns, rounded)
     if columns == 1:  # no sentence is so short, but nothing shall break
         window = type(window)(torch.ones(4, dtype=torch.int64), torch.ones(4, dtype=torch.int64))
         edges, words, ends = edges[:, :0], words[:, :1], None if ends is None else ends[:, :1]
     there = None if ends is None else ends.to(device)
-    lying = kernel_trials.on_its_side(edges.to(device)) if on_its_side else edges.to(device)
+    lying = kernel_checks.on_its_side(edges.to(device)) if on_its_side else edges.to(device)
     found = kernels.best_paths(first.to(device), lying, words.to(device), window.to(device), there)
-    assert torch.equal(found.cpu(), kernel_trials.searched(first, edges, words, window, ends))
+    assert torch.equal(found.cpu(), kernel_checks.searched(first, edges, words, window, ends))
 
 
 @loops
@@ -99,7 +96,7 @@ def test_the_best_path_is_the_twins_also_among_equals(columns, k, rounded, on_it
 @pytest.mark.gpu
 def test_a_path_is_inside_the_lattice_whatever_the_scores_are():
     device = where(loops=True)
-    first, edges, words, window, _ = kernel_trials.random_lattice(2, 5, 6, 0, False)
+    first, edges, words, window, _ = kernel_checks.random_lattice(2, 5, 6, 0, False)
     window = window.to(device)
     for nothing in (float("nan"), float("-inf"), float("inf")):
         found = kernels.best_paths(
@@ -110,14 +107,14 @@ def test_a_path_is_inside_the_lattice_whatever_the_scores_are():
             None,
         )
         assert ((found[..., 0] >= 1) & (found[..., 0] <= 5)).all()
-        assert ((found[..., 3:] >= 0) & (found[..., 3:] < kernel_trials.WORDS)).all()
+        assert ((found[..., 3:] >= 0) & (found[..., 3:] < kernel_checks.WORDS)).all()
 
 
 @loops
 @pytest.mark.gpu
 def test_words_do_not_depend_on_the_other_rows():
     device = where(loops=True)
-    tables = kernel_trials.random_tables(6, torch.Generator().manual_seed(1))
+    tables = kernel_checks.random_tables(6, torch.Generator().manual_seed(1))
     tables = tables.to(device)
     source = torch.randint(5, 20, (3, 5), generator=torch.Generator().manual_seed(2)).to(device)
     lengths = torch.tensor([5, 2, 4], device=device)
@@ -144,8 +141,8 @@ def test_edges_are_the_twins(monkeypatch, most):
         encoded = scoring.encode(model, source.ids.to(device), source.lengths.to(device), True)
         expected = scoring.score_edges(model, encoded, words)
         model.use(["edges"])
-        monkeypatch.setattr(scoring, "AT_MOST", most)
-        monkeypatch.setattr(scoring, "THROUGH", most)
+        monkeypatch.setattr(scoring, "MAX_LOGITS", most)
+        monkeypatch.setattr(scoring, "MAX_NUMBERS", most)
         monkeypatch.setattr(scoring, "_scored", None)  # nobody asks the twin
         found = scoring.score_edges(model, encoded, words)
     torch.testing.assert_close(found.first, expected.first, atol=1e-4, rtol=1e-4)
@@ -201,7 +198,8 @@ def test_graphs_with_them_on_a_gpu(options):
     runner = CudaGraphRunner("cuda:0", "fp32")
     model = runner.place(tiny_scorer(3, torch.float32, vocabulary=VOCABULARY))
     tables = runner.place(made(EXAMPLE, CountOptions(reach=2)))
-    assert (model.own_edges, model.own_paths, tables.own) == (True, True, True)
+    assert {"edges", "paths"} <= model.in_use
+    assert "candidates" in tables.in_use
     ours = with_tables(model, tables, runner, LatticeOptions(**{"candidates": 3, "length_window": 1, **options}))
     theirs = decoder(torch.device("cpu"), False, **options)
     for row in range(5):
@@ -218,15 +216,15 @@ def test_modules_name_them_and_nothing_is_used_before_it_is_switched_on(monkeypa
     model, tables = tiny_scorer(3), made(EXAMPLE, CountOptions(reach=2))
     assert {kernel.name for kernel in model.kernels()} == {"embed", "edges", "paths"}
     assert [kernel.name for kernel in tables.kernels()] == ["candidates"]
-    assert (model.own_edges, model.own_paths, tables.own) == (False, False, False)
+    assert not model.in_use | tables.in_use
     monkeypatch.setattr(fused_trials, "serves", lambda *_: True)
     monkeypatch.setattr(fused_trials, "why_not", lambda kernel, *_: "" if kernel.name != "edges" else "it is broken")
     assert switch(model, CUDA, torch.float16)["it is broken"] == ["edges"]
     assert switch(tables, CUDA, torch.float16) == {}
-    assert (model.own_edges, model.own_paths, tables.own) == (False, True, True)
+    assert (model.in_use & {"edges", "paths"}, tables.in_use) == ({"paths"}, {"candidates"})
     switch(model, CUDA, torch.float16, [])
     switch(tables, CUDA, torch.float16, [])
-    assert (model.own_edges, model.own_paths, tables.own) == (False, False, False)
+    assert not model.in_use | tables.in_use
 
 
 @pytest.mark.parametrize(
@@ -241,17 +239,17 @@ def test_modules_name_them_and_nothing_is_used_before_it_is_switched_on(monkeypa
     ],
 )
 def test_they_search_where_one_output_is_asked_for_and_two_words_decide(options, expected, monkeypatch):
-    monkeypatch.setattr(kernels, "MOST_SEARCHED", 3)
+    monkeypatch.setattr(kernels, "MAX_CANDIDATES", 3)
     device = torch.device("cpu")
-    assert decoder(device, True, **options).pipeline(Limits()).at_once is expected
-    assert not decoder(device, False, **options).pipeline(Limits()).at_once
+    assert decoder(device, True, **options).pipeline(Limits()).fused is expected
+    assert not decoder(device, False, **options).pipeline(Limits()).fused
 
 
-def test_tables_serve_lengths_that_were_counted():
+def test_tables_support_lengths_that_were_counted():
     tables = made(EXAMPLE, CountOptions(reach=2))
     o = tables.options
-    assert not tables.serves(1, 1)
+    assert not tables.supports(1, 1)
     tables.use(["candidates"])
-    assert tables.serves(o.longest_source, o.longest_target)
-    assert not tables.serves(o.longest_source + 1, o.longest_target)
-    assert not tables.serves(o.longest_source, o.longest_target + 1)
+    assert tables.supports(o.longest_source, o.longest_target)
+    assert not tables.supports(o.longest_source + 1, o.longest_target)
+    assert not tables.supports(o.longest_source, o.longest_target + 1)

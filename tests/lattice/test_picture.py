@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from longstride.contract import EOS, PAD, OptionError
+from longstride.systems.lattice.inspection import histogram, ranks
 from longstride.systems.lattice.picture import _lines, as_dot, as_svg, draw
-from longstride.systems.lattice.ranks import histogram, ranks
-from longstride.systems.lattice.viterbi import viterbi
+from longstride.systems.lattice.search import viterbi
 from longstride.systems.lattice.window import Lattice
 
 NEVER = -float("inf")

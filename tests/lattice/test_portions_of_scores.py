@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from longstride.contract import EOS
 from longstride.systems.lattice import kernels, scoring
-from longstride.systems.lattice.kernel_trials import slots_of
+from tests.lattice.kernel_checks import attended_to_two, slots_of
 from tests.lattice.models import tiny_scorer
 from tests.lattice.test_counts import VOCABULARY
 from tests.models import random_source
@@ -26,14 +26,6 @@ class Played:
         self.sentences.append(len(words))
         ids, column = slots_of(words)
         return places[0][places[1] + column] + scale * tokens[ids]
-
-    def attended_to_two(self, packed: Tensor, words: Tensor, heads: int) -> Tensor:
-        rows, columns, k = words.shape
-        q, own, value = packed.view(rows, packed.shape[1], 3, heads, -1).unbind(2)
-        start = torch.cat([torch.arange(columns), torch.arange(columns - 1).repeat_interleave(k)])
-        scores = torch.stack([(q * one).sum(-1, keepdim=True) for one in (own[:, start], own)])
-        weights = (scores * q.shape[-1] ** -0.5).softmax(0)
-        return (weights[0] * value[:, start] + weights[1] * value).flatten(2)
 
     def room_for_shares(self, words: Tensor) -> tuple[Tensor, Tensor]:
         rows, columns, k = words.shape
@@ -61,16 +53,17 @@ def test_portions_score_as_all_at_once(monkeypatch, slots_at_once, sentences_at_
     played, (rows, columns, k) = Played(), (5, 4, 3)
     slots = columns + (columns - 1) * k
     widest = max(model.options.feed_forward, 3 * model.options.width)
-    monkeypatch.setattr(scoring, "AT_MOST", slots_at_once * VOCABULARY)
-    monkeypatch.setattr(scoring, "THROUGH", sentences_at_once * slots * widest)
-    for name in ("begun", "attended_to_two", "room_for_shares", "shares"):
+    monkeypatch.setattr(scoring, "MAX_LOGITS", slots_at_once * VOCABULARY)
+    monkeypatch.setattr(scoring, "MAX_NUMBERS", sentences_at_once * slots * widest)
+    monkeypatch.setattr(kernels, "attended_to_two", attended_to_two)
+    for name in ("begun", "room_for_shares", "shares"):
         monkeypatch.setattr(kernels, name, getattr(played, name))
     source = random_source(rows, 6, seed=4)
     words = torch.randint(5, VOCABULARY, (rows, columns, k), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         encoded = scoring.encode(model, source.ids, source.lengths, True)
         expected = scoring.score_edges(model, encoded, words)
-        monkeypatch.setattr(model, "own_edges", True)
+        monkeypatch.setattr(model, "in_use", {"edges"})
         found = scoring.score_edges(model, encoded, words)
     torch.testing.assert_close(found.first, expected.first)
     torch.testing.assert_close(found.edges, expected.edges)

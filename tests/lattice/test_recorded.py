@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from longstride.contract import EOS, Decoded, Limits, Runner, Source
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
-from longstride.systems.lattice import portions as lattice_portions
-from longstride.systems.lattice.counts import CountOptions
+from longstride.systems.lattice import session as lattice_session
 from longstride.systems.lattice.decoder import LatticeDecoder, with_tables
 from longstride.systems.lattice.pipeline import LatticeOptions
-from longstride.systems.lattice.portions import MOST_ROWS, portions
-from longstride.systems.lattice.recorded import RUNGS, rung
+from longstride.systems.lattice.session import MAX_ROWS, WIDTHS, padded_width, portions
+from longstride.systems.lattice.tables import CountOptions
 from tests.lattice.models import tiny_scorer
 from tests.lattice.test_candidates import made
 from tests.lattice.test_counts import EXAMPLE, VOCABULARY
@@ -47,14 +46,14 @@ def _same(found: Decoded, expected: Decoded) -> None:
     ]
     assert found.traces == expected.traces
     assert found.iterations == expected.iterations
-    if len(found.tokens) <= MOST_ROWS:  # more may go in portions
+    if len(found.tokens) <= MAX_ROWS:  # more may go in portions
         assert found.calls == expected.calls
 
 
 @settings(max_examples=8, deadline=None)
 @given(
     seed=st.integers(0, 1000),
-    batches=st.lists(st.tuples(st.integers(1, MOST_ROWS + 2), st.integers(1, 12)), min_size=1, max_size=3),
+    batches=st.lists(st.tuples(st.integers(1, MAX_ROWS + 2), st.integers(1, 12)), min_size=1, max_size=3),
     capacity=st.integers(1, 5),
     options=st.sampled_from(
         [
@@ -78,7 +77,7 @@ def test_recordings_decode_as_eager_passes_do(seed, batches, capacity, options, 
     assert recorder.replayed
 
 
-def test_sentences_of_one_rung_share_a_recording():
+def test_sentences_of_one_width_share_a_recording():
     runner, recorder = _taped()
     ours = _decoder(runner)
     for length in (17, 20, 24, 24, 18):
@@ -89,7 +88,7 @@ def test_sentences_of_one_rung_share_a_recording():
 
 
 def test_what_is_too_large_for_one_pass_takes_several(monkeypatch):
-    monkeypatch.setattr(lattice_portions, "AT_ONCE", 1)
+    monkeypatch.setattr(lattice_session, "MAX_NUMBERS", 1)
     runner, recorder = _taped()
     source = random_source(4, 6, seed=2)
     found = _decoder(runner).decode(source)
@@ -97,7 +96,7 @@ def test_what_is_too_large_for_one_pass_takes_several(monkeypatch):
     assert (recorder.recorded, recorder.replayed) == (1, 4)
 
 
-@pytest.mark.parametrize("rows", [2 * MOST_ROWS, 2 * MOST_ROWS + 3, 8 * MOST_ROWS])
+@pytest.mark.parametrize("rows", [2 * MAX_ROWS, 2 * MAX_ROWS + 3, 8 * MAX_ROWS])
 def test_large_batches_are_recorded_in_few_shapes(rows):
     runner, recorder = _taped()
     source = random_source(rows, 20, seed=rows)
@@ -105,8 +104,8 @@ def test_large_batches_are_recorded_in_few_shapes(rows):
     expected = _decoder(EagerRunner(precision="fp64")).decode(source, trace=True)
     _same(ours.decode(source, trace=True), expected)
     recorded, replayed = recorder.recorded, recorder.replayed
-    assert replayed == -(-rows // MOST_ROWS)
-    assert recorded <= len([one for one in RUNGS if one <= 24]) + bool(rows % MOST_ROWS)
+    assert replayed == -(-rows // MAX_ROWS)
+    assert recorded <= len([one for one in WIDTHS if one <= 24]) + bool(rows % MAX_ROWS)
     _same(ours.decode(source, trace=True), expected)
     assert (recorder.recorded, recorder.replayed) == (recorded, 2 * replayed)  # nothing is recorded twice
 
@@ -116,24 +115,24 @@ def test_nothing_is_recorded_once_all_lengths_were_seen():
     runner, recorder = _taped()
     ours = _decoder(runner)
     for seed in range(6):
-        ours.decode(random_source(4 * MOST_ROWS, 20, seed=seed))
+        ours.decode(random_source(4 * MAX_ROWS, 20, seed=seed))
     recorded = recorder.recorded
-    assert recorded <= len([one for one in RUNGS if one <= 24])
+    assert recorded <= len([one for one in WIDTHS if one <= 24])
     for seed in range(6):
-        ours.decode(random_source(4 * MOST_ROWS, 20, seed=seed))
+        ours.decode(random_source(4 * MAX_ROWS, 20, seed=seed))
     assert recorder.recorded == recorded
 
 
 def test_portions_hold_every_sentence_once():
     runner, _ = _taped()
     source = random_source(50, 30, seed=3)
-    found = portions(_decoder(runner).pipeline(Limits()), runner, source)
-    assert sorted(row for one in found for row in one.rows) == list(range(50))
-    for one in found:
-        assert one.source.ids.tolist() == source.ids[one.rows].tolist()
-        assert one.source.rows <= one.shape.rows <= MOST_ROWS
+    found = portions(_decoder(runner).pipeline(Limits()), source)
+    assert sorted(row for rows, _ in found for row in rows) == list(range(50))
+    for rows, one in found:
+        assert one.source.ids.tolist() == source.ids[rows].tolist()
+        assert one.source.rows <= one.shape.rows <= MAX_ROWS
         assert int(one.source.lengths.max()) <= one.shape.width
-    longest = [int(one.source.lengths.max()) for one in found]
+    longest = [int(one.source.lengths.max()) for _, one in found]
     assert longest == sorted(longest, reverse=True)
 
 
@@ -142,27 +141,27 @@ def test_long_sources_go_a_few_at_a_time(monkeypatch):
     runner, _ = _taped()
     pipeline = _decoder(runner).pipeline(Limits())
     source = random_source(11, 30, seed=5)
-    width = rung(int(source.lengths.max()), pipeline.longest)
-    numbers = lattice_portions.AT_ONCE // pipeline.rows_at_once(
-        width, pipeline.columns(width), lattice_portions.AT_ONCE
+    width = padded_width(int(source.lengths.max()), pipeline.longest)
+    numbers = lattice_session.MAX_NUMBERS // pipeline.rows_at_once(
+        width, pipeline.columns(width), lattice_session.MAX_NUMBERS
     )
-    monkeypatch.setattr(lattice_portions, "AT_ONCE", 7 * numbers)
-    found = portions(pipeline, runner, source)
-    assert len(found[0].rows) == found[0].shape.rows == 4
-    assert sum(len(one.rows) for one in found) == 11
-    for one in found:
+    monkeypatch.setattr(lattice_session, "MAX_NUMBERS", 7 * numbers)
+    found = portions(pipeline, source)
+    assert len(found[0][0]) == found[0][1].shape.rows == 4
+    assert sum(len(rows) for rows, _ in found) == 11
+    for _, one in found:
         assert one.shape.rows <= pipeline.rows_at_once(one.shape.width, one.shape.columns, 8 * numbers)
 
 
-def test_rungs():
-    assert [rung(length, 256) for length in (1, 8, 9, 49, 193, 256)] == [8, 8, 16, 64, 256, 256]
-    assert rung(30, 31) == 31  # no more than there are positions
-    assert rung(40, 31) == 40  # a longer one is the encoder's to refuse
-    assert list(RUNGS) == sorted(RUNGS)
+def test_widths():
+    assert [padded_width(length, 256) for length in (1, 8, 9, 49, 193, 256)] == [8, 8, 16, 64, 256, 256]
+    assert padded_width(30, 31) == 31  # no more than there are positions
+    assert padded_width(40, 31) == 40  # a longer one is the encoder's to refuse
+    assert list(WIDTHS) == sorted(WIDTHS)
 
 
 def test_a_source_as_long_as_there_are_positions():
-    """The rung above would be past the last position of encoder and head."""
+    """The width above would be past the last position of encoder and head."""
     source = Source.of([[5, 6] * 15 + [7, EOS], [6, EOS]])
     found = _decoder(_taped()[0], longest=32).decode(source)
     _same(found, _decoder(EagerRunner(precision="fp64"), longest=32).decode(source))
@@ -186,7 +185,7 @@ def test_graphs_on_a_gpu(options):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_graphs_of_large_batches_on_a_gpu():
     """Also of portions by one graph, whose inputs and outputs must not be written over while they are under way."""
-    source = random_source(5 * MOST_ROWS + 3, 9, seed=1)
+    source = random_source(5 * MAX_ROWS + 3, 9, seed=1)
     runner = CudaGraphRunner("cuda:0", "fp32")
     model = runner.place(tiny_scorer(0, torch.float32, vocabulary=VOCABULARY))
     tables = runner.place(made(EXAMPLE, CountOptions(reach=2)))

@@ -46,8 +46,8 @@ def road(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}.tgt").write_text("".join(target + "\n" for _, target in pairs))
     lines = (folder / "train.src").read_text().splitlines() + (folder / "train.tgt").read_text().splitlines()
     tokenizer = build_words(lines, folder / "tokenizer.model", 100)
-    built = build(Text(folder / "train.src", folder / "train.tgt", tokenizer, tokenizer))
-    part = Part("tables", built.tables.options, built.tables)
+    tables, _ = build(Text(folder / "train.src", folder / "train.tgt", tokenizer, tokenizer))
+    part = Part("tables", tables.options, tables)
     decoders = {"counts": DecoderConfig({"tables": "tables"})}
     model_folder.write(folder / "tables", {"tables": part}, decoders, "counts", tokenizer)
     outcome = run(_recipe(folder), folder / "run")

@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from longstride.contract import EOS, START, Batch, OptionError
 from longstride.systems.lattice import scoring
-from longstride.systems.lattice.model import LatticeModel, Scorer, ScorerOptions, segment_inputs, segment_mask, segments
-from longstride.systems.lattice.objective import LatticeObjective, LatticeObjectiveOptions
+from longstride.systems.lattice.model import LatticeModel, Scorer, ScorerOptions
+from longstride.systems.lattice.objective import (
+    LatticeObjective,
+    LatticeObjectiveOptions,
+    segment_inputs,
+    segment_mask,
+    segments,
+)
 from longstride.systems.lattice.scoring import encode, score_edges, score_triples, unigrams
 from tests.lattice.models import VOCABULARY, tiny_scorer
 from tests.models import random_source, tiny_model
@@ -122,7 +128,7 @@ def test_portions_change_nothing(monkeypatch):
     words = torch.randint(5, VOCABULARY, (3, 6, 4))
     encoded = encode(model, source.ids, source.lengths, True)
     whole = score_edges(model, encoded, words)
-    monkeypatch.setattr(scoring, "AT_ONCE", {"cpu": 1})
+    monkeypatch.setattr(scoring, "MAX_LOGITS_CPU", 1)
     torch.testing.assert_close(score_edges(model, encoded, words).edges, whole.edges)
 
 

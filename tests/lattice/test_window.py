@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from longstride.contract import EOS, PAD, UNK, Limits
 from longstride.search.lengths import Window
-from longstride.systems.lattice.candidates import Candidates
+from longstride.systems.lattice.candidates import Candidates, usable
 from longstride.systems.lattice.scoring import Scores
-from longstride.systems.lattice.viterbi import viterbi, viterbi_triples
-from longstride.systems.lattice.window import assemble, usable
+from longstride.systems.lattice.search import viterbi, viterbi_triples
+from longstride.systems.lattice.window import assemble
 from tests.lattice.lattices import all_paths
 
 NEVER = -float("inf")

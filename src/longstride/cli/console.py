@@ -89,7 +89,7 @@ class Stages:
             self.close()
             self._stage = stage
             if err.is_terminal:
-                self._bar = Bar(stage, total).__enter__()
+                self._bar = Bar(stage, total or None).__enter__()
             else:
                 say(stage)
         if self._bar is not None:

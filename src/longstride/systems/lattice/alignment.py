@@ -23,10 +23,6 @@ from longstride.text.corpus import read_lines, write_lines
 Progress = Callable[[int, int], None]
 
 
-def _silent(done: int, total: int) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Alignment:
     """The links of a corpus."""
@@ -52,7 +48,7 @@ def learn(
     *,
     device: torch.device | str = "cpu",
     memory: float = 8.0,
-    progress: Progress = _silent,
+    progress: Progress = lambda done, total: None,
 ) -> Alignment:
     """Align a corpus with FastAlign's model, in at most `memory` GiB for its probabilities."""
     options = options or AlignerOptions()
@@ -70,26 +66,25 @@ def learn(
     return Alignment(found.links, said)
 
 
-def read_pharaoh(path: str | os.PathLike[str], corpus: BinarizedCorpus, *, progress: Progress = _silent) -> Alignment:
+def read_pharaoh(
+    path: str | os.PathLike[str], corpus: BinarizedCorpus, *, progress: Progress = lambda done, total: None
+) -> Alignment:
     """The links of a corpus from a file with a line for every line of the text, those that were filtered out too."""
-    source_words, target_words = corpus.source.lengths - 1, corpus.target.lengths - 1
-    links = np.full(int(target_words.sum()), -1, np.int32)
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(target_words)])
-    seen = corpus.report.seen
+    starts = _starts(corpus)
+    links = np.full(int(starts[-1]), -1, np.int32)
+    sizes = zip(*((side.lengths - 1).tolist() for side in (corpus.source, corpus.target)), strict=True)
+    kept = zip(corpus.lines.tolist(), range(len(corpus)), sizes, strict=True)
+    wanted, pair, size = next(kept, (-1, -1, (0, 0)))
     doubled = found = 0
-    kept = enumerate(corpus.lines.tolist())
-    pair, wanted = next(kept, (-1, -1))
-    for number, line in enumerate(read_lines(path)):
-        found = number + 1
-        if number == wanted:
-            size = int(source_words[pair]), int(target_words[pair])
+    for found, line in enumerate(read_lines(path), start=1):
+        if found - 1 == wanted:
             own = links[starts[pair] : starts[pair + 1]]
-            doubled += _fill(own, _parsed(line, path, number + 1), size, path, number + 1)
-            pair, wanted = next(kept, (-1, -1))
-            if pair % 10_000 == 0:
-                progress(pair, len(corpus))
-    if found != seen:
-        raise InputError(f"{path}: expected as many lines as the corpus has ({seen}), found {found}.")
+            doubled += _fill(own, line, size, f"{path}, line {found}")
+            if (pair + 1) % 10_000 == 0:
+                progress(pair + 1, len(corpus))
+            wanted, pair, size = next(kept, (-1, -1, (0, 0)))
+    if found != corpus.report.seen:
+        raise InputError(f"{path}: expected as many lines as the corpus has ({corpus.report.seen}), found {found}.")
     return Alignment(links, "Pharaoh file", doubled)
 
 
@@ -97,8 +92,7 @@ def write_pharaoh(path: str | os.PathLike[str], corpus: BinarizedCorpus, alignme
     """The links as a file that `read_pharaoh` reads; lines that were filtered out are empty."""
 
     def lines() -> Iterator[str]:
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(corpus.target.lengths - 1)])
-        written = 0
+        starts, written = _starts(corpus), 0
         for pair, line in enumerate(corpus.lines.tolist()):
             yield from ("" for _ in range(written, line))
             own = alignment.links[starts[pair] : starts[pair + 1]].tolist()
@@ -109,30 +103,23 @@ def write_pharaoh(path: str | os.PathLike[str], corpus: BinarizedCorpus, alignme
     write_lines(path, lines())
 
 
-def _parsed(line: str, path: str | os.PathLike[str], number: int) -> list[tuple[int, int]]:
-    links = []
-    for text in line.split():
-        source, dash, target = text.partition("-")
-        if not (dash and all(part.isascii() and part.isdigit() and len(part) < 10 for part in (source, target))):
-            raise InputError(f"{path}, line {number}: expected links such as 0-0, found {text[:40]!r}.")
-        links.append((int(source), int(target)))
-    return links
+def _starts(corpus: BinarizedCorpus) -> npt.NDArray[np.int64]:
+    """[pairs + 1] where each pair's target words begin among all of them."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(corpus.target.lengths - 1)])
 
 
-def _fill(
-    own: npt.NDArray[np.int32],
-    links: list[tuple[int, int]],
-    size: tuple[int, int],
-    path: str | os.PathLike[str],
-    number: int,
-) -> int:
+def _fill(own: npt.NDArray[np.int32], line: str, size: tuple[int, int], where: str) -> int:
     """Write the links of one pair into its place; how many target words had several."""
     doubled = set()
-    for source, target in links:
+    for text in line.split():
+        ends = text.split("-")
+        if len(ends) != 2 or not all(end.isascii() and end.isdigit() and len(end) < 10 for end in ends):
+            raise InputError(f"{where}: expected links such as 0-0, found {text[:40]!r}.")
+        source, target = map(int, ends)
         if source >= size[0] or target >= size[1]:
             raise InputError(
-                f"{path}, line {number}: expected links between {size[0]} source and {size[1]} target words, counted "
-                f"from 0, found {source}-{target}."
+                f"{where}: expected links between {size[0]} source and {size[1]} target words, counted from 0, "
+                f"found {source}-{target}."
             )
         if own[target] >= 0 and own[target] != source:
             doubled.add(target)

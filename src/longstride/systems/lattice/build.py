@@ -14,10 +14,9 @@ import torch
 from longstride.contract import InputError, option
 from longstride.contract.options import Options, as_dict
 from longstride.systems.lattice.alignment import learn, read_pharaoh, write_pharaoh
-from longstride.systems.lattice.counts import CountOptions, count
+from longstride.systems.lattice.counts import count, tables_of
 from longstride.systems.lattice.fast_align import AlignerOptions
-from longstride.systems.lattice.layout import tables_of
-from longstride.systems.lattice.tables import Tables
+from longstride.systems.lattice.tables import CountOptions, Tables
 from longstride.text.binarized import binarize
 from longstride.text.files import file_sha256
 from longstride.text.filtering import LengthFilter
@@ -43,14 +42,6 @@ class Text:
     target_tokenizer: Tokenizer
 
 
-@dataclass(frozen=True)
-class Built:
-    """Tables and what they were made from."""
-
-    tables: Tables
-    manifest: dict[str, Any]
-
-
 def build(
     text: Text,
     options: BuildOptions | None = None,
@@ -60,8 +51,8 @@ def build(
     device: torch.device | str = "cpu",
     memory: float = 8.0,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
-) -> Built:
-    """Tables of a corpus, aligned here or by `alignments` in Pharaoh format; `progress` hears of each stage."""
+) -> tuple[Tables, dict[str, Any]]:
+    """Tables of a corpus, aligned here or by `alignments` in Pharaoh format, and what they were made from."""
     options = options or BuildOptions()
     started = time.monotonic()
     if alignments is not None and not alignments.is_file():
@@ -114,4 +105,4 @@ def build(
             "options": as_dict(options),
             "minutes": round((time.monotonic() - started) / 60, 2),
         }
-    return Built(tables, manifest)
+    return tables, manifest

@@ -1,22 +1,29 @@
 """The candidate lattice: which words may stand at which place of the output. Knows neither edges nor lengths.
 
-Three constructions make one (Figure 1): counts over alignments (`tables.Tables`), one reduced vocabulary for
-the whole sentence (`shared.SharedVocabulary`), and whatever has logits per place (`from_logits`). All of them propose
+Three constructions make one (Figure 1): counts over alignments (`tables.Tables`), one reduced vocabulary for the whole
+sentence (`tables.SharedVocabulary`), and any model with logits per place (`ScoredCandidates`). All of them propose
 words alone: the end of the sentence and the padding after it are put in by the length window.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, final
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from longstride.contract import EOS, MASK, PAD, START
+from longstride.contract import EOS, MASK, PAD, START, Program, Runner
 
 NOT_WORDS = (PAD, START, EOS, MASK)
 """Symbols that are never candidates."""
+MAX_SCORES = 1 << 27
+"""So many scores of a `ScoredCandidates` exist at once."""
+
+PlaceScores = Callable[[Tensor, Tensor, int], Tensor]
+"""(source [rows, longest], lengths [rows], columns) -> logits [rows, columns, vocabulary]"""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,27 @@ class CandidateSource(Protocol):
         ...
 
 
+@final
+class ScoredCandidates:
+    """The best words of whatever scores every word at every place, and the runner that carries it out."""
+
+    def __init__(self, scores: PlaceScores, vocabulary: int, runner: Runner) -> None:
+        self._vocabulary = vocabulary
+        self._runner = runner
+        self._program = Program(
+            "scored candidates", lambda source, lengths, columns, k: from_logits(scores(source, lengths, columns), k)
+        )
+
+    def candidates(self, source: Tensor, lengths: Tensor, columns: int, k: int) -> Candidates:
+        """The k likeliest words at each of the first `columns` places; see CandidateSource."""
+        portion = max(1, MAX_SCORES // (columns * self._vocabulary))
+        found: list[Candidates] = [
+            self._runner.call(self._program, *both, columns, k)
+            for both in zip(*(torch.split(both, portion) for both in (source, lengths)), strict=True)
+        ]
+        return Candidates(torch.cat([one.ids for one in found]), torch.cat([one.log_scores for one in found]))
+
+
 def from_logits(logits: Tensor, k: int) -> Candidates:
     """The k best words by a model's logits [rows, columns, vocabulary], scored by their share of all symbols."""
     scores = logits.float().log_softmax(-1)
@@ -52,6 +80,17 @@ def from_logits(logits: Tensor, k: int) -> Candidates:
 def filled(ids: Tensor, log_scores: Tensor, k: int) -> Candidates:
     """Candidates widened to k, with PAD wherever there is no score. Both: [rows, columns, at most k]."""
     if missing := k - ids.shape[-1]:
-        ids = torch.nn.functional.pad(ids, (0, missing), value=PAD)
-        log_scores = torch.nn.functional.pad(log_scores, (0, missing), value=-torch.inf)
+        ids, log_scores = F.pad(ids, (0, missing), value=PAD), F.pad(log_scores, (0, missing), value=-torch.inf)
     return Candidates(ids.masked_fill(log_scores == -torch.inf, PAD), log_scores)
+
+
+def usable(candidates: Candidates, banned: Tensor | None, fallback: int) -> Candidates:
+    """Without banned ids [n]; a column that has no candidate left gets `fallback`, since a path must go somewhere."""
+    ids, scores = candidates.ids, candidates.log_scores
+    bad = scores == -torch.inf
+    if banned is not None:
+        bad = bad | torch.isin(ids, banned)
+        ids, scores = ids.masked_fill(bad, PAD), scores.masked_fill(bad, -torch.inf)
+    slot = torch.zeros_like(bad)
+    slot[..., 0] = bad.all(dim=-1)
+    return Candidates(ids.masked_fill(slot, fallback), scores.masked_fill(slot, 0.0))

@@ -1,4 +1,4 @@
-"""Counting an aligned corpus: how often which target word came from which source word, how far away; and from where.
+"""From an aligned corpus to tables: what is counted, what is cut off, and what unseen keys fall back on.
 
     P(y | x, o)   y came from the source word x that stands o = a - t places further on      (`Counts.links`)
     P(y | x)      the same wherever x stands; what unseen (x, o) fall back on                (slot 0 of `Counts.links`)
@@ -16,47 +16,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from longstride.contract import PAD, option
-from longstride.contract.options import Options
+from longstride.contract import PAD, RESERVED
 from longstride.search.lengths import LengthRegression
+from longstride.systems.lattice.tables import NO_SOURCE, CountOptions, Tables, TablesOptions
 from longstride.text.binarized import BinarizedCorpus
 
 Integers = npt.NDArray[np.int64]
 
 CHUNK = 50_000
 """Pairs counted at a time."""
-NO_SOURCE = 0
-"""The place in `Counts.places` and `Counts.drift` of target words that come from no source word."""
-
-
-@dataclass(frozen=True)
-class CountOptions(Options):
-    """What is counted, and how much of it is kept."""
-
-    keep: int = option(
-        40, "Target words kept for each source word and distance, the most frequent ones.", least=1, most=255
-    )
-    reach: int = option(
-        40, "Distances between target and source position are told apart up to this.", least=0, most=10**4
-    )
-    longest: int = option(
-        128, "Positions are counted by length up to this many words a side, else over all lengths.", least=1, most=10**4
-    )
-    least: int = option(
-        1, "Keys seen less often than this fall back on coarser ones; 1 is the paper's rule.", least=1, most=10**9
-    )
-    fewest: int = option(
-        1,
-        "Target words seen less often than this with a key are dropped, its most frequent aside.",
-        least=1,
-        most=10**9,
-    )
-
-    @property
-    def slots(self) -> int:
-        """Kinds of distance per source word: any (slot 0), then -reach to reach."""
-        return 2 * self.reach + 2
 
 
 @dataclass(frozen=True)
@@ -83,15 +53,12 @@ class Tally:
         self._counts: list[Integers] = [np.zeros(0, np.int64)]
         self._waiting = self._merged = 0
 
-    def add(self, keys: Integers) -> None:
-        """Count these keys."""
-        distinct, counts = np.unique(keys, return_counts=True)
-        self.add_counts(distinct, counts.astype(np.int64))
-
-    def add_counts(self, keys: Integers, counts: Integers) -> None:
-        """Count each of these keys so many times; a key may come twice."""
+    def add(self, keys: Integers, counts: Integers | None = None) -> None:
+        """Count each of these keys so many times, or once; a key may come twice."""
+        if counts is None:
+            keys, counts = np.unique(keys, return_counts=True)
         self._keys.append(keys)
-        self._counts.append(counts)
+        self._counts.append(counts.astype(np.int64))
         self._waiting += len(keys)
         if self._waiting > self._merged:
             self.result()
@@ -102,21 +69,28 @@ class Tally:
             keys, counts = np.concatenate(self._keys), np.concatenate(self._counts)
             order = np.argsort(keys, kind="stable")
             keys, counts = keys[order], counts[order]
-            first = run_starts(keys)
+            first = _run_starts(keys)
             self._keys, self._counts = [keys[first]], [np.add.reduceat(counts, first)]
             self._merged, self._waiting = len(first), 0
         return self._keys[0], self._counts[0]
 
 
-def run_starts(ordered: Integers) -> Integers:
+def _run_starts(ordered: Integers) -> Integers:
     """Where runs of equal values begin."""
     return np.flatnonzero(np.concatenate([np.ones(min(len(ordered), 1), bool), ordered[1:] != ordered[:-1]]))
 
 
-def expected_source(t: Integers, source_words: Integers, length: LengthRegression) -> Integers:
-    """Where among S source words the t-th target word ought to come from if order were kept and length as predicted."""
-    predicted = np.maximum(source_words * length.slope + length.intercept, 1.0)
-    return np.asarray(np.floor((t + 0.5) * source_words / predicted), np.int64)
+def _drift_slots(
+    a: Integers, t: Integers, words: Integers, length: LengthRegression, options: CountOptions
+) -> Integers:
+    """The slot of `drift` for target word t from the a-th of so many source words (-1: from none).
+
+    Its distance is that from where t ought to come from if order were kept and length as predicted.
+    """
+    predicted = np.maximum(words * length.slope + length.intercept, 1.0)
+    expected = np.floor((t + 0.5) * words / predicted).astype(np.int64)
+    slot = np.clip(a - expected, -options.reach, options.reach) + options.reach + 1
+    return np.where(a >= 0, slot, NO_SOURCE)
 
 
 def count(
@@ -150,18 +124,96 @@ def count(
         size = source_words[pair]
         inside = (size <= longest[0]) & (t < longest[1])
         places.add(((size * shape[1] + t) * shape[2] + a + 1)[inside])
-        away = np.clip(a - expected_source(t, size, length), -options.reach, options.reach) + options.reach + 1
-        drift += np.bincount(np.where(linked, away, NO_SOURCE), minlength=options.slots)
+        drift += np.bincount(_drift_slots(a, t, size, length, options), minlength=options.slots)
         progress(last, len(corpus))
     dense = np.zeros(shape, np.int32)
     cells, occurred = places.result()
     dense.reshape(-1)[cells] = occurred
-    return Counts(_with_any_distance(tally, options, vocabulary), dense, drift, length, vocabulary, source_vocabulary)
-
-
-def _with_any_distance(tally: Tally, options: CountOptions, vocabulary: int) -> tuple[Integers, Integers]:
-    """The counts by distance, and those of any distance in slot 0."""
+    # The counts of any distance go beside those by distance, into slot 0.
     keys, counts = tally.result()
     x, y, slot = keys // vocabulary // options.slots, keys % vocabulary, keys // vocabulary % options.slots
-    tally.add_counts((x * options.slots * vocabulary + y)[slot > 0], counts[slot > 0])
-    return tally.result()
+    tally.add((x * options.slots * vocabulary + y)[slot > 0], counts[slot > 0])
+    return Counts(tally.result(), dense, drift, length, vocabulary, source_vocabulary)
+
+
+def tables_of(
+    counts: Counts, options: CountOptions, tokenizer_sha256: str, source_tokenizer_sha256: str | None = None
+) -> Tables:
+    """Cut each key to its most frequent words, settle what unseen keys fall back on, and lay everything out.
+
+    Unseen keys, and those seen too seldom, point at the row of the same source word for any distance. A source word
+    never seen stands for itself where both sides share a vocabulary, and for nothing elsewhere.
+    """
+    keys, occurred = counts.links
+    if source_tokenizer_sha256 in (None, tokenizer_sha256):
+        keys, occurred = _standing_for_themselves(keys, occurred, counts, options.slots)
+    rows = counts.source_vocabulary * options.slots
+    row = keys // counts.vocabulary
+    total = np.bincount(row, occurred, rows).astype(np.int64)
+    any_distance = np.arange(rows) // options.slots * options.slots
+    own = np.where(total >= options.least, np.arange(rows), any_distance)
+    kept = _most_frequent(row, occurred, options.keep, options.fewest)
+    kept = kept[(own == np.arange(rows))[row[kept]]]
+    size = np.bincount(row[kept], minlength=rows)
+    first = np.cumsum(size) - size
+    made = Tables(
+        TablesOptions(
+            counts.vocabulary,
+            counts.source_vocabulary,
+            tokenizer_sha256,
+            source_tokenizer_sha256 or tokenizer_sha256,
+            len(kept),
+            counts.places.shape[0] - 1,
+            counts.places.shape[1],
+            options,
+            counts.length,
+        )
+    )
+    arrays = {
+        "first": first[own],
+        "size": size[own],
+        "total": total[own],
+        "words": np.pad(keys[kept] % counts.vocabulary, (0, options.keep)),
+        "counts": np.pad(occurred[kept], (0, options.keep)),
+        "places": _filled_places(counts, options),
+        "drift": counts.drift,
+    }
+    for name, values in arrays.items():
+        buffer = made.get_buffer(name)
+        buffer.copy_(torch.from_numpy(np.ascontiguousarray(values)).to(buffer.dtype))
+    return made
+
+
+def _most_frequent(row: Integers, occurred: Integers, keep: int, fewest: int) -> Integers:
+    """Which entries to keep: the most frequent of each row, lower ids first among equals. Entries come in order.
+
+    The first of a row is kept in any case, others where they occurred `fewest` times or more.
+    """
+    most = int(occurred.max(initial=0))
+    order = np.argsort(row * (most + 1) + (most - occurred), kind="stable")
+    starts = _run_starts(row[order])
+    rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    kept: Integers = order[(rank < keep) & ((rank == 0) | (occurred[order] >= fewest))]
+    return kept
+
+
+def _standing_for_themselves(
+    keys: Integers, occurred: Integers, counts: Counts, slots: int
+) -> tuple[Integers, Integers]:
+    seen = np.bincount(keys // counts.vocabulary // slots, minlength=counts.source_vocabulary) > 0
+    unseen = np.flatnonzero(~seen[len(RESERVED) :]) + len(RESERVED)
+    keys = np.concatenate([keys, unseen * slots * counts.vocabulary + unseen])
+    order = np.argsort(keys, kind="stable")
+    return keys[order], np.concatenate([occurred, np.ones(len(unseen), np.int64)])[order]
+
+
+def _filled_places(counts: Counts, options: CountOptions) -> npt.NDArray[np.int32]:
+    """Counts by S and t, those seen too seldom replaced by the counts of all lengths together."""
+    places = counts.places.copy()
+    _, columns, width = places.shape
+    a, t = np.arange(width), np.arange(columns)[:, None]
+    for words in range(len(places)):
+        slot = _drift_slots(a - 1, t, np.asarray(words), counts.length, options)
+        seldom = places[words].sum(1) < options.least
+        places[words][seldom] = np.where(a <= words, counts.drift[slot], 0)[seldom]
+    return places

@@ -1,7 +1,6 @@
 """The statistical model alone: the likeliest word at each place of a translation of the likeliest length.
 
-What the lattice is without scores and search, or with K = 1 (the paper's Table 2): poor, and quick. It needs candidate
-tables and nothing else.
+What the lattice is without scores and search, or with K = 1 (Table 2): poor, and quick. It needs tables alone.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, UNK, Finished, Limits, Program, Runner, Session, Source, Step
+from longstride.contract import EOS, UNK, Limits, Program, Runner, Session, Source
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
-from longstride.contract.slots import Slots
+from longstride.search.one_step import OneStepSession, pack
 from longstride.systems.lattice.tables import ONE, Tables
-from longstride.verification.outputs import Outputs
 
 
 @dataclass(frozen=True)
@@ -35,75 +33,43 @@ class CountsDecoder(Signed[CountsOptions]):
         self._tables = tables
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        """An empty table."""
-        return _CountsSession(self._tables, self._runner, capacity, limits, longest_source)
+        """An empty session."""
+        return _CountsSession(self._tables, self._runner, capacity, limits)
 
 
-class _CountsSession(Session):
-    """Words are looked up when sentences are admitted and written when the table advances."""
+class _CountsSession(OneStepSession[Tensor]):
+    """Words are looked up when sentences are admitted."""
 
-    @torch.inference_mode()
-    def __init__(self, tables: Tables, runner: Runner, capacity: int, limits: Limits, longest_source: int) -> None:
-        self.capacity = capacity
-        self.calls = 0
-        self._tables, self._runner, self._limits = tables, runner, limits
-        self._device = device = runner.device
-        columns = int(limits.longest_outputs(torch.tensor(longest_source))) + 1
-        self._outputs = Outputs(capacity, columns, device)
-        self._ids = torch.full((capacity, columns), EOS, device=device)
-        self._scores = torch.zeros(capacity, columns, dtype=torch.float64, device=device)
-        self._words = torch.zeros(capacity, dtype=torch.int64, device=device)
-        self._ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
-        self._slots = Slots(capacity)
+    step_calls = 0
+
+    def __init__(self, tables: Tables, runner: Runner, capacity: int, limits: Limits) -> None:
+        super().__init__(runner, capacity)
+        self._tables, self._limits = tables, limits
         self._look_up = Program("candidates", self._best, weightless=True)
 
-    @property
-    def free(self) -> int:
-        """How many slots are empty."""
-        return self._slots.free
-
-    @torch.inference_mode()
-    def admit(self, source: Source) -> list[int]:
+    def prepare(self, source: Source) -> list[tuple[list[int], Tensor]]:
         """Look all words of new sentences up together."""
-        slots, tickets = self._slots.take(source.rows)
         words = self._tables.options.length.predict(source.lengths) - 1
         words = words.clamp(min=max(1, self._limits.min_length)).minimum(self._limits.longest_outputs(source.lengths))
-        columns = int(words.max())
-        rows = torch.tensor(slots, device=self._device)
-        found = self._runner.call(self._look_up, source.ids.to(self._device), source.lengths.to(self._device), columns)
-        self.calls += 1
-        self._words[rows] = words.to(self._device)
-        self._ids[rows, :columns], self._scores[rows, :columns] = found
-        self._ticket[rows] = torch.tensor(tickets, device=self._device)
-        self._outputs.open(rows)
-        return tickets
+        there = (tensor.to(self._runner.device) for tensor in (source.ids, source.lengths, words))
+        return [(list(range(source.rows)), self._runner.call(self._look_up, *there, int(words.max())))]
 
-    @torch.inference_mode()
-    def advance(self) -> Step:
-        """Write the words of every sentence that waits, and its end."""
-        active = ~self._outputs.done
-        positions = torch.arange(self._ids.shape[1], device=self._device).expand_as(self._ids)
-        ends = positions == self._words[:, None]
-        ids = self._ids.masked_fill(ends, EOS)
-        written = (positions <= self._words[:, None]) & active[:, None]
-        self._outputs.write(positions, ids, written, self._scores.masked_fill(ends, 0.0))
-        self._outputs.done.logical_or_(active)  # in place: the host sees this tensor and no other
-        none = torch.zeros_like(self._words)
-        return Step(self._ticket, active, positions, ids, written, none, none, calls=0)
+    def decode(self, portions: list[Tensor]) -> list[Tensor]:
+        """They are decoded already."""
+        return self._runner.fetch(*portions)
 
-    @torch.inference_mode()
-    def take_finished(self) -> list[Finished]:
-        """Read the outputs of the sentences that were written."""
-        return self._outputs.take_finished(self._slots)
-
-    def _best(self, source: Tensor, lengths: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-        """[rows, columns] the likeliest words that are allowed, unknown where there is none, and their scores."""
+    def _best(self, source: Tensor, lengths: Tensor, words: Tensor, columns: int) -> Tensor:
+        """The likeliest words that are allowed, `words` [rows] of them, UNK where there is none; as `pack` has it."""
         found = self._tables.candidates(source, lengths, columns, 1 + len(self._limits.banned))
         scores = found.log_scores.double()
         if self._limits.banned:
             banned = torch.tensor(self._limits.banned, device=source.device)
             scores = scores.masked_fill(torch.isin(found.ids, banned), -torch.inf)
         best = scores.max(-1)
-        ids = found.ids.gather(-1, best.indices[..., None])[..., 0]
         none = best.values == -torch.inf
-        return ids.masked_fill(none, UNK), best.values.masked_fill(none, -math.log(ONE))
+        ids = found.ids.gather(-1, best.indices[..., None])[..., 0].masked_fill(none, UNK)
+        each = best.values.masked_fill(none, -math.log(ONE))
+        beyond = torch.arange(columns + 1, device=source.device) >= words[:, None]
+        ids = torch.nn.functional.pad(ids, (0, 1)).masked_fill(beyond, EOS)
+        total = torch.nn.functional.pad(each, (0, 1)).masked_fill(beyond, 0.0).sum(dim=1)
+        return pack(words + 1, total, total, ids)[:, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 from longstride.contract import Limits, Need, OptionError, Runner, Session, Source
 from longstride.contract.signatures import Signed
@@ -10,10 +11,9 @@ from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice.candidates import CandidateSource
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.pipeline import LatticeOptions, Pipeline
-from longstride.systems.lattice.session import LatticeSession
-from longstride.systems.lattice.shared import SharedVocabulary
-from longstride.systems.lattice.tables import Tables
-from longstride.systems.lattice.viterbi import Paths
+from longstride.systems.lattice.search import Paths
+from longstride.systems.lattice.session import CapturedLatticeSession, LatticeSession
+from longstride.systems.lattice.tables import SharedVocabulary, Tables
 from longstride.systems.lattice.window import Lattice
 
 
@@ -43,8 +43,9 @@ class LatticeDecoder(Signed[LatticeOptions]):
         self._pipelines: dict[Limits, Pipeline] = {}
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        """An empty table."""
-        return LatticeSession(self.pipeline(limits), self._runner, capacity)
+        """An empty session."""
+        session = CapturedLatticeSession if self._runner.records else LatticeSession
+        return session(self.pipeline(limits), capacity)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the candidates; sentences that do not fit side by side go one after another."""
@@ -73,9 +74,9 @@ class LatticeDecoder(Signed[LatticeOptions]):
         """The sentences' lattices with all their scores, and the best paths through them: to be looked at."""
         pipeline = self.pipeline(limits or Limits())
         sentences = pipeline.read(source)
-        encoded = pipeline.encode(sentences)
-        lattice = pipeline.score(sentences, encoded, pipeline.candidates(sentences, encoded))
-        return lattice, pipeline.search(lattice)
+        _, candidates, scores = islice(pipeline.stages(sentences), 3)
+        lattice = pipeline.lattice(sentences, candidates, scores)
+        return lattice, pipeline.paths(lattice)
 
 
 def with_tables(model: Scorer, tables: Tables, runner: Runner, options: LatticeOptions) -> LatticeDecoder:

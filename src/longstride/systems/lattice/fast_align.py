@@ -35,6 +35,7 @@ UNIFORM = 1e-9
 CELLS = 1 << 21
 """Source-target cells worked on at a time: tensors of some ten megabytes."""
 _TENSION_STEPS, _TENSION_RATE, _TENSION_RANGE = 8, 20.0, (0.1, 14.0)
+"""How FastAlign fits the tension: steps of gradient ascent, their rate, and where it must stay."""
 
 
 @dataclass(frozen=True)
@@ -91,25 +92,23 @@ def align(
     options = options or AlignerOptions()
     corpus = _Blocks(source, target, torch.device(device))
     model = _Model(options, corpus, dtype)
-    pairs = len(source.offsets) - 1
-    for iteration in range(options.iterations - 1):
+    pairs, done = len(source.offsets) - 1, 0
+    links = np.full(len(target.ids), -1, np.int32)
+    for iteration in range(options.iterations):
+        aligning, found = iteration == options.iterations - 1, 0.0
         done = iteration * pairs
-        expected = 0.0
         for block in corpus.blocks():
-            expected += model.expect(block)
+            if aligning:
+                chosen, likelihood = model.best(block)
+                links[target.offsets[block.pairs][:, None] + np.arange(block.target.shape[1])] = chosen.cpu().numpy()
+                found += likelihood
+            else:
+                found += model.expect(block)
             done += len(block.pairs)
             progress(done, options.iterations * pairs)
-        model.maximise(expected, refit=iteration > 0)
-    links = np.full(len(target.ids), -1, np.int32)
-    likelihood, done = 0.0, (options.iterations - 1) * pairs
-    for block in corpus.blocks():
-        found, surprise = model.best(block)
-        cells = target.offsets[block.pairs][:, None] + np.arange(block.target.shape[1])
-        links[cells] = found.cpu().numpy()
-        likelihood += surprise
-        done += len(block.pairs)
-        progress(done, options.iterations * pairs)
-    return Aligned(links, model.tension, math.exp(-likelihood / max(len(target.ids), 1)))
+        if not aligning:
+            model.maximise(found, refit=iteration > 0)
+    return Aligned(links, model.tension, math.exp(-found / max(len(target.ids), 1)))
 
 
 @dataclass(frozen=True)
@@ -136,10 +135,10 @@ class _Blocks:
         self.lengths = np.diff(source.offsets), np.diff(target.offsets)
         self.words = len(target.ids)
 
-    def sizes(self) -> tuple[Integers, Integers, Integers]:
+    def sizes(self) -> list[tuple[int, int, int]]:
         """Distinct pairs of lengths and how often each occurs: source, target, count."""
         pairs, counts = np.unique(np.stack(self.lengths, 1), axis=0, return_counts=True)
-        return pairs[:, 0], pairs[:, 1], counts
+        return [(n, m, count) for (n, m), count in zip(pairs.tolist(), counts.tolist(), strict=True)]
 
     def blocks(self) -> Iterator[_Block]:
         """All pairs with words on both sides, shortest first."""
@@ -240,15 +239,11 @@ def _feature(j: Tensor, m: int, n: int) -> Tensor:
 
 def _fitted(tension: float, expected: float, corpus: _Blocks) -> float:
     """Some steps of gradient ascent on how well the tension explains the expected feature."""
-    sources, targets, counts = corpus.sizes()
+    sizes = corpus.sizes()
     low, high = _TENSION_RANGE
     for _ in range(_TENSION_STEPS):
-        modelled = sum(
-            int(count) * _modelled_feature(int(m), int(n), tension)
-            for n, m, count in zip(sources, targets, counts, strict=True)
-        )
-        tension += (expected - modelled / corpus.words) * _TENSION_RATE
-        tension = min(max(tension, low), high)
+        modelled = sum(count * _modelled_feature(m, n, tension) for n, m, count in sizes)
+        tension = min(max(tension + (expected - modelled / corpus.words) * _TENSION_RATE, low), high)
     return tension
 
 

@@ -1,11 +1,8 @@
 """The scorer: an ordinary Transformer with a shallow decoder that sees no further back than a few words.
 
 Its weights have an ordinary Transformer's names, so that it can start as one: the encoder as it is, the head as the
-first layers of the decoder. What makes it a Markov model is a rule of sight, here for training: target slots are cut
-into segments of `order` slots; the first of a segment reads START instead of the word before, and no slot sees another
-segment. So the j-th slot of a segment learns P(word | the j - 1 words before it, its position, source).
-
-Knows nothing of candidates, lengths or search; how all edges of a lattice are scored at once is in `scoring`.
+first layers of the decoder. What makes it a Markov model is what its slots see: in training `objective` says so, in a
+lattice `scoring`.
 """
 
 from __future__ import annotations
@@ -13,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
-from longstride.contract import START, option
+from longstride.contract import option
 from longstride.nn import frozen
 from longstride.nn.fused import Kernel
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
+from longstride.systems.lattice.kernels import named
 
 
 @dataclass(frozen=True)
@@ -39,33 +36,24 @@ class Scorer(Transformer):
     """Encoder, embeddings and head."""
 
     options: ScorerOptions
-    own_edges = False
-    """all edges of a lattice by kernels of our own: see :meth:`use`"""
-    own_paths = False
-    """the search through them likewise"""
+    in_use: frozenset[str] = frozenset()
+    """names of the kernels that are used"""
 
     def __init__(self, options: ScorerOptions) -> None:
         super().__init__(options)
 
     def kernels(self) -> list[Kernel]:
         """A Transformer's, and those of a lattice."""
-        from longstride.systems.lattice import kernel_trials  # which knows the stages, and these the model
-
-        o = self.options
-        edges = Kernel("edges", (o.vocabulary, o.width, o.heads), kernel_trials.edges)
-        return [*super().kernels(), edges, Kernel("paths", (), kernel_trials.paths)]
+        return [*super().kernels(), *named("edges", "paths")]
 
     def use(self, names: Collection[str]) -> None:
         """Use these."""
         super().use(names)
-        self.own_edges, self.own_paths = "edges" in names, "paths" in names
+        self.in_use = frozenset(names)
 
 
 class LatticeModel(nn.Module):
-    """What is trained: the scorer. The tables that it will search with go along, for validation by decoding.
-
-    They are no part of the module: nothing in them is trained, and a checkpoint without them is a tenth of the size.
-    """
+    """What is trained: the scorer. The tables go along, for validation by decoding, but are no part of the state."""
 
     def __init__(self, model: Scorer, tables: nn.Module) -> None:
         super().__init__()
@@ -80,29 +68,3 @@ class LatticeModel(nn.Module):
     def encode(self, source: Tensor, visible: Tensor | None) -> Tensor:
         """[rows, source, width]; an encoder that is wholly frozen reads without dropout and keeps no gradients."""
         return frozen.encode(self.model, source, visible)
-
-
-def segments(offsets: Tensor, order: Tensor | int, length: int) -> Tensor:
-    """[rows, length] which segment each slot is in; segments begin at `offsets` [rows] and every `order` slots after.
-
-    The first may be a part of one.
-    """
-    slots = torch.arange(length, device=offsets.device)
-    of_row = order if isinstance(order, int) else order[:, None]
-    return torch.div(slots - offsets[:, None], of_row, rounding_mode="floor")
-
-
-def segment_inputs(target: Tensor, segment: Tensor) -> Tensor:
-    """[rows, length] what the head reads: the word before, or START where a segment begins."""
-    before = torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], dim=1)
-    begins = torch.ones_like(segment, dtype=torch.bool)
-    begins[:, 1:] = segment[:, 1:] != segment[:, :-1]
-    return torch.where(begins, START, before)
-
-
-def segment_mask(segment: Tensor) -> Tensor:
-    """[rows, 1, length, length] who sees whom: a slot itself and what comes before it in its own segment."""
-    length = segment.shape[1]
-    same = segment[:, :, None] == segment[:, None, :]
-    causal = torch.ones(length, length, dtype=torch.bool, device=segment.device).tril()
-    return (same & causal)[:, None]

@@ -1,8 +1,9 @@
 """Training the scorer as a Markov transformer: label-smoothed cross-entropy of every word, given its segment alone.
 
-Where the segments of a sentence begin is drawn anew each time, so that every word is learnt as the first, second, ...
-word of a segment. The paper says "bigrams to trigrams" and no more: segments of the model's `order`, 3 unless told
-otherwise, hold one slot of each kind from unigram to trigram; with `shortest` the segments' length is drawn too.
+Target slots are cut into segments of `order` slots; the first of a segment reads START instead of the word before, and
+no slot sees another segment. So the j-th slot learns P(word | the j - 1 words before it, its position, source). Where
+segments begin is drawn anew each time. The paper says "bigrams to trigrams" and no more: segments of 3 hold one slot of
+each kind from unigram to trigram; with `shortest` their length is drawn too.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from longstride.contract import PAD, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.contract import PAD, START, Batch, Loss, Objective, OptionError, Prepared, option
 from longstride.nn import masks
 from longstride.nn.losses import Smoothing
-from longstride.systems.lattice.model import LatticeModel, segment_inputs, segment_mask, segments
+from longstride.systems.lattice.model import LatticeModel
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,29 @@ def _place_in_segment(segment: Tensor) -> Tensor:
     """[rows, length] 1 for the first slot of a segment, 2 for the second, ..."""
     same = segment[:, :, None] == segment[:, None, :]
     return same.tril().sum(dim=2)
+
+
+def segments(offsets: Tensor, order: Tensor | int, length: int) -> Tensor:
+    """[rows, length] which segment each slot is in; segments begin at `offsets` [rows] and every `order` slots after.
+
+    The first may be a part of one.
+    """
+    slots = torch.arange(length, device=offsets.device)
+    of_row = order if isinstance(order, int) else order[:, None]
+    return torch.div(slots - offsets[:, None], of_row, rounding_mode="floor")
+
+
+def segment_inputs(target: Tensor, segment: Tensor) -> Tensor:
+    """[rows, length] what the head reads: the word before, or START where a segment begins."""
+    before = torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], dim=1)
+    begins = torch.ones_like(segment, dtype=torch.bool)
+    begins[:, 1:] = segment[:, 1:] != segment[:, :-1]
+    return torch.where(begins, START, before)
+
+
+def segment_mask(segment: Tensor) -> Tensor:
+    """[rows, 1, length, length] who sees whom: a slot itself and what comes before it in its own segment."""
+    length = segment.shape[1]
+    same = segment[:, :, None] == segment[:, None, :]
+    causal = torch.ones(length, length, dtype=torch.bool, device=segment.device).tril()
+    return (same & causal)[:, None]

@@ -9,7 +9,7 @@ alone. EOS and PAD are no states: the best path that has ended is three numbers.
 A column's maxima are over the words before. Where those lie side by side in memory, the threads of one warp have them,
 and no warp has to wait for another's part of a maximum.
 
-Sums are those of the slow twin (`window.assemble` and `viterbi.viterbi`), in its order, and of equal paths the same one
+Sums are those of the slow twin (`window.assemble` and `search.viterbi`), in its order, and of equal paths the same one
 is taken. Imports Triton, so only what has a CUDA device imports this. Knows no models.
 """
 # mypy: ignore-errors

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 
-import torch
 from torch import Tensor
 
 from longstride.contract import PAD, OptionError
-from longstride.systems.lattice.ranks import ranks
-from longstride.systems.lattice.viterbi import best_through
+from longstride.systems.lattice.search import best_through
 from longstride.systems.lattice.window import Lattice
 
 FAINT = 0.02
@@ -30,11 +28,7 @@ class Node:
     token: int
     behind: float
     """how much worse than the best path the best path through here is; 0 on the best path itself"""
-    proposed: float | None
-    """log-probability by what the candidates were chosen by; None of EOS"""
     chosen: bool
-    rank: int
-    """before the search, by the best edge that leads here; 0 of EOS"""
 
 
 @dataclass(frozen=True)
@@ -70,54 +64,29 @@ def draw(lattice: Lattice, row: int, path: Tensor, label: Callable[[int], str], 
     first, edges = lattice.first[row : row + 1].double(), lattice.edges[row : row + 1].double()
     through = best_through(first, edges)[0]
     best = float(through[0].max())
-    ids, words = lattice.ids[row].tolist(), lattice.states - 2
-    proposed, chosen = lattice.log_scores[row].tolist(), path.tolist()
-    ranked = [_all_ranks(lattice, row, state) for state in range(words)]
+    ids, chosen, scores = lattice.ids[row].tolist(), path.tolist(), edges[0].tolist()
     kept: list[list[int]] = []
-    columns: list[tuple[Node, ...]] = []
-    for column, scores in enumerate(through.tolist()):
-        order = sorted(range(len(scores)), key=lambda state: (-scores[state], state != chosen[column]))
-        shown = [s for s in order if scores[s] > -float("inf") and ids[column][s] != PAD][:most]
+    for column, behind in enumerate(through.tolist()):
+        order = sorted(range(len(behind)), key=lambda state: (-behind[state], state != chosen[column]))
+        shown = [state for state in order if behind[state] > -math.inf and ids[column][state] != PAD][:most]
         if not shown:
             break
         kept.append(shown)
-        columns.append(
-            tuple(
-                Node(
-                    label(ids[column][state]),
-                    ids[column][state],
-                    best - scores[state],
-                    proposed[column][state] if state < words else None,
-                    chosen[column] == state,
-                    ranked[state][column] if state < words else 0,
-                )
-                for state in shown
-            )
+    columns = tuple(
+        tuple(
+            Node(label(token), token, best - float(through[column, state]), chosen[column] == state)
+            for state, token in ((state, ids[column][state]) for state in shown)
         )
-    found = _edges(edges[0].tolist(), kept, chosen)
-    return Picture(title, best, tuple(columns), found, tuple(first[0, kept[0]].tolist()))
-
-
-def _all_ranks(lattice: Lattice, row: int, state: int) -> list[int]:
-    one = Lattice(
-        lattice.ids[row : row + 1],
-        lattice.first[row : row + 1],
-        lattice.edges[row : row + 1],
-        None,
-        lattice.log_scores[row : row + 1],
+        for column, shown in enumerate(kept)
     )
-    found: list[int] = ranks(one, torch.full_like(one.ids[..., 0], state))[0].tolist()
-    return found
-
-
-def _edges(scores: list[list[list[float]]], kept: list[list[int]], chosen: list[int]) -> tuple[Edge, ...]:
-    return tuple(
+    found = tuple(
         Edge(column, start, end, scores[column][a][b], chosen[column] == a and chosen[column + 1] == b)
         for column in range(len(kept) - 1)
         for start, a in enumerate(kept[column])
         for end, b in enumerate(kept[column + 1])
-        if scores[column][a][b] > -float("inf")
+        if scores[column][a][b] > -math.inf
     )
+    return Picture(title, best, columns, found, tuple(first[0, kept[0]].tolist()))
 
 
 # --- SVG -------------------------------------------------------------------------------------------------------------

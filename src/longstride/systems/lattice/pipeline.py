@@ -1,14 +1,13 @@
-"""The stages of one sentence batch: encode, propose candidates, score their edges, search. Each is one call.
+"""One decoding step: encode, propose candidates, score their edges, search. The stages, and the step made of them.
 
-The stages are apart so that a session can run them in turn and a stopwatch can stand between them. What they need to
-know of lengths is settled on the host before, from the source lengths alone, so that no stage waits for the device.
+A step is a function of tensors: run as it is, or captured by runners that record. What it needs to know of lengths is
+settled on the host before, from the source lengths alone, so that no stage waits for the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -17,20 +16,21 @@ from torch import Tensor
 from longstride.contract import EOS, PAD, UNK, Limits, OptionError, Program, Runner, Source, option
 from longstride.contract.options import Options
 from longstride.search.lengths import LengthRegression, Window
+from longstride.search.one_step import pack
 from longstride.systems.lattice import kernels, programs
-from longstride.systems.lattice.candidates import Candidates, CandidateSource, from_logits
+from longstride.systems.lattice.candidates import Candidates, CandidateSource, from_logits, usable
 from longstride.systems.lattice.model import Scorer
-from longstride.systems.lattice.scan import scan
 from longstride.systems.lattice.scoring import Encoded, Normalise, Scores
+from longstride.systems.lattice.search import Paths, scan, viterbi, viterbi_triples
 from longstride.systems.lattice.tables import Tables
-from longstride.systems.lattice.viterbi import Paths, viterbi, viterbi_triples
-from longstride.systems.lattice.window import Lattice, usable, with_ends
+from longstride.systems.lattice.window import Lattice, assemble, with_ends
 
-AT_ONCE = 1 << 28
-"""Numbers that the widest tensor of a pass may hold; more sentences go in several passes."""
+STAGES = ("encode", "candidates", "score", "search")
 
+MAX_NUMBERS = 1 << 28
+"""The widest tensor of a step may hold so many numbers; more sentences go in several steps."""
 LOOKED_UP = 256
-"""What tables hold for a while per column and source word: forty candidates, several numbers each."""
+"""Numbers that a look-up in tables holds per column and source word: forty candidates, several numbers each."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,6 @@ class LatticeOptions(Options):
     normalise: Normalise = option(
         "vocabulary", "Probabilities are shares of the whole vocabulary, or of the column's candidates alone."
     )
-
     length_prior: float = option(
         0.0,
         "Weight, in a path's score, of how likely its length is by the regression; 0 is the paper's plain sum.",
@@ -79,15 +78,10 @@ class Sentences:
     columns: int
     """of a lattice that holds every length of every window"""
 
-    @property
-    def rows(self) -> int:
-        """How many sentences there are."""
-        return self.ids.shape[0]
-
     def slice(self, first: int, last: int) -> Sentences:
         """The sentences `first` to `last` (exclusive)."""
-        rows = slice(first, last)
-        return Sentences(self.ids[rows], self.lengths[rows], self.padded, self.window.slice(first, last), self.columns)
+        rows, window = slice(first, last), self.window.slice(first, last)
+        return Sentences(self.ids[rows], self.lengths[rows], self.padded, window, self.columns)
 
 
 class Pipeline:
@@ -106,164 +100,133 @@ class Pipeline:
         """what tells it from others: equal ones do the same"""
         self.longest = model.options.longest
         """positions there are"""
-        self._model = model
-        self._regression = regression
-        self._runner = runner
-        self._options = options
-        self._limits = limits
+        self.runner = runner
+        self._model, self._source, self._regression = model, source, regression
+        self._options, self._limits = options, limits
         banned = sorted(set(limits.banned))
         self._banned = torch.tensor(banned, dtype=torch.int64, device=runner.device) if banned else None
         words = (UNK, *range(EOS + 2, model.options.vocabulary))
         self._fallback = next((word for word in words if word not in banned), UNK)
         self._bounds = torch.empty(0, 3, dtype=torch.int64)
-        self._columns: dict[int, int] = {}
         self._encode = programs.encode(model)
         self._unigrams = programs.unigrams(model) if source is None else None
-        self._propose = Program("candidates", self._proposer(source), weightless=True)
+        self._propose = Program("candidates", self._proposed, weightless=True)
         self._score = programs.score(model, options.order, options.normalise)
-        self._edges = programs.edges(model, options.normalise)
-        self._search = Program("search", partial(_searched, options), weightless=True)
+        self._search = Program("search", self._searched, weightless=True)
+
+    # --- lengths, on the host ----------------------------------------------------------------------------------------
 
     def bounds(self, source: Source) -> Tensor:
-        """[rows, 3] of sentences on the host: their length, and the lengths that outputs may have, at least and at
-        most."""
-        if source.longest >= len(self._bounds):  # working it out takes thirty operations, looking it up one
-            self._bounds = self._worked_out(torch.arange(2 * source.longest + 1))
-        return self._bounds[source.lengths]
-
-    def _worked_out(self, lengths: Tensor) -> Tensor:
-        predicted = self._regression.predict(lengths)
-        window = Window.around(predicted, self._options.length_window, self._limits, lengths, self.longest)
-        return torch.stack([lengths, window.shortest, window.longest], dim=1)
+        """[rows, 3] of sentences on the host: their length, and the shortest and longest output they may have."""
+        return self._bounds_up_to(source.longest)[source.lengths]
 
     def columns(self, width: int) -> int:
         """Of a lattice that holds the window of a source of `width` tokens."""
-        if width not in self._columns:
-            self._columns[width] = int(self._worked_out(torch.tensor([width]))[0, 2])
-        return self._columns[width]
+        return int(self._bounds_up_to(width)[width, 2])
+
+    def _bounds_up_to(self, longest: int) -> Tensor:
+        """[longest + 1 or more, 3] by length: working it out takes thirty operations, looking it up one."""
+        if longest >= len(self._bounds):
+            lengths = torch.arange(2 * longest + 1)
+            predicted = self._regression.predict(lengths)
+            window = Window.around(predicted, self._options.length_window, self._limits, lengths, self.longest)
+            self._bounds = torch.stack([lengths, window.shortest, window.longest], dim=1)
+        return self._bounds
 
     def read(self, source: Source) -> Sentences:
         """Bring sentences to the device; their lengths and windows are settled before they leave the host."""
         bounds = self.bounds(source)
         widest, columns = int(source.lengths.max()), int(bounds[:, 2].max())
-        lengths, shortest, longest = bounds.to(self._runner.device).unbind(dim=1)
-        return Sentences(
-            source.ids[:, :widest].to(self._runner.device),
-            lengths,
-            bool((source.lengths != widest).any()),
-            Window(shortest, longest),
-            columns,
-        )
+        padded = bool((source.lengths != widest).any())
+        lengths, shortest, longest = bounds.to(self.runner.device).unbind(dim=1)
+        ids = source.ids[:, :widest].to(self.runner.device)
+        return Sentences(ids, lengths, padded, Window(shortest, longest), columns)
 
     def rows_at_once(self, width: int, columns: int, numbers: int | None = None) -> int:
-        """How many sentences of such sources and lattices fit into one pass, whose widest tensor holds so many
-        numbers."""
+        """How many sentences of such sources and lattices fit into one step, whose widest tensor holds `numbers`."""
         o = self._options
         before = o.candidates if o.order == 2 else o.candidates**2
         widest = 2 * (o.candidates + 2)
-        if not (self.at_once and self._model.own_edges and o.normalise == "vocabulary"):  # which takes portions itself
+        # With its kernels, scoring takes portions of its own.
+        if not (self.fused and "edges" in self._model.in_use and o.normalise == "vocabulary"):
             widest = max(self._model.options.feed_forward, 3 * self._model.options.width, widest)
-        looked_up = LOOKED_UP * width
-        return max(1, (numbers or AT_ONCE) // (columns * max(before * widest, looked_up)))
+        return max(1, (numbers or MAX_NUMBERS) // (columns * max(before * widest, LOOKED_UP * width)))
 
-    def encode(self, sentences: Sentences) -> Encoded:
-        """Stage 1: the encoder."""
-        encoded: Encoded = self._runner.call(self._encode, sentences.ids, sentences.lengths, sentences.padded)
-        return encoded
+    # --- the step ----------------------------------------------------------------------------------------------------
 
-    def candidates(self, sentences: Sentences, encoded: Encoded) -> Candidates:
-        """Stage 2: K words for every column, at least one."""
-        columns = sentences.columns
-        logits = None if self._unigrams is None else self._runner.call(self._unigrams, encoded, columns)
-        found: Candidates = self._runner.call(self._propose, sentences, logits)
+    def step(self, sentences: Sentences) -> Tensor:
+        """[rows, n, 3 + columns] the best outputs, as :func:`longstride.search.one_step.pack` has them."""
+        found: Tensor
+        *_, found = self.stages(sentences)
         return found
 
-    def score(self, sentences: Sentences, encoded: Encoded, candidates: Candidates) -> Lattice:
-        """Stage 3: the edges."""
-        lattice: Lattice = self._runner.call(self._score, encoded, candidates, sentences.window)
-        ends = self._ends(sentences)
-        return lattice if ends is None else with_ends(lattice, ends)
+    def stages(self, sentences: Sentences) -> Iterator[Any]:
+        """The step, one of `STAGES` after the other; the last gives its outputs."""
+        encoded: Encoded = self.runner.call(self._encode, sentences.ids, sentences.lengths, sentences.padded)
+        yield encoded
+        columns = sentences.columns
+        logits = None if self._unigrams is None else self.runner.call(self._unigrams, encoded, columns)
+        candidates: Candidates = self.runner.call(self._propose, sentences, logits)
+        yield candidates
+        scores: Scores = self.runner.call(self._score, encoded, candidates.ids)
+        yield scores
+        yield self.runner.call(self._search, sentences, candidates, scores)
 
-    def search(self, lattice: Lattice) -> Paths:
-        """Stage 4: the best paths."""
-        paths: Paths = self._runner.call(self._search, lattice)
-        return paths
-
-    # --- stages 3 and 4 without a lattice between them ---------------------------------------------------------------
+    def _proposed(self, sentences: Sentences, logits: Tensor | None) -> Candidates:
+        """K words for every column, at least one."""
+        ids, lengths, columns = sentences.ids, sentences.lengths, sentences.columns
+        source, k = self._source, self._options.candidates
+        if logits is not None:
+            return usable(from_logits(logits, k), self._banned, self._fallback)
+        assert source is not None
+        if isinstance(source, Tables) and self._banned is None and source.supports(ids.shape[1], columns):
+            return source.proposed(ids, lengths, columns, k, self._fallback)
+        return usable(source.candidates(ids, lengths, columns, k), self._banned, self._fallback)
 
     @property
-    def at_once(self) -> bool:
-        """Whether kernels of our own search, which read edges as they are: for one output that two words decide."""
+    def fused(self) -> bool:
+        """Whether a kernel searches, which reads edges as they are: for one output that two words decide."""
         o = self._options
-        fits = o.order == 2 and o.n_best == 1 and o.search == "serial" and o.candidates <= kernels.MOST_SEARCHED
-        return fits and self._model.own_paths
+        fits = o.order == 2 and o.n_best == 1 and o.search == "serial" and o.candidates <= kernels.MAX_CANDIDATES
+        return fits and "paths" in self._model.in_use
 
-    def edges(self, encoded: Encoded, candidates: Candidates) -> Scores:
-        """Stage 3, as those kernels read it."""
-        scores: Scores = self._runner.call(self._edges, encoded, candidates.ids)
-        return scores
+    def _searched(self, sentences: Sentences, candidates: Candidates, scores: Scores) -> Tensor:
+        if self.fused:
+            window, ends = sentences.window, self._ends(sentences)
+            return kernels.best_paths(scores.first, scores.edges, candidates.ids, window, ends)
+        lattice = self.lattice(sentences, candidates, scores)
+        return packed(lattice, self.paths(lattice))
 
-    def found(self, sentences: Sentences, candidates: Candidates, scores: Scores) -> Tensor:
-        """Stage 4 by them: what :func:`packed` says of the best paths."""
-        ends = self._ends(sentences)
-        return kernels.best_paths(scores.first, scores.edges, candidates.ids, sentences.window, ends)
+    def lattice(self, sentences: Sentences, candidates: Candidates, scores: Scores) -> Lattice:
+        """What is searched."""
+        lattice, ends = assemble(candidates, scores, sentences.window), self._ends(sentences)
+        return lattice if ends is None else with_ends(lattice, ends)
 
-    def outputs(self, sentences: Sentences, encoded: Encoded) -> Tensor:
-        """Stages 2 to 4, and what :func:`packed` says of what they give."""
-        candidates = self.candidates(sentences, encoded)
-        if self.at_once:
-            return self.found(sentences, candidates, self.edges(encoded, candidates))
-        lattice = self.score(sentences, encoded, candidates)
-        return packed(lattice, self.search(lattice))
+    def paths(self, lattice: Lattice) -> Paths:
+        """The best paths."""
+        o = self._options
+        if lattice.triples is not None:
+            return viterbi_triples(lattice.first, lattice.edges[:, 0], lattice.triples, o.n_best)
+        return (
+            scan(lattice.first, lattice.edges)
+            if o.search == "scan"
+            else viterbi(lattice.first, lattice.edges, o.n_best)
+        )
 
     def _ends(self, sentences: Sentences) -> Tensor | None:
         """[rows, columns] float64 what ending in a column adds to a path's score; None where nothing does"""
         if not self._options.length_prior:
             return None
         tried = torch.arange(1, sentences.columns + 1, device=sentences.lengths.device)
-        odds = self._regression.log_odds(sentences.lengths, tried.expand(sentences.rows, -1))
+        odds = self._regression.log_odds(sentences.lengths, tried.expand(len(sentences.ids), -1))
         return odds * self._options.length_prior
-
-    def _proposer(self, source: CandidateSource | None) -> Callable[[Sentences, Tensor | None], Candidates]:
-        k = self._options.candidates
-
-        def propose(sentences: Sentences, logits: Tensor | None) -> Candidates:
-            if logits is not None:
-                found = from_logits(logits, k)
-            elif isinstance(source, Tables) and self._banned is None and _serves(source, sentences):
-                return source.proposed(sentences.ids, sentences.lengths, sentences.columns, k, self._fallback)
-            else:
-                assert source is not None
-                found = source.candidates(sentences.ids, sentences.lengths, sentences.columns, k)
-            return usable(found, self._banned, self._fallback)
-
-        return propose
-
-
-def _serves(tables: Tables, sentences: Sentences) -> bool:
-    return tables.serves(sentences.ids.shape[1], sentences.columns)
-
-
-def emitted(lattice: Lattice, paths: Paths) -> tuple[Tensor, Tensor]:
-    """What paths spell: ids [rows, n, columns], PAD after EOS, and lengths [rows, n], EOS counted."""
-    ids = lattice.ids[:, None].expand(-1, paths.states.shape[1], -1, -1).gather(3, paths.states[..., None])[..., 0]
-    return ids, (ids != PAD).sum(dim=-1)
 
 
 def packed(lattice: Lattice, paths: Paths) -> Tensor:
-    """[rows, n, 3 + columns] int64, for one copy: length (EOS counted), score and log-probability (the bits of a
-    float64 each), ids."""
-    ids, lengths = emitted(lattice, paths)
+    """[rows, n, 3 + columns] what paths spell, PAD after EOS, as :func:`longstride.search.one_step.pack` has it."""
+    ids = lattice.ids[:, None].expand(-1, paths.states.shape[1], -1, -1).gather(3, paths.states[..., None])[..., 0]
+    lengths = (ids != PAD).sum(dim=-1)
     scores = log_probabilities = paths.scores.double()
     if lattice.ends is not None:
         log_probabilities = scores - lattice.ends.gather(1, lengths - 1)
-    numbers = torch.stack([scores, log_probabilities], dim=-1).view(torch.int64)
-    return torch.cat([lengths[..., None], numbers, ids], dim=-1)
-
-
-def _searched(options: LatticeOptions, lattice: Lattice) -> Paths:
-    if lattice.triples is not None:
-        return viterbi_triples(lattice.first, lattice.edges[:, 0], lattice.triples, options.n_best)
-    if options.search == "scan":
-        return scan(lattice.first, lattice.edges)
-    return viterbi(lattice.first, lattice.edges, options.n_best)
+    return pack(lengths, scores, log_probabilities, ids)

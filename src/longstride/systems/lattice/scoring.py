@@ -9,10 +9,8 @@ the words' slots see themselves and one START slot each. So the head runs as lay
     stream 2   [columns, K, K]     each pair of candidates of the two columns before: triples
 
 All streams go through a layer side by side, as one long row per sentence, and whatever stands in slot t predicts column
-t. A stream's slots attend to their own keys and to those of the streams before, by a softmax over two or three scores,
-and to the source, whose keys and values exist once per sentence. Probabilities are those of the whole vocabulary,
-gathered at the candidates of the column; logits exist a portion at a time. The alternative, a softmax over the
-candidates alone, needs no projection on the vocabulary at all.
+t. A stream's slots attend to their own keys and to those of the streams before, and to the source, whose keys and values
+exist once per sentence. Probabilities are shares of the whole vocabulary, or of the candidates of the column alone.
 
 Pure functions of tensors and weights; knows nothing of lengths, forbidden edges or search.
 """
@@ -38,12 +36,12 @@ from longstride.systems.lattice.model import Scorer
 
 Normalise = Literal["vocabulary", "candidates"]
 
-AT_ONCE = {"cpu": 1 << 22}
-"""Logits that exist at once: on a processor as many as its caches may hold, elsewhere `AT_MOST`."""
-AT_MOST = 1 << 25
-THROUGH = 1 << 25
-"""Numbers that the head's widest tensor may hold where kernels of our own score: more sentences go through it in
-portions, one after the other in the same memory."""
+MAX_LOGITS = 1 << 25
+"""So many logits exist at once."""
+MAX_LOGITS_CPU = 1 << 22
+"""So many logits exist at once on a processor, whose caches they should fit into."""
+MAX_NUMBERS = 1 << 25
+"""The head's widest tensor may hold so many numbers where kernels score; more sentences go through it in portions."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +54,6 @@ class Encoded:
     """[layers, rows, heads, source, head]"""
     visible: Tensor | None
     """[rows, source] bool; None where nothing is padded"""
-
-    @property
-    def rows(self) -> int:
-        """How many sentences there are."""
-        return self.keys.shape[1]
 
     def slice(self, first: int, last: int) -> Encoded:
         """The sentences `first` to `last` (exclusive)."""
@@ -90,13 +83,18 @@ def encode(model: Scorer, ids: Tensor, lengths: Tensor, padded: bool) -> Encoded
 
 def unigrams(model: Scorer, encoded: Encoded, columns: int) -> Tensor:
     """Logits of P(word | position, source), [rows, columns, vocabulary]: the head as a one-pass model."""
-    streams = _Streams.empty(encoded.rows, columns, encoded.keys)
+    streams = _Streams.empty(encoded.keys.shape[1], columns, encoded.keys)
     return model.logits(_hidden(model, encoded, streams))
+
+
+def place_scores(model: Scorer, source: Tensor, lengths: Tensor, columns: int) -> Tensor:
+    """The same from source ids, for whoever has no encoder output: what a `ScoredCandidates` asks for."""
+    return unigrams(model, encode(model, source, lengths, padded=True), columns)
 
 
 def score_edges(model: Scorer, encoded: Encoded, words: Tensor, normalise: Normalise = "vocabulary") -> Scores:
     """Scores of all edges between the candidates `words` [rows, columns, K]; PAD where there are fewer."""
-    if model.own_edges and normalise == "vocabulary":
+    if "edges" in model.in_use and normalise == "vocabulary":
         return _score_edges_by_kernels(model, encoded, words)
     start, edges = _scored(model, encoded, words, 2, normalise)
     return Scores(start[:, 0], edges)
@@ -180,7 +178,7 @@ def _attended(layer: DecoderLayer, x: Tensor, streams: _Streams) -> Tensor:
         [part.view(*part.shape[:-1], heads, part.shape[-1] // heads) for part in streams.split(one)] for one in packed
     )
     found = [values[0]]  # START sees itself alone
-    if len(queries) > 1:
+    if len(queries) > 1:  # a word sees itself and the START in the slot before
         found.append(_of_two(queries[1], (keys[0][:, :-1, None], keys[1]), (values[0][:, :-1, None], values[1])))
     if len(queries) > 2:
         # The word in slot t sees the word in slot t - 1, which is a single stream's, and START in slot t - 2.
@@ -223,18 +221,18 @@ def _scored(model: Scorer, encoded: Encoded, words: Tensor, order: int, normalis
     if normalise == "vocabulary":
         return streams.split(_log_probabilities(model, hidden, following[:, streams.slots]))
     weights = F.embedding(following, model.output_weight)  # [rows, columns, K + 1, width]
-    parts = zip(streams.split(hidden), streams.shapes, strict=True)
-    return [_among(part, weights[:, number:], following[:, number:] == PAD) for number, (part, _) in enumerate(parts)]
+    parts = enumerate(streams.split(hidden))
+    return [_among(part, weights[:, number:], following[:, number:] == PAD) for number, part in parts]
 
 
 def _score_edges_by_kernels(model: Scorer, encoded: Encoded, words: Tensor) -> Scores:
-    """What :func:`score_edges` gives of shares of the vocabulary, by kernels of our own between the products."""
+    """What :func:`score_edges` gives of shares of the vocabulary, by kernels between the products."""
     o = model.options
     rows, columns, k = words.shape
     slots = columns + (columns - 1) * k
-    portion = _even(rows, max(1, THROUGH // (slots * max(o.feed_forward, 3 * o.width))))
+    portion = _even(rows, max(1, MAX_NUMBERS // (slots * max(o.feed_forward, 3 * o.width))))
     # As large whatever the shape: captured passes of all shapes then find room for it in the same memory.
-    logits = words.new_empty((max(1, AT_MOST // o.vocabulary), o.vocabulary), dtype=encoded.keys.dtype)
+    logits = words.new_empty((max(1, MAX_LOGITS // o.vocabulary), o.vocabulary), dtype=encoded.keys.dtype)
     found = Scores(*kernels.room_for_shares(words))
     for begun in range(0, rows, portion):
         some = slice(begun, begun + portion)
@@ -244,8 +242,7 @@ def _score_edges_by_kernels(model: Scorer, encoded: Encoded, words: Tensor) -> S
 
 
 def _share_out(model: Scorer, encoded: Encoded, words: Tensor, logits: Tensor, into: Scores) -> None:
-    """Some sentences through the head, and their slots' shares into scores; logits [at once, vocabulary] are written
-    over."""
+    """Some sentences through the head, and their slots' shares into scores; overwrites logits [at once, vocabulary]."""
 
     def attended(layer: DecoderLayer, x: Tensor) -> Tensor:
         packed = layer.attention.qkv(layer.attention_residual.enter(x))
@@ -273,7 +270,7 @@ def _log_probabilities(model: Scorer, hidden: Tensor, ids: Tensor) -> Tensor:
         # One fused pass over the logits; a sum of exponentials alone would take PyTorch four.
         return [model.logits(states).log_softmax(dim=-1, dtype=wide).gather(-1, wanted)]
 
-    portion = max(2, AT_ONCE.get(hidden.device.type, AT_MOST) // model.options.vocabulary)
+    portion = max(2, (MAX_LOGITS_CPU if hidden.device.type == "cpu" else MAX_LOGITS) // model.options.vocabulary)
     (found,) = ops.in_portions(shares, [hidden.flatten(0, 1), ids.flatten(0, 1)], portion, (wide,))
     return found.view(ids.shape)
 

@@ -2,7 +2,7 @@
 
     P(y_t | x) = Σ_a P(y_t | x_a, a - t) · P(a | S, t)          a over the S source words and "none"
 
-What unseen keys fall back on was settled when the tables were laid out (`layout`), so that proposing is nothing but
+What unseen keys fall back on was settled when the tables were laid out (`counts`), so that proposing is nothing but
 lookups, a sort and a choice, with no loop over places.
 
 All arrays are integers, so a conversion to half precision leaves them alone, and probabilities are summed in fixed
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -23,13 +24,43 @@ from longstride.nn.fused import Fusible, Kernel
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice import kernels
 from longstride.systems.lattice.candidates import Candidates, filled
-from longstride.systems.lattice.counts import NO_SOURCE, CountOptions
 
 ONE = 1 << 40
 """Probability 1 in fixed point."""
 ID_BITS = 20
-"""A sum and the word it belongs to share one integer when the best are chosen; ties go to the lower id."""
+"""Bits of a word's id, which shares one integer with its sum when the best are chosen; ties go to the lower id."""
 _LARGEST_ID = (1 << ID_BITS) - 1
+NO_SOURCE = 0
+"""The place in `places` and `drift` of target words that come from no source word."""
+
+
+@dataclass(frozen=True)
+class CountOptions(Options):
+    """What is counted, and how much of it is kept."""
+
+    keep: int = option(
+        40, "Target words kept for each source word and distance, the most frequent ones.", least=1, most=255
+    )
+    reach: int = option(
+        40, "Distances between target and source position are told apart up to this.", least=0, most=10**4
+    )
+    longest: int = option(
+        128, "Positions are counted by length up to this many words a side, else over all lengths.", least=1, most=10**4
+    )
+    least: int = option(
+        1, "Keys seen less often than this fall back on coarser ones; 1 is the paper's rule.", least=1, most=10**9
+    )
+    fewest: int = option(
+        1,
+        "Target words seen less often than this with a key are dropped, its most frequent aside.",
+        least=1,
+        most=10**9,
+    )
+
+    @property
+    def slots(self) -> int:
+        """Kinds of distance per source word: any (slot 0), then -reach to reach."""
+        return 2 * self.reach + 2
 
 
 @dataclass(frozen=True)
@@ -51,8 +82,8 @@ class TablesOptions(Options):
 class Tables(nn.Module, Fusible):
     """Counts to look candidates up in; proposes words for any number of them and any K."""
 
-    own = False
-    """by kernels of our own: see :meth:`use`"""
+    in_use: frozenset[str] = frozenset()
+    """names of the kernels that are used"""
 
     first: Tensor
     """[source ids · slots] where a key's words begin"""
@@ -76,29 +107,26 @@ class Tables(nn.Module, Fusible):
         narrow = torch.int16 if options.vocabulary <= 1 << 15 else torch.int32
         entries = options.entries + options.counted.keep
         source, target = options.longest_source, options.longest_target
-        self.register_buffer("first", torch.zeros(keys, dtype=torch.int32))
-        self.register_buffer("size", torch.zeros(keys, dtype=torch.uint8))
-        self.register_buffer("total", torch.zeros(keys, dtype=torch.int32))
-        self.register_buffer("words", torch.zeros(entries, dtype=narrow))
-        self.register_buffer("counts", torch.zeros(entries, dtype=torch.int32))
-        self.register_buffer("places", torch.zeros(source + 1, target, source + 1, dtype=torch.int32))
-        self.register_buffer("drift", torch.zeros(options.counted.slots, dtype=torch.int32))
+        shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+            "first": ((keys,), torch.int32),
+            "size": ((keys,), torch.uint8),
+            "total": ((keys,), torch.int32),
+            "words": ((entries,), narrow),
+            "counts": ((entries,), torch.int32),
+            "places": ((source + 1, target, source + 1), torch.int32),
+            "drift": ((options.counted.slots,), torch.int32),
+        }
+        for name, (shape, dtype) in shapes.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=dtype))
 
     def check_weights(self) -> None:
         """Refuse numbers that would be looked up outside of the tables: what a file holds may be anything."""
-        entries = self.options.entries
-        for name, most in {
-            "first": entries,
-            "size": self.options.counted.keep,
-            "words": self.options.vocabulary - 1,
-            "total": None,
-            "counts": None,
-            "places": None,
-            "drift": None,
-        }.items():
-            values = self.get_buffer(name)
+        o = self.options
+        largest = {"first": o.entries, "size": o.counted.keep, "words": o.vocabulary - 1}
+        for name, values in self.named_buffers():
             if not values.numel():
                 continue
+            most = largest.get(name)
             low, high = (int(each) for each in values.aminmax())
             if low < 0 or (most is not None and high > most):
                 upper = f"0 to {most}" if most is not None else "0 or more"
@@ -106,7 +134,7 @@ class Tables(nn.Module, Fusible):
 
     def candidates(self, source: Tensor, lengths: Tensor, columns: int, k: int) -> Candidates:
         """The k likeliest words at each of the first `columns` places; see CandidateSource."""
-        if self.serves(source.shape[1], columns):
+        if self.supports(source.shape[1], columns):
             return self.proposed(source, lengths, columns, k, None)
         slots, reach = self.options.counted.slots, self.options.counted.reach
         device = source.device
@@ -118,12 +146,13 @@ class Tables(nn.Module, Fusible):
         key = nn.functional.pad(key, (1, 0), value=PAD)
         return self.best(key, self.place_probabilities(lengths - 1, source.shape[1], columns), k)
 
-    def serves(self, width: int, columns: int) -> bool:
-        """Whether kernels of our own do it for sources and outputs of such lengths: all that were counted by length."""
-        return self.own and width <= self.options.longest_source and columns <= self.options.longest_target
+    def supports(self, width: int, columns: int) -> bool:
+        """Whether kernels propose for sources and outputs of such lengths: all that were counted by length."""
+        o = self.options
+        return "candidates" in self.in_use and width <= o.longest_source and columns <= o.longest_target
 
     def proposed(self, source: Tensor, lengths: Tensor, columns: int, k: int, fallback: int | None) -> Candidates:
-        """The same by kernels of our own, with a word for columns that have none."""
+        """The same by kernels, with a word for columns that have none."""
         counted = self.options.counted
         tables = (self.first, self.size, self.total, self.words, self.counts, self.places)
         shape, fixed = (counted.slots, counted.reach, counted.keep), (ONE, ID_BITS)
@@ -166,13 +195,32 @@ class Tables(nn.Module, Fusible):
 
     def kernels(self) -> list[Kernel]:
         """Those that propose words."""
-        from longstride.systems.lattice.kernel_trials import candidates  # which makes tables
-
-        return [Kernel("candidates", (self.options.counted.keep,), candidates)]
+        return kernels.named("candidates")
 
     def use(self, names: Collection[str]) -> None:
         """Use them, if they are among these."""
-        self.own = "candidates" in names
+        self.in_use = frozenset(names)
+
+
+@final
+class SharedVocabulary:
+    """One reduced vocabulary for the whole sentence, the same at every place: what the paper improves on.
+
+    L'Hostis et al. (2016) join the likeliest translations of every source word. So that K means the same in every
+    construction, the K words kept are those of the largest mean P(y | x_a) over the source words.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def candidates(self, source: Tensor, lengths: Tensor, columns: int, k: int) -> Candidates:
+        """The k likeliest words of the sentence, in every column; see CandidateSource."""
+        words = (lengths - 1)[:, None, None]
+        inside = torch.arange(source.shape[1], device=source.device) < words
+        any_distance = source[:, None, :] * self._tables.options.counted.slots
+        found = self._tables.best(any_distance, inside.double() / words.clamp(min=1), k)
+        shape = (len(source), columns, k)
+        return Candidates(found.ids.expand(shape), found.log_scores.expand(shape))
 
 
 def best_sums(words: Tensor, amounts: Tensor, k: int) -> Candidates:

@@ -23,8 +23,6 @@ from longstride.search.lengths import Window
 from longstride.systems.lattice.candidates import Candidates
 from longstride.systems.lattice.scoring import Scores
 
-FORBIDDEN = float("-inf")
-
 
 @dataclass(frozen=True)
 class Lattice:
@@ -44,33 +42,6 @@ class Lattice:
     ends: Tensor | None = None
     """[rows, columns] float64: what a path that ends in a column has in its score beside probabilities, if anything"""
 
-    @property
-    def rows(self) -> int:
-        """How many sentences there are."""
-        return self.ids.shape[0]
-
-    @property
-    def columns(self) -> int:
-        """How many words and EOS fit."""
-        return self.ids.shape[1]
-
-    @property
-    def states(self) -> int:
-        """Candidates per column, EOS and PAD among them."""
-        return self.ids.shape[2]
-
-
-def usable(candidates: Candidates, banned: Tensor | None, fallback: int) -> Candidates:
-    """Without banned ids [n]; a column that has no candidate left gets `fallback`, since a path must go somewhere."""
-    ids, scores = candidates.ids, candidates.log_scores
-    bad = scores == FORBIDDEN
-    if banned is not None:
-        bad = bad | torch.isin(ids, banned)
-        ids, scores = ids.masked_fill(bad, PAD), scores.masked_fill(bad, FORBIDDEN)
-    slot = torch.zeros_like(bad)
-    slot[..., 0] = bad.all(dim=-1)
-    return Candidates(ids.masked_fill(slot, fallback), scores.masked_fill(slot, 0.0))
-
 
 def assemble(candidates: Candidates, scores: Scores, window: Window) -> Lattice:
     """Put EOS and PAD beside the candidates and forbid what must not be."""
@@ -78,26 +49,19 @@ def assemble(candidates: Candidates, scores: Scores, window: Window) -> Lattice:
     ids = torch.cat([words, torch.full_like(words[..., :1], EOS), torch.full_like(words[..., :1], PAD)], dim=-1)
     allowed = _allowed(words, window)
     first = _emitted(scores.first, allowed[:, 0])
-    if scores.triples is None:
-        return Lattice(ids, first, _edges(scores.edges, allowed[:, 1:]), None, candidates.log_scores)
-    triples = _triples(scores.triples, allowed[:, 2:])
-    return Lattice(ids, first, _edges(scores.edges, allowed[:, 1:2]), triples, candidates.log_scores)
+    edges = _edges(scores.edges, allowed[:, 1 : 1 + scores.edges.shape[1]])
+    triples = None if scores.triples is None else _triples(scores.triples, allowed[:, 2:])
+    return Lattice(ids, first, edges, triples, candidates.log_scores)
 
 
 def with_ends(lattice: Lattice, ends: Tensor) -> Lattice:
     """The same with `ends` [rows, columns] added to every path that has EOS in a column."""
-    columns, k = lattice.columns, lattice.states - 2
-    on_end = torch.zeros(lattice.rows, columns, lattice.states, dtype=lattice.first.dtype, device=ends.device)
-    on_end[..., k] = ends.to(on_end.dtype)
-    between = lattice.edges.shape[1]
-    triples = None if lattice.triples is None else lattice.triples + on_end[:, 2:, None, None]
-    return replace(
-        lattice,
-        first=lattice.first + on_end[:, 0],
-        edges=lattice.edges + on_end[:, 1 : 1 + between, None],
-        triples=triples,
-        ends=ends,
-    )
+    on_end = torch.zeros(lattice.ids.shape, dtype=lattice.first.dtype, device=ends.device)
+    on_end[..., -2] = ends.to(on_end.dtype)
+    first, edges, triples = lattice.first + on_end[:, 0], lattice.edges, lattice.triples
+    edges = edges + on_end[:, 1 : 1 + edges.shape[1], None]
+    triples = None if triples is None else triples + on_end[:, 2:, None, None]
+    return replace(lattice, first=first, edges=edges, triples=triples, ends=ends)
 
 
 def _allowed(words: Tensor, window: Window) -> Tensor:
@@ -110,13 +74,13 @@ def _allowed(words: Tensor, window: Window) -> Tensor:
 
 def _emitted(scores: Tensor, allowed: Tensor) -> Tensor:
     """[..., K + 1] -> [..., K + 2]: scores of words and EOS where they may stand; PAD comes from no word."""
-    return F.pad(scores.masked_fill(~allowed, FORBIDDEN), (0, 1), value=FORBIDDEN)
+    return F.pad(scores.masked_fill(~allowed, -torch.inf), (0, 1), value=-torch.inf)
 
 
 def _edges(scores: Tensor, allowed: Tensor) -> Tensor:
     """[rows, n, K, K + 1] -> [rows, n, K + 2, K + 2]: from words by the model, from EOS and PAD to PAD alone."""
     from_words = _emitted(scores, allowed[:, :, None])
-    edges = F.pad(from_words, (0, 0, 0, 2), value=FORBIDDEN)
+    edges = F.pad(from_words, (0, 0, 0, 2), value=-torch.inf)
     edges[..., -2:, -1].zero_()
     return edges
 
@@ -124,7 +88,7 @@ def _edges(scores: Tensor, allowed: Tensor) -> Tensor:
 def _triples(scores: Tensor, allowed: Tensor) -> Tensor:
     """[rows, n, K, K, K + 1] -> [rows, n, K + 2, K + 2, K + 2]; only EOS may follow a word and stand before PAD."""
     from_words = _emitted(scores, allowed[:, :, None, None])
-    triples = F.pad(from_words, (0, 0, 0, 2, 0, 2), value=FORBIDDEN)
+    triples = F.pad(from_words, (0, 0, 0, 2, 0, 2), value=-torch.inf)
     triples[..., :-2, -2, -1].zero_()  # word, EOS, PAD
     triples[..., -2:, -1, -1].zero_()  # EOS or PAD, PAD, PAD
     return triples

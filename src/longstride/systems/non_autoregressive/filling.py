@@ -8,7 +8,6 @@ of every word on one that is not. Pure functions of tensors and weights; logits 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,12 +16,14 @@ from torch import Tensor
 from longstride import ops
 from longstride.contract import EOS
 from longstride.nn import masks
+from longstride.search.one_step import pack
 from longstride.search.repeats import without_repeats
 from longstride.systems.non_autoregressive.model import OnePass
 
-AT_ONCE = {"cpu": 1 << 22}
-"""Logits that exist at once: on a processor as many as its caches may hold, elsewhere `AT_MOST`."""
-AT_MOST = 1 << 27
+MAX_LOGITS = 1 << 27
+"""So many logits exist at once."""
+MAX_LOGITS_CPU = 1 << 22
+"""So many logits exist at once on a processor, whose caches they should fit into."""
 
 
 @dataclass(frozen=True)
@@ -38,30 +39,10 @@ class Encoded:
     visible: Tensor | None
     """[rows, source] bool; None where nothing is padded"""
 
-    @property
-    def rows(self) -> int:
-        """How many sentences there are."""
-        return self.ids.shape[0]
-
-    def slice(self, first: int, last: int) -> Encoded:
-        """The sentences `first` to `last` (exclusive)."""
-        rows = slice(first, last)
+    def slice(self, rows: slice) -> Encoded:
+        """Some sentences alone."""
         visible = None if self.visible is None else self.visible[rows]
         return Encoded(self.ids[rows], self.lengths[rows], self.memory[rows], visible)
-
-
-@dataclass(frozen=True)
-class Filled:
-    """One output per sentence."""
-
-    tokens: Tensor
-    """[rows, columns] words, then EOS; what follows is EOS too"""
-    lengths: Tensor
-    """[rows] EOS counted"""
-    log_probability: Tensor
-    """[rows] of all tokens"""
-    score: Tensor
-    """[rows] what lengths were ranked by"""
 
 
 @dataclass(frozen=True)
@@ -84,7 +65,7 @@ def encode(model: OnePass, ids: Tensor, lengths: Tensor, padded: bool) -> Encode
 
 def fill(
     model: OnePass, banned: Tensor, dedup: int, encoded: Encoded, lengths: Tensor, odds: Tensor, columns: int
-) -> Filled:
+) -> Tensor:
     """The best output of each sentence, of the `lengths` [rows, n] that are tried, none above `columns`.
 
     `odds` [rows, n] float64 count as one more token of an output of that length, which at -inf is out of the question;
@@ -115,14 +96,17 @@ def best(
         wanted = torch.cat([words, torch.full_like(words, EOS)], dim=-1)
         return words[:, 0], ops.log_shares(logits, wanted)
 
-    portion = max(2, AT_ONCE.get(hidden.device.type, AT_MOST) // model.options.vocabulary)
+    portion = max(2, (MAX_LOGITS_CPU if hidden.device.type == "cpu" else MAX_LOGITS) // model.options.vocabulary)
     kind = hidden.dtype if hidden.dtype == torch.float64 else torch.float32
     words, shares = ops.in_portions(search, [hidden.flatten(0, 1)], portion, (torch.int64, kind))
     return Best(words, shares[:, 0], shares[:, 1])
 
 
-def choose(found: Best, lengths: Tensor, odds: Tensor, columns: int, dedup: int) -> Filled:
-    """Of what stands on canvases of these `lengths` [rows, n], the best of each row; see :func:`fill`."""
+def choose(found: Best, lengths: Tensor, odds: Tensor, columns: int, dedup: int) -> Tensor:
+    """Of what stands on canvases of these `lengths` [rows, n], the best of each row, after which EOS is repeated.
+
+    See :func:`fill`. -> [rows, 1, 3 + columns] as :func:`longstride.search.one_step.pack` has it
+    """
     shape = (*lengths.shape, columns)
     words, of_words, of_eos = (
         part.view(shape) for part in (found.words, found.of_words.double(), found.of_eos.double())
@@ -138,7 +122,7 @@ def choose(found: Best, lengths: Tensor, odds: Tensor, columns: int, dedup: int)
         tokens = tokens.gather(1, (~stay).long().argsort(dim=1, stable=True))
         chosen = stay.sum(dim=1) + 1
     tokens = torch.where(slots < chosen[:, None] - 1, tokens, EOS)
-    return Filled(tokens, chosen, total.gather(1, best)[:, 0], score[:, 0])
+    return pack(chosen[:, None], score, total.gather(1, best), tokens[:, None])
 
 
 def place_scores(model: OnePass, source: Tensor, source_lengths: Tensor, columns: int, spread: int = 3) -> Tensor:
@@ -159,17 +143,14 @@ def place_scores(model: OnePass, source: Tensor, source_lengths: Tensor, columns
     counted[..., -1] |= ~counted.any(dim=-1)
     odds = model.options.length.log_odds(source_lengths, lengths)[:, None, :].masked_fill(~counted, -torch.inf)
     weights = odds.log_softmax(dim=-1).flatten(0, 1)
-    found = []
-    for portion in _portions(len(hidden), model.options.vocabulary * lengths.shape[1]):
-        scores = _wide(model.logits(hidden[portion])).log_softmax(dim=-1)
-        found.append((scores + weights[portion, :, None].to(scores.dtype)).logsumexp(dim=1))
-    return torch.cat(found).view(len(source), columns, -1)
 
+    def mixed(states: Tensor, weights: Tensor) -> list[Tensor]:
+        scores = _wide(model.logits(states)).log_softmax(dim=-1)
+        return [(scores + weights[:, :, None].to(scores.dtype)).logsumexp(dim=1)]
 
-def _portions(count: int, size: int) -> Iterator[slice]:
-    """So many items of so many logits each, cut to what may exist at once."""
-    step = max(1, AT_MOST // size)
-    return (slice(first, first + step) for first in range(0, count, step))
+    portion = max(1, MAX_LOGITS // (model.options.vocabulary * lengths.shape[1]))
+    (found,) = ops.in_portions(mixed, [hidden, weights], portion, (torch.float32,))
+    return found.view(len(source), columns, -1)
 
 
 def _wide(logits: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from longstride.contract import Feeds, GraphSpec, Program
 from longstride.nn.programs import BOOL, F32, I64
 from longstride.ops.recording import Specification, recorded
 from longstride.systems.non_autoregressive import filling
-from longstride.systems.non_autoregressive.filling import Best, Encoded, Filled, choose
+from longstride.systems.non_autoregressive.filling import Best, Encoded, choose
 from longstride.systems.non_autoregressive.model import OnePass
 
 
@@ -52,7 +52,7 @@ def encode(model: OnePass) -> Program:
 
 
 def fill(model: OnePass) -> Program:
-    """(banned [vocabulary], dedup, encoded, lengths [rows, n], odds [rows, n], columns) -> Filled"""
+    """(banned [vocabulary], dedup, encoded, lengths [rows, n], odds [rows, n], columns) -> outputs"""
     o = model.options
 
     def feeds(banned: Tensor, dedup: int, encoded: Encoded, lengths: Tensor, odds: Tensor, columns: int) -> Feeds:
@@ -78,7 +78,7 @@ def fill(model: OnePass) -> Program:
         sources = given["memory"], given["visible"], given.get("ids"), None
         return (given["banned"], *sources, given["lengths"], ops.length(given["columns"]), given.get("copied"))
 
-    def result(found: Mapping[str, Tensor], feeds: Feeds) -> Filled:
+    def result(found: Mapping[str, Tensor], feeds: Feeds) -> Tensor:
         best = Best(found["words"], found["of_words"], found["of_eos"])
         return choose(best, feeds.inputs["tried"], feeds.inputs["odds"], feeds.sizes["columns"], feeds.sizes["dedup"])
 
