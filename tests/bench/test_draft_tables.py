@@ -12,8 +12,8 @@ from longstride.bench.record_parts import Against, Agreement, Counts, Equality, 
 from longstride.bench.records import Exactness, Quality, Record
 from longstride.bench.sources import Section, list_table
 from longstride.bench.view import Scope, View
-from longstride.tasks.score import Score
 from longstride.tasks.bootstrap import Comparison
+from longstride.tasks.score import Score
 from longstride.verification.places import Places
 
 from .conftest import TEST, make_latency, make_origin, make_quality, table_rows

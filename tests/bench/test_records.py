@@ -20,10 +20,9 @@ from longstride.bench.records import (
 )
 from longstride.bench.traced_pass import count
 from longstride.contract import Event, InputError, Trace, WorkError
-from longstride.tasks.score import Score
-from longstride.tasks.score import LengthBin
 from longstride.tasks.contrastive import Cell
 from longstride.tasks.likelihood import MutualInformation
+from longstride.tasks.score import LengthBin, Score
 from longstride.verification.places import Places
 
 from .conftest import make_latency, make_origin

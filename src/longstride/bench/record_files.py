@@ -13,8 +13,7 @@ from pathlib import Path
 from longstride.bench.records import KINDS, Record
 from longstride.contract import InputError, LongstrideError, OptionError, WorkError
 from longstride.contract.options import as_dict, parse
-from longstride.text.files import check_writable, output_file, regular_target
-from longstride.text.files import parse_json
+from longstride.text.files import check_writable, output_file, parse_json, regular_target
 
 SCHEMA = 1
 

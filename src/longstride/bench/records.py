@@ -33,10 +33,9 @@ from longstride.bench.record_parts import (
     WorkloadTag,
 )
 from longstride.contract import Limits, OptionError
-from longstride.tasks.score import LengthBin
 from longstride.tasks.contrastive import Cell
 from longstride.tasks.likelihood import MutualInformation
-from longstride.tasks.score import Score
+from longstride.tasks.score import LengthBin, Score
 from longstride.verification.places import Places
 
 

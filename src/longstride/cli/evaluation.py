@@ -16,14 +16,16 @@ from longstride.cli.lineup import Setting
 from longstride.cli.test_sets import Material
 from longstride.contract import EOS, Decoded, Likelihood, OptionError
 from longstride.tasks.bootstrap import Comparison, paired_bootstrap
-from longstride.tasks.score import LengthBin, score_by_length
-from longstride.tasks.score import ExactMatch
-from longstride.tasks.likelihood import Likelihoods, likelihoods
-from longstride.tasks.likelihood import MutualInformation, check_base, mutual_information
+from longstride.tasks.likelihood import (
+    Likelihoods,
+    MutualInformation,
+    check_base,
+    likelihoods,
+    mutual_information,
+    perplexity,
+)
 from longstride.tasks.ngrams import OverTranslation
-from longstride.tasks.likelihood import perplexity
-from longstride.tasks.score import word_repetition
-from longstride.tasks.score import Score
+from longstride.tasks.score import ExactMatch, LengthBin, Score, score_by_length, word_repetition
 from longstride.translator import Translator
 
 OVER_TRANSLATION_ORDERS = (2, 4)

@@ -69,11 +69,10 @@ def _lines(file: Path | None) -> list[str]:
 
 def _check(translator: Translator, to: str, folder: Path, precision: str, lines: list[str]) -> None:
     """Say how many greedy outputs agree; a format that no library here decodes is left alone."""
-    from longstride.interop.peers import agreement
-    from longstride.interop.onnx_folder import OnnxFolder
-    from longstride.runtime.libraries import MissingPackageError
-    from longstride.interop.peers import PEERS, open_peer
     from longstride.interop.exportable import GREEDY
+    from longstride.interop.onnx_folder import OnnxFolder
+    from longstride.interop.peers import PEERS, agreement, open_peer
+    from longstride.runtime.libraries import MissingPackageError
 
     if to not in (*PEERS, OnnxFolder.name) or GREEDY not in translator.decoders:
         return

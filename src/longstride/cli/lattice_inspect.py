@@ -171,13 +171,14 @@ def _keep(
     **notes: Any,
 ) -> None:
     """Append a record of curves; `about`: experiment, workload, the texts that were read, and their sentences."""
-    from longstride.bench.records import Curve, Curves, WorkloadTag
     from longstride.bench.record_files import append_records
-    from longstride.cli.lineage import lineage, tag_of
+    from longstride.bench.record_parts import Curve, WorkloadTag
+    from longstride.bench.records import Curves
+    from longstride.cli.provenance import model_notes, model_tag
     from longstride.text.files import file_sha256
 
     experiment, workload, texts, sentences = about
-    tag = tag_of(translator, None)
+    tag = model_tag(translator)
     told = hashlib.sha256("".join(file_sha256(path) for path in texts).encode()).hexdigest()
     made = Curves(
         origin_of(experiment or tag.name, translator),
@@ -188,7 +189,7 @@ def _keep(
         tuple(map(float, places)),
         tuple(Curve(one, tuple(map(float, values))) for one, values in curves.items()),
         decoder,
-        {**lineage(translator), "precision": translator.runner.precision, **notes},
+        {**model_notes(translator), "precision": translator.runner.precision, **notes},
     )
     append_records(record, [made])
     say(f"Record appended to {record}.")

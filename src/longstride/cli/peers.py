@@ -19,9 +19,9 @@ from longstride.bench.candidate import Candidate
 from longstride.cli.provenance import model_tag
 from longstride.contract import Limits, OptionError
 from longstride.interop.ctranslate2 import write_ctranslate2
+from longstride.interop.exportable import Exportable, exportable
 from longstride.interop.hf import write_marian
 from longstride.interop.peers import BUCKET, COMPILED, PEERS, Peer, PeerOptions, open_peer
-from longstride.interop.exportable import Exportable, exportable
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 from longstride.translator import Translator
