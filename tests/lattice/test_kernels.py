@@ -11,11 +11,9 @@ import pytest
 import torch
 
 from longstride.contract import EOS, Limits, Source
-from longstride.nn import fused_trials
-from longstride.nn.fused import Kernel
-from longstride.nn.fused_trials import TOLERANCE, switch, why_not
+from longstride.ops.cuda.self_test import TOLERANCE, random_of
+from longstride.ops.kernels import kernels_of
 from longstride.runtime.cuda_graph import CudaGraphRunner
-from longstride.runtime.eager import EagerRunner
 from longstride.systems.lattice import kernel_trials, kernels, scoring
 from longstride.systems.lattice.counts import CountOptions
 from longstride.systems.lattice.decoder import LatticeDecoder, with_tables
@@ -26,27 +24,18 @@ from tests.lattice.models import tiny_scorer
 from tests.lattice.test_candidates import made
 from tests.lattice.test_counts import EXAMPLE, VOCABULARY
 from tests.models import random_source
-from tests.nn.running_kernels import where
+from tests.nn.running_kernels import KernelRunner, loops, table_for, where
 
 CUDA = torch.device("cuda", 0)
-TRIALS = [
-    Kernel("candidates", (40,), kernel_trials.candidates),
-    Kernel("edges", (16000, 512, 8), kernel_trials.edges),
-    Kernel("paths", (), kernel_trials.paths),
-]
-loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+NAMES = ("candidates", "edges", "paths")
 
 
 def decoder(device: torch.device, own: bool, longest: int = 64, **options: Any) -> LatticeDecoder:
     """Of random weights, always the same."""
     model = tiny_scorer(3, torch.float32, vocabulary=VOCABULARY, longest=longest).to(device)
     tables = made(EXAMPLE, CountOptions(reach=2)).to(device)
-    if own:
-        model.use(["edges", "paths"])
-        tables.use(["candidates"])
-    return with_tables(
-        model, tables, EagerRunner(device, "fp32"), LatticeOptions(**{"candidates": 3, "length_window": 1, **options})
-    )
+    runner = KernelRunner(device, "fp32", NAMES if own else ())
+    return with_tables(model, tables, runner, LatticeOptions(**{"candidates": 3, "length_window": 1, **options}))
 
 
 # --- each against its twin -------------------------------------------------------------------------------------------
@@ -54,26 +43,21 @@ def decoder(device: torch.device, own: bool, longest: int = 64, **options: Any) 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("kernel", TRIALS, ids=lambda kernel: kernel.name)
-def test_nothing_speaks_against_them_on_a_gpu(kernel, dtype):
+@pytest.mark.parametrize(("name", "sizes"), [("candidates", (40,)), ("edges", (16000, 512, 8)), ("paths", ())])
+def test_nothing_speaks_against_them_on_a_gpu(name, sizes, dtype):
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device here")
-    assert why_not(kernel, CUDA, dtype) == ""
+    with torch.inference_mode():
+        assert getattr(kernel_trials, name)(random_of(CUDA, dtype), *sizes) <= TOLERANCE[dtype]
 
 
 @loops
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        Kernel("candidates", (3,), kernel_trials.candidates),
-        Kernel("edges", (300, 48, 3), kernel_trials.edges),
-        Kernel("paths", (), kernel_trials.paths),
-    ],
-    ids=lambda kernel: kernel.name,
-)
-def test_trials_find_nothing(kernel):
-    assert fused_trials.trial(kernel, where(loops=True), torch.float32) <= TOLERANCE[torch.float32]
+@pytest.mark.parametrize(("name", "sizes"), [("candidates", (3,)), ("edges", (300, 48, 3)), ("paths", ())])
+def test_trials_find_nothing(name, sizes):
+    with torch.inference_mode():
+        found = getattr(kernel_trials, name)(random_of(where(loops=True), torch.float32), *sizes)
+    assert found <= TOLERANCE[torch.float32]
 
 
 @loops
@@ -143,11 +127,11 @@ def test_edges_are_the_twins(monkeypatch, most):
     with torch.inference_mode():
         encoded = scoring.encode(model, source.ids.to(device), source.lengths.to(device), True)
         expected = scoring.score_edges(model, encoded, words)
-        model.use(["edges"])
         monkeypatch.setattr(scoring, "AT_MOST", most)
         monkeypatch.setattr(scoring, "THROUGH", most)
         monkeypatch.setattr(scoring, "_scored", None)  # nobody asks the twin
-        found = scoring.score_edges(model, encoded, words)
+        with kernels_of(table_for(device, ["edges"])):
+            found = scoring.score_edges(model, encoded, words)
     torch.testing.assert_close(found.first, expected.first, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(found.edges, expected.edges, atol=1e-4, rtol=1e-4)
 
@@ -201,7 +185,7 @@ def test_graphs_with_them_on_a_gpu(options):
     runner = CudaGraphRunner("cuda:0", "fp32")
     model = runner.place(tiny_scorer(3, torch.float32, vocabulary=VOCABULARY))
     tables = runner.place(made(EXAMPLE, CountOptions(reach=2)))
-    assert (model.own_edges, model.own_paths, tables.own) == (True, True, True)
+    assert all(runner.uses(name) for name in NAMES)
     ours = with_tables(model, tables, runner, LatticeOptions(**{"candidates": 3, "length_window": 1, **options}))
     theirs = decoder(torch.device("cpu"), False, **options)
     for row in range(5):
@@ -212,21 +196,6 @@ def test_graphs_with_them_on_a_gpu(options):
 
 
 # --- which are used --------------------------------------------------------------------------------------------------
-
-
-def test_modules_name_them_and_nothing_is_used_before_it_is_switched_on(monkeypatch):
-    model, tables = tiny_scorer(3), made(EXAMPLE, CountOptions(reach=2))
-    assert {kernel.name for kernel in model.kernels()} == {"embed", "edges", "paths"}
-    assert [kernel.name for kernel in tables.kernels()] == ["candidates"]
-    assert (model.own_edges, model.own_paths, tables.own) == (False, False, False)
-    monkeypatch.setattr(fused_trials, "serves", lambda *_: True)
-    monkeypatch.setattr(fused_trials, "why_not", lambda kernel, *_: "" if kernel.name != "edges" else "it is broken")
-    assert switch(model, CUDA, torch.float16)["it is broken"] == ["edges"]
-    assert switch(tables, CUDA, torch.float16) == {}
-    assert (model.own_edges, model.own_paths, tables.own) == (False, True, True)
-    switch(model, CUDA, torch.float16, [])
-    switch(tables, CUDA, torch.float16, [])
-    assert (model.own_edges, model.own_paths, tables.own) == (False, False, False)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +220,7 @@ def test_tables_serve_lengths_that_were_counted():
     tables = made(EXAMPLE, CountOptions(reach=2))
     o = tables.options
     assert not tables.serves(1, 1)
-    tables.use(["candidates"])
-    assert tables.serves(o.longest_source, o.longest_target)
-    assert not tables.serves(o.longest_source + 1, o.longest_target)
-    assert not tables.serves(o.longest_source, o.longest_target + 1)
+    with kernels_of(table_for(torch.device("cpu"), ["candidates"])):
+        assert tables.serves(o.longest_source, o.longest_target)
+        assert not tables.serves(o.longest_source + 1, o.longest_target)
+        assert not tables.serves(o.longest_source, o.longest_target + 1)

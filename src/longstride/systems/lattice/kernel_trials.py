@@ -1,7 +1,6 @@
 """Whether a lattice's kernels of our own give here what they should: each against its slow twin, on random numbers.
 
-Called by `longstride.nn.fused_trials` before a kernel is used; each gives how far results are from what they should be,
-or says what is wrong.
+Each gives how far results are from what they should be, or says what is wrong; tests call them.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, PAD, START
-from longstride.nn.fused_trials import Random, apart
+from longstride.ops.cuda.self_test import Random, apart
 from longstride.search.lengths import Window
 from longstride.systems.lattice import kernels
 from longstride.systems.lattice.candidates import Candidates

@@ -10,7 +10,6 @@ Knows nothing of candidates, lengths or search; how all edges of a lattice are s
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +17,6 @@ from torch import Tensor, nn
 
 from longstride.contract import START, option
 from longstride.nn import frozen
-from longstride.nn.fused import Kernel
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 
@@ -39,26 +37,9 @@ class Scorer(Transformer):
     """Encoder, embeddings and head."""
 
     options: ScorerOptions
-    own_edges = False
-    """all edges of a lattice by kernels of our own: see :meth:`use`"""
-    own_paths = False
-    """the search through them likewise"""
 
     def __init__(self, options: ScorerOptions) -> None:
         super().__init__(options)
-
-    def kernels(self) -> list[Kernel]:
-        """A Transformer's, and those of a lattice."""
-        from longstride.systems.lattice import kernel_trials  # which knows the stages, and these the model
-
-        o = self.options
-        edges = Kernel("edges", (o.vocabulary, o.width, o.heads), kernel_trials.edges)
-        return [*super().kernels(), edges, Kernel("paths", (), kernel_trials.paths)]
-
-    def use(self, names: Collection[str]) -> None:
-        """Use these."""
-        super().use(names)
-        self.own_edges, self.own_paths = "edges" in names, "paths" in names
 
 
 class LatticeModel(nn.Module):

@@ -161,7 +161,9 @@ class Pipeline:
         o = self._options
         before = o.candidates if o.order == 2 else o.candidates**2
         widest = 2 * (o.candidates + 2)
-        if not (self.at_once and self._model.own_edges and o.normalise == "vocabulary"):  # which takes portions itself
+        if not (
+            self.at_once and self._runner.uses("edges") and o.normalise == "vocabulary"
+        ):  # which takes portions itself
             widest = max(self._model.options.feed_forward, 3 * self._model.options.width, widest)
         looked_up = LOOKED_UP * width
         return max(1, (numbers or AT_ONCE) // (columns * max(before * widest, looked_up)))
@@ -196,7 +198,7 @@ class Pipeline:
         """Whether kernels of our own search, which read edges as they are: for one output that two words decide."""
         o = self._options
         fits = o.order == 2 and o.n_best == 1 and o.search == "serial" and o.candidates <= kernels.MOST_SEARCHED
-        return fits and self._model.own_paths
+        return fits and self._runner.uses("paths")
 
     def edges(self, encoded: Encoded, candidates: Candidates) -> Scores:
         """Stage 3, as those kernels read it."""

@@ -11,15 +11,14 @@ point: candidates do not depend on the batch or on the order in which a device a
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from longstride import ops
 from longstride.contract import PAD, OptionError, option
 from longstride.contract.options import Options
-from longstride.nn.fused import Fusible, Kernel
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice import kernels
 from longstride.systems.lattice.candidates import Candidates, filled
@@ -47,11 +46,8 @@ class TablesOptions(Options):
     length: LengthRegression = option(factory=LengthRegression, help="Target words by source words.")
 
 
-class Tables(nn.Module, Fusible):
+class Tables(nn.Module):
     """Counts to look candidates up in; proposes words for any number of them and any K."""
-
-    own = False
-    """by kernels of our own: see :meth:`use`"""
 
     first: Tensor
     """[source ids · slots] where a key's words begin"""
@@ -119,7 +115,9 @@ class Tables(nn.Module, Fusible):
 
     def serves(self, width: int, columns: int) -> bool:
         """Whether kernels of our own do it for sources and outputs of such lengths: all that were counted by length."""
-        return self.own and width <= self.options.longest_source and columns <= self.options.longest_target
+        return (
+            ops.uses("candidates") and width <= self.options.longest_source and columns <= self.options.longest_target
+        )
 
     def proposed(self, source: Tensor, lengths: Tensor, columns: int, k: int, fallback: int | None) -> Candidates:
         """The same by kernels of our own, with a word for columns that have none."""
@@ -162,16 +160,6 @@ class Tables(nn.Module, Fusible):
         amounts = (self.counts[entry] * scale[..., None]).ceil().long()
         amounts = amounts.masked_fill(ranks >= kept[..., None], 0)
         return best_sums(self.words[entry].flatten(2), amounts.flatten(2), k)
-
-    def kernels(self) -> list[Kernel]:
-        """Those that propose words."""
-        from longstride.systems.lattice.kernel_trials import candidates  # which makes tables
-
-        return [Kernel("candidates", (self.options.counted.keep,), candidates)]
-
-    def use(self, names: Collection[str]) -> None:
-        """Use them, if they are among these."""
-        self.own = "candidates" in names
 
 
 def best_sums(words: Tensor, amounts: Tensor, k: int) -> Candidates:
