@@ -23,7 +23,7 @@ from longstride.contract.options import Options, as_dict, parse
 from longstride.contract.ranges import shown
 from longstride.contract.running import DTYPES
 from longstride.model_folder import MODEL, DecoderConfig, ModelFolder, Part, resolve
-from longstride.nn.initialisation import scale_by_depth
+from longstride.nn.transformer import scale_by_depth
 from longstride.objectives import OBJECTIVES, Plan
 from longstride.ops import avoid_planned_attention
 from longstride.ops.cuda.table import training_table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +87,18 @@ class Transformer(nn.Module):
         for layer in self.encoder.layers:
             x = layer(x, mask)
         return self.encoder.norm(x)  # type: ignore[no-any-return]
+
+    def encode_for_training(self, ids: Tensor, visible: Tensor | None) -> Tensor:
+        """:meth:`encode`; an encoder that is wholly frozen reads without dropout and keeps no gradients."""
+        if any(weight.requires_grad for weight in self.encoder.parameters()):
+            return self.encode(ids, visible)
+        was = self.dropout.training
+        self.encoder.eval()
+        self.dropout.eval()
+        with torch.no_grad():
+            memory = self.encode(ids, visible)
+        self.dropout.train(was)
+        return memory
 
     def source_mask(self, visible: Tensor | None, x: Tensor) -> Tensor | None:
         """What the encoder's attention is told of sources x [rows, source, width], of which some are `visible`"""
@@ -205,6 +218,20 @@ class Transformer(nn.Module):
         last, tokens = self.options.longest - 1, self.target_embedding.weight
         embedded, slots = ops.embed(ids, start, tokens, self.scale, table, last)
         return self.dropout(self.target_embedding_norm(_lowered(embedded))), slots
+
+
+def scale_by_depth(models: Iterable[nn.Module]) -> None:
+    """Divide the drawn weights of each Transformer layer by the square root of its depth, from 1.
+
+    Where norms come last, layers drawn alike let gradients shrink towards the bottom of the stack, and a decoder
+    takes thousands of updates to look at the source at all. (Zhang, Titov and Sennrich, 2019, section 4.)
+    """
+    for transformer in (one for model in models for one in model.modules() if isinstance(one, Transformer)):
+        for stack in (transformer.encoder, transformer.decoder):
+            for depth, layer in enumerate(stack.layers, start=1):
+                with torch.no_grad():
+                    for linear in (one for one in layer.modules() if isinstance(one, nn.Linear)):
+                        linear.weight.mul_(depth**-0.5)
 
 
 def _relative(options: TransformerOptions, both: bool) -> RelativeBias:

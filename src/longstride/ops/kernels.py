@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
@@ -54,27 +54,27 @@ class Kernel:
         """Carry it out."""
         if not isinstance(self.run, str):
             return self.run(*arguments, **named)
-        module, _, function = self.run.partition(":")
-        launch = getattr(import_module(f"longstride.ops.cuda.{module}"), function)
+        launch = _launcher(self.run)
         with torch.cuda.device_of(arguments[0]):  # type: ignore[no-untyped-call]  # Triton launches on the current one
             return launch(*arguments, **named)
+
+
+@cache
+def _launcher(place: str) -> Callable[..., Any]:
+    module, _, function = place.partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"longstride.ops.cuda.{module}"), function)
+    return found
 
 
 class KernelTable:
     """Kernels for one kind of device, in order of preference."""
 
-    def __init__(
-        self,
-        kernels: Iterable[Kernel],
-        device: str = "cuda",
-        overlap: int = 0,
-        tell: Callable[[str], None] | None = None,
-    ) -> None:
-        """`overlap`: whether kernels start while the one before them ends, and in which manner (ops.cuda.overlap);
-        `tell` hears once of each operation that none of its kernels supports."""
+    def __init__(self, kernels: Iterable[Kernel], device: str = "cuda", overlap: int = 0) -> None:
+        """`overlap`: whether kernels start while the one before them ends, and in which manner (ops.cuda.overlap)"""
         self.kernels = tuple(kernels)
-        self.device, self.overlap, self._tell = device, overlap, tell
-        self._told: set[str] = set()
+        self.device, self.overlap = device, overlap
+        self.unsupported: set[str] = set()
+        """operations that some arguments had to be left to PyTorch for, because no kernel supports them"""
         self._of: dict[str, list[Kernel]] = {}
         for kernel in self.kernels:
             self._of.setdefault(kernel.operation, []).append(kernel)
@@ -95,9 +95,8 @@ class KernelTable:
                 if kernel.worthwhile(*arguments, **named):
                     return kernel
                 supported = True
-        if not supported and self._tell is not None and operation not in self._told:
-            self._told.add(operation)
-            self._tell(f"carries out {operation} by PyTorch where no kernel of our own fits the model")
+        if not supported and torch.is_inference_mode_enabled():  # compiled training is not to write anything here
+            self.unsupported.add(operation)
         return None
 
     def rows(self) -> list[tuple[str, str, str, str, str]]:

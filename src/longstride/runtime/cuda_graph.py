@@ -95,7 +95,7 @@ class CudaGraphRunner(Runner):
             raise OptionError(f"The runtime cuda-graph expects a CUDA device, found {device}.")
         self.name = "cuda-graph"
         self.precision = precision
-        self._tell, self._given_tell = tell or _warn, tell
+        self._tell = tell or _warn
         self._told: set[str] = set()
         self._recorder = recorder or CudaRecorder(self.device)
         self._recordings: weakref.WeakSet[Recording[Any]] = weakref.WeakSet()
@@ -122,7 +122,7 @@ class CudaGraphRunner(Runner):
         if against:
             self._say_once("overlap", f"does without {NAMES['overlap']}", against)
         overlap = WAITED if "overlap" in self._names and not against else 0
-        return inference_table(self.dtype, self._names, overlap=overlap, tell=self._unfit)
+        return inference_table(self.dtype, self._names, overlap=overlap)
 
     def uses(self, kernel: str, head: int | None = None) -> bool:
         """Whether it is in the table, and written for such heads."""
@@ -196,12 +196,12 @@ class CudaGraphRunner(Runner):
         )
 
     def report(self) -> str:
-        """How many graphs there are, how long capturing took, what they hold."""
-        return self.statistics.describe() if self._recorded else ""
-
-    def _unfit(self, what: str) -> None:
-        if self._given_tell is not None:  # a person who asked to be told
-            self._given_tell(f"The runtime {self.name} {what}.")
+        """How many graphs there are, how long capturing took, what they hold, and what no kernel of ours fits."""
+        if not self._recorded:
+            return ""
+        left = sorted(self.kernels.unsupported) if self.kernels is not None else []
+        told = f" No kernel of our own fits some of: {', '.join(left)}; PyTorch carries it out." if left else ""
+        return self.statistics.describe() + told
 
     def _say_once(self, name: str, what: str, error: Exception | str) -> None:
         if name not in self._told:

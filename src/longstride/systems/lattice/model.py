@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from longstride.contract import START, option
-from longstride.nn import frozen
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 
@@ -60,7 +59,7 @@ class LatticeModel(nn.Module):
 
     def encode(self, source: Tensor, visible: Tensor | None) -> Tensor:
         """[rows, source, width]; an encoder that is wholly frozen reads without dropout and keeps no gradients."""
-        return frozen.encode(self.model, source, visible)
+        return self.model.encode_for_training(source, visible)
 
 
 def segments(offsets: Tensor, order: Tensor | int, length: int) -> Tensor:
