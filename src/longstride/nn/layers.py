@@ -65,12 +65,12 @@ class Residual(nn.Module):
 
     def enter(self, x: Tensor) -> Tensor:
         """What the block reads."""
-        return self.norm(x) if self.pre else x  # type: ignore[no-any-return]
+        return self.norm(x) if self.pre else x
 
     def leave(self, x: Tensor, block: Tensor) -> Tensor:
         """The sum, with what the block made of it."""
         if self.pre:
-            return x + self.dropout(block)
+            return x + self.dropout(block)  # type: ignore[no-any-return]
         norm, dropout = self.norm, self.dropout.p if self.training else 0.0
         return ops.add_norm(x, block, norm.weight, norm.bias, norm.eps, dropout)
 

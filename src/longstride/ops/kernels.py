@@ -95,7 +95,7 @@ class KernelTable:
                 if kernel.worthwhile(*arguments, **named):
                     return kernel
                 supported = True
-        if not supported and torch.is_inference_mode_enabled():  # compiled training is not to write anything here
+        if not supported and self is not _training:  # compiled code is not to write anything here
             self.unsupported.add(operation)
         return None
 

@@ -111,9 +111,7 @@ def _self_attention(
 
 
 @_self_attention.register_fake
-def _(
-    packed: Tensor, visible: Tensor | None, seed: Tensor | None, heads: int, causal: bool, dropout: float
-) -> tuple[Tensor, Tensor]:
+def _(packed: Tensor, visible: Tensor | None, seed: Tensor | None, heads: int, *_: object) -> tuple[Tensor, Tensor]:
     rows, length, width = packed.shape
     normaliser = packed.new_empty((rows, heads, length), dtype=torch.float32)
     return packed.new_empty((rows, length, width // 3)), normaliser
@@ -146,16 +144,7 @@ def _self_attention_backward(
 
 
 @_self_attention_backward.register_fake
-def _(
-    grad: Tensor,
-    packed: Tensor,
-    normaliser: Tensor,
-    visible: Tensor | None,
-    seed: Tensor | None,
-    heads: int,
-    causal: bool,
-    dropout: float,
-) -> Tensor:
+def _(grad: Tensor, packed: Tensor, *_: object) -> Tensor:
     return packed.new_empty(packed.shape)
 
 
@@ -195,10 +184,8 @@ def _cross_attention(
 
 
 @_cross_attention.register_fake
-def _(
-    queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None, seed: Tensor | None, dropout: float
-) -> tuple[Tensor, Tensor]:
-    rows, length, _ = queries.shape
+def _(queries: Tensor, keys: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    rows, length = queries.shape[:2]
     return queries.new_empty(queries.shape), queries.new_empty((rows, keys.shape[1], length), dtype=torch.float32)
 
 
@@ -228,16 +215,7 @@ def _cross_attention_backward(
 
 
 @_cross_attention_backward.register_fake
-def _(
-    grad: Tensor,
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    normaliser: Tensor,
-    visible: Tensor | None,
-    seed: Tensor | None,
-    dropout: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(grad: Tensor, queries: Tensor, keys: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor]:
     rows, heads, source, head = keys.shape
     by_token = (rows, source, heads, head)
     return queries.new_empty(queries.shape), keys.new_empty(by_token), keys.new_empty(by_token)
