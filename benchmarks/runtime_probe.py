@@ -34,9 +34,9 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from longstride.contract import EOS, Decoder, Limits, Precision, Runner, Source
-from longstride.nn.fused import KERNELS
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
+from longstride.ops.cuda.table import NAMES as KERNELS
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, Greedy

@@ -23,9 +23,11 @@ from longstride.contract.options import Options, as_dict, parse
 from longstride.contract.ranges import shown
 from longstride.contract.running import DTYPES
 from longstride.model_folder import MODEL, DecoderConfig, ModelFolder, Part, resolve
-from longstride.nn.backends import allow_own_attention, allow_own_norms, avoid_planned_attention
-from longstride.nn.initialisation import scale_by_depth
+from longstride.nn.transformer import scale_by_depth
 from longstride.objectives import OBJECTIVES, Plan
+from longstride.ops import avoid_planned_attention
+from longstride.ops.cuda.table import training_table
+from longstride.ops.kernels import train_with
 from longstride.recipe_data import (
     DataOptions,
     corpus_of,
@@ -124,8 +126,8 @@ def run(
     check(recipe)
     origin = origin or origin_of(recipe, folder)
     avoid_planned_attention()
-    allow_own_attention(recipe.attention == "own")
-    allow_own_norms(recipe.norms == "own")
+    chosen = {"attention": recipe.attention, "norms": recipe.norms}
+    train_with(training_table([name for name, how in chosen.items() if how == "own"]))
     team = join(torch.device(device))
     tell = (reporter or Silent()) if team.leads else Silent()
     folder.mkdir(parents=True, exist_ok=True)

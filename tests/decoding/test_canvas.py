@@ -7,13 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.nn.fused import KERNELS, TYPES, Fusible
+from longstride.ops.kernels import TYPES, kernels_of
 from longstride.systems.draft_verify import passes
 from longstride.systems.draft_verify.canvas import differing, why_not
 from longstride.systems.draft_verify.passes import Own
 from longstride.systems.draft_verify.programs import draft
 from tests.decoding.drafters import tiny_drafter
-from tests.nn.running_kernels import where
+from tests.nn.running_kernels import table_for, where
 
 
 @pytest.mark.gpu
@@ -47,13 +47,10 @@ def test_a_draft_by_kernels_is_as_it_was(said):
     memory = drafter.remember(source, lengths, None)
     masked = drafter.mask_slots(source, lengths, 16)
     found = []
-    for names in ((), tuple(KERNELS)):
-        for part in drafter.modules():
-            if isinstance(part, Fusible):
-                part.use(names)
-        run = passes.of(drafter, Own(bool(names), bool(names)))
-        program, cache = draft(drafter, run), drafter.new_cache(2, 19)
-        found.append([program.function(tokens, length + on, 8, 3, masked, cache, memory) for on in (0, 2)])
+    for own in (False, True):
+        program, cache = draft(drafter, passes.of(drafter, Own(own, own))), drafter.new_cache(2, 19)
+        with kernels_of(table_for(device) if own else None):
+            found.append([program.function(tokens, length + on, 8, 3, masked, cache, memory) for on in (0, 2)])
     for plain, own in zip(*found, strict=True):
         torch.testing.assert_close(own, plain, atol=1e-3, rtol=1e-3)
 
@@ -71,17 +68,14 @@ def test_a_chain_by_kernels_is_the_plain_one_and_lies_where_it_is_wanted():
     memory = drafter.remember(source, lengths, None)
     masked = drafter.mask_slots(source, lengths, 20)
     found = []
-    for names in ((), tuple(KERNELS)):
-        for part in drafter.modules():
-            if isinstance(part, Fusible):
-                part.use(names)
-        own = Own(bool(names), bool(names))
-        run, cache = passes.of(drafter, own), drafter.new_cache(3, 25)
+    for own in (False, True):
+        run, cache = passes.of(drafter, Own(own, own)), drafter.new_cache(3, 25)
         room = torch.full((3, 6), -1, device=device)
         for asked in (5, 3):
             given = (tokens, length + 5 - asked)
-            states = run(*given, 6, asked, masked, cache, memory)
-            ids = drafter.followed(states.hidden, *given, states.newest, room[:, 1 : asked + 1])
+            with kernels_of(table_for(device) if own else None):
+                states = run(*given, 6, asked, masked, cache, memory)
+                ids = drafter.followed(states.hidden, *given, states.newest, room[:, 1 : asked + 1])
             assert ids.data_ptr() == room[:, 1:].data_ptr()
             found.append(room.tolist())
     assert found[:2] == found[2:]

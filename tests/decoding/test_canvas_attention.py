@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.nn.fused import TYPES
-from longstride.nn.whole_steps import TOLERANCE
+from longstride.ops.cuda.self_test import TOLERANCE
+from longstride.ops.kernels import TYPES
 from longstride.systems.draft_verify import canvas_attention
 from tests.nn import test_overlap as overlap
 from tests.nn.running_kernels import where

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from longstride.contract import Limits
-from longstride.nn import whole_steps
-from longstride.nn.fused import TYPES, Fusible
-from longstride.runtime.eager import EagerRunner
+from longstride.ops import BlockCausal, Causal
+from longstride.ops.cuda.self_test import CASES, TOLERANCE, compare
+from longstride.ops.kernels import TYPES
 from longstride.systems.interleaved import beam_check, kernels, table
+from longstride.systems.interleaved import model as interleaved_model
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
 from longstride.systems.interleaved.kernel_check import ROWS, commits_differ, differing, inputs_differ
 from longstride.systems.interleaved.options import InterleavingOptions
@@ -20,7 +21,7 @@ from longstride.systems.interleaved.rows import Rows
 from tests.decoding.interleaved import tiny_interleaved
 from tests.models import random_source
 from tests.nn import test_overlap as overlap
-from tests.nn.running_kernels import where
+from tests.nn.running_kernels import KernelRunner, table_for, where
 from tests.runtime.test_cuda_graph import taped
 
 VARIANTS: list[dict[str, Any]] = [
@@ -32,7 +33,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"h": 2, "c": 2, "link": 3},
     {"h": 4, "c": 1},
 ]
-FILES = ("nn/whole_steps_kernels.py", "systems/interleaved/step_kernels.py", "systems/interleaved/beam_kernels.py")
+FILES = ("ops/cuda/block_attention.py", "systems/interleaved/step_kernels.py", "systems/interleaved/beam_kernels.py")
 SHAPE: dict[str, Any] = {"width": 32, "heads": 2, "feed_forward": 32}
 
 
@@ -44,7 +45,8 @@ SHAPE: dict[str, Any] = {"width": 32, "heads": 2, "feed_forward": 32}
 @pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 def test_slots_of_a_step_see_each_other_and_all_before_them(head):
     device = where(loops=True)
-    assert whole_steps.trial(device, torch.float32, head) <= whole_steps.TOLERANCE[torch.float32]
+    found = compare(CASES["step of a block"], table_for(device), device, torch.float32, head)
+    assert found <= TOLERANCE[torch.float32]
 
 
 @pytest.mark.gpu
@@ -67,7 +69,6 @@ def test_nothing_speaks_against_them_on_a_gpu(dtype):
         pytest.skip("there is no CUDA device here")
     device = torch.device("cuda", 0)
     assert kernels.why_not(device, dtype) == ""
-    assert [whole_steps.why_not(device, dtype, head) for head in (16, 32, 64, 128)] == [""] * 4
 
 
 @pytest.mark.gpu
@@ -89,8 +90,6 @@ def test_the_check_before_use_finds_nothing():
 
 def test_elsewhere_it_says_why_not():
     assert "expects a CUDA device" in kernels.why_not(torch.device("cpu"), torch.float16)
-    assert "expects a CUDA device" in whole_steps.why_not(torch.device("cpu"), torch.float16, 64)
-    assert "expects fp32" in whole_steps.why_not(torch.device("cuda", 0), torch.float64, 64)
     assert not kernels.usable(taped()[0])
 
 
@@ -118,22 +117,19 @@ def test_before_it_waits_a_kernel_reads_weights_alone(kernel):
 @pytest.mark.parametrize(("end", "dedup", "width"), [("any-direction", 0, 1), ("paper", 2, 1), ("any-direction", 0, 3)])
 def test_decoding_with_them_is_decoding_without(variant, end, dedup, width, monkeypatch):
     """Step by step the same, in tables that are filled again; in fp32 by one machine's own products."""
-    runner = EagerRunner(where(loops=True), "fp32")
+    device = where(loops=True)
     limits = Limits(max_length=6, min_length=2 if dedup else 0)
     how: dict[str, Any] = {"width": width, "end": end, "dedup": dedup}
 
     def outputs(names: tuple[str, ...]) -> tuple[list[object], list[float]]:
+        runner = KernelRunner(device, "fp32", names)
         model = runner.place(tiny_interleaved(5, variant, sharpness=1.5, **SHAPE).float())
-        for part in model.modules():
-            if isinstance(part, Fusible):
-                part.use(names)
         decoder = Interleaved(model.model, model.interleaving, runner, InterleavedOptions(**how))
         decoded = decoder.decode(random_source(3, 5, seed=2), limits, capacity=2, trace=True)
         return [decoded.tokens, decoded.traces], decoded.scores
 
     expected, scores = outputs(())
     monkeypatch.setattr(table, "usable", lambda runner: True)
-    monkeypatch.setattr(whole_steps, "why_not", lambda *_: "")
     found, ours = outputs(("step", "mask"))
     assert found == expected
     assert ours == pytest.approx(scores, abs=1e-4)
@@ -142,15 +138,17 @@ def test_decoding_with_them_is_decoding_without(variant, end, dedup, width, monk
 @pytest.mark.parametrize(
     ("variant", "rule"), [(VARIANTS[0], "together"), (VARIANTS[3], "causal"), (VARIANTS[4], "other")]
 )
-def test_who_may_not_use_one_for_causal_steps_does_not_get_its_relative(variant, rule, monkeypatch):
-    monkeypatch.setattr(whole_steps, "why_not", lambda *_: "")
-    model = tiny_interleaved(1, variant)
-    assert model.layout(16).rule == rule
-    assert not model.layout(16, own=True).own_together
-    for layer in model.model.decoder_layers():
-        layer.attention.use(["step"])
-    assert model.layout(16, own=True).own_together == (rule == "together")
-    assert not model.layout(16).own_together
+def test_steps_say_by_which_rule_they_see(variant, rule, monkeypatch):
+    """By it a kernel is chosen."""
+    model, seen = tiny_interleaved(1, variant), []
+    layout = model.layout(16)
+    assert layout.rule == rule
+    monkeypatch.setattr(
+        interleaved_model, "extend_all", lambda layers, x, cache, slots, bias, *_: seen.append(bias) or x
+    )
+    ids, start = torch.full((1, model.options.step), 5), torch.zeros(1, dtype=torch.int64)
+    model.extend(ids, start, model.model.new_cache(1, 16), None, layout)
+    assert type(seen[0]) is {"together": BlockCausal, "causal": Causal, "other": torch.Tensor}[rule]
 
 
 # --- what the host sees ----------------------------------------------------------------------------------------------

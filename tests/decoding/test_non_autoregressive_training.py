@@ -12,7 +12,6 @@ from longstride.cli.lattice_inspect import constructions_of
 from longstride.cli.train import read_recipe
 from longstride.contract import EOS, PAD, Batch, OptionError
 from longstride.model_folder import ModelFolder
-from longstride.nn import frozen
 from longstride.objectives import OBJECTIVES, Plan
 from longstride.recipe import Outcome, run
 from longstride.search.lengths import LengthRegression
@@ -75,10 +74,10 @@ def test_a_shallow_one_begins_as_the_first_layers_of_an_ordinary_transformer():
     freeze(model, ["encoder.*", "target_embedding.weight"])
     model.train()
     source = torch.tensor([[5, 6, 7, EOS]])
-    assert torch.equal(frozen.encode(model, source, None), base.encode(source, None))
+    assert torch.equal(model.encode_for_training(source, None), base.encode(source, None))
     assert model.dropout.training
     model.requires_grad_(True)
-    assert not torch.equal(frozen.encode(model.train(), source, None), base.encode(source, None))
+    assert not torch.equal(model.train().encode_for_training(source, None), base.encode(source, None))
 
 
 def test_lengths_come_with_the_corpus_unless_the_recipe_says_otherwise():

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, PAD, START
-from longstride.nn.fused_trials import Random, apart
+from longstride.ops.cuda.self_test import Random, apart
 from longstride.search.lengths import Window
 from longstride.systems.lattice import kernels
 from longstride.systems.lattice.candidates import Candidates, usable

@@ -11,11 +11,9 @@ import pytest
 import torch
 
 from longstride.contract import EOS, Limits, Source
-from longstride.nn import fused_trials
-from longstride.nn.fused import Kernel
-from longstride.nn.fused_trials import TOLERANCE, switch, why_not
+from longstride.ops.cuda.self_test import TOLERANCE, random_of
+from longstride.ops.kernels import kernels_of
 from longstride.runtime.cuda_graph import CudaGraphRunner
-from longstride.runtime.eager import EagerRunner
 from longstride.systems.lattice import kernels, scoring
 from longstride.systems.lattice.candidates import usable
 from longstride.systems.lattice.decoder import LatticeDecoder, with_tables
@@ -27,7 +25,7 @@ from tests.lattice.models import tiny_scorer
 from tests.lattice.test_candidates import made
 from tests.lattice.test_counts import EXAMPLE, VOCABULARY
 from tests.models import random_source
-from tests.nn.running_kernels import where
+from tests.nn.running_kernels import KernelRunner, loops, table_for, where
 
 CUDA = torch.device("cuda", 0)
 CHECKS = {
@@ -36,19 +34,14 @@ CHECKS = {
     "paths": [kernel_checks.paths, (), ()],
 }
 """By kernel: the comparison, the sizes of a real model and those for Triton's interpreter."""
-loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 
 
 def decoder(device: torch.device, own: bool, longest: int = 64, **options: Any) -> LatticeDecoder:
     """Of random weights, always the same."""
     model = tiny_scorer(3, torch.float32, vocabulary=VOCABULARY, longest=longest).to(device)
     tables = made(EXAMPLE, CountOptions(reach=2)).to(device)
-    if own:
-        model.use(["edges", "paths"])
-        tables.use(["candidates"])
-    return with_tables(
-        model, tables, EagerRunner(device, "fp32"), LatticeOptions(**{"candidates": 3, "length_window": 1, **options})
-    )
+    runner = KernelRunner(device, "fp32", tuple(CHECKS) if own else ())
+    return with_tables(model, tables, runner, LatticeOptions(**{"candidates": 3, "length_window": 1, **options}))
 
 
 # --- each against its twin -------------------------------------------------------------------------------------------
@@ -61,8 +54,8 @@ def test_they_equal_tensor_code_on_a_gpu(name, dtype):
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device here")
     check, sizes, _ = CHECKS[name]
-    assert fused_trials.trial(Kernel(name, sizes, check), CUDA, dtype) <= TOLERANCE[dtype]
-    assert all(why_not(kernel, CUDA, dtype) == "" for kernel in kernels.named(name))
+    with torch.inference_mode():
+        assert check(random_of(CUDA, dtype), *sizes) <= TOLERANCE[dtype]
 
 
 @loops
@@ -70,7 +63,8 @@ def test_they_equal_tensor_code_on_a_gpu(name, dtype):
 @pytest.mark.parametrize("name", CHECKS)
 def test_they_equal_tensor_code(name):
     check, _, sizes = CHECKS[name]
-    assert fused_trials.trial(Kernel(name, sizes, check), where(loops=True), torch.float32) <= TOLERANCE[torch.float32]
+    with torch.inference_mode():
+        assert check(random_of(where(loops=True), torch.float32), *sizes) <= TOLERANCE[torch.float32]
 
 
 @loops
@@ -140,11 +134,11 @@ def test_edges_are_the_twins(monkeypatch, most):
     with torch.inference_mode():
         encoded = scoring.encode(model, source.ids.to(device), source.lengths.to(device), True)
         expected = scoring.score_edges(model, encoded, words)
-        model.use(["edges"])
-        monkeypatch.setattr(scoring, "MAX_LOGITS", most)
-        monkeypatch.setattr(scoring, "MAX_NUMBERS", most)
+        monkeypatch.setattr(scoring, "AT_MOST", most)
+        monkeypatch.setattr(scoring, "THROUGH", most)
         monkeypatch.setattr(scoring, "_scored", None)  # nobody asks the twin
-        found = scoring.score_edges(model, encoded, words)
+        with kernels_of(table_for(device, ["edges"])):
+            found = scoring.score_edges(model, encoded, words)
     torch.testing.assert_close(found.first, expected.first, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(found.edges, expected.edges, atol=1e-4, rtol=1e-4)
 
@@ -198,8 +192,6 @@ def test_graphs_with_them_on_a_gpu(options):
     runner = CudaGraphRunner("cuda:0", "fp32")
     model = runner.place(tiny_scorer(3, torch.float32, vocabulary=VOCABULARY))
     tables = runner.place(made(EXAMPLE, CountOptions(reach=2)))
-    assert {"edges", "paths"} <= model.in_use
-    assert "candidates" in tables.in_use
     ours = with_tables(model, tables, runner, LatticeOptions(**{"candidates": 3, "length_window": 1, **options}))
     theirs = decoder(torch.device("cpu"), False, **options)
     for row in range(5):
@@ -210,21 +202,6 @@ def test_graphs_with_them_on_a_gpu(options):
 
 
 # --- which are used --------------------------------------------------------------------------------------------------
-
-
-def test_modules_name_them_and_nothing_is_used_before_it_is_switched_on(monkeypatch):
-    model, tables = tiny_scorer(3), made(EXAMPLE, CountOptions(reach=2))
-    assert {kernel.name for kernel in model.kernels()} == {"embed", "edges", "paths"}
-    assert [kernel.name for kernel in tables.kernels()] == ["candidates"]
-    assert not model.in_use | tables.in_use
-    monkeypatch.setattr(fused_trials, "serves", lambda *_: True)
-    monkeypatch.setattr(fused_trials, "why_not", lambda kernel, *_: "" if kernel.name != "edges" else "it is broken")
-    assert switch(model, CUDA, torch.float16)["it is broken"] == ["edges"]
-    assert switch(tables, CUDA, torch.float16) == {}
-    assert (model.in_use & {"edges", "paths"}, tables.in_use) == ({"paths"}, {"candidates"})
-    switch(model, CUDA, torch.float16, [])
-    switch(tables, CUDA, torch.float16, [])
-    assert not model.in_use | tables.in_use
 
 
 @pytest.mark.parametrize(
@@ -249,7 +226,7 @@ def test_tables_support_lengths_that_were_counted():
     tables = made(EXAMPLE, CountOptions(reach=2))
     o = tables.options
     assert not tables.supports(1, 1)
-    tables.use(["candidates"])
-    assert tables.supports(o.longest_source, o.longest_target)
-    assert not tables.supports(o.longest_source + 1, o.longest_target)
-    assert not tables.supports(o.longest_source, o.longest_target + 1)
+    with kernels_of(table_for(torch.device("cpu"), ["candidates"])):
+        assert tables.supports(o.longest_source, o.longest_target)
+        assert not tables.supports(o.longest_source + 1, o.longest_target)
+        assert not tables.supports(o.longest_source, o.longest_target + 1)

@@ -8,11 +8,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride.contract import EOS
+from longstride.ops.kernels import kernels_of
 from longstride.systems.lattice import kernels, scoring
 from tests.lattice.kernel_checks import attended_to_two, slots_of
 from tests.lattice.models import tiny_scorer
 from tests.lattice.test_counts import VOCABULARY
 from tests.models import random_source
+from tests.nn.running_kernels import table_for
 
 
 class Played:
@@ -63,8 +65,8 @@ def test_portions_score_as_all_at_once(monkeypatch, slots_at_once, sentences_at_
     with torch.inference_mode():
         encoded = scoring.encode(model, source.ids, source.lengths, True)
         expected = scoring.score_edges(model, encoded, words)
-        monkeypatch.setattr(model, "in_use", {"edges"})
-        found = scoring.score_edges(model, encoded, words)
+        with kernels_of(table_for(torch.device("cpu"), ["edges"])):
+            found = scoring.score_edges(model, encoded, words)
     torch.testing.assert_close(found.first, expected.first)
     torch.testing.assert_close(found.edges, expected.edges)
     assert max(played.sentences) <= sentences_at_once

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
+from typing import Any
 
 import numpy
 import pytest
 import torch
+
+from longstride.contract import Program
+from longstride.ops.cuda.table import HEADS, NAMES, inference_table
+from longstride.ops.kernels import KernelTable, kernels_of
+from longstride.runtime.eager import EagerRunner
+
+loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+"""Triton's interpreter makes a number of an array at the head of every loop."""
 
 
 def where(loops: bool = False) -> torch.device:
@@ -19,3 +29,27 @@ def where(loops: bool = False) -> torch.device:
     if loops and tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 4):
         pytest.skip("Triton's interpreter has no loops with this numpy")
     return torch.device("cpu")
+
+
+def table_for(device: torch.device, names: Collection[str] = tuple(NAMES), overlap: int = 0) -> KernelTable:
+    """These kernels, on such a device."""
+    found = inference_table(torch.float32, names, device=device.type, overlap=overlap)
+    assert found is not None
+    return found
+
+
+class KernelRunner(EagerRunner):
+    """An eager runner whose operations are carried out by these kernels."""
+
+    def __init__(self, device: torch.device, precision: Any = "fp32", names: Collection[str] = tuple(NAMES)) -> None:
+        super().__init__(device, precision)
+        self.kernels = inference_table(self.dtype, names, device=device.type)
+
+    def uses(self, kernel: str, head: int | None = None) -> bool:
+        """Whether it is one of them."""
+        return self.kernels is not None and kernel in self.kernels.names and (head is None or head in HEADS)
+
+    def call(self, program: Program, *arguments: Any) -> Any:
+        """Run it with them."""
+        with kernels_of(self.kernels):
+            return super().call(program, *arguments)

@@ -16,12 +16,12 @@ from torch import Tensor
 from longstride.contract import START
 from longstride.nn import masks
 from longstride.nn.cache import Memory
-from longstride.nn.decode_attention import HEADS, extend, read
-from longstride.nn.fused import KERNELS, Fusible, Kernel
-from longstride.nn.fused_trials import TOLERANCE, attended, trial
 from longstride.nn.transformer import Transformer
+from longstride.ops.cuda.self_test import CASES, TOLERANCE, attended, compare
+from longstride.ops.cuda.table import HEADS, NAMES
+from longstride.ops.kernels import KernelTable, kernels_of
 from tests.models import tiny_model
-from tests.nn.running_kernels import where
+from tests.nn.running_kernels import table_for, where
 
 pytestmark = [
     pytest.mark.gpu,
@@ -72,13 +72,46 @@ class Case:
         return attended(queries, self.keys.nan_to_num(0.0), self.values.nan_to_num(0.0), visible)
 
 
-@pytest.mark.parametrize("name", ["step", "lines", "mask", "source"])
+def extend(*given: Tensor) -> Tensor:
+    """By the kernel."""
+    from longstride.ops.cuda import decode_attention
+
+    return decode_attention.extend(given[0].contiguous(), *given[1:])
+
+
+def read(*given: Tensor | bool) -> Tensor:
+    """By the kernel."""
+    from longstride.ops.cuda import decode_attention
+
+    return decode_attention.read(*given)
+
+
+@pytest.mark.parametrize("name", ["step", "step of a block", "lines", "mask", "source", "source-self"])
 @pytest.mark.parametrize("head", HEADS)
-def test_trials_pass(name, head, device, dtype):
-    """What decides whether a kernel is used: values, caches, and bits that depend on nothing else."""
+def test_heads_of_any_width(name, head, device, dtype):
+    """Values, caches, and bits that depend on nothing else."""
     if device.type == "cpu" and head > 32:
         pytest.skip("the interpreter is slow, and a wider head is nothing new to it")
-    assert trial(Kernel(name, (head,)), device, dtype) <= TOLERANCE[dtype]
+    assert compare(CASES[name], table_for(device), device, dtype, head) <= TOLERANCE[dtype]
+
+
+def test_a_past_in_other_rows_gives_the_bits_of_one_that_was_moved(device, dtype):
+    """Two pairs of rows, each at its own slot, with pasts anywhere in the pair."""
+    generator = torch.Generator().manual_seed(0)
+    rows, heads, slots, head = 4, 2, 112, 16
+    packed = torch.randn(rows, 1, 3 * heads * head, generator=generator).to(device, dtype)
+    start, slot = torch.tensor([37, 37, 97, 97])[:, None], torch.arange(slots)
+    filled = (slot < start)[:, None, :, None].to(device)
+    both = torch.randn(2, rows, heads, slots, head, generator=generator).to(device, dtype).masked_fill(~filled, NAN)
+    first = torch.arange(rows)[:, None] // 2 * 2
+    line = (first + (slot * 5 + torch.arange(rows)[:, None] * 3) // 4 % 2).to(device)
+    moved = [old.gather(0, line[:, None, :, None].expand_as(old)) for old in both]
+    expected = extend(packed, start.to(device), moved[0], moved[1])
+    assert torch.equal(extend(packed, start.to(device), both[0], both[1], line.int()), expected)
+    own = start.to(device)[:, None, :, None].expand(-1, heads, 1, head)
+    assert all(
+        torch.equal(written.gather(2, own), right.gather(2, own)) for written, right in zip(both, moved, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,14 +178,7 @@ def test_a_query_that_sees_nothing_of_the_first_keys(each, device, dtype):
 # --- in a model ------------------------------------------------------------------------------------------------------
 
 
-def models(device: torch.device, dtype: torch.dtype, names: tuple[str, ...]) -> tuple[Transformer, Transformer]:
-    """The same model twice, the second with kernels of our own."""
-    shape = {"width": 64, "heads": 4, "feed_forward": 64}
-    found = [tiny_model(3, sharpness=0.3, **shape).to(device, dtype) for _ in range(2)]
-    for part in found[1].modules():
-        if isinstance(part, Fusible):
-            part.use(names)
-    return found[0], found[1]
+SHAPE = {"width": 64, "heads": 4, "feed_forward": 64}
 
 
 def memory_of(model: Transformer, sources: int, device: torch.device) -> Memory:
@@ -168,17 +194,18 @@ def alternating(query_slots: Tensor, key_slots: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("rule", [masks.causal, alternating])
-@pytest.mark.parametrize("names", [tuple(KERNELS), ("mask",), ("source",), ("product",)])
+@pytest.mark.parametrize("names", [tuple(NAMES), ("mask",), ("source",), ("product",)])
 @pytest.mark.parametrize("rows", [2, 4])
 def test_steps_of_a_model_are_as_they_were(rule, names, rows, device, dtype):
     """Also where several rows read one source."""
-    plain, own = models(device, dtype, names)
+    model = tiny_model(3, sharpness=0.3, **SHAPE).to(device, dtype)
     ids = torch.randint(5, 11, (rows, 5), generator=torch.Generator().manual_seed(2)).to(device)
     ids[:, 0] = START
     start = torch.zeros(rows, dtype=torch.int64, device=device)
     found = []
-    with torch.inference_mode():
-        for model in (plain, own):
+    tables: list[KernelTable | None] = [None, table_for(device, names)]
+    for table in tables:
+        with torch.inference_mode(), kernels_of(table):
             memory, cache = memory_of(model, 2, device), model.new_cache(rows, 20)
             first = model.extend(ids[:, :3], start, cache, memory, rule)
             second = model.extend(ids[:, 3:], start + 3, cache, memory, rule, span=16)
@@ -188,11 +215,11 @@ def test_steps_of_a_model_are_as_they_were(rule, names, rows, device, dtype):
 
 def test_hidden_states_do_not_depend_on_how_slots_are_cut_into_steps(device, dtype):
     """With all kernels, products included, to the bit; so do caches."""
-    model = models(device, dtype, tuple(KERNELS))[1]
+    model = tiny_model(3, sharpness=0.3, **SHAPE).to(device, dtype)
     ids = torch.randint(5, 11, (2, 18), generator=torch.Generator().manual_seed(3)).to(device)
     start = torch.tensor([0, 2], device=device)
     found = []
-    with torch.inference_mode():
+    with torch.inference_mode(), kernels_of(table_for(device)):
         memory = memory_of(model, 2, device)
         for cuts in ([0, 18], [0, 1, 2, 18]):
             cache = model.new_cache(2, 30)

@@ -11,13 +11,18 @@ import pytest
 import torch
 from torch import nn
 
-from longstride.nn.decode_product import FEW, MULTIPLE, StepLinear, product
-from longstride.nn.fused import Kernel
-from longstride.nn.fused_trials import TOLERANCE, trial
+from longstride import ops
+from longstride.ops.cuda.self_test import CASES, TOLERANCE, compare
+from longstride.ops.cuda.table import FEW_SLOTS, MULTIPLE
+from longstride.ops.kernels import kernels_of
 from longstride.systems.blockwise.model import Heads, HeadsOptions
-from tests.nn.running_kernels import where
+from tests.nn.running_kernels import loops, table_for, where
 
-loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+
+def product(x: torch.Tensor, linear: nn.Linear, relu: bool = False) -> torch.Tensor:
+    """By the kernel."""
+    with kernels_of(table_for(x.device, ["product"])):
+        return ops.linear(x, linear.weight, linear.bias, "relu" if relu else None)
 
 
 @pytest.fixture
@@ -32,9 +37,12 @@ def dtype(device: torch.device) -> torch.dtype:
 
 @loops
 @pytest.mark.gpu
-@pytest.mark.parametrize("sizes", [(64, 64), (128, 64), (192, 128)])
-def test_trials_pass(sizes, device, dtype):
-    assert trial(Kernel("product", sizes), device, dtype) <= TOLERANCE[dtype]
+@pytest.mark.parametrize("inputs", [64, 128, 192, 512, 2048])
+@pytest.mark.parametrize("name", ["product", "product, ReLU", "product, sum"])
+def test_any_number_of_inputs(name, inputs, device, dtype):
+    if device.type == "cpu" and inputs > 192:
+        pytest.skip("the interpreter is slow, and more inputs are nothing new to it")
+    assert compare(CASES[name], table_for(device), device, dtype, inputs) <= TOLERANCE[dtype]
 
 
 @loops
@@ -57,7 +65,7 @@ def test_few_slots_by_a_weight(shape, bias, device, dtype):
 @pytest.mark.gpu
 def test_tiles_that_are_not_asked_for_at_once_are_read_too(device, dtype, monkeypatch):
     """Of a wide product all the weight may be too much at a time; bits are those of one that asks for all."""
-    from longstride.nn import decode_product_kernels as kernels
+    from longstride.ops.cuda import step_linear as kernels
 
     linear = nn.Linear(384, 64, device=device, dtype=dtype).requires_grad_(False)
     x = torch.randn(3, 384, device=device, dtype=dtype)
@@ -86,7 +94,7 @@ def test_bits_depend_on_neither_other_slots_nor_other_outputs(inputs, device, dt
 @pytest.mark.parametrize("inputs", [*range(64, 4097, 64), 8192])
 def test_warps_share_all_inputs(inputs):
     pytest.importorskip("triton")
-    from longstride.nn.decode_product_kernels import walk_of
+    from longstride.ops.cuda.step_linear import walk_of
 
     walk = walk_of(inputs)
     warps, share = walk.split(inputs)
@@ -98,7 +106,7 @@ def test_warps_share_all_inputs(inputs):
 
 def test_tiles_are_those_that_were_timed():
     pytest.importorskip("triton")
-    from longstride.nn.decode_product_kernels import walk_of
+    from longstride.ops.cuda.step_linear import walk_of
 
     assert walk_of(512).split(512) == (4, 128)
     assert walk_of(2048).split(2048) == (8, 128)
@@ -111,27 +119,23 @@ def test_prediction_heads_by_it_are_as_they_were(device, dtype):
     nn.init.normal_(heads.down.weight, std=0.1)
     hidden = torch.randn(2, 64, device=device, dtype=dtype)
     plain = heads.ahead(hidden, 3)
-    heads.up.use(["product"])
-    torch.testing.assert_close(heads.ahead(hidden, 3), plain, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+    with kernels_of(table_for(device, ["product"])):
+        found = heads.ahead(hidden, 3)
+    torch.testing.assert_close(found, plain, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
-def test_a_layer_uses_it_for_few_slots_alone(monkeypatch):
-    from longstride.nn import decode_product
+def test_it_is_for_few_slots_and_whole_multiples_alone():
+    table, weight, bias = table_for(torch.device("cpu")), torch.zeros(128, 64), torch.zeros(128)
 
-    asked: list[int] = []
+    def chosen(slots: int, weight: torch.Tensor, *more: object) -> str | None:
+        kernel = table.find("linear", torch.zeros(1, slots, weight.shape[1]), weight, *more)
+        return kernel and kernel.name
 
-    def noted(x: torch.Tensor, linear: nn.Linear, relu: bool = False) -> torch.Tensor:
-        asked.append(x.shape[0])
-        return nn.functional.linear(x, linear.weight, linear.bias)
-
-    monkeypatch.setattr(decode_product, "product", noted)
-    linear = StepLinear(64, 64)
-    for slots in (1, FEW, FEW + 1):
-        assert linear(torch.randn(slots, 64)).shape == (slots, 64)
-    assert asked == []
-    linear.use(["product"])
-    for slots in (1, FEW, FEW + 1):
-        linear(torch.randn(slots, 64))
-    assert asked == [1, FEW]
-    assert [kernel.sizes for kernel in linear.kernels()] == [(64, 64)]
-    assert StepLinear(60, 64).kernels() == []
+    assert [chosen(slots, weight, bias) for slots in (1, FEW_SLOTS, FEW_SLOTS + 1)] == ["product", "product", None]
+    assert chosen(1, weight) == "product"  # without a bias
+    assert chosen(1, weight, bias, "relu") == "product"
+    assert chosen(FEW_SLOTS + 1, weight, bias, "relu") == "relu"  # the library's, with the activation at its end
+    assert chosen(FEW_SLOTS + 1, weight, None, "relu") is None
+    assert chosen(1, weight, bias, "gelu") is None
+    assert chosen(1, torch.zeros(128, 60), bias) is None
+    assert chosen(1, torch.zeros(120, 64), bias) is None

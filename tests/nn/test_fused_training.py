@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -17,10 +18,12 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 
-from longstride.nn import backends, fused_training
 from longstride.nn.layers import EncoderLayer, Residual
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
+from longstride.ops.cuda import dropout_norm
+from longstride.ops.cuda.table import TRAINING, training_table
+from longstride.ops.kernels import KernelTable, train_with
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -29,9 +32,9 @@ EPSILON = 1e-5
 
 @pytest.fixture(autouse=True)
 def _switched_on() -> Iterator[None]:
-    backends.allow_own_norms(True)
+    train_with(training_table(["norms"]))
     yield
-    backends.allow_own_norms(False)
+    train_with(None)
 
 
 @pytest.fixture
@@ -102,7 +105,7 @@ def shown_mask(shape: tuple[int, ...], seed: int, dropout: float, dtype: torch.d
 def test_a_plain_sum_and_norm(dtype: torch.dtype, device: str, width: int, rows: tuple[int, ...]) -> None:
     torch.manual_seed(1)
     given = leaves(*rows, width, dtype=dtype, device=device)
-    compare(fused_training.add_norm(*given, 0.0, EPSILON), given, None, dtype)
+    compare(dropout_norm.add_norm(*given, EPSILON), given, None, dtype)
 
 
 @pytest.mark.gpu
@@ -144,9 +147,9 @@ def test_a_row_does_not_depend_on_the_number_of_rows(dtype: torch.dtype, device:
 def test_dropout_follows_the_generator(dtype: torch.dtype, device: str) -> None:
     given = leaves(4, 256, dtype=dtype, device=device)
     torch.manual_seed(4)
-    first, second = (fused_training.add_norm(*given, 0.3, EPSILON) for _ in range(2))
+    first, second = (dropout_norm.add_norm(*given, EPSILON, 0.3) for _ in range(2))
     torch.manual_seed(4)
-    again = fused_training.add_norm(*given, 0.3, EPSILON)
+    again = dropout_norm.add_norm(*given, EPSILON, 0.3)
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
 
@@ -172,11 +175,11 @@ def test_frozen_norms_get_no_gradients(dtype: torch.dtype, device: str, dropout:
 def test_operands_may_lie_in_any_way_and_be_empty(dtype: torch.dtype, device: str) -> None:
     torch.manual_seed(6)
     x, block, weight, bias = leaves(3, 4, 256, dtype=dtype, device=device)
-    turned = fused_training.add_norm(x.transpose(0, 1), block.transpose(0, 1), weight, bias, 0.0, EPSILON)
-    assert torch.equal(turned.transpose(0, 1), fused_training.add_norm(x, block, weight, bias, 0.0, EPSILON))
+    turned = dropout_norm.add_norm(x.transpose(0, 1), block.transpose(0, 1), weight, bias, EPSILON)
+    assert torch.equal(turned.transpose(0, 1), dropout_norm.add_norm(x, block, weight, bias, EPSILON))
     turned[:, :1].sum().backward()
     assert x.grad.isfinite().all()
-    none = fused_training.add_norm(x[:0], block[:0], weight, bias, 0.1, EPSILON)
+    none = dropout_norm.add_norm(x[:0], block[:0], weight, bias, EPSILON, 0.1)
     none.sum().backward()
     assert none.shape == (0, 4, 256)
 
@@ -218,8 +221,8 @@ def test_a_model_learns_the_same_with_either(compiled: bool, width: int, monkeyp
     size = {"width": width, "heads": 4, "feed_forward": 256, "encoder_layers": 2, "decoder_layers": 2}
     model = Transformer(TransformerOptions(vocabulary=50, dropout=0.0, **size)).cuda().train()
     used = []
-    real = fused_training.serves
-    monkeypatch.setattr(fused_training, "serves", lambda *given: used.append(real(*given)) or real(*given))
+    real = KernelTable.find
+    monkeypatch.setattr(KernelTable, "find", lambda *given: used.append(real(*given)) or used[-1])
     batches = [
         (torch.randint(5, 50, (3, source), device="cuda"), torch.randint(5, 50, (3, target), device="cuda"))
         for source, target in [(7, 9), (30, 33), (100, 128), (40, 20)]
@@ -232,15 +235,13 @@ def test_a_model_learns_the_same_with_either(compiled: bool, width: int, monkeyp
         loss = (hidden.float() * torch.randn(hidden.shape, generator=chosen, device="cuda")).mean()
         return list(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))
 
-    backends.allow_own_norms(False)
-    try:
-        expected = [gradients(*batch) for batch in batches]
-        exact = [gradients(*batch, exact=True) for batch in batches]
-        assert not any(used)
-    finally:
-        backends.allow_own_norms(True)
+    train_with(None)
+    expected = [gradients(*batch) for batch in batches]
+    exact = [gradients(*batch, exact=True) for batch in batches]
+    assert not used
+    train_with(training_table(["norms"]))
     if compiled:
-        monkeypatch.setattr(fused_training, "serves", real)
+        monkeypatch.setattr(KernelTable, "find", real)
         for layer in [*model.encoder.layers, *model.decoder.layers]:
             layer.compile(dynamic=True, fullgraph=True)
     else:
@@ -249,7 +250,7 @@ def test_a_model_learns_the_same_with_either(compiled: bool, width: int, monkeyp
         for found, known, true in zip(gradients(*batch), before, truth, strict=True):
             if known is not None:
                 assert (found - true).norm() <= 2 * (known - true).norm() + 0.02 * true.norm() + 1e-6
-    assert compiled or all(used)
+    assert compiled or len([kernel for kernel in used if kernel]) == 10 * len(batches)
 
 
 @pytest.mark.gpu
@@ -269,7 +270,7 @@ def test_errors_are_no_larger_than_the_librarys(rows: int) -> None:
     exact = tuple(leaf.detach().float().requires_grad_() for leaf in given)
     truth = results(exact, plain(*exact))
     theirs = results(given, library(*given))
-    ours = results(given, fused_training.add_norm(*given, 0.0, EPSILON))
+    ours = results(given, dropout_norm.add_norm(*given, EPSILON))
     for true, known, found in zip(truth, theirs, ours, strict=True):
         assert (found.float() - true).norm() <= 1.2 * (known.float() - true).norm() + 1e-4 * true.norm()
 
@@ -280,7 +281,7 @@ def test_a_compiled_layer_learns_with_dropout() -> None:
     """The loss falls as far as with the library's kernels, from the same start."""
 
     def last_loss(own: bool) -> float:
-        backends.allow_own_norms(own)
+        train_with(training_table(["norms"]) if own else None)
         torch.compiler.reset()
         torch.manual_seed(10)
         layer = EncoderLayer(
@@ -323,9 +324,16 @@ def on_cuda(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="cuda:0")
 
 
-def test_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_training, "_capable", lambda: True)
-    serves = fused_training.serves
+def test_what_is_served() -> None:
+    table = KernelTable(TRAINING)
+
+    def serves(x: Tensor, block: Tensor) -> bool:
+        weight = torch.empty(x.shape[-1], device="cuda:0")
+        assert table.find("add_norm", x, block, weight, None, EPSILON, 0.1) is None  # the root mean square alone
+        with torch.no_grad():
+            assert table.find("add_norm", x, block, weight, weight, EPSILON) is None
+        return table.find("add_norm", x, block, weight, weight, EPSILON, 0.1) is not None
+
     with FakeTensorMode():
         x = on_cuda(4, 7, 512)
         assert serves(x, x)
@@ -337,29 +345,39 @@ def test_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not serves(x, on_cuda(1, 7, 512))
         assert not serves(on_cuda(4, 384), on_cuda(4, 384))
         assert not serves(torch.empty(4, 512, dtype=torch.bfloat16), torch.empty(4, 512, dtype=torch.bfloat16))
-        monkeypatch.setattr(fused_training, "_capable", lambda: False)
-        assert not serves(x, x)
 
 
-@pytest.mark.parametrize(("norm", "training", "asked"), [("post", True, 1), ("post", False, 0), ("pre", True, 0)])
-def test_only_post_norm_training_asks(norm: str, training: bool, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("norm", "training", "asked"), [("post", True, 1), ("post", False, 1), ("pre", True, 0)])
+def test_only_post_norm_asks(norm: str, training: bool, asked: int) -> None:
     calls = []
-    monkeypatch.setattr(fused_training, "serves", lambda *_: True)
-    monkeypatch.setattr(fused_training, "add_norm", lambda *given: calls.append(given) or given[0])
+    kernel = replace(TRAINING[-1], run=lambda *given: calls.append(given) or given[0], supports=lambda *_: True)
+    train_with(KernelTable([kernel], "cpu"))
     residual = Residual(TransformerOptions(vocabulary=10, width=256, norm=norm, dropout=0.3)).train(training)
     x = torch.randn(2, 256)
     residual.leave(x, x)
     assert len(calls) == asked
     if calls:
         assert calls[0][2] is residual.norm.weight
-        assert calls[0][4:] == (0.3, residual.norm.eps)
+        assert calls[0][4:] == (residual.norm.eps, 0.3 if training else 0.0)
 
 
-def test_the_switch_needs_a_device() -> None:
-    backends.allow_own_norms(True)
-    assert backends.own_norms_possible() == (torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0))
-    backends.allow_own_norms(False)
-    assert not backends.own_norms_possible()
+def test_compiled_layers_see_which_table_is_in_force() -> None:
+    """In one graph, which is compiled anew where the table, or whether gradients are wanted, changes."""
+    kernel = replace(TRAINING[-1], run=lambda x, *_: x * 0, supports=lambda *_: torch.is_grad_enabled())
+    residual = Residual(TransformerOptions(vocabulary=10, width=8, dropout=0.0)).train()
+    compiled = torch.compile(residual.leave, backend="eager", fullgraph=True, dynamic=True)
+    x = torch.randn(2, 8)
+    for table in (None, KernelTable([kernel], "cpu"), None):
+        train_with(table)
+        assert (compiled(x, x) == 0).all() == (table is not None)
+        with torch.no_grad():
+            assert not (compiled(x, x) == 0).all()
+
+
+def test_a_table_for_training_needs_a_device() -> None:
+    there = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+    assert (training_table(["norms"]) is not None) == there
+    assert training_table([]) is None
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
@@ -369,7 +387,7 @@ def test_shapes_are_known_without_a_device(dropout: float, frozen: bool) -> None
     with FakeTensorMode():
         x, block = (torch.empty(3, 7, 256, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
         weight, bias = (torch.empty(256, requires_grad=not frozen) for _ in range(2))
-        normed = fused_training.add_norm(x, block, weight, bias, dropout, EPSILON)
+        normed = dropout_norm.add_norm(x, block, weight, bias, EPSILON, dropout)
         assert normed.shape == x.shape
         assert normed.dtype == torch.bfloat16
         normed.sum().backward()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from longstride.nn.initialisation import scale_by_depth
+from longstride.nn.transformer import scale_by_depth
 from tests.models import tiny_model
 
 

@@ -6,6 +6,8 @@ numbers never to meet one. Ties are made on purpose, with whole numbers, where s
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,25 +16,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from longstride import ops
 from longstride.contract import Decoder, Limits, Precision, Source
-from longstride.nn import link as link_module
-from longstride.nn.fused import Kernel
-from longstride.nn.fused_trials import TOLERANCE, switch, trial
-from longstride.nn.link import CANDIDATES, HIGHEST_RANK, MOST_CANDIDATES, Link, plus_product, walked
-from longstride.ops import best_of_classes
+from longstride.nn.link import CANDIDATES, MOST_CANDIDATES, Link
+from longstride.ops import best_chain, best_of_classes
+from longstride.ops.chain import plus_product
+from longstride.ops.cuda import self_test
+from longstride.ops.cuda.self_test import TOLERANCE, random_of
+from longstride.ops.cuda.table import HIGHEST_RANK
+from longstride.ops.kernels import Kernel, KernelTable, kernels_of
 from longstride.runtime.cuda_graph import CudaGraphRunner
-from longstride.runtime.eager import EagerRunner
 from longstride.systems.blockwise.decoder import Blockwise
 from longstride.systems.draft_verify.decoder import DraftVerify
 from longstride.verification.twin import SameSteps
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
-from tests.nn.running_kernels import where
+from tests.nn.running_kernels import KernelRunner, loops, table_for, where
 from tests.nn.test_link import slow_chain, slow_draft
 
-# Triton's interpreter makes a number of an array at the head of every loop.
-loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 WIDTH = 6
 LIMITS = Limits(max_length=20)
 
@@ -64,27 +66,41 @@ class Case:
         self.newest = torch.randint(vocabulary, (rows,), generator=generator).to(device)
 
     def walked(self, logits: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        from longstride.ops.cuda.link_chain import walked
+
         link = self.link
         tables = link.before.weight, link.after.weight
         logits = self.logits if logits is None else logits
         return walked(logits, link.gate(self.hidden), self.newest, *tables, link.candidates)
 
     def chained(self, own: bool) -> Tensor:
-        self.link.use(["link"] if own else [])
-        return self.link.chained(self.logits, self.hidden, self.newest)
+        with kernels_of(self.table(own)):
+            return self.link.chained(self.logits, self.hidden, self.newest)
+
+    def walk(self) -> Tensor:
+        """[rows, block] the token before each slot: `newest` before the first, then what the plain chain has chosen"""
+        link = self.link
+        candidates = best_of_classes(self.logits, link.candidates)
+        tables = link.before.weight, link.factors(self.hidden), link.after.weight
+        return torch.cat([self.newest[:, None], best_chain(*candidates, self.newest, *tables)[:, :-1]], dim=1)
+
+    def table(self, own: bool) -> KernelTable | None:
+        """Of the link's kernels, if they are wanted."""
+        return table_for(self.logits.device, ["link"]) if own else None
 
     def drafted(self, own: bool) -> Tensor:
         """Into columns of a wider table, after tokens that are the column before them."""
-        self.link.use(["link"] if own else [])
         rows, block, _ = self.logits.shape
         table = torch.full((rows, 1 + block), -1, device=self.logits.device)
         table[:, 0] = self.newest
         count = torch.zeros_like(self.newest)
-        found = self.link.drafted(self.logits, self.hidden, table[:, 0], table[:, 1:], count)
+        with kernels_of(self.table(own)):
+            found = self.link.drafted(self.logits, self.hidden, table[:, 0], table[:, 1:], count)
         assert count.tolist() == [block] * rows
         assert torch.equal(table[:, 0], self.newest)
         assert torch.equal(table[:, 1:], found)
-        assert torch.equal(found, self.link.drafted(self.logits, self.hidden, self.newest))
+        with kernels_of(self.table(own)):
+            assert torch.equal(found, self.link.drafted(self.logits, self.hidden, self.newest))
         return found
 
 
@@ -112,7 +128,7 @@ def test_a_chain_is_what_plain_and_slow_ones_are(seed, rows, block, vocabulary, 
     torch.testing.assert_close(asked, case.link.asked(case.hidden, previous), atol=1e-5, rtol=1e-5)
     if not (case.logits.is_cuda and ties):  # where PyTorch's choice among equals is its own
         torch.testing.assert_close(own, plain, atol=1e-4, rtol=1e-4)
-        assert torch.equal(previous, case.link.walk(case.logits, case.hidden, case.newest))
+        assert torch.equal(previous, case.walk())
         assert torch.equal(drafted, drafted_plainly)
     link = case.link.cpu()
     for row in range(rows):
@@ -130,11 +146,10 @@ def test_a_draft_from_states_is_one_from_their_logits(seed, rows, block, vocabul
     case = Case(seed, rows, block, vocabulary, rank, candidates)
     weight = torch.randn(vocabulary, WIDTH, generator=torch.Generator().manual_seed(seed)).to(case.hidden.device)
     link, given = case.link, (case.hidden, weight, case.newest)
-    link.use(["link"])
     found, count = torch.full((rows, block), -1, device=weight.device), torch.zeros_like(case.newest)
-    assert torch.equal(link.drafted_from(*given, into=found, count=count), found)
+    with kernels_of(case.table(True)):
+        assert torch.equal(link.drafted_from(*given, into=found, count=count), found)
     assert count.tolist() == [block] * rows
-    link.use([])
     assert torch.equal(found, link.drafted_from(*given))
     assert torch.equal(found, link.drafted(case.hidden @ weight.T, case.hidden, case.newest))
 
@@ -145,7 +160,7 @@ def test_a_draft_from_states_is_one_from_their_logits(seed, rows, block, vocabul
 @given(st.integers(0, 1000), st.integers(1, 90), st.sampled_from([1, 7, 16, 24, 64]), st.booleans())
 def test_candidates_are_the_first_of_the_best(seed, vocabulary, classes, ties):
     device = where(loops=True)
-    from longstride.nn import link_kernels
+    from longstride.ops.cuda import link_chain as link_kernels
 
     classes = min(classes, vocabulary)
     logits = torch.randn(2, 3, vocabulary, generator=torch.Generator().manual_seed(seed))
@@ -160,7 +175,7 @@ def test_candidates_are_the_first_of_the_best(seed, vocabulary, classes, ties):
 @pytest.mark.gpu
 def test_a_vocabulary_of_many_turns(device, monkeypatch):
     """So many that a program's tile does not hold them at once."""
-    from longstride.nn import link_kernels
+    from longstride.ops.cuda import link_chain as link_kernels
 
     monkeypatch.setattr(link_kernels, "_TURNS", 16)
     logits = torch.randint(-9, 9, (2, 2, 1003), generator=torch.Generator().manual_seed(0)).float()
@@ -198,13 +213,15 @@ def test_a_row_does_not_depend_on_the_others(device):
 @pytest.mark.gpu
 @pytest.mark.parametrize("sizes", [(11, 3, 11, 6), (500, 16, 64, 64), (300, 40, 64, 72), (300, 128, 20, 600)])
 def test_trials_pass(sizes, device):
-    assert trial(Kernel("link", sizes), device, torch.float32) <= TOLERANCE[torch.float32]
+    assert self_test.link(random_of(device, torch.float32), *sizes) <= TOLERANCE[torch.float32]
 
 
 @loops
 @pytest.mark.gpu
 def test_a_trial_finds_a_chain_that_is_not_the_best(device, monkeypatch):
-    from longstride.nn import fused_trials
+    from longstride.ops.cuda import link_chain
+
+    walked = link_chain.walked
 
     def careless(logits: Tensor, gate: Tensor, newest: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
         return walked(torch.randn_like(logits), gate, newest, *rest)
@@ -212,11 +229,11 @@ def test_a_trial_finds_a_chain_that_is_not_the_best(device, monkeypatch):
     def forgetful(logits: Tensor, gate: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
         return walked(logits, torch.zeros_like(gate), *rest)
 
-    monkeypatch.setattr(fused_trials, "walked", careless)
+    monkeypatch.setattr(link_chain, "walked", careless)
     with pytest.raises(ArithmeticError, match="no candidate"):
-        trial(Kernel("link", (100, 16, 10, 16)), device, torch.float32)
-    monkeypatch.setattr(fused_trials, "walked", forgetful)
-    assert trial(Kernel("link", (100, 16, 10, 16)), device, torch.float32) > 0.1
+        self_test.link(random_of(device, torch.float32), 100, 16, 10, 16)
+    monkeypatch.setattr(link_chain, "walked", forgetful)
+    assert self_test.link(random_of(device, torch.float32), 100, 16, 10, 16) > 0.1
 
 
 # --- without Triton --------------------------------------------------------------------------------------------------
@@ -234,43 +251,44 @@ def test_a_product_that_adds(rows, block, sliced):
     assert torch.equal(logits, before)
 
 
-def test_links_name_the_kernel_where_it_fits():
-    assert Link(300, WIDTH, 24).kernels() == [Kernel("link", (300, 24, MOST_CANDIDATES, WIDTH))]
-    assert Link(11, WIDTH, 3).kernels() == [Kernel("link", (11, 3, 11, WIDTH))]
-    assert Link(100, WIDTH, HIGHEST_RANK + 1).kernels() == []
-    assert Link(300, WIDTH, 24, 0).kernels() == []
-    assert Link(300, WIDTH, 24, MOST_CANDIDATES + 1).kernels() == []
+class Noted:
+    """Kernels that carry links out as PyTorch does, and note with which and how many candidates."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int]] = []
+        kernels = table_for(torch.device("cpu"), ["link"]).kernels
+        self.table = KernelTable([replace(kernel, run=partial(self.run, kernel)) for kernel in kernels], "cpu")
+
+    def run(self, kernel: Kernel, *given: Any) -> Tensor:
+        first = 7 if kernel.operation == "chain_tokens_of_states" else 6
+        self.asked.append((kernel.operation, given[first]))
+        return getattr(ops, kernel.operation).__wrapped__(*given)  # type: ignore[no-any-return]
 
 
-def test_with_its_kernels_a_link_has_more_candidates():
-    link = Link(300, WIDTH, 24)
-    link.use(["link"])
-    assert link.candidates == MOST_CANDIDATES
-    link.use([])
-    assert link.candidates == CANDIDATES
-    given = Link(300, WIDTH, 24, 7)
-    given.use(["link"])
-    assert given.candidates == 7
-
-
-def test_it_is_used_when_it_is_switched_on(monkeypatch):
-    link = Link(11, WIDTH, 3)
-    logits, hidden, newest = torch.randn(2, 4, 11), torch.randn(2, 4, WIDTH), torch.tensor([5, 6])
-    asked: list[int] = []
-
-    def noted(logits: Tensor, gate: Tensor, newest: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-        asked.append(logits.shape[1])
-        return newest[:, None].expand(-1, 4), link.asked(hidden, link.walk(logits, hidden, newest))
-
-    monkeypatch.setattr(link_module, "walked", noted)
+@pytest.mark.parametrize(
+    ("vocabulary", "rank", "candidates", "asked"),
+    [
+        (300, 24, None, MOST_CANDIDATES),
+        (11, 3, None, 11),
+        (300, 24, 7, 7),
+        (100, HIGHEST_RANK + 1, None, None),
+        (300, 24, MOST_CANDIDATES + 1, None),
+    ],
+)
+def test_the_kernel_is_used_where_it_fits_with_as_many_candidates_as_it_takes(vocabulary, rank, candidates, asked):
+    link, noted = Link(vocabulary, WIDTH, rank, candidates), Noted()
+    logits, hidden, newest = torch.randn(2, 4, vocabulary), torch.randn(2, 4, WIDTH), torch.tensor([5, 6])
+    weight = torch.randn(vocabulary, WIDTH)
+    assert link.candidates == min(vocabulary, candidates or CANDIDATES)
     with torch.inference_mode():
-        plain = link.chained(logits, hidden, newest)
-        assert switch(link, torch.device("cpu"), torch.float32) == {}
-        link.chained(logits, hidden, newest)
-        assert asked == []
-        link.use(["link"])
-        torch.testing.assert_close(link.chained(logits, hidden, newest), plain)
-        assert asked == [4]
+        plain = link.chained(logits, hidden, newest), link.drafted_from(hidden, weight, newest)
+        with kernels_of(noted.table):
+            found = link.chained(logits, hidden, newest), link.drafted_from(hidden, weight, newest)
+    assert torch.equal(found[0], plain[0])
+    assert torch.equal(found[1], plain[1])
+    names = [(name, asked) for name in ("chain_logits", "chain_tokens_of_states")] if asked else []
+    assert noted.asked[:1] == names[:1]
+    assert [one for one in names if one not in noted.asked] == []
 
 
 # --- whole decoders --------------------------------------------------------------------------------------------------
@@ -278,26 +296,20 @@ def test_it_is_used_when_it_is_switched_on(monkeypatch):
 KINDS = ("blockwise", "draft-verify", "draft-verify full")
 
 
-def decoder_of(kind: str, runner: Any, own: bool | None = None) -> Decoder:
-    """One with links; with `own` given, its link uses the kernels or not, whatever the runner has chosen."""
+def decoder_of(kind: str, runner: Any) -> Decoder:
+    """One with links."""
     model = runner.place(tiny_model(7, sharpness=0.4))
     if kind == "blockwise":
-        heads = runner.place(random_heads(7, 4, link=3))
-        part, decoder = heads.link, Blockwise(model, heads, runner)
-    else:
-        drafter = runner.place(tiny_drafter(7, prefix="full" if kind.endswith("full") else "causal", link=3))
-        part, decoder = drafter.link, DraftVerify(model, drafter, runner)
-    if own is not None:
-        part.use(["link"] if own else [])
-    return decoder
+        return Blockwise(model, runner.place(random_heads(7, 4, link=3)), runner)
+    drafter = runner.place(tiny_drafter(7, prefix="full" if kind.endswith("full") else "causal", link=3))
+    return DraftVerify(model, drafter, runner)
 
 
 @loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_outputs_and_drafts_are_as_they_were(kind, device):
-    runner = EagerRunner(device, "fp32")
-    own, plain = (decoder_of(kind, runner, choice) for choice in (True, False))
+    own, plain = (decoder_of(kind, KernelRunner(device, "fp32", names)) for names in (["link"], []))
     source = random_source(3, 6, seed=2)
     found, expected = (each.decode(source, Limits(max_length=8), trace=True) for each in (own, plain))
     assert found.tokens == expected.tokens

@@ -1,4 +1,4 @@
-"""Kernels that start while the one before them ends: who switches it, the rule that makes it safe, and equal bits.
+"""Kernels that start while the one before them ends: who decides it, the rule that makes it safe, and equal bits.
 
 The rule is read from the kernels' own source: an interpreter has no two kernels at a time. On a GPU races show rarely,
 hence the many turns.
@@ -7,35 +7,32 @@ hence the many turns.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 import longstride
+from longstride import ops
 from longstride.contract import Limits
-from longstride.nn import fused_trials, overlap, overlap_trial
-from longstride.nn.decode_product import product
-from longstride.nn.fused import Fusible, add_norm
-from longstride.nn.fused_trials import switch
-from longstride.nn.transformer import Transformer
+from longstride.ops.kernels import FIRST, WAITED, kernels_of
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from tests.models import random_source, tiny_model
-from tests.nn.running_kernels import where
-from tests.runtime.test_cuda_graph_kernels import decoders_of, runner_of
+from tests.nn.running_kernels import table_for
+from tests.runtime.test_cuda_graph_kernels import decoders_of
 
+NAMES = ("norm", "step", "source", "product", "embed")
 CUDA = torch.device("cuda", 0)
 PACKAGE = Path(longstride.__file__).parent
 FILES = (
-    "nn/decode_attention_kernels.py",
-    "nn/decode_product_kernels.py",
-    "nn/embed_kernels.py",
-    "nn/fused_kernels.py",
-    "nn/link_candidates_kernels.py",
-    "nn/link_kernels.py",
-    "nn/row_product_kernels.py",
-    "nn/source_attention_kernels.py",
+    "ops/cuda/decode_attention.py",
+    "ops/cuda/step_linear.py",
+    "ops/cuda/embed.py",
+    "ops/cuda/add_norm.py",
+    "ops/cuda/link_candidates.py",
+    "ops/cuda/link_chain.py",
+    "ops/cuda/row_product.py",
+    "ops/cuda/source_attention.py",
     "systems/autoregressive/beam_kernels.py",
     "systems/draft_verify/canvas_kernels.py",
     "systems/lattice/candidates_kernels.py",
@@ -45,81 +42,28 @@ FILES = (
 )
 WEIGHTS = {"weight", "bias", "weight_from"}
 """Names of what a kernel may read before it waits: no kernel writes it."""
-loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    before = overlap.switched_on()
-    yield
-    overlap.switch(before)
+# --- who decides it --------------------------------------------------------------------------------------------------
 
 
-# --- the switch ------------------------------------------------------------------------------------------------------
+def test_nobody_overlaps_off_a_cuda_device_or_without_a_table():
+    pytest.importorskip("triton")
+    from longstride.ops.cuda.overlap import launching
 
-
-def test_nobody_overlaps_before_it_was_tried():
-    assert not overlap._Overlap().on  # how a process begins
-    overlap.switch(False)
-    assert overlap.launching(torch.zeros(1)) == {"OVERLAP": 0}
-
-
-def test_off_a_cuda_device_launches_are_as_ever():
-    overlap.switch(True)
-    assert overlap.launching(torch.zeros(1)) == {"OVERLAP": 0}
-
-
-def test_whoever_names_kernels_decides(monkeypatch):
-    monkeypatch.setattr(fused_trials, "serves", lambda *_: True)
-    monkeypatch.setattr(fused_trials, "why_not", lambda *_: "")
-    model = tiny_model(3)
-    assert switch(model, CUDA, torch.float16, ["norm", "overlap"]) == {}
-    assert overlap.switched_on()
-    switch(model, CUDA, torch.float16, [])  # who uses none has nothing to say
-    assert overlap.switched_on()
-    switch(model, CUDA, torch.float16, ["norm"])
-    assert not overlap.switched_on()
-    monkeypatch.setattr(fused_trials, "why_not", lambda *_: "it is broken")
-    assert "overlap" in switch(model, CUDA, torch.float16, ["overlap"])["it is broken"]
-    assert not overlap.switched_on()
-
-
-def test_other_kernels_are_tried_without_it(monkeypatch):
-    """Trials write weights right before they read them, which nobody may who overlaps."""
-    seen: dict[str, bool] = {}
-    monkeypatch.setattr(fused_trials, "serves", lambda *_: True)
-    monkeypatch.setattr(fused_trials, "why_not", lambda kernel, *_: seen.update({kernel.name: overlap.switched_on()}))
-    overlap.switch(True)
-    switch(tiny_model(3), CUDA, torch.float16)
-    assert "norm" in seen
-    assert not any(seen.values())
-    assert overlap.switched_on()
-
-
-def test_it_is_on_by_default_and_where_it_cannot_be_the_reason_is_told(monkeypatch):
-    monkeypatch.setattr(fused_trials, "serves", lambda *_: True)
-    monkeypatch.setattr(fused_trials, "why_not", lambda *_: "")
-    heard: list[str] = []
-    runner_of(heard.append).place(tiny_model(3))
-    assert overlap.switched_on()
-    runner_of(heard.append, without=["overlap"]).place(tiny_model(3))
-    assert not overlap.switched_on()
-    assert heard == []
-    monkeypatch.setattr(fused_trials, "why_not", lambda kernel, *_: "too old" if kernel.name == "overlap" else "")
-    runner_of(heard.append).place(tiny_model(3))
-    assert not overlap.switched_on()
-    assert heard == [
-        "The runtime cuda-graph does without kernels of our own "
-        "(starting all these while the kernel before them ends): too old."
-    ]
+    assert launching(torch.zeros(1)) == {"OVERLAP": 0}
+    with kernels_of(table_for(torch.device("cpu"), overlap=WAITED)):
+        assert launching(torch.zeros(1)) == {"OVERLAP": 0}
 
 
 def test_older_devices_are_told_what_is_expected(monkeypatch):
     pytest.importorskip("triton")
+    from longstride.ops.cuda.overlap import unsupported_reason
+
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
-    assert overlap.why_not(CUDA) == "it expects a device of capability 9.0 or later, found 8.6"
+    assert unsupported_reason(CUDA) == "it expects a device of capability 9.0 or later, found 8.6"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (10, 0))
-    assert "capability" not in overlap.why_not(CUDA)
+    assert "capability" not in unsupported_reason(CUDA)
 
 
 # --- the rule --------------------------------------------------------------------------------------------------------
@@ -172,38 +116,23 @@ def test_before_it_waits_a_kernel_reads_weights_alone(kernel):
 # --- bits ------------------------------------------------------------------------------------------------------------
 
 
-@loops
-@pytest.mark.gpu
-def test_a_chain_of_kernels_is_one_of_plain_arithmetic():
-    """What the trial repeats makes sense: a layer's numbers, nearly."""
-    device = where(loops=True)
-    generator = torch.Generator().manual_seed(0)
-    with torch.inference_mode():
-        chain = overlap_trial.Chain.of(lambda *shape: torch.randn(*shape, generator=generator).to(device), 2)
-        x = torch.randn(overlap_trial.ROWS, 2, 128, generator=generator).to(device)
-        assert torch.equal(chain.run(x), chain.run(x))
-        assert float(chain.run(x).std()) == pytest.approx(1, abs=0.1)
+def skip_where_they_cannot() -> None:
+    from longstride.ops.cuda.overlap import unsupported_reason
 
-
-def overlapping_model(dtype: torch.dtype) -> Transformer:
-    model = tiny_model(3, sharpness=0.3, width=128, heads=2, feed_forward=256).to(CUDA, dtype)
-    for part in model.modules():
-        if isinstance(part, Fusible):
-            part.use(["norm", "step", "source", "product", "embed"])
-    return model
+    if against := unsupported_reason(CUDA):
+        pytest.skip(against)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
-@pytest.mark.parametrize("manner", [overlap.FIRST, overlap.WAITED])
+@pytest.mark.parametrize("manner", [FIRST, WAITED])
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @torch.inference_mode()
 def test_captured_steps_have_the_same_bits_with_and_without(manner, rows, dtype):
     """Steps of one slot and of several, one after another in a graph, fifty times over with other tokens."""
-    if overlap.why_not(CUDA):
-        pytest.skip(overlap.why_not(CUDA))
-    model = overlapping_model(dtype)
+    skip_where_they_cannot()
+    model = tiny_model(3, sharpness=0.3, width=128, heads=2, feed_forward=256).to(CUDA, dtype)
     generator = torch.Generator().manual_seed(rows)
     every = torch.randint(5, 11, (50, rows, 14), generator=generator).to(CUDA)
     ids, start = every[0].clone(), torch.arange(rows, device=CUDA)
@@ -217,12 +146,12 @@ def test_captured_steps_have_the_same_bits_with_and_without(manner, rows, dtype)
         return torch.cat(parts, dim=1)
 
     def captured(on: bool) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        overlap.switch(on, manner)
-        steps()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            hidden = steps()
+        with kernels_of(table_for(CUDA, NAMES, overlap=manner if on else 0)):
+            steps()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                hidden = steps()
         found = []
         for tokens in every:
             ids.copy_(tokens)
@@ -237,32 +166,37 @@ def test_captured_steps_have_the_same_bits_with_and_without(manner, rows, dtype)
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
-@pytest.mark.parametrize("manner", [overlap.FIRST, overlap.WAITED])
+@pytest.mark.parametrize("manner", [FIRST, WAITED])
 @torch.inference_mode()
 def test_what_is_not_ours_may_lie_in_between(manner):
     """Ours first and last in a graph, after themselves, a copy, a memset and a library's product; each graph reads what
     the one before it wrote, and nobody waits for it."""
-    if overlap.why_not(CUDA):
-        pytest.skip(overlap.why_not(CUDA))
+    skip_where_they_cannot()
     generator = torch.Generator().manual_seed(0)
     begin = torch.randn(3, 512, generator=generator).to(CUDA, torch.float16)
     linears = [torch.nn.Linear(512, 512).to(CUDA, torch.float16) for _ in range(4)]
     norm, state = torch.nn.LayerNorm(512).to(CUDA, torch.float16), begin.clone()
 
+    def product(x: torch.Tensor, linear: torch.nn.Linear) -> torch.Tensor:
+        return ops.linear(x, linear.weight, linear.bias)
+
+    def add_norm(x: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+        return ops.add_norm(x, added, norm.weight, norm.bias, norm.eps)
+
     def turn() -> None:
         x = product(product(state, linears[0]), linears[1])
         x = product(x.clone(), linears[2])
-        x = add_norm(x, torch.zeros_like(x), norm)
+        x = add_norm(x, torch.zeros_like(x))
         x = product(linears[3](x), linears[0])
-        state.copy_(add_norm(x, x, norm))
+        state.copy_(add_norm(x, x))
 
     def captured(on: bool) -> list[torch.Tensor]:
-        overlap.switch(on, manner)
-        turn()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with kernels_of(table_for(CUDA, NAMES, overlap=manner if on else 0)):
             turn()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                turn()
         state.copy_(begin)
         found = []
         for _ in range(50):
@@ -280,14 +214,14 @@ def test_what_is_not_ours_may_lie_in_between(manner):
 @pytest.mark.parametrize("kind", ["greedy", "blockwise", "draft-verify"])
 def test_whole_decodings_are_the_same_with_and_without(kind):
     """What lies between model calls included: fifty small tables of three rows."""
-    if overlap.why_not(CUDA):
-        pytest.skip(overlap.why_not(CUDA))
+    skip_where_they_cannot()
     sources = [random_source(3, 14, seed=seed) for seed in range(50)]
     found = []
     for without in ((), ("overlap",)):
         runner = CudaGraphRunner("cuda:0", "fp16", without=without)
         decoder = decoders_of(kind, runner, [runner])[0]
-        assert overlap.switched_on() == (not without)
+        assert runner.kernels is not None
+        assert bool(runner.kernels.overlap) == (not without)
         decoded = [decoder.decode(source, Limits(max_length=20)) for source in sources]
         found.append([one.hypotheses for one in decoded])  # ids and scores
     assert found[0] == found[1]

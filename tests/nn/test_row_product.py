@@ -8,13 +8,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from longstride.nn.fused_trials import TOLERANCE
-from longstride.nn.fused_trials import trial as tried
-from longstride.nn.row_product import FEW, RowLinear, row_product
+from longstride import ops
+from longstride.ops.cuda.self_test import CASES, TOLERANCE, compare
+from longstride.ops.cuda.table import FEW_ROWS
+from longstride.ops.kernels import kernels_of
 from longstride.systems.blockwise.model import Heads, HeadsOptions
-from tests.nn.running_kernels import where
-
-loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+from tests.nn.running_kernels import loops, table_for, where
 
 
 @pytest.fixture
@@ -29,11 +28,9 @@ def dtype(device: torch.device) -> torch.dtype:
 
 @loops
 @pytest.mark.gpu
-@pytest.mark.parametrize("sizes", [(64, 64), (192, 128), (4096, 64), (6 * 1024, 64)])
-def test_trials_pass(sizes, device, dtype):
-    linear = RowLinear(*sizes)
-    (kernel,) = linear.kernels()
-    assert tried(kernel, device, dtype) <= TOLERANCE[dtype]
+@pytest.mark.parametrize("inputs", [64, 192, 4096, 6 * 1024])
+def test_any_number_of_inputs(inputs, device, dtype):
+    assert compare(CASES["product of rows"], table_for(device), device, dtype, inputs) <= TOLERANCE[dtype]
 
 
 @loops
@@ -46,7 +43,8 @@ def test_what_is_added_is_added_to_every_part(rows, device, dtype):
         return torch.randn(*shape, generator=generator).to(device, dtype)
 
     x, weight, bias, added = random(rows, 128), random(3 * 10, 128) / 10, random(3 * 10), random(rows, 10)
-    found = row_product(x, weight, bias, added)
+    with kernels_of(table_for(device)):
+        found = ops.row_product(x, weight, bias, added)
     exact = (x.double() @ weight.double().T + bias.double()).view(rows, 3, 10) + added.double()[:, None]
     torch.testing.assert_close(found.double(), exact, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
@@ -54,7 +52,7 @@ def test_what_is_added_is_added_to_every_part(rows, device, dtype):
 @loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("first", ["identity", "learned"])
-@pytest.mark.parametrize("rows", [1, 2, FEW + 1])
+@pytest.mark.parametrize("rows", [1, 2, FEW_ROWS + 1])
 def test_heads_ahead_are_as_they_were(rows, first, device, dtype):
     heads = Heads(HeadsOptions(k=4, width=64, feed_forward=64, first=first)).to(device, dtype)
     heads.eval().requires_grad_(False)
@@ -62,19 +60,20 @@ def test_heads_ahead_are_as_they_were(rows, first, device, dtype):
     torch.nn.init.normal_(heads.down.bias, std=0.1)
     hidden = torch.randn(rows, 64, device=device, dtype=dtype)
     for k in (2, 4):
-        for part in (heads.up, heads.down):
-            part.use([])
-        plain, first = heads.ahead(hidden, k), heads.first(hidden)
-        for part in (heads.up, heads.down):
-            part.use(["product"])
-        torch.testing.assert_close(heads.ahead(hidden, k), plain, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
-        torch.testing.assert_close(heads.first(hidden), first, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+        plain, first_head = heads.ahead(hidden, k), heads.first(hidden)
+        with kernels_of(table_for(device, ["product"])):
+            found = heads.ahead(hidden, k), heads.first(hidden)
+        torch.testing.assert_close(found[0], plain, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+        torch.testing.assert_close(found[1], first_head, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
 def test_it_is_asked_for_few_rows_alone():
-    linear = RowLinear(64, 64)
-    assert not linear.serves(1)
-    linear.use(["product"])
-    assert linear.serves(FEW)
-    assert not linear.serves(FEW + 1)
-    assert RowLinear(65, 64).kernels() == RowLinear(64, 65).kernels() == []
+    table = table_for(torch.device("cpu"))
+
+    def served(rows: int, inputs: int) -> bool:
+        weight, bias = torch.zeros(128, inputs), torch.zeros(128)
+        return table.find("row_product", torch.zeros(rows, inputs), weight, bias, torch.zeros(rows, 64)) is not None
+
+    assert served(FEW_ROWS, 64)
+    assert not served(FEW_ROWS + 1, 64)
+    assert not served(1, 65)

@@ -15,9 +15,12 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
-from longstride.nn import backends, masks, short_attention
+from longstride.nn import masks
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
+from longstride.ops.cuda import short_attention
+from longstride.ops.cuda.table import TRAINING, training_table
+from longstride.ops.kernels import KernelTable, train_with
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
@@ -25,9 +28,9 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 
 @pytest.fixture(autouse=True)
 def _switched_on() -> Iterator[None]:
-    backends.allow_own_attention(True)
+    train_with(training_table(["attention"]))
     yield
-    backends.allow_own_attention(False)
+    train_with(None)
 
 
 @pytest.fixture
@@ -134,7 +137,7 @@ def test_cross_attention_is_plain_attention(
     visible = some_visible(rows, keys, device) if padded else None
     k, v = (part.view(rows, keys, heads, head).transpose(1, 2) for part in packed.chunk(2, dim=-1))
     mask = None if visible is None else visible[:, None, None]
-    mixed = short_attention.cross_attention(asking, k, v, mask, 0.0)
+    mixed = short_attention.cross_attention(asking, k, v, mask, heads)
     k, v = (part.view(rows, keys, heads, head) for part in exact.chunk(2, dim=-1))
     expected = plain(exact_asking.view(rows, queries, heads, head), k, v, visible, False)
     close(mixed, expected, dtype)
@@ -209,8 +212,8 @@ def test_a_model_learns_the_same_with_either(compiled: bool, padded: bool, monke
     )
     model.cuda().train()
     used = []
-    real = short_attention.serves
-    monkeypatch.setattr(short_attention, "serves", lambda *given: used.append(real(*given)) or real(*given))
+    real = KernelTable.find
+    monkeypatch.setattr(KernelTable, "find", lambda *given: used.append(real(*given)) or used[-1])
     batches = []
     for source, target in [(7, 9), (30, 33), (100, 128), (40, 20)]:
         ids = torch.randint(5, 50, (3, source), device="cuda"), torch.randint(5, 50, (3, target), device="cuda")
@@ -223,15 +226,13 @@ def test_a_model_learns_the_same_with_either(compiled: bool, padded: bool, monke
         loss = (hidden.float() * torch.randn(hidden.shape, generator=chosen, device="cuda")).mean()
         return list(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))
 
-    backends.allow_own_attention(False)
-    try:
-        expected = [gradients(*batch) for batch in batches]
-        exact = [gradients(*batch, exact=True) for batch in batches]
-        assert not any(used)
-    finally:
-        backends.allow_own_attention(True)
+    train_with(None)
+    expected = [gradients(*batch) for batch in batches]
+    exact = [gradients(*batch, exact=True) for batch in batches]
+    assert not used
+    train_with(training_table(["attention"]))
     if compiled:
-        monkeypatch.setattr(short_attention, "serves", real)
+        monkeypatch.setattr(KernelTable, "find", real)
         for layer in [*model.encoder.layers, *model.decoder.layers]:
             layer.compile(dynamic=True, fullgraph=True)
     else:
@@ -242,7 +243,7 @@ def test_a_model_learns_the_same_with_either(compiled: bool, padded: bool, monke
         for found, known, true in zip(gradients(*batch), before, truth, strict=True):
             if known is not None:
                 assert (found - true).norm() <= 2 * (known - true).norm() + 0.02 * true.norm() + 1e-6
-    assert compiled or all(used)
+    assert compiled or len([kernel for kernel in used if kernel]) == 6 * len(batches)
 
 
 # --- elsewhere -------------------------------------------------------------------------------------------------------
@@ -263,9 +264,22 @@ def on_cuda(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="cuda:0")
 
 
-def test_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(short_attention, "_capable", lambda: True)
-    serves = short_attention.serves
+def test_what_is_served() -> None:
+    table = KernelTable(TRAINING)
+
+    def serves(packed: Tensor, head: int, queries: int, keys: int, mask: Tensor | None) -> bool:
+        rows, _, width = packed.shape
+        heads = width // 3 // head
+        asking, there = packed.new_empty(rows, queries, heads * head), packed.new_empty(rows, heads, keys, head)
+        across = table.find("attention", asking, there, there, mask, heads) is not None
+        if queries == keys:
+            alone = packed.new_empty(rows, queries, 3 * heads * head)
+            assert (table.find("self_attention", alone, heads, mask) is not None) == across
+        assert table.find("attention", asking, there, there, mask, heads, 0.0, 1.0) is None  # scores are not scaled
+        with torch.no_grad():
+            assert table.find("attention", asking, there, there, mask, heads) is None  # not training
+        return across
+
     padding = torch.bool
     with FakeTensorMode():
         packed = on_cuda(4, 128, 3 * 512)
@@ -285,14 +299,6 @@ def test_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not serves(packed.float(), 64, 128, 128, None)
         assert not serves(on_cuda(0, 128, 3 * 512), 64, 128, 128, None)
         assert not serves(torch.empty(4, 128, 3 * 512, dtype=torch.bfloat16), 64, 128, 128, None)
-        monkeypatch.setattr(short_attention, "_capable", lambda: False)
-        assert not serves(packed, 64, 128, 128, None)
-
-
-def test_the_switch() -> None:
-    assert backends.own_attention_allowed()
-    backends.allow_own_attention(False)
-    assert not backends.own_attention_allowed()
 
 
 def test_shapes_are_known_without_a_device() -> None:
@@ -304,7 +310,7 @@ def test_shapes_are_known_without_a_device() -> None:
         assert mixed.dtype == torch.bfloat16
         memory = torch.empty(3, 5, 256, dtype=torch.bfloat16, requires_grad=True)
         keys, values = (part.unflatten(-1, (2, 64)).transpose(1, 2) for part in memory.chunk(2, dim=-1))
-        crossed = short_attention.cross_attention(mixed, keys, values, None, 0.0)
+        crossed = short_attention.cross_attention(mixed, keys, values, None, 2)
         assert crossed.shape == (3, 7, 128)
         crossed.sum().backward()
         assert packed.grad.shape == packed.shape

@@ -8,29 +8,27 @@ from __future__ import annotations
 import pytest
 import torch
 
-from longstride.nn import fused_trials
+from longstride import ops
 from longstride.nn.attention import SelfAttention
-from longstride.nn.fused import Kernel
 from longstride.nn.options import TransformerOptions
-from longstride.nn.source_attention import LONGEST, attended, serves
+from longstride.ops.cuda.table import LONGEST_SOURCE as LONGEST
+from longstride.ops.kernels import kernels_of
 from tests.models import random_source, tiny_model
-from tests.nn.running_kernels import where
+from tests.nn.running_kernels import loops, table_for, where
 
-loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+
+def attended(packed: torch.Tensor, heads: int, mask: torch.Tensor | None) -> torch.Tensor:
+    """By the kernel."""
+    table = table_for(packed.device, ["source-self"])
+    assert table.find("self_attention", packed, heads, mask) is not None
+    with kernels_of(table):
+        return ops.self_attention(packed, heads, mask)
 
 
 def attention(width: int, heads: int, device: torch.device) -> SelfAttention:
     torch.manual_seed(width)
     options = TransformerOptions(vocabulary=5, width=width, heads=heads, attention_dropout=0.1)
     return SelfAttention(options).to(device).eval().requires_grad_(False)
-
-
-@loops
-@pytest.mark.gpu
-@pytest.mark.parametrize("head", [16, 64])
-def test_the_trial_finds_nothing(head):
-    apart = fused_trials.trial(Kernel("source-self", (head,)), where(loops=True), torch.float32)
-    assert apart <= fused_trials.TOLERANCE[torch.float32]
 
 
 @loops
@@ -46,8 +44,9 @@ def test_it_is_attention(lengths, padded):
     mask = visible[:, None, None] if padded else None
     with torch.inference_mode():
         expected = layer(x, mask, causal=False)
-        layer.use(["source-self"])
-        torch.testing.assert_close(layer(x, mask, causal=False), expected, atol=1e-5, rtol=1e-5)
+        with kernels_of(table_for(device, ["source-self"])):
+            found = layer(x, mask, causal=False)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 @loops
@@ -102,30 +101,25 @@ def test_an_encoder_with_it_gives_what_it_gave():
     visible = (torch.arange(source.longest) < source.lengths[:, None]).to(device)
     with torch.inference_mode():
         expected = model.encode(source.ids.to(device), visible)
-        for part in model.modules():
-            if isinstance(part, SelfAttention):
-                part.use(["source-self"])
-        found = model.encode(source.ids.to(device), visible)
+        with kernels_of(table_for(device, ["source-self"])):
+            found = model.encode(source.ids.to(device), visible)
     torch.testing.assert_close(found[visible], expected[visible], atol=1e-4, rtol=1e-4)
 
 
 def test_who_is_served():
-    packed, visible = torch.zeros(2, 5, 48), torch.ones(2, 5, dtype=torch.bool)
-    assert serves(packed, None)
-    assert serves(packed, visible[:, None, None])
-    assert not serves(packed, torch.ones(2, 1, 5, 5, dtype=torch.bool))  # each query has its own
-    assert not serves(packed, torch.zeros(2, 1, 1, 5))
-    assert not serves(packed, visible[:1, None, None])
-    assert not serves(torch.zeros(1, LONGEST + 1, 48), None)
-    assert serves(torch.zeros(1, LONGEST, 48), None)
+    table, visible = table_for(torch.device("cpu")), torch.ones(2, 5, dtype=torch.bool)
 
+    def served(packed: torch.Tensor, mask: torch.Tensor | None, *more: object) -> bool:
+        return table.find("self_attention", packed, 1, mask, *more) is not None
 
-def test_what_is_causal_or_has_masks_of_its_own_goes_as_before():
-    """Nobody here has Triton to call it."""
-    layer = attention(32, 2, torch.device("cpu"))
-    x = torch.randn(2, 6, 32)
-    mask = torch.ones(6, 6, dtype=torch.bool).tril().expand(2, 1, 6, 6)
-    expected = layer(x, None, causal=True)
-    layer.use(["source-self"])
-    assert torch.equal(layer(x, None, causal=True), expected)
-    torch.testing.assert_close(layer(x, mask, causal=False), expected)
+    packed = torch.zeros(2, 5, 48)
+    assert served(packed, None)
+    assert served(packed, visible[:, None, None])
+    assert not served(packed, torch.ones(2, 1, 5, 5, dtype=torch.bool))  # each query has its own
+    assert not served(packed, torch.zeros(2, 1, 1, 5))
+    assert not served(packed, visible[:1, None, None])
+    assert not served(packed, None, True)  # causal
+    assert not served(packed, None, False, 0.1)  # dropout
+    assert not served(packed, None, False, 0.0, 1.0)  # scores that are not scaled
+    assert not served(torch.zeros(1, LONGEST + 1, 48), None)
+    assert served(torch.zeros(1, LONGEST, 48), None)

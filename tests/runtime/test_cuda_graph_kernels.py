@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from longstride.contract import Decoder, Limits, OptionError, Precision, Runner, Source
-from longstride.nn import fused_trials
-from longstride.nn.fused import Kernel
+from longstride.contract import Decoder, Limits, OptionError, Precision, Program, Runner, Source
+from longstride.ops.cuda import self_test
+from longstride.ops.cuda.table import NAMES
+from longstride.ops.kernels import WAITED, KernelTable, current, kernels_of
+from longstride.runtime import cuda_graph
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
@@ -20,7 +22,6 @@ from longstride.verification.twin import SameSteps
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
-from tests.nn.test_fused import OF_A_MODEL, served_model, used
 from tests.runtime.recording import TapeRecorder
 
 SIZES: dict[str, Any] = {"width": 64, "feed_forward": 128, "heads": 2}
@@ -30,20 +31,32 @@ LIMITS = Limits(max_length=20)
 @pytest.fixture
 def _all_are_sound(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a CUDA device where nothing speaks against any of them; nobody runs what is placed."""
-    monkeypatch.setattr(fused_trials, "serves", lambda *_: True)
-    monkeypatch.setattr(fused_trials, "why_not", lambda *_: "")
+    monkeypatch.setattr(self_test, "unsupported_reason", lambda *_: "")
+    monkeypatch.setattr(self_test, "overlap_unsupported_reason", lambda *_: "")
+    monkeypatch.setattr(cuda_graph, "_memory", lambda _: 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
 
-def runner_of(tell: Any = None, **options: Any) -> CudaGraphRunner:
-    return CudaGraphRunner("cpu", "fp32", tell=tell, recorder=TapeRecorder(), **options)
+def runner_of(tell: Any = None, device: str = "cpu", precision: Precision = "fp32", **options: Any) -> CudaGraphRunner:
+    return CudaGraphRunner(device, precision, tell=tell, recorder=TapeRecorder(), **options)
 
 
 @pytest.mark.usefixtures("_all_are_sound")
 def test_they_are_used_unless_somebody_says_otherwise():
-    model = served_model()
-    assert used(runner_of().place(model)) == OF_A_MODEL
-    assert used(runner_of(without=["step", "relu"]).place(model)) == OF_A_MODEL - {"step", "relu"}
-    assert used(runner_of(fused=False).place(model)) == set()
+    every = set(NAMES) - {"overlap"}
+    runner = runner_of(device="cuda:0")
+    assert runner.kernels is not None
+    assert runner.kernels.names == every
+    assert runner.kernels.overlap == WAITED
+    assert runner.uses("lines", 64)
+    assert not runner.uses("lines", 48)
+    runner = runner_of(device="cuda:0", without=["step", "overlap"])
+    assert runner.kernels is not None
+    assert runner.kernels.names == every - {"step"}
+    assert runner.kernels.overlap == 0
+    assert not runner.uses("step")
+    assert runner_of(device="cuda:0", fused=False).kernels is None
+    assert runner_of(device="cuda:0", precision="fp64").kernels is None
 
 
 def test_unknown_ones_cannot_be_left_out():
@@ -53,24 +66,45 @@ def test_unknown_ones_cannot_be_left_out():
 
 def test_nothing_is_said_where_there_is_nothing_to_try():
     heard: list[str] = []
-    assert used(runner_of(heard.append).place(served_model())) == set()
+    runner = runner_of(heard.append)
+    runner.place(tiny_model(3))
+    assert runner.kernels is None
+    assert not runner.uses("norm")
     assert heard == []
 
 
 @pytest.mark.usefixtures("_all_are_sound")
 def test_what_is_left_out_is_said_once(monkeypatch):
-    def refuse(kernel: Kernel, *_: object) -> str:
-        return "it is broken" if kernel.name in ("step", "source") else ""
-
-    monkeypatch.setattr(fused_trials, "why_not", refuse)
     heard: list[str] = []
-    runner = runner_of(heard.append)
-    for _ in range(2):
-        assert used(runner.place(served_model())) == OF_A_MODEL - {"step", "source"}
+    monkeypatch.setattr(self_test, "overlap_unsupported_reason", lambda *_: "too old")
+    runner = runner_of(heard.append, "cuda:0")
+    assert [runner.kernels.overlap for _ in range(2)] == [0, 0]
+    monkeypatch.setattr(self_test, "unsupported_reason", lambda *_: "it is broken")
+    assert [runner_of(heard.append, "cuda:0").kernels] == [None]
     assert heard == [
-        "The runtime cuda-graph does without kernels of our own "
-        "(causal steps: writing the cache and attention over it; attention over the source): it is broken."
+        "The runtime cuda-graph does without starting all these while the kernel before them ends: too old.",
+        "The runtime cuda-graph does without kernels of our own: it is broken.",
     ]
+
+
+def test_a_table_is_in_force_in_calls_and_recordings_alone():
+    """Also where a recording fails."""
+    runner, seen = runner_of(), []
+    table = runner.__dict__["kernels"] = KernelTable([])
+
+    def function() -> torch.Tensor:
+        seen.append(current())
+        return torch.zeros(1)
+
+    runner.call(Program("one", lambda: function()))
+    runner.record("two", function, [])()
+    runner._recorder = None  # type: ignore[assignment]
+    with pytest.warns(RuntimeWarning, match="without capturing it"):
+        again = runner.record("three", function, [])
+    again()
+    assert len(seen) >= 4
+    assert all(one is table for one in seen)
+    assert current() is None
 
 
 # --- real graphs -----------------------------------------------------------------------------------------------------
@@ -79,7 +113,7 @@ KINDS = ("greedy", "blockwise", "draft-verify", "draft-verify full", "beam")
 
 
 def decoders_of(kind: str, placing: Runner, runners: list[Runner]) -> list[Decoder]:
-    """One for each runner, over the same modules, so that all have the kernels of the first."""
+    """One for each runner, over the same modules."""
     model = placing.place(tiny_model(7, sharpness=0.4, **SIZES))
     if kind == "greedy":
         return [Greedy(model, runner) for runner in runners]
@@ -114,7 +148,8 @@ def test_graphs_decode_as_eager_steps_with_the_same_kernels_do(
         if kind == "beam":  # whose eager caches grow, and with them the shapes of other kernels than our own
             assert len(found) == 1
             continue
-        assert found == theirs.decode(padded, LIMITS).tokens
+        with kernels_of(captured.kernels):
+            assert found == theirs.decode(padded, LIMITS).tokens
         assert found == SameSteps(ours).decode(padded, LIMITS).tokens
 
 
@@ -123,20 +158,19 @@ def test_graphs_decode_as_eager_steps_with_the_same_kernels_do(
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_hidden_states_are_as_right_as_without_them(precision: Precision) -> None:
     """A wide step and narrow ones after it; measured by what fp64 gives."""
-    exact = states_of(CudaGraphRunner("cuda:0", "fp64"), set())
-    plain = states_of(CudaGraphRunner("cuda:0", precision, fused=False), set())
-    own = states_of(CudaGraphRunner("cuda:0", precision, without=["relu"]), OF_A_MODEL - {"relu"})
+    exact = states_of(CudaGraphRunner("cuda:0", "fp64"))
+    plain = states_of(CudaGraphRunner("cuda:0", precision, fused=False))
+    own = states_of(CudaGraphRunner("cuda:0", precision, without=["relu"]))
     assert float((own - exact).abs().mean()) <= 1.5 * float((plain - exact).abs().mean()) + 1e-3
 
 
-def states_of(runner: Runner, kernels: set[str]) -> torch.Tensor:
-    """[rows, slots, width] of a random model that uses these kernels when it is placed by this runner"""
+def states_of(runner: CudaGraphRunner) -> torch.Tensor:
+    """[rows, slots, width] of a random model that is carried out by this runner's kernels"""
     model = runner.place(tiny_model(3, sharpness=0.2, **SIZES))
-    assert used(model) == kernels
     device = runner.device
     ids = torch.randint(5, 11, (3, 20), generator=torch.Generator().manual_seed(0)).to(device)
     start = torch.tensor([0, 0, 0], device=device)
-    with torch.inference_mode():
+    with torch.inference_mode(), kernels_of(runner.kernels):
         memory, cache = model.new_memory(3, 20), model.new_cache(3, 40)
         memory.put(torch.arange(3, device=device), model.remember(ids, torch.tensor([20, 3, 11], device=device)))
         states = [model.extend(ids, start, cache, memory)]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import Decoder, Limits
-from longstride.nn.fused import TYPES
+from longstride.ops.kernels import TYPES
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.blockwise import drafter as blockwise_drafter

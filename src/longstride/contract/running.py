@@ -129,6 +129,10 @@ class Runner(ABC):
         """How programs are carried out, in one phrase for a person."""
         return f"{self.name} on {self.device}, {self.precision}"
 
+    def uses(self, kernel: str, head: int | None = None) -> bool:
+        """Whether operations are carried out by the kernel of this name, for attention heads of this width."""
+        return False
+
     def report(self) -> str:
         """What carrying out has cost beside the work itself, in one sentence for a person; empty where it has not."""
         return ""

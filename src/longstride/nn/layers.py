@@ -2,75 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from longstride.nn import fused_training
-from longstride.nn.attention import CrossAttention, SelfAttention
+from longstride import ops
+from longstride.nn.attention import CrossAttention, Linear, SelfAttention
 from longstride.nn.cache import Cache, Memory
-from longstride.nn.decode_product import StepLinear, product
-from longstride.nn.fused import Fusible, Kernel, add_norm, linear_relu
 from longstride.nn.options import TransformerOptions
 from longstride.ops import Asked, Bias
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu-tanh": partial(F.gelu, approximate="tanh"),
-    "silu": F.silu,
-}
 
+class Norm(nn.Module):
+    """Layer norm or, without a bias, division by the root mean square: no mean is taken away, and nothing is added."""
 
-class LayerNorm(nn.LayerNorm):
-    """Layer norm that keeps the type of its input.
-
-    Autocast would hand on float32 and so double what every residual sum reads and writes; the statistics are taken in
-    float32 inside the kernel either way.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., width] -> [..., width]"""
-        with torch.autocast(x.device.type, enabled=False):
-            return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
-
-
-class RMSNorm(nn.Module):
-    """Division by the root mean square, and a factor for each place: no mean is taken away, and nothing is added."""
-
-    def __init__(self, width: int, eps: float) -> None:
+    def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.normalized_shape, self.eps = (width,), eps
+        self.weight = nn.Parameter(torch.ones(options.width))
+        self.bias = nn.Parameter(torch.zeros(options.width)) if options.norm_type == "layer" else None
+        self.eps = options.norm_eps
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., width] -> [..., width]"""
-        with torch.autocast(x.device.type, enabled=False):
-            return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+        return ops.norm(x, self.weight, self.bias, self.eps)
 
 
-def make_norm(options: TransformerOptions) -> LayerNorm | RMSNorm:
-    """The norm that the options name."""
-    if options.norm_type == "rms":
-        return RMSNorm(options.width, options.norm_eps)
-    return LayerNorm(options.width, options.norm_eps)
-
-
-class FeedForward(nn.Module, Fusible):
+class FeedForward(nn.Module):
     """Two linear layers with an activation between them; gated, a third whose product is multiplied by it."""
-
-    own = False
-    """the activation as part of the first product: see :meth:`use`"""
 
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
         width, hidden = options.width, options.feed_forward
         self.gated = options.gated
-        self.up = StepLinear(width, 2 * hidden if self.gated else hidden, bias=options.bias)
-        self.down = StepLinear(hidden, width, bias=options.bias)
+        self.up = Linear(width, 2 * hidden if self.gated else hidden, bias=options.bias)
+        self.down = Linear(hidden, width, bias=options.bias)
         self.activation = options.activation
         self.dropout = nn.Dropout(options.activation_dropout)
         for linear in (self.up, self.down):
@@ -82,35 +48,19 @@ class FeedForward(nn.Module, Fusible):
         """[..., width] -> [..., width]"""
         if self.gated:
             gate, value = self.up(x).chunk(2, dim=-1)
-            return self.down(self.dropout(ACTIVATIONS[self.activation](gate) * value))  # type: ignore[no-any-return]
-        if self.activation == "relu" and self.up.serves(x):
-            return self.down(product(x, self.up, relu=True))  # type: ignore[no-any-return]
-        if self.own:
-            return self.down(linear_relu(x, self.up))  # type: ignore[no-any-return]
-        return self.down(self.dropout(ACTIVATIONS[self.activation](self.up(x))))  # type: ignore[no-any-return]
-
-    def kernels(self) -> list[Kernel]:
-        """Of ReLU alone, since what a product does for GELU is an approximation of it; small sizes gain nothing."""
-        sizes = (self.up.in_features, self.up.out_features)
-        plain = self.activation == "relu" and not self.gated and self.up.bias is not None
-        fits = plain and not any(size % 64 for size in sizes)
-        return [Kernel("relu", sizes)] if fits else []
-
-    def use(self, names: Collection[str]) -> None:
-        """Use it, if it is among these."""
-        self.own = "relu" in names
+            hidden = ops.ACTIVATIONS[self.activation](gate) * value
+        else:
+            hidden = ops.linear(x, self.up.weight, self.up.bias, self.activation)
+        return self.down(self.dropout(hidden))  # type: ignore[no-any-return]
 
 
-class Residual(nn.Module, Fusible):
+class Residual(nn.Module):
     """The norm and dropout around one block: ``norm(x + block(x))`` (post) or ``x + block(norm(x))`` (pre)."""
-
-    own = False
-    """sum and norm by one kernel of our own: see :meth:`use`"""
 
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
         self.pre = options.norm == "pre"
-        self.norm = make_norm(options)
+        self.norm = Norm(options)
         self.dropout = nn.Dropout(options.dropout)
 
     def enter(self, x: Tensor) -> Tensor:
@@ -119,26 +69,10 @@ class Residual(nn.Module, Fusible):
 
     def leave(self, x: Tensor, block: Tensor) -> Tensor:
         """The sum, with what the block made of it."""
-        if self.own and isinstance(self.norm, LayerNorm):
-            return add_norm(x, block, self.norm)
-        by_kernel = self.training and not self.pre and fused_training.serves(x, block)
-        if by_kernel and isinstance(self.norm, LayerNorm):
-            weight, bias = self.norm.weight, self.norm.bias
-            return fused_training.add_norm(x, block, weight, bias, self.dropout.p, self.norm.eps)
-        x = x + self.dropout(block)
-        return x if self.pre else self.norm(x)
-
-    def kernels(self) -> list[Kernel]:
-        """Of the sum and its norm, where it has one."""
-        return (
-            []
-            if self.pre or not isinstance(self.norm, LayerNorm)
-            else [Kernel("norm", tuple(self.norm.normalized_shape))]
-        )
-
-    def use(self, names: Collection[str]) -> None:
-        """Use it, if it is among these."""
-        self.own = "norm" in names
+        if self.pre:
+            return x + self.dropout(block)  # type: ignore[no-any-return]
+        norm, dropout = self.norm, self.dropout.p if self.training else 0.0
+        return ops.add_norm(x, block, norm.weight, norm.bias, norm.eps, dropout)
 
 
 class EncoderLayer(nn.Module):

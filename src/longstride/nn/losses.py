@@ -1,14 +1,18 @@
-"""The token loss: cross-entropy with label smoothing, from hidden states to a sum."""
+"""The token loss, cross-entropy with label smoothing, and log-probabilities of given tokens, from hidden states."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.contract import PAD, option
 from longstride.contract.options import Options
+
+PART = 2048
+"""Tokens whose logits exist at once, where log-probabilities are asked for: no table of all logits exists."""
 
 
 @dataclass(frozen=True)
@@ -50,3 +54,19 @@ class TokenLoss(nn.Module):
             return nll, nll.detach()
         smoothed = ((normaliser - (1 - smoothing) * chosen - smoothing * logits.mean(dim=-1)) * counted).sum()
         return smoothed, nll.detach()
+
+
+def log_probabilities(hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None) -> Tensor:
+    """hidden [rows, length, width], weight [vocabulary, width], target [rows, length] -> [rows, length]
+
+    float64, for sums over many sentences, of logits in fp32 or more; 0 at PAD.
+    """
+    found = []
+    flat, tokens = hidden.flatten(0, 1), target.flatten()
+    for start in range(0, len(tokens), PART):
+        part = tokens[start : start + PART, None]
+        logits = F.linear(flat[start : start + PART], weight, bias)
+        logits = logits.float() if logits.dtype.itemsize < 4 else logits
+        chosen = logits.gather(-1, part).squeeze(-1)
+        found.append((chosen - logits.logsumexp(dim=-1)).double())
+    return torch.where(target != PAD, torch.cat(found).view(target.shape), 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,7 @@ from longstride import ops
 from longstride.contract import SpecialIds
 from longstride.nn import masks
 from longstride.nn.cache import Cache, Memory
-from longstride.nn.fused import Fusible, Kernel, embed
-from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all, make_norm
+from longstride.nn.layers import DecoderLayer, EncoderLayer, Norm, extend_all
 from longstride.nn.losses import TokenLoss
 from longstride.nn.options import TransformerOptions
 from longstride.nn.positions import RelativeBias, make_positions
@@ -27,10 +26,10 @@ class Stack(nn.Module):
     def __init__(self, layers: list[nn.Module], options: TransformerOptions) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.norm = make_norm(options) if options.norm == "pre" else nn.Identity()
+        self.norm = Norm(options) if options.norm == "pre" else nn.Identity()
 
 
-class Transformer(nn.Module, Fusible):
+class Transformer(nn.Module):
     """Encoder, decoder and embeddings.
 
     A decoder's input slot s holds the token before the one it predicts; slot 0 holds START. Right-padded targets need
@@ -38,8 +37,6 @@ class Transformer(nn.Module, Fusible):
     """
 
     logits_bias: Tensor | None
-    own = False
-    """what the first layer of the encoder or of a step reads by one kernel of our own: see :meth:`use`"""
 
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
@@ -52,7 +49,7 @@ class Transformer(nn.Module, Fusible):
         places = options.positions, options.width, options.longest, options.sinusoid, options.position_offset
         self.source_positions, self.target_positions = make_positions(*places), make_positions(*places)
         self.source_embedding_norm, self.target_embedding_norm = (
-            make_norm(options) if options.embedding_norm else nn.Identity() for _ in range(2)
+            Norm(options) if options.embedding_norm else nn.Identity() for _ in range(2)
         )
         by_distance = options.positions == "relative"
         self.encoder_bias, self.decoder_bias = (
@@ -76,12 +73,8 @@ class Transformer(nn.Module, Fusible):
     def embed_source(self, ids: Tensor) -> Tensor:
         """[rows, source] -> [rows, source, width]"""
         table = self.target_embedding if self.source_embedding is None else self.source_embedding
-        if self._embeds_by_kernel and ids.shape[1] <= self.options.longest:
-            return embed(ids, None, table.weight, self.scale, self.source_positions.rows, self.options.longest - 1)[0]
-        positions = ops.arange(ids.shape[1], ids)
-        embedded = table(ids) * self.scale
-        if self.encoder_bias is None:
-            embedded = embedded + self.source_positions(positions)
+        positions = self.source_positions.rows if self.encoder_bias is None else None
+        embedded, _ = ops.embed(ids, None, table.weight, self.scale, positions, self.options.longest - 1)
         return self.dropout(self.source_embedding_norm(_lowered(embedded)))  # type: ignore[no-any-return]
 
     def embed_target(self, ids: Tensor, positions: Tensor) -> Tensor:
@@ -100,6 +93,18 @@ class Transformer(nn.Module, Fusible):
         for layer in self.encoder.layers:
             x = layer(x, mask)
         return self.encoder.norm(x)  # type: ignore[no-any-return]
+
+    def encode_for_training(self, ids: Tensor, visible: Tensor | None) -> Tensor:
+        """:meth:`encode`; an encoder that is wholly frozen reads without dropout and keeps no gradients."""
+        if any(weight.requires_grad for weight in self.encoder.parameters()):
+            return self.encode(ids, visible)
+        was = self.dropout.training
+        self.encoder.eval()
+        self.dropout.eval()
+        with torch.no_grad():
+            memory = self.encode(ids, visible)
+        self.dropout.train(was)
+        return memory
 
     def source_mask(self, visible: Tensor | None, x: Tensor) -> Tensor | None:
         """What the encoder's attention is told of sources x [rows, source, width], of which some are `visible`"""
@@ -200,12 +205,7 @@ class Transformer(nn.Module, Fusible):
         ids [rows, step] go to slots start, start+1, ... ([rows]); slots before a row's start must have been written.
         Only the first `span` slots of the cache are looked at (default: all). -> hidden [rows, step, width]
         """
-        if self._embeds_by_kernel and positions is None:
-            last = self.options.longest - 1
-            table = self.target_embedding.weight
-            x, slots = embed(ids, start, table, self.scale, self.target_positions.rows, last)
-        else:
-            x, slots = self._embed_step(ids, start, positions)
+        x, slots = self._embed_step(ids, start, positions)
         span = ops.span(slots, cache.longest if span is None else span)
         if rule is masks.causal and self.decoder_bias is None:
             mask = cache.causal(slots, span)
@@ -218,26 +218,26 @@ class Transformer(nn.Module, Fusible):
 
     def _embed_step(self, ids: Tensor, start: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
         """What the first layer reads, [rows, step, width], and the slots [rows, step]."""
-        slots = ops.slots_from(start, ids.shape[1])
-        if positions is None:
-            # A draft may run past the last position there is: no such token is ever committed.
-            positions = slots.clamp(max=self.options.longest - 1)
-        return self.embed_target(ids, positions), slots
+        if positions is not None:
+            return self.embed_target(ids, positions), ops.slots_from(start, ids.shape[1])
+        table = self.target_positions.rows if self.decoder_bias is None else None
+        last, tokens = self.options.longest - 1, self.target_embedding.weight
+        embedded, slots = ops.embed(ids, start, tokens, self.scale, table, last)
+        return self.dropout(self.target_embedding_norm(_lowered(embedded))), slots
 
-    # --- kernels of our own ------------------------------------------------------------------------------------------
 
-    @property
-    def _embeds_by_kernel(self) -> bool:
-        o = self.options
-        return self.own and not o.embedding_norm and o.positions != "relative"
+def scale_by_depth(models: Iterable[nn.Module]) -> None:
+    """Divide the drawn weights of each Transformer layer by the square root of its depth, from 1.
 
-    def kernels(self) -> list[Kernel]:
-        """Of the beginning of encoder and steps."""
-        return [Kernel("embed", (self.options.width,))]
-
-    def use(self, names: Collection[str]) -> None:
-        """Use it, if it is among these."""
-        self.own = "embed" in names
+    Where norms come last, layers drawn alike let gradients shrink towards the bottom of the stack, and a decoder
+    takes thousands of updates to look at the source at all. (Zhang, Titov and Sennrich, 2019, section 4.)
+    """
+    for transformer in (one for model in models for one in model.modules() if isinstance(one, Transformer)):
+        for stack in (transformer.encoder, transformer.decoder):
+            for depth, layer in enumerate(stack.layers, start=1):
+                with torch.no_grad():
+                    for linear in (one for one in layer.modules() if isinstance(one, nn.Linear)):
+                        linear.weight.mul_(depth**-0.5)
 
 
 def _relative(options: TransformerOptions, both: bool) -> RelativeBias:

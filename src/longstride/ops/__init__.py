@@ -10,10 +10,12 @@ from longstride.ops import rearranging as _rearranging  # noqa: F401 (likewise)
 from longstride.ops.attention import (
     Asked,
     Bias,
+    BlockCausal,
     Causal,
     additive,
     aligned,
     attention,
+    avoid_planned_attention,
     cached_attention,
     project_layers,
     repeat_heads,
@@ -21,8 +23,10 @@ from longstride.ops.attention import (
     span,
     to_border,
 )
-from longstride.ops.chain import best_chain, best_of_classes
+from longstride.ops.chain import best_chain, best_of_classes, chain_logits, chain_tokens, chain_tokens_of_states
 from longstride.ops.indexing import arange, by_position, full, largest, length, repeated, slots_from, take
+from longstride.ops.kernels import KernelTable, kernels_of, uses
+from longstride.ops.layers import ACTIVATIONS, add_norm, embed, linear, norm, row_product
 from longstride.ops.portions import in_portions
 from longstride.ops.size import Length, Size, TraceError
 from longstride.ops.state import accumulate, append, assign, move_slots
@@ -30,39 +34,53 @@ from longstride.ops.trace import Tracer, Value
 from longstride.ops.vocabulary import best, first_false, log_shares
 
 __all__ = [
+    "ACTIVATIONS",
     "Asked",
     "Bias",
+    "BlockCausal",
     "Causal",
+    "KernelTable",
     "Length",
     "Size",
     "TraceError",
     "Tracer",
     "Value",
     "accumulate",
+    "add_norm",
     "additive",
     "aligned",
     "append",
     "arange",
     "assign",
     "attention",
+    "avoid_planned_attention",
     "best",
     "best_chain",
     "best_of_classes",
     "by_position",
     "cached_attention",
+    "chain_logits",
+    "chain_tokens",
+    "chain_tokens_of_states",
+    "embed",
     "first_false",
     "full",
     "in_portions",
+    "kernels_of",
     "largest",
     "length",
+    "linear",
     "log_shares",
     "move_slots",
+    "norm",
     "project_layers",
     "repeat_heads",
     "repeated",
+    "row_product",
     "self_attention",
     "slots_from",
     "span",
     "take",
     "to_border",
+    "uses",
 ]

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from longstride.ops.graph_builder import HIDDEN
 from longstride.ops.indexing import arange, start_of
+from longstride.ops.kernels import operation
 from longstride.ops.size import Length, Size
 from longstride.ops.trace import BOOLEAN, FLOAT, Tracer, Value, lifted, tracer_of
 
@@ -60,9 +61,19 @@ def additive(visible: Tensor, like: Tensor) -> Tensor:
     return torch.zeros(visible.shape, dtype=like.dtype, device=like.device).masked_fill_(~visible, float("-inf"))
 
 
+def avoid_planned_attention() -> None:
+    """Keep cuDNN's attention out of PyTorch's choice, for this process.
+
+    It builds a plan for every new shape, 0.3 s each on an H200, and an epoch has some 500 shapes: a run's first pass
+    over its data lost minutes to it. Without it no shape costs anything, but PyTorch's other kernels are slower.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 # --- all at once -----------------------------------------------------------------------------------------------------
 
 
+@operation
 def self_attention(
     packed: Tensor,
     heads: int,
@@ -106,6 +117,7 @@ def _traced_self_attention(tracer: Tracer, packed: Any, heads: int, mask: Any, s
     )
 
 
+@operation
 def attention(
     queries: Tensor,
     keys: Tensor,
@@ -154,17 +166,26 @@ def broadcast_queries(bias: Value, length: Length) -> Value:
 class Causal:
     """The bias of slots [rows, step] that see themselves and what is before them; made once for all layers."""
 
+    # A graph works it out from the slots instead of looking it up.
+    derived = True
+
     def __init__(self, slots: Tensor, table: Callable[[], Tensor]) -> None:
-        """table() [longest, span] says what is added for each slot; a graph works it out by itself"""
-        self.slots, self._table = slots, table
+        """table() [longest, span] says what is added for each slot"""
+        self.slots, self.table = slots, table
         self._added: Tensor | None = None
 
     @property
     def added(self) -> Tensor:
         """[rows, 1, step, span] what attention adds to scores"""
         if self._added is None:
-            self._added = F.embedding(self.slots, self._table())[:, None]
+            self._added = F.embedding(self.slots, self.table())[:, None]
         return self._added
+
+
+class BlockCausal(Causal):
+    """The bias of slots that see all of their own step, and what is before it."""
+
+    derived = False
 
 
 Asked = tuple[Length, Length] | None
@@ -174,6 +195,7 @@ Bias = Tensor | Causal
 """Who sees whom in a step: what attention adds to scores [rows, 1, step, span], or the rule that it follows from."""
 
 
+@operation
 def cached_attention(
     packed: Tensor,
     keys: Tensor,
@@ -198,11 +220,16 @@ def cached_attention(
         assert indirection is None, "graphs have no rows whose past lies in others"
         return _traced_cached_attention(tracer, packed, keys, values, slots, bias, heads, asked, scale)  # type: ignore[return-value]
     queries = write_cache(packed, keys, values, slots)
-    added = (bias.added if isinstance(bias, Causal) else bias)[..., : keys.shape[2]]
+    added = bias_over(bias, keys.shape[2])
     keys, values = read_cache(keys, values, slots, added.shape[-1], indirection)
     if asked is not None:
         queries, added = queries[:, :, asked[0] : asked[1]], added[:, :, asked[0] : asked[1]]
     return join_heads(F.scaled_dot_product_attention(queries, keys, values, attn_mask=added, scale=scale))
+
+
+def bias_over(bias: Bias, longest: int) -> Tensor:
+    """[rows, 1, step, span] what is added to scores, over no more slots than there are"""
+    return (bias if isinstance(bias, Tensor) else bias.added)[..., :longest]
 
 
 def write_cache(packed: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> Tensor:
@@ -271,9 +298,9 @@ def _traced_cached_attention(
     used = used_slots(slots)
 
     def seen() -> Any:
-        if isinstance(bias, Causal):
+        if isinstance(bias, Causal) and bias.derived:
             return additive(arange(used, slots) <= slots[..., None], packed)[:, None]
-        return bias[:, :, :, :used]
+        return (bias.added if isinstance(bias, Causal) else bias)[:, :, :, :used]
 
     added = tracer.once(("seen", id(bias), id(slots)), seen, bias, slots)
     if asked is not None:

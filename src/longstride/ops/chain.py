@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride.ops.indexing import arange
+from longstride.ops.kernels import operation
+from longstride.ops.layers import linear
 from longstride.ops.size import Size
 from longstride.ops.trace import INTEGER, Tracer, Value, lifted, tracer_of
 
@@ -63,3 +65,65 @@ def _traced(
         onward = onward.gather(2, moved)
         reach *= 2
     return ids.gather(2, onward[:, :, :1]).squeeze(2)  # type: ignore[no-any-return]
+
+
+# --- drafts of linked slots ------------------------------------------------------------------------------------------
+
+
+@operation
+def chain_logits(
+    logits: Tensor, gate: Tensor, newest: Tensor, before: Tensor, after: Tensor, few: int, many: int
+) -> Tensor:
+    """Logits [rows, block, vocabulary] of slots by themselves, plus what each slot's predecessor on the best chain adds
+
+    A pair of neighbours is scored as in :func:`best_chain`, with factors 1 + gate [rows, block, rank]. Candidates of
+    each slot are the best of `few` classes of ids; a kernel to which they cost little takes `many`.
+    """
+    factors = 1 + gate
+    chain = best_chain(*best_of_classes(logits, few), newest, before, factors, after)
+    previous = torch.cat([newest[:, None], chain[:, :-1]], dim=1)
+    return logits + F.linear((F.embedding(previous, before) * factors).to(logits.dtype), after)
+
+
+@operation
+def chain_tokens(
+    logits: Tensor,
+    gate: Tensor,
+    newest: Tensor,
+    before: Tensor,
+    after: Tensor,
+    few: int,
+    many: int,
+    again: bool = False,
+    into: Tensor | None = None,
+    count: Tensor | None = None,
+) -> Tensor:
+    """The best chain's tokens [rows, block]; with `again`, of few candidates what is best after each of them
+
+    They are put `into` a tensor, if one is given; `count` [rows] is told how many there are.
+    """
+    if again:
+        found = chain_logits(logits, gate, newest, before, after, few, many).argmax(dim=-1)
+    else:
+        found = best_chain(*best_of_classes(logits, few), newest, before, 1 + gate, after)
+    if count is not None:
+        count.fill_(found.shape[1])
+    return found if into is None else into.copy_(found)
+
+
+@operation
+def chain_tokens_of_states(
+    hidden: Tensor, weight: Tensor, gate_weight: Tensor, newest: Tensor, before: Tensor, after: Tensor, *rest: Any
+) -> Tensor:
+    """:func:`chain_tokens` where logits and gate are nothing but hidden [rows, block, width] by weight [vocabulary,
+    width] and gate_weight [rank, width]"""
+    gate = linear(hidden, gate_weight)
+    return chain_tokens(F.linear(hidden, weight), gate, newest, before, after, *rest)
+
+
+def plus_product(logits: Tensor, asked: Tensor, after: Tensor) -> Tensor:
+    """logits [rows, block, vocabulary] + asked [rows, block, rank] by after [vocabulary, rank], in one call"""
+    rows, block, _ = logits.shape
+    if rows == 1 or logits.stride(0) == block * logits.stride(1):  # slots lie evenly: rows are one longer block
+        return torch.addmm(logits.flatten(0, 1), asked.flatten(0, 1), after.t()).view_as(logits)
+    return torch.baddbmm(logits, asked, after.t().expand(rows, -1, -1))

@@ -13,6 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Generic
 
 import torch
@@ -20,9 +21,10 @@ from torch import Tensor
 
 from longstride.contract import OptionError, Precision, Program, Runner
 from longstride.contract.running import K, Kept, M, R
-from longstride.nn import fused_trials
-from longstride.nn.backends import avoid_planned_attention
-from longstride.nn.fused import KERNELS
+from longstride.ops import avoid_planned_attention
+from longstride.ops.cuda import self_test
+from longstride.ops.cuda.table import HEADS, NAMES, inference_table
+from longstride.ops.kernels import TYPES, WAITED, KernelTable, current, kernels_of
 from longstride.runtime.cuda_graph_recorder import CudaRecorder, Recorded, Recorder
 from longstride.runtime.cuda_graph_tables import Tables, most_bytes
 
@@ -71,8 +73,8 @@ class Recording(Generic[R]):
 class CudaGraphRunner(Runner):
     """Carries programs out by CUDA graphs.
 
-    `fused` takes kernels of our own (longstride.nn.fused) where there are some, all but those named in `without`, once
-    each has been seen to give what it should. `recorder` is for tests.
+    `fused` takes kernels of our own (longstride.ops.cuda.table) where there are some, all but those named in `without`,
+    once a quick check has found them right here. `recorder` is for tests.
     """
 
     records = True
@@ -102,24 +104,43 @@ class CudaGraphRunner(Runner):
         self.tables = Tables(most_bytes=most_bytes(_memory(self.device)))
         """those that no session uses now"""
         avoid_planned_attention()
-        unknown = sorted(set(without) - set(KERNELS))
+        unknown = sorted(set(without) - set(NAMES))
         if unknown:
-            raise OptionError(f"without expects names among {', '.join(KERNELS)}, found {', '.join(unknown)}.")
-        self._kernels = frozenset(KERNELS) - frozenset(without) if fused else frozenset()
+            raise OptionError(f"without expects names among {', '.join(NAMES)}, found {', '.join(unknown)}.")
+        self._names = frozenset(NAMES) - frozenset(without) if fused else frozenset()
+
+    @cached_property
+    def kernels(self) -> KernelTable | None:
+        """Those that carry out operations; None: PyTorch does."""
+        if self.device.type != "cuda" or self.dtype not in TYPES or not self._names:
+            return None
+        against = self_test.unsupported_reason(self.device, self.dtype)
+        if against:
+            self._say_once("kernels", "does without kernels of our own", against)
+            return None
+        against = self_test.overlap_unsupported_reason(self.device, self.dtype) if "overlap" in self._names else ""
+        if against:
+            self._say_once("overlap", f"does without {NAMES['overlap']}", against)
+        overlap = WAITED if "overlap" in self._names and not against else 0
+        return inference_table(self.dtype, self._names, overlap=overlap)
+
+    def uses(self, kernel: str, head: int | None = None) -> bool:
+        """Whether it is in the table, and written for such heads."""
+        return self.kernels is not None and kernel in self.kernels.names and (head is None or head in HEADS)
 
     def place(self, module: M) -> M:
-        """Move, convert, switch dropout off, and choose the kernels of its parts."""
+        """Move, convert, and switch dropout off."""
         placed = module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
-        for why, names in fused_trials.switch(placed, self.device, self.dtype, self._kernels).items():
-            meant = "; ".join(KERNELS[name] for name in names)
-            self._say_once(f"without {meant}", f"does without kernels of our own ({meant})", why)
+        if self.kernels is not None and self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # kernels read weights without waiting for whoever wrote them
         return placed
 
     def call(self, program: Program, *arguments: Any) -> Any:
         """Run it; within a recording, this is recorded."""
-        if torch.is_inference_mode_enabled():  # entering it once more takes as long as a small kernel
+        # Entering these once more takes as long as a small kernel.
+        if torch.is_inference_mode_enabled() and current() is self.kernels:
             return program.function(*arguments)
-        with torch.inference_mode():
+        with torch.inference_mode(), kernels_of(self.kernels):
             return program.function(*arguments)
 
     # --- recordings --------------------------------------------------------------------------------------------------
@@ -131,7 +152,7 @@ class CudaGraphRunner(Runner):
             found = self._record(function, state)
         except Exception as error:
             self._say_once(name, f"carries out {name!r} without capturing it", error)
-            return function
+            return function if self.kernels is None else partial(self._uncaptured, function)
         finally:
             self._seconds += time.perf_counter() - begun
         recording = Recording(name, function, state, found)
@@ -141,12 +162,17 @@ class CudaGraphRunner(Runner):
 
     def _record(self, function: Callable[[], Any], state: Sequence[Tensor]) -> Recorded:
         before = [tensor.clone() for tensor in state]
-        try:
-            self._recorder.warm_up(function)
-        finally:
-            for tensor, value in zip(state, before, strict=True):
-                tensor.copy_(value)
-        return self._recorder.record(function, state)
+        with kernels_of(self.kernels):
+            try:
+                self._recorder.warm_up(function)
+            finally:
+                for tensor, value in zip(state, before, strict=True):
+                    tensor.copy_(value)
+            return self._recorder.record(function, state)
+
+    def _uncaptured(self, function: Callable[[], R]) -> R:
+        with torch.inference_mode(), kernels_of(self.kernels):
+            return function()
 
     def room(self, size: int, least: int = 1) -> int:
         """The next power of two."""
@@ -170,8 +196,12 @@ class CudaGraphRunner(Runner):
         )
 
     def report(self) -> str:
-        """How many graphs there are, how long capturing took, what they hold."""
-        return self.statistics.describe() if self._recorded else ""
+        """How many graphs there are, how long capturing took, what they hold, and what no kernel of ours fits."""
+        if not self._recorded:
+            return ""
+        left = sorted(self.kernels.unsupported) if self.kernels is not None else []
+        told = f" No kernel of our own fits some of: {', '.join(left)}; PyTorch carries it out." if left else ""
+        return self.statistics.describe() + told
 
     def _say_once(self, name: str, what: str, error: Exception | str) -> None:
         if name not in self._told:

@@ -8,7 +8,7 @@ import torch
 
 from longstride.contract import OptionError, Precision, Program, Runner
 from longstride.contract.running import M
-from longstride.nn.backends import avoid_planned_attention
+from longstride.ops import avoid_planned_attention
 
 
 class EagerRunner(Runner):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, Limits, Runner
-from longstride.nn.fused import TYPES, why_not_here
+from longstride.ops.kernels import TYPES, why_not_here
 from longstride.verification.acceptance import Reading, Rule
 from longstride.verification.outputs import Rows
 from longstride.verification.reading import forbidden_ids

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Limits, Runner
-from longstride.nn.fused import why_not_here
+from longstride.ops.kernels import why_not_here
 from longstride.search.beam import BeamTable, Candidates
 from longstride.search.length_penalty import LengthPenalty
 from longstride.verification.kernels import permitted_ids, say_once

@@ -80,7 +80,7 @@ class BeamRows:
         self._seen = Seen(self.hypotheses) if self.steady else None
         self._last = torch.full((capacity, width), START, dtype=torch.int64, device=device)
         self._forbidden = forbidden_ids(limits, device)
-        self._lines = self._share_pasts() if self.steady and read_lines(models) else None
+        self._lines = self._share_pasts() if self.steady and read_lines(runner, models) else None
         self._own: OwnSearch | None = None
         if self._lines is not None and self._seen is not None and usable(runner, width):
             vocabulary, scores = models[0].options.vocabulary, self._seen.scores
@@ -233,6 +233,7 @@ class BeamRows:
         self._columns = self._columns[: len(slots)]
 
 
-def read_lines(models: Sequence[Transformer]) -> bool:
+def read_lines(runner: Runner, models: Sequence[Transformer]) -> bool:
     """Whether steps of all models find a row's past in other rows by themselves."""
-    return all(layer.attention.own_lines for model in models for layer in model.decoder_layers())
+    options = [model.options for model in models]
+    return all(o.scale_attention and o.positions != "relative" and runner.uses("lines", o.head_width) for o in options)

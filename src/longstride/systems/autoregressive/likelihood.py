@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from longstride.contract import Batch, Factorisation, Likelihood, Program, Runner
-from longstride.nn import likelihood, masks
+from longstride.nn import losses, masks
 from longstride.nn.transformer import Transformer
 from longstride.systems.autoregressive.objective import shifted
 
@@ -24,7 +24,7 @@ class AutoregressiveLikelihood(Likelihood):
             visible = masks.real(lengths, source.shape[1])
             hidden = model.decode(shifted(target), model.encode(source, visible), visible)
             hidden = hidden if choose is None else choose(hidden)
-            return likelihood.log_probabilities(hidden, model.output_weight, target, model.logits_bias)
+            return losses.log_probabilities(hidden, model.output_weight, target, model.logits_bias)
 
         self._program = Program("likelihood", score)
 

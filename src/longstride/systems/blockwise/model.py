@@ -20,12 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longstride import ops
 from longstride.contract import OptionError, option
 from longstride.contract.options import Options
-from longstride.nn.decode_product import MULTIPLE, StepLinear, product, product_plus
-from longstride.nn.layers import ACTIVATIONS
+from longstride.nn.attention import Linear
 from longstride.nn.link import Link
-from longstride.nn.row_product import RowLinear, row_product
 from longstride.nn.transformer import Transformer
 
 
@@ -79,8 +78,8 @@ class Heads(nn.Module):
         super().__init__()
         self.options = options
         learned = options.k - options.fixed
-        self.up = StepLinear(options.width, learned * options.feed_forward)
-        self.down = RowLinear(learned * options.feed_forward, learned * options.width)
+        self.up = Linear(options.width, learned * options.feed_forward)
+        self.down = nn.Linear(learned * options.feed_forward, learned * options.width)
         self.dropout = nn.Dropout(options.dropout)
         self.activation_dropout = nn.Dropout(options.activation_dropout)
         self.link = (
@@ -107,16 +106,16 @@ class Heads(nn.Module):
         """Head 1's output, the one that verifies: [..., width] -> [..., width]"""
         if self.options.fixed:
             return hidden
-        if self.down.serves_slots(hidden) and self.options.width % MULTIPLE == 0 and self.options.activation == "relu":
-            return product_plus(self._units(hidden), *self._slice(1, 1), hidden)
-        return self._outputs(hidden, *self._slice(1, 1))[..., 0, :]
+        if self.training:
+            return self._outputs(hidden, *self._slice(1, 1))[..., 0, :]
+        return ops.linear(self._units(hidden), *self._slice(1, 1), added=hidden)
 
     def ahead(self, hidden: Tensor, k: int) -> Tensor:
         """The outputs of heads 2 to k, [..., width] -> [..., k - 1, width]"""
-        if hidden.ndim == 2 and self.down.serves(hidden.shape[0]) and self.options.activation == "relu":
-            # Drafts alone come from here: whoever verifies keeps to products whose bits it knows.
-            return row_product(self._units(hidden), *self._slice(2, k), hidden)
-        return self._outputs(hidden, *self._slice(2, k))
+        if self.training:
+            return self._outputs(hidden, *self._slice(2, k))
+        # Drafts alone come from here: whoever verifies keeps to products whose bits it knows.
+        return ops.row_product(self._units(hidden), *self._slice(2, k), hidden)
 
     def linked(
         self,
@@ -151,9 +150,8 @@ class Heads(nn.Module):
 
     def _units(self, hidden: Tensor) -> Tensor:
         """[..., width] -> the hidden layer that all heads read"""
-        if self.options.activation == "relu" and self.up.serves(hidden):
-            return product(hidden, self.up, relu=True)
-        return self.activation_dropout(ACTIVATIONS[self.options.activation](self.up(hidden)))  # type: ignore[no-any-return]
+        units = ops.linear(hidden, self.up.weight, self.up.bias, self.options.activation)
+        return self.activation_dropout(units)  # type: ignore[no-any-return]
 
 
 class BlockwiseModel(nn.Module):

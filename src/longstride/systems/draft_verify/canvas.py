@@ -15,8 +15,8 @@ from torch import Tensor
 from longstride import ops
 from longstride.contract import START
 from longstride.nn import masks
-from longstride.nn.fused import why_not_here
 from longstride.ops import additive
+from longstride.ops.kernels import why_not_here
 from longstride.systems.draft_verify.model import Drafter, newest_of
 from longstride.systems.draft_verify.options import DrafterOptions
 

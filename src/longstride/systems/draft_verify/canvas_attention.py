@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from longstride.nn.cache import Cache, Memory
-from longstride.nn.decode_attention import HEADS
-from longstride.nn.fused import why_not_here
-from longstride.nn.whole_steps import TOLERANCE, attended
+from longstride.ops.cuda.self_test import TOLERANCE, attended
+from longstride.ops.cuda.table import HEADS
+from longstride.ops.kernels import why_not_here
 from longstride.systems.draft_verify.model import Drafter
 
 SLOTS = 96

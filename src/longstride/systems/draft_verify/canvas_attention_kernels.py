@@ -1,6 +1,6 @@
 """A Triton kernel for the attention of a drafter's pass: tokens, which see earlier ones, and masks, which see all.
 
-The relative of `nn.decode_attention_kernels`: the same tiles, the same walk over the keys, the same rule about what is
+The relative of `ops.cuda.decode_attention`: the same tiles, the same walk over the keys, the same rule about what is
 read where. Keys are walked over in one order, the masks' first and then tokens by their position, so that a slot's
 numbers depend neither on how many tokens are run again nor on how long the cache is. The masks' own keys and values
 serve this pass alone and are written nowhere; the tokens' go into the cache.
@@ -16,9 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.nn.decode_attention_kernels import _LOG2_E, _QUERIES, WALK, _fold
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.cuda.decode_attention import _LOG2_E, _QUERIES, WALK, _fold
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 
 @triton.jit

@@ -12,8 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 
 @triton.jit(do_not_specialize=("window", "step", "columns", "canvas", "seen", "offset"))

@@ -67,7 +67,7 @@ def causal(drafter: Drafter, own: Own) -> Pass:
     ) -> States:
         wide: int = ops.length(window)
         fused = own.canvas
-        if fused and own.attention and all(layer.attention.own_masks for layer in drafter.decoder_layers()):
+        if fused and own.attention and ops.uses("mask"):
             x, place, newest = lay_out_bare(drafter, tokens, length, wide, mask_slots)
             hidden = canvas_attention.run(drafter, x, place, length, wide, cache, memory)
             return States(hidden[:, :block], newest)

@@ -18,8 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 COLUMNS = 64
 """Of outputs, moved at a time."""

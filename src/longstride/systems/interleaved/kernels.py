@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, PAD, Runner
-from longstride.nn.fused import TYPES, why_not_here
+from longstride.ops.kernels import TYPES, why_not_here
 from longstride.search.length_penalty import LengthPenalty
 from longstride.search.multiword import MultiWordTable, SlotScores
 from longstride.verification import kernels as of_verification

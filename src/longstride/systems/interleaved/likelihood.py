@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride.contract import PAD, Batch, Factorisation, Likelihood, Program, Runner
-from longstride.nn import likelihood, masks
+from longstride.nn import losses, masks
 from longstride.systems.interleaved.inputs import shifted
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.options import InterleavingOptions
@@ -39,7 +39,7 @@ class InterleavedLikelihood(Likelihood):
             whole = F.pad(target, (0, -target.shape[1] % options.step), value=PAD)
             words = interleave(whole, target_lengths - 1, options.h, options.order)
             hidden = model.decode(shifted(words, options.step), memory, visible)
-            return likelihood.log_probabilities(*model.projection(hidden, words), words)[:, : target.shape[1]]
+            return losses.log_probabilities(*model.projection(hidden, words), words)[:, : target.shape[1]]
 
         self._program = Program("likelihood", score)
 

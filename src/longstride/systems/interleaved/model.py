@@ -15,12 +15,11 @@ from torch.nn import functional as F
 
 from longstride import ops
 from longstride.contract import OptionError
-from longstride.nn import whole_steps
 from longstride.nn.cache import Cache, Memory
 from longstride.nn.layers import extend_all
 from longstride.nn.link import Link
 from longstride.nn.transformer import Transformer
-from longstride.ops import Causal, additive
+from longstride.ops import BlockCausal, Causal, additive
 from longstride.systems.interleaved import kernels, links
 from longstride.systems.interleaved.masks import rule_of
 from longstride.systems.interleaved.options import InterleavingOptions
@@ -65,8 +64,6 @@ class Layout:
     """`sight` in a word, where there is one: slots see what is before them, and with `together` their own step"""
     own: bool = False
     """steps are laid out by a kernel of our own"""
-    own_together: bool = False
-    """and, where they see themselves and what is before, attend by another"""
 
 
 class InterleavedModel(nn.Module):
@@ -122,10 +119,7 @@ class InterleavedModel(nn.Module):
             return Layout(places, sight, "other", own)
         if options.mask == "vanilla" or options.step == 1:
             return Layout(places, sight, "causal", own)
-        # Who may not use the kernel for causal steps does not want its relative either.
-        asked = own and all(layer.attention.own_steps for layer in model.decoder_layers())
-        sound = asked and not whole_steps.why_not(places.device, places.dtype, model.options.head_width)
-        return Layout(places, sight, "together", own, sound)
+        return Layout(places, sight, "together", own)
 
     def embed(self, ids: Tensor, slots: Tensor, places: Tensor) -> Tensor:
         """ids [rows, step] in input slots [rows or 1, step], which stand at `places` -> [rows, step, width]"""
@@ -155,17 +149,11 @@ class InterleavedModel(nn.Module):
 
         Only the first `span` slots of the cache are looked at (default: all), of which the layout has as many or more.
         """
-        ours = layout.own
-        x, slots = self._laid_out(ids, start, layout) if ours else self._embed_step(ids, start, layout)
-        layers = self.model.decoder_layers()
-        if ours and layout.own_together:
-            x = whole_steps.extend_all(layers, x, cache, slots, memory)
-        else:
-            seen = layout.sight if span is None else layout.sight[:, :span]
-            causal = layout.rule == "causal"
-            bias = Causal(slots, lambda: seen) if causal else F.embedding(slots, seen)[:, None]
-            x = extend_all(layers, x, cache, slots, bias, memory)
-        return self.model.closed(x)
+        x, slots = self._laid_out(ids, start, layout) if layout.own else self._embed_step(ids, start, layout)
+        seen = layout.sight if span is None else layout.sight[:, :span]
+        rule = {"causal": Causal, "together": BlockCausal}.get(layout.rule)
+        bias = F.embedding(slots, seen)[:, None] if rule is None else rule(slots, lambda: seen)
+        return self.model.closed(extend_all(self.model.decoder_layers(), x, cache, slots, bias, memory))
 
     def _embed_step(self, ids: Tensor, start: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         """What the first layer reads, [rows, step, width], and the slots [rows, step]."""

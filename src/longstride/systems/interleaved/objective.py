@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.contract import PAD, Batch, Loss, Objective, Prepared
-from longstride.nn import frozen, masks
+from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.interleaved.inputs import shifted
 from longstride.systems.interleaved.model import InterleavedModel
@@ -42,7 +42,7 @@ class InterleavedObjective(Objective):
         o, tensors = model.options, prepared.tensors
         source = tensors["source"]
         visible = masks.of_sources(prepared)
-        memory = frozen.encode(model.model, source, visible)
+        memory = model.model.encode_for_training(source, visible)
         words = interleave(_whole_steps(tensors["target"], o.step), tensors["target_lengths"] - 1, o.h, o.order)
         hidden = model.decode(shifted(words, o.step), memory, visible)
         states, weight = model.projection(hidden, words)

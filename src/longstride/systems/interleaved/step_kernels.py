@@ -16,8 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 LEAST_COLUMNS = 32
 """One warp commits a row: a step of fewer slots leaves lanes idle, and compiles nothing new."""

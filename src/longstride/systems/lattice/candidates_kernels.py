@@ -20,8 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 from longstride.contract import PAD
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 _MINE, _OTHERS = 32, 64
 """entries that a program places, and compares them with at a time; the first divide the second"""

@@ -18,8 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from longstride.contract import EOS, START
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 _LARGEST_TILE = 16384
 """Logits that a program holds at once: most vocabularies are one tile, read by one wave of loads."""

@@ -1,38 +1,22 @@
 """A lattice's stages by Triton kernels, which are imported at the first call.
 
-Which of them a module uses is its `in_use`, set by `use`; what they must equal is the stages' tensor code: `tables`,
-`scoring`, and `window` with `search` (compared in tests/lattice).
+Which of them are used says the table of kernels that is in force (longstride.ops.kernels); what they must equal is the
+stages' tensor code: `tables`, `scoring`, and `window` with `search` (compared in tests/lattice).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from longstride.contract import UNK
-from longstride.nn.fused import Kernel
 from longstride.search.lengths import Window
 from longstride.systems.lattice.candidates import Candidates
 
 MAX_CANDIDATES = 128
 """The largest K whose edges of a column fit into one program's registers, for `best_paths`."""
-
-
-def named(*names: str) -> list[Kernel]:
-    """Kernels by name, for the modules that can use them."""
-    return [Kernel(name, (), _launches) for name in names]
-
-
-def _launches(random: Callable[..., Tensor]) -> float:
-    """A quick self-check, that Triton compiles and launches here at all."""
-    device = random(1).device
-    words, two = torch.full((1, 2, 1), UNK, device=device), torch.full((1,), 2, device=device)
-    first, edges = torch.zeros(1, 2, device=device), torch.zeros(1, 1, 1, 2, device=device)
-    return float(best_paths(first, edges, words, Window(two, two), None)[0, 0, 0] != 2)
 
 
 def _launch(file: str, name: str, where: Tensor, *arguments: Any) -> Any:

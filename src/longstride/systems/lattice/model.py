@@ -7,17 +7,13 @@ lattice `scoring`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from longstride.contract import option
-from longstride.nn import frozen
-from longstride.nn.fused import Kernel
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
-from longstride.systems.lattice.kernels import named
 
 
 @dataclass(frozen=True)
@@ -36,20 +32,9 @@ class Scorer(Transformer):
     """Encoder, embeddings and head."""
 
     options: ScorerOptions
-    in_use: frozenset[str] = frozenset()
-    """names of the kernels that are used"""
 
     def __init__(self, options: ScorerOptions) -> None:
         super().__init__(options)
-
-    def kernels(self) -> list[Kernel]:
-        """A Transformer's, and those of a lattice."""
-        return [*super().kernels(), *named("edges", "paths")]
-
-    def use(self, names: Collection[str]) -> None:
-        """Use these."""
-        super().use(names)
-        self.in_use = frozenset(names)
 
 
 class LatticeModel(nn.Module):
@@ -67,4 +52,4 @@ class LatticeModel(nn.Module):
 
     def encode(self, source: Tensor, visible: Tensor | None) -> Tensor:
         """[rows, source, width]; an encoder that is wholly frozen reads without dropout and keeps no gradients."""
-        return frozen.encode(self.model, source, visible)
+        return self.model.encode_for_training(source, visible)

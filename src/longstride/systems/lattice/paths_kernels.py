@@ -23,8 +23,7 @@ import triton.language as tl
 from torch import Tensor
 
 from longstride.contract import EOS, PAD
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 _PER_WARP = 512
 """edges of a column: those of two columns, 16 a thread each, are under way"""

@@ -148,7 +148,7 @@ class Pipeline:
         before = o.candidates if o.order == 2 else o.candidates**2
         widest = 2 * (o.candidates + 2)
         # With its kernels, scoring takes portions of its own.
-        if not (self.fused and "edges" in self._model.in_use and o.normalise == "vocabulary"):
+        if not (self.fused and self.runner.uses("edges") and o.normalise == "vocabulary"):
             widest = max(self._model.options.feed_forward, 3 * self._model.options.width, widest)
         return max(1, (numbers or MAX_NUMBERS) // (columns * max(before * widest, LOOKED_UP * width)))
 
@@ -188,7 +188,7 @@ class Pipeline:
         """Whether a kernel searches, which reads edges as they are: for one output that two words decide."""
         o = self._options
         fits = o.order == 2 and o.n_best == 1 and o.search == "serial" and o.candidates <= kernels.MAX_CANDIDATES
-        return fits and "paths" in self._model.in_use
+        return fits and self.runner.uses("paths")
 
     def _searched(self, sentences: Sentences, candidates: Candidates, scores: Scores) -> Tensor:
         if self.fused:

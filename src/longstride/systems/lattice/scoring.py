@@ -94,7 +94,7 @@ def place_scores(model: Scorer, source: Tensor, lengths: Tensor, columns: int) -
 
 def score_edges(model: Scorer, encoded: Encoded, words: Tensor, normalise: Normalise = "vocabulary") -> Scores:
     """Scores of all edges between the candidates `words` [rows, columns, K]; PAD where there are fewer."""
-    if "edges" in model.in_use and normalise == "vocabulary":
+    if ops.uses("edges") and normalise == "vocabulary":
         return _score_edges_by_kernels(model, encoded, words)
     start, edges = _scored(model, encoded, words, 2, normalise)
     return Scores(start[:, 0], edges)
@@ -159,7 +159,7 @@ def _hidden(model: Scorer, encoded: Encoded, streams: _Streams) -> Tensor:
 def _through(model: Scorer, encoded: Encoded, x: Tensor, attended: Callable[[DecoderLayer, Tensor], Tensor]) -> Tensor:
     """All slots [rows, slots, width] through the head's layers; what they see of each other, `attended` says."""
     mask = None if encoded.visible is None else encoded.visible[:, None, None, :]
-    if mask is not None and any(layer.cross.own for layer in model.decoder_layers()):
+    if mask is not None and ops.uses("source"):
         mask = additive(mask, encoded.keys)
     for number, layer in enumerate(model.decoder_layers()):
         x = layer.attention_residual.leave(x, layer.attention.out(attended(layer, x)))

@@ -11,16 +11,15 @@ point: candidates do not depend on the batch or on the order in which a device a
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from longstride import ops
 from longstride.contract import DEFAULT_IDS, PAD, OptionError, SpecialIds, option
 from longstride.contract.options import Options
-from longstride.nn.fused import Fusible, Kernel
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice import kernels
 from longstride.systems.lattice.candidates import Candidates, filled
@@ -79,11 +78,8 @@ class TablesOptions(Options):
     special: SpecialIds = option(DEFAULT_IDS, "The special ids of both vocabularies.")
 
 
-class Tables(nn.Module, Fusible):
+class Tables(nn.Module):
     """Counts to look candidates up in; proposes words for any number of them and any K."""
-
-    in_use: frozenset[str] = frozenset()
-    """names of the kernels that are used"""
 
     first: Tensor
     """[source ids · slots] where a key's words begin"""
@@ -149,7 +145,7 @@ class Tables(nn.Module, Fusible):
     def supports(self, width: int, columns: int) -> bool:
         """Whether kernels propose for sources and outputs of such lengths: all that were counted by length."""
         o = self.options
-        return "candidates" in self.in_use and width <= o.longest_source and columns <= o.longest_target
+        return ops.uses("candidates") and width <= o.longest_source and columns <= o.longest_target
 
     def proposed(self, source: Tensor, lengths: Tensor, columns: int, k: int, fallback: int | None) -> Candidates:
         """The same by kernels, with a word for columns that have none."""
@@ -192,14 +188,6 @@ class Tables(nn.Module, Fusible):
         amounts = (self.counts[entry] * scale[..., None]).ceil().long()
         amounts = amounts.masked_fill(ranks >= kept[..., None], 0)
         return best_sums(self.words[entry].flatten(2), amounts.flatten(2), k)
-
-    def kernels(self) -> list[Kernel]:
-        """Those that propose words."""
-        return kernels.named("candidates")
-
-    def use(self, names: Collection[str]) -> None:
-        """Use them, if they are among these."""
-        self.in_use = frozenset(names)
 
 
 @final

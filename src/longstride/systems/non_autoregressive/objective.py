@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from longstride.contract import Batch, Loss, Objective, Prepared
-from longstride.nn import frozen, masks
+from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.non_autoregressive.model import OnePass
 
@@ -37,7 +37,7 @@ class NonAutoregressiveObjective(Objective):
         tensors = prepared.tensors
         source, target, lengths = tensors["source"], tensors["target"], tensors["source_lengths"]
         visible = masks.of_sources(prepared)
-        memory = frozen.encode(model, source, visible)
+        memory = model.encode_for_training(source, visible)
         hidden = model(memory, visible, source, lengths, tensors["target_lengths"], target.shape[1])
         total, nll = model.token_loss(hidden, model.output_weight, target, self.options.label_smoothing)
         return Loss(total, {"nll": nll})

@@ -13,8 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 
 @triton.jit
@@ -47,3 +46,8 @@ def add_norm(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor, epsilon: fl
         *(x, added, weight, bias, out, width, epsilon), TILE=tile, num_warps=warps, **launching(x)
     )
     return out
+
+
+def add_norm_of(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor, eps: float, dropout: float = 0.0) -> Tensor:
+    """ops.add_norm"""
+    return add_norm(x.contiguous(), added.contiguous(), weight, bias, eps)

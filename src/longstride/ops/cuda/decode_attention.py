@@ -26,8 +26,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.attention import bias_over, read_cache, write_cache
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 _LOG2_E = math.log2(math.e)
 _QUERIES = 16
@@ -307,3 +307,29 @@ def read(q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, each: bool) ->
         **launching(q),
     )
     return out
+
+
+# --- as operations ---------------------------------------------------------------------------------------------------
+
+
+def causal(packed, keys, values, slots, bias, heads, indirection=None, asked=None, scale=None) -> Tensor:
+    """ops.cached_attention of causal steps: mixed values depend neither on the step's width nor on how long the caches
+    are. With an indirection, no step may write where another row of it reads."""
+    mixed = extend(packed.contiguous(), slots, keys, values, indirection)
+    return mixed if asked is None else mixed[:, asked[0] : asked[1]]
+
+
+def masked(packed, keys, values, slots, bias, heads, indirection=None, asked=None, scale=None) -> Tensor:
+    """ops.cached_attention with any mask, written by PyTorch and read by a kernel"""
+    write_cache(packed, keys, values, slots)
+    added = bias_over(bias, keys.shape[2])
+    keys, values = read_cache(keys, values, slots, added.shape[-1], indirection)
+    queries = packed.chunk(3, dim=-1)[0]
+    if asked is not None:
+        queries, added = queries[:, asked[0] : asked[1]], added[:, :, asked[0] : asked[1]]
+    return read(queries, keys, values, added, each=True)
+
+
+def attention(queries, keys, values, mask, heads, dropout=0.0, scale=None) -> Tensor:
+    """ops.attention over a source; what no query sees may hold anything"""
+    return read(queries, keys, values, mask, each=False)

@@ -16,8 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.chain import plus_product
+from longstride.ops.cuda.link_candidates import best_products
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 _CLASSES = 16
 """of a program that looks for candidates"""
@@ -292,3 +293,37 @@ def walk(
         **launching(ids),
     )
     return previous, asked
+
+
+# --- as operations ---------------------------------------------------------------------------------------------------
+
+
+def walked(logits, gate, newest, before, after, candidates) -> tuple[Tensor, Tensor]:
+    """The chain of logits [rows, block, vocabulary] after newest [rows]; gate [rows, block, rank] as the states give
+    it. -> the token before each slot [rows, block], and what it asks for [rows, block, rank]"""
+    values, ids = best_of_classes(_dense(logits), candidates)
+    return walk(values, ids, gate.contiguous(), newest.contiguous(), before.contiguous(), after.contiguous())
+
+
+def chain_logits(logits, gate, newest, before, after, few, many) -> Tensor:
+    """ops.chain_logits, with as many candidates as cost next to nothing here"""
+    return plus_product(logits, walked(logits, gate, newest, before, after, many)[1], after)
+
+
+def chain_tokens(logits, gate, newest, before, after, few, many, again=False, into=None, count=None) -> Tensor:
+    """ops.chain_tokens likewise; newest need not lie side by side"""
+    values, ids = (best[:, :, None] for best in best_of_classes(_dense(logits), many))
+    return follow(*pairs(values, ids, gate.contiguous(), newest, before.contiguous(), after.contiguous()), into, count)
+
+
+def chain_tokens_of_states(
+    hidden, weight, gate_weight, newest, before, after, few, many, again=False, into=None, count=None
+) -> Tensor:
+    """ops.chain_tokens_of_states: logits are not written"""
+    best = best_products(hidden.flatten(0, 1).contiguous(), weight.contiguous(), gate_weight.contiguous(), many)
+    values, ids, gate = (one.view(*hidden.shape[:2], *one.shape[1:]) for one in best)
+    return follow(*pairs(values, ids, gate, newest, before.contiguous(), after.contiguous()), into, count)
+
+
+def _dense(logits: Tensor) -> Tensor:
+    return logits if logits.stride(-1) == 1 else logits.contiguous()

@@ -5,7 +5,7 @@ libraries take several kernels for the same, since they want masks in a form of 
 neither on the other rows nor on how far it is padded, because it goes through the same instructions on the same numbers
 whatever surrounds it:
 
-- It walks over keys as steps do (`decode_attention_kernels`), so many at a time from the first on.
+- It walks over keys as steps do (`decode_attention`), so many at a time from the first on.
 - What is hidden within a tile has the score -inf and the value 0, as what lies beyond the row's end has.
 - A tile in which the row sees nothing is left out, as one beyond its end is: nobody has to trust that folding in zeros
   changes no bit.
@@ -26,9 +26,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.nn.decode_attention_kernels import _fold
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.cuda.decode_attention import _fold
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 _LOG2_E = math.log2(math.e)
 _QUERIES, _KEYS, _WARPS = 16, 64, 4
@@ -117,3 +116,8 @@ def attended(packed: Tensor, heads: int, visible: Tensor | None) -> Tensor:
         **launching(packed),
     )
     return out
+
+
+def self_attention(packed, heads, mask, causal=False, dropout=0.0, scale=None) -> Tensor:
+    """ops.self_attention; a row's numbers depend neither on the other rows nor on how far it is padded"""
+    return attended(packed.contiguous(), heads, None if mask is None else mask[:, 0, 0])

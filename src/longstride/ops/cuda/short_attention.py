@@ -10,31 +10,47 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from longstride.nn import backends
-
 LONGEST = 128
 """Queries and keys that one tile holds at most."""
-_HEADS = (32, 64)
-_DTYPES = (torch.bfloat16, torch.float16)
+HEADS = (32, 64)
+"""Widths of a head that the kernels are written for."""
+DTYPES = (torch.bfloat16, torch.float16)
+CONDITION = f"training; heads of 32 or 64, scaled scores, up to {LONGEST} queries and keys"
 
 
-def _capable() -> bool:
-    """Whether the device has what the kernels are written for: looked up once, because compilers read this too."""
-    return backends.own_attention_possible()
+def supports_self(
+    packed: Tensor,
+    heads: int,
+    mask: Tensor | None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> bool:
+    """Whether :func:`self_attention` can take the place of the library's kernels."""
+    _, length, width = packed.shape
+    return scale is None and _supports(packed, width // 3 // heads, length, length, mask)
 
 
-def serves(projected: Tensor, head: int, queries: int, keys: int, mask: Tensor | None) -> bool:
-    """Whether `self_attention` or `cross_attention` can take the place of the library's kernels.
+def supports_cross(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    heads: int,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> bool:
+    """Whether :func:`cross_attention` can."""
+    return scale is None and _supports(queries, keys.shape[3], queries.shape[1], keys.shape[2], mask)
 
-    `projected` stands for all operands; `mask` is boolean and broadcasts to [rows, heads, queries, keys].
-    """
-    if not projected.is_cuda or projected.dtype not in _DTYPES or not backends.own_attention_allowed():
+
+def _supports(projected: Tensor, head: int, queries: int, keys: int, mask: Tensor | None) -> bool:
+    """`projected` stands for all operands; `mask` is boolean and broadcasts to [rows, heads, queries, keys]."""
+    if projected.dtype not in DTYPES or not torch.is_grad_enabled():
         return False
-    if head not in _HEADS or max(queries, keys) > LONGEST or projected.shape[0] == 0:
+    if head not in HEADS or max(queries, keys) > LONGEST or projected.shape[0] == 0:
         return False
-    if mask is not None and not _readable(mask, projected.shape[0], queries, keys):
-        return False
-    return _capable()
+    return mask is None or _readable(mask, projected.shape[0], queries, keys)
 
 
 def _readable(mask: Tensor, rows: int, queries: int, keys: int) -> bool:
@@ -44,17 +60,30 @@ def _readable(mask: Tensor, rows: int, queries: int, keys: int) -> bool:
     return (mask.shape[0] == 1 or mask.shape[0] == rows) and (mask.shape[2] == 1 or mask.shape[2] == queries)
 
 
-def self_attention(packed: Tensor, heads: int, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
-    """packed [rows, length, 3 * width]: queries, keys and values as one product made them; mask as `serves`
-    had it -> [rows, length, width]"""
+def self_attention(
+    packed: Tensor,
+    heads: int,
+    mask: Tensor | None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """ops.self_attention"""
     visible = None if mask is None else mask[:, 0]
     mixed: Tensor = _self_attention(packed, visible, _seed(packed, dropout), heads, causal, dropout)[0]
     return mixed
 
 
-def cross_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """queries [rows, length, width]; keys and values [rows, heads, source, head]; mask as `serves` had it ->
-    [rows, length, width]"""
+def cross_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    heads: int,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """ops.attention"""
     visible = None if mask is None else mask[:, 0]
     mixed: Tensor = _cross_attention(queries, keys, values, visible, _seed(queries, dropout), dropout)[0]
     return mixed
@@ -75,16 +104,14 @@ def _seed(like: Tensor, dropout: float) -> Tensor | None:
 def _self_attention(
     packed: Tensor, visible: Tensor | None, seed: Tensor | None, heads: int, causal: bool, dropout: float
 ) -> tuple[Tensor, Tensor]:
-    from longstride.nn import short_attention_kernels as kernels
+    from longstride.ops.cuda import short_attention_kernels as kernels
 
     q, k, v = _thirds(packed.contiguous(), heads)
     return kernels.forward(q, k, v, _dense(visible), seed, causal, dropout)
 
 
 @_self_attention.register_fake
-def _(
-    packed: Tensor, visible: Tensor | None, seed: Tensor | None, heads: int, causal: bool, dropout: float
-) -> tuple[Tensor, Tensor]:
+def _(packed: Tensor, visible: Tensor | None, seed: Tensor | None, heads: int, *_: object) -> tuple[Tensor, Tensor]:
     rows, length, width = packed.shape
     normaliser = packed.new_empty((rows, heads, length), dtype=torch.float32)
     return packed.new_empty((rows, length, width // 3)), normaliser
@@ -106,7 +133,7 @@ def _self_attention_backward(
     causal: bool,
     dropout: float,
 ) -> Tensor:
-    from longstride.nn import short_attention_kernels as kernels
+    from longstride.ops.cuda import short_attention_kernels as kernels
 
     packed = packed.contiguous()
     found = torch.empty_like(packed)
@@ -117,16 +144,7 @@ def _self_attention_backward(
 
 
 @_self_attention_backward.register_fake
-def _(
-    grad: Tensor,
-    packed: Tensor,
-    normaliser: Tensor,
-    visible: Tensor | None,
-    seed: Tensor | None,
-    heads: int,
-    causal: bool,
-    dropout: float,
-) -> Tensor:
+def _(grad: Tensor, packed: Tensor, *_: object) -> Tensor:
     return packed.new_empty(packed.shape)
 
 
@@ -158,7 +176,7 @@ _self_attention.register_autograd(_self_gradients, setup_context=_keep_for_self)
 def _cross_attention(
     queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None, seed: Tensor | None, dropout: float
 ) -> tuple[Tensor, Tensor]:
-    from longstride.nn import short_attention_kernels as kernels
+    from longstride.ops.cuda import short_attention_kernels as kernels
 
     k, v = _by_token(keys), _by_token(values)
     q = queries.contiguous().view(*queries.shape[:2], k.shape[2], k.shape[3])
@@ -166,10 +184,8 @@ def _cross_attention(
 
 
 @_cross_attention.register_fake
-def _(
-    queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None, seed: Tensor | None, dropout: float
-) -> tuple[Tensor, Tensor]:
-    rows, length, _ = queries.shape
+def _(queries: Tensor, keys: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    rows, length = queries.shape[:2]
     return queries.new_empty(queries.shape), queries.new_empty((rows, keys.shape[1], length), dtype=torch.float32)
 
 
@@ -189,7 +205,7 @@ def _cross_attention_backward(
     seed: Tensor | None,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    from longstride.nn import short_attention_kernels as kernels
+    from longstride.ops.cuda import short_attention_kernels as kernels
 
     k, v = _by_token(keys), _by_token(values)
     q = queries.contiguous().view(*queries.shape[:2], k.shape[2], k.shape[3])
@@ -199,16 +215,7 @@ def _cross_attention_backward(
 
 
 @_cross_attention_backward.register_fake
-def _(
-    grad: Tensor,
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    normaliser: Tensor,
-    visible: Tensor | None,
-    seed: Tensor | None,
-    dropout: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(grad: Tensor, queries: Tensor, keys: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor]:
     rows, heads, source, head = keys.shape
     by_token = (rows, source, heads, head)
     return queries.new_empty(queries.shape), keys.new_empty(by_token), keys.new_empty(by_token)

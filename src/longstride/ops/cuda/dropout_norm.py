@@ -1,8 +1,8 @@
 """The end of a post-norm residual block as one operator that autograd and torch.compile know; off CUDA nobody calls it.
 
-The kernels lie in `fused_training_kernels`, which is imported at the first call, because it needs Triton. A compiled
+The kernels lie in `dropout_norm_kernels`, which is imported at the first call, because it needs Triton. A compiled
 graph sees an operator: one graph serves all numbers of rows. Dropout is drawn from a seed that comes from PyTorch's own
-generator, so that a restored generator gives the same run again. The relative for inference is `fused`.
+generator, so that a restored generator gives the same run again. The relative for inference is `add_norm`.
 """
 
 from __future__ import annotations
@@ -10,29 +10,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from longstride.nn import backends
-
 WIDTHS = (256, 512)
 """What the kernels are written for: rows that one warp reads in whole vectors and holds in its registers."""
-_DTYPES = (torch.bfloat16, torch.float16)
+DTYPES = (torch.bfloat16, torch.float16)
+CONDITION = "training; layer norm after the sum, widths of 256 or 512"
 
 
-def _capable() -> bool:
-    """Whether the device has what the kernels are written for: looked up once, because compilers read this too."""
-    return backends.own_norms_possible()
-
-
-def serves(x: Tensor, block: Tensor) -> bool:
-    """Whether `add_norm` can take the place of the library's kernels."""
-    if not x.is_cuda or x.dtype not in _DTYPES or block.dtype != x.dtype or not _capable():
+def supports(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor | None, eps: float, dropout: float = 0.0) -> bool:
+    """Whether :func:`add_norm` can take the place of the library's kernels."""
+    if bias is None or x.dtype not in DTYPES or added.dtype != x.dtype or not torch.is_grad_enabled():
         return False
-    return x.shape[-1] in WIDTHS and x.shape == block.shape
+    return x.shape[-1] in WIDTHS and x.shape == added.shape
 
 
-def add_norm(x: Tensor, block: Tensor, weight: Tensor, bias: Tensor, dropout: float, epsilon: float) -> Tensor:
-    """norm(x + dropout(block)): x and block as `serves` had them, [..., width]; weight and bias [width]"""
+def add_norm(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor, eps: float, dropout: float = 0.0) -> Tensor:
+    """ops.add_norm"""
     seed = torch.randint(0, 2**31 - 1, (1,), device=x.device) if dropout else None
-    normed: Tensor = _add_norm(x, block, weight, bias, seed, dropout, epsilon)[0]
+    normed: Tensor = _add_norm(x, added, weight, bias, seed, dropout, eps)[0]
     return normed
 
 
@@ -45,15 +39,13 @@ def add_norm(x: Tensor, block: Tensor, weight: Tensor, bias: Tensor, dropout: fl
 def _add_norm(
     x: Tensor, block: Tensor, weight: Tensor, bias: Tensor, seed: Tensor | None, dropout: float, epsilon: float
 ) -> tuple[Tensor, Tensor]:
-    from longstride.nn import fused_training_kernels as kernels
+    from longstride.ops.cuda import dropout_norm_kernels as kernels
 
     return kernels.forward(x.contiguous(), block.contiguous(), weight, bias, seed, dropout, epsilon)
 
 
 @_add_norm.register_fake
-def _(
-    x: Tensor, block: Tensor, weight: Tensor, bias: Tensor, seed: Tensor | None, dropout: float, epsilon: float
-) -> tuple[Tensor, Tensor]:
+def _(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:
     rows = x.numel() // x.shape[-1]
     return x.new_empty(x.shape), x.new_empty((rows, 2), dtype=torch.float32)
 
@@ -74,7 +66,7 @@ def _add_norm_backward(
     dropout: float,
     wanted: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    from longstride.nn import fused_training_kernels as kernels
+    from longstride.ops.cuda import dropout_norm_kernels as kernels
 
     grad, x, block = grad.contiguous(), x.contiguous(), block.contiguous()
     return kernels.backward(grad, x, block, weight, seed, statistics, dropout, wanted)

@@ -1,6 +1,6 @@
 """A Triton kernel for the attention of steps whose slots see each other, and all that is before them.
 
-The relative of `decode_attention_kernels`, whose slots see no later ones: the same tiles, the same walk over the keys,
+The relative of `decode_attention`, whose slots see no later ones: the same tiles, the same walk over the keys,
 the same rule about what is read where. It writes the step's keys and values into the cache too.
 
 Imports Triton, so only what has a CUDA device imports this. Knows no modules.
@@ -14,9 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.nn.decode_attention_kernels import _LOG2_E, _QUERIES, WALK, _fold
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.cuda.decode_attention import _LOG2_E, _QUERIES, WALK, _fold
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 
 @triton.jit
@@ -111,3 +110,9 @@ def extend(packed: Tensor, slots: Tensor, keys: Tensor, values: Tensor) -> Tenso
         **launching(packed),
     )
     return out
+
+
+def block_causal(packed, keys, values, slots, bias, heads, indirection=None, asked=None, scale=None) -> Tensor:
+    """ops.cached_attention of steps whose slots see each other and all that is before them"""
+    mixed = extend(packed.contiguous(), slots, keys, values)
+    return mixed if asked is None else mixed[:, asked[0] : asked[1]]

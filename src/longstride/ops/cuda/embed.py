@@ -13,8 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 
 @triton.jit(do_not_specialize=("step", "ids_row", "ids_step", "start_row", "last", "offset"))
@@ -78,3 +77,10 @@ def embed(
         **launching(ids),
     )
     return x, slots
+
+
+def embed_of(
+    ids: Tensor, start: Tensor | None, tokens: Tensor, scale: float, positions: tuple[Tensor, int], last: int
+) -> tuple[Tensor, Tensor]:
+    """ops.embed"""
+    return embed(ids, start, tokens, scale, *positions, last)

@@ -1,4 +1,4 @@
-"""Whether kernels of our own start while the one before them ends: programmatic dependent launch, from sm_90 on.
+"""Kernels that start while the one before them ends: programmatic dependent launch, from sm_90 on.
 
 A captured step is a chain of small kernels, each of which waits for the last. Between the end of one and the first
 instruction of the next lies about as much time as the work itself takes. With this a kernel is started early, reads
@@ -20,64 +20,61 @@ read weights alone. Why this is enough, whatever comes before such a kernel:
 
 Whatever is launched as ever behind one of these starts when that one is complete, and with it all before.
 
-Weights must not be written while kernels run that read them so: `fused_trials.switch` waits for whoever wrote them, and
-nobody writes to a module that a runner has placed.
-
-The switch is one for the process, because what lies between model calls belongs to no module. Results do not depend on
-it. Imports no Triton; the instructions are in `overlap_kernels`.
+Weights must not be written while kernels run that read them so: a runner that places a module waits for whoever wrote
+them, and nobody writes to a module that a runner has placed. Results do not depend on whether kernels overlap; the
+table of kernels in force says it (`ops.kernels`).
 """
+# mypy: ignore-errors
+# ruff: noqa: N803
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
+from longstride.ops.kernels import current
+
+try:
+    from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+except ImportError:  # an older Triton; nobody then asks for it
+    gdc_launch_dependents = gdc_wait = None
+
 CAPABILITY = (9, 0)
-"""of a device that can do it"""
-FIRST, WAITED = 1, 2
-"""When a kernel lets the next one start: as its first act, or when its own wait is over. With the first, several wait
-at a time and take room from those at work: products of 512 by 2048 took 3.7 us so, and 2.9 with the second, a norm and
-a product in turns 3.7 and 3.6; attention and norms by themselves did not care."""
+"""The least capability of a device whose kernels can overlap."""
 
 
-@dataclass
-class _Overlap:
-    on: bool = False
-    manner: int = WAITED
+@triton.jit
+def begin(OVERLAP: tl.constexpr):
+    """First of all: the next kernel may start, to read its weights."""
+    if OVERLAP == 1:
+        gdc_launch_dependents()
 
 
-_OVERLAP = _Overlap()
-
-
-def switch(on: bool, manner: int = WAITED) -> None:
-    """From now on, kernels are launched so, or as ever."""
-    _OVERLAP.on, _OVERLAP.manner = on, manner
-
-
-def switched_on() -> bool:
-    """Whether they are."""
-    return _OVERLAP.on
+@triton.jit
+def wait(OVERLAP: tl.constexpr):
+    """Until all earlier kernels are complete: nothing that one of them may write, or read, is touched before this."""
+    if OVERLAP:
+        gdc_wait()
+    if OVERLAP == 2:
+        gdc_launch_dependents()
 
 
 def launching(like: Tensor) -> dict[str, Any]:
-    """What a launch on the device of a tensor is told: the kernel's own flag, and Triton's where it is one of these."""
-    if not (_OVERLAP.on and like.is_cuda):
+    """What a launch on the device of a tensor is told: the kernel's own flag, and Triton's where kernels overlap."""
+    table = current()
+    if table is None or not table.overlap or not like.is_cuda:
         return {"OVERLAP": 0}
-    return {"OVERLAP": _OVERLAP.manner, "launch_pdl": True}
+    return {"OVERLAP": table.overlap, "launch_pdl": True}
 
 
-def why_not(device: torch.device) -> str:
+def unsupported_reason(device: torch.device) -> str:
     """What keeps kernels from overlapping on a CUDA device, in a few words; empty where nothing does."""
-    from longstride.nn.overlap_kernels import KNOWN
-
     found = torch.cuda.get_device_capability(device)
     if found < CAPABILITY:
-        return f"it expects a device of capability {_dotted(CAPABILITY)} or later, found {_dotted(found)}"
-    return "" if KNOWN else "it expects a Triton that can wait for an earlier kernel, found one that cannot"
-
-
-def _dotted(numbers: tuple[int, int]) -> str:
-    return ".".join(map(str, numbers))
+        expected, there = (".".join(map(str, numbers)) for numbers in (CAPABILITY, found))
+        return f"it expects a device of capability {expected} or later, found {there}"
+    return "" if gdc_wait is not None else "it expects a Triton that can wait for an earlier kernel, found none"

@@ -15,8 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.nn.overlap import launching
-from longstride.nn.overlap_kernels import begin, wait
+from longstride.ops.cuda.overlap import begin, launching, wait
 
 _OUTPUTS = 4
 """of a program"""
@@ -73,7 +72,8 @@ def _row_product(
 
 def row_product(x: Tensor, weight: Tensor, bias: Tensor, added: Tensor) -> Tensor:
     """x [rows, inputs] by weight [outputs, inputs], plus bias [outputs] and added [rows, width], whose width divides
-    the outputs; all contiguous -> [rows, outputs]"""
+    the outputs -> [rows, outputs // width, width]"""
+    x, added = x.contiguous(), added.contiguous()
     rows, (outputs, inputs) = x.shape[0], weight.shape
     out = x.new_empty((rows, outputs))
     tile = _TILE
@@ -88,4 +88,4 @@ def row_product(x: Tensor, weight: Tensor, bias: Tensor, added: Tensor) -> Tenso
         num_warps=_WARPS if tile * _OUTPUTS >= _WARPS * 256 else 4,
         **launching(x),
     )
-    return out
+    return out.view(rows, -1, added.shape[1])
