@@ -212,7 +212,7 @@ def check(recipe: Recipe) -> None:
                 f"{recipe.name}: model.{name} comes with the tokenizer and cannot be set, found "
                 f"{shown(recipe.model[name])}{advice}."
             )
-    base = _sketched(recipe.base) if recipe.base else {}
+    base = _loaded(recipe.base, None) if recipe.base else {}
     with torch.device("meta"):  # shapes alone
         sketched = kind.model(_plan(recipe, len(RESERVED) + 1, base))
     # In fp32, words' embeddings aside; weights are made on the host wherever the model goes then.
@@ -272,18 +272,13 @@ def _objective(recipe: Recipe) -> tuple[Any, Any]:
     return kind, kind.build(parse(kind.options, settings, f"{recipe.name}, objective"))
 
 
-def _sketched(path: str) -> dict[str, nn.Module]:
-    """The parts of a model folder on the meta device."""
+def _loaded(path: str, tokenizer: Tokenizer | None) -> dict[str, nn.Module]:
+    """The parts of a model folder, whose tokenizer must be this one; without one, shapes alone (on the meta device)."""
     folder = ModelFolder(resolve(path))
-    return {name: folder.sketch(name, part_builder(folder, name)) for name in folder.parts}
-
-
-def _loaded(path: str, tokenizer: Tokenizer) -> dict[str, nn.Module]:
-    """The parts of a model folder with their weights; its vocabulary must be the one trained with."""
-    folder = ModelFolder(resolve(path))
-    if folder.config.tokenizer_sha256 != tokenizer.sha256:
+    if tokenizer is not None and folder.config.tokenizer_sha256 != tokenizer.sha256:
         raise OptionError(f"{path}: expected a model with the tokenizer of this recipe, found one with another.")
-    return {name: folder.load(name, part_builder(folder, name)) for name in folder.parts}
+    load = folder.sketch if tokenizer is None else folder.load
+    return {name: load(name, part_builder(folder, name)) for name in folder.parts}
 
 
 def _warm_start(parts: dict[str, Part], path: str, tokenizer: Tokenizer, tell: Reporter) -> None:

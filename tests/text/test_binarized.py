@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_a_file_holds_what_one_by_one_tokenizing_gives(
     seen: list[int] = []
     made = binarize(*files, tokenizer, tmp_path / "out", LengthFilter(max_tokens=100), progress=seen.append)
     assert seen[-1] == 52
-    assert made.report.as_dict() == {"seen": 52, "kept": 50, "too_short": 1, "too_long": 1, "out_of_ratio": 0}
+    assert asdict(made.report) == {"seen": 52, "kept": 50, "too_short": 1, "too_long": 1, "out_of_ratio": 0}
     for mapped in (True, False):
         corpus = BinarizedCorpus.load(tmp_path / "out", tokenizer.sha256, mapped=mapped)
         assert corpus.lines.tolist() == list(range(50))

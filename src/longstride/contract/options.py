@@ -68,7 +68,10 @@ class Options:
 
 def parse(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """Build `cls` from typed or textual values; `where` says in errors whose options these are."""
-    return typing.cast(T, _build(cls, _nested(values, where), prefix="", where=where))
+    for name in values:
+        if not isinstance(name, str):
+            raise OptionError(f"{_said(where)}expected a name for an option, found {shown(name)}.")
+    return typing.cast(T, _build(cls, merged({}, values), prefix="", where=where))
 
 
 def assignments(texts: Sequence[str]) -> dict[str, str]:
@@ -138,13 +141,6 @@ def type_name(kind: Any) -> str:
     if kind is str:
         return "text"
     return str(getattr(kind, "form", None) or getattr(kind, "__name__", str(kind)))
-
-
-def _nested(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    for name in values:
-        if not isinstance(name, str):
-            raise OptionError(f"{_said(where)}expected a name for an option, found {shown(name)}.")
-    return merged({}, values)
 
 
 def _build(cls: type, values: Mapping[str, Any], prefix: str, where: str) -> Any:

@@ -12,21 +12,22 @@ import gzip
 import lzma
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from longstride.contract import InputError
 from longstride.text.files import output_file
 
 _Path = str | os.PathLike[str]
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def read_lines(path: _Path) -> Iterator[str]:
     """The lines of a file, without their ends. Errors name the file and the line, counted from 1."""
     try:
-        with _reading(Path(path)) as file:
+        with _OPENERS.get(Path(path).suffix, open)(path, "rb") as file:
             yield from decode_lines(file, str(path))
     except FileNotFoundError as error:
         raise InputError(f"{path}: expected a text file, found none.") from error
@@ -103,11 +104,3 @@ def lines_file(path: _Path) -> Iterator[IO[bytes]]:
                 yield cast(IO[bytes], zipped)
         else:
             yield plain
-
-
-def _reading(path: Path) -> IO[bytes]:
-    if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    if path.suffix == ".xz":
-        return cast(IO[bytes], lzma.open(path, "rb"))
-    return open(path, "rb")

@@ -19,7 +19,7 @@ import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,14 +123,7 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> Path:
         """Begin writing a checkpoint; its tensors may change as soon as this returns. Waits for the one before."""
         self.wait()
-        snapshot = Checkpoint(
-            checkpoint.step,
-            _copies(checkpoint.model),
-            _copies(checkpoint.training),
-            checkpoint.state,
-            checkpoint.goodness,
-            checkpoint.lasting,
-        )
+        snapshot = replace(checkpoint, model=_copies(checkpoint.model), training=_copies(checkpoint.training))
         ready = _recorded(snapshot.model)
         self._writer = threading.Thread(target=self._write_guarded, args=(snapshot, ready), name="checkpoint")
         self._writer.start()
