@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longstride.runtime.native.compiling import NoLibraryError, library
+from longstride.contract import Precision
+from longstride.runtime.native.library import NoLibraryError, StaleLibraryError, library, operator_codes
+from longstride.runtime.native.runner import check_supported
 from longstride.runtime.native.structures import (
     BOOL,
     F32,
@@ -20,7 +22,6 @@ from longstride.runtime.native.structures import (
     CMachine,
     CRoom,
     CValue,
-    operator_codes,
 )
 
 Array = np.ndarray[Any, Any]
@@ -34,17 +35,20 @@ class OperatorError(Exception):
 
 
 @cache
-def _missing() -> str:
+def missing(precision: Precision = "fp32") -> str:
+    """Why the runtime cannot be had here; stale libraries are an error, as skipped tests would not be missed."""
     try:
-        library()
+        check_supported(precision)
+    except StaleLibraryError:
+        raise
     except NoLibraryError as error:
         return str(error)
     return ""
 
 
-def needs_compiler() -> Any:
+def needs_library() -> Any:
     """For `pytestmark`: skips where there is no library, and says why."""
-    return pytest.mark.skipif(bool(_missing()), reason=_missing() or "there is a compiler")
+    return pytest.mark.skipif(bool(missing()), reason=missing() or "there is a library")
 
 
 @cache

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 from longstride.ops.graph_builder import HIDDEN
 from longstride.runtime.native.builder import NativeBuilder
-from tests.runtime.native.harness import needs_compiler
+from tests.runtime.native.harness import needs_library
 from tests.runtime.native.small_graphs import graph_of, kinds_of, numbers, spec_of
 
-pytestmark = needs_compiler()
+pytestmark = needs_library()
 
 
 def test_a_product_takes_the_relu_behind_it_along() -> None:

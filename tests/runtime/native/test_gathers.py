@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as shapes
 
-from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_compiler, rows_of, same
+from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of, same
 from tests.runtime.native.test_shapes import KINDS, numbered, whole
 
-pytestmark = needs_compiler()
+pytestmark = needs_library()
 
 
 def indices(shape: tuple[int, ...], size: int, seed: int, kind: str = "int64") -> Array:

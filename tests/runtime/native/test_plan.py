@@ -15,10 +15,10 @@ from torch import Tensor
 from longstride.runtime.native.builder import NativeBuilder
 from longstride.runtime.native.nodes import GraphValue, Node
 from longstride.runtime.native.plan import ALWAYS_ALIAS, MAY_ALIAS, ExecutionPlan, assigned, lives
-from tests.runtime.native.harness import needs_compiler
+from tests.runtime.native.harness import needs_library
 from tests.runtime.native.small_graphs import graph_of, numbers, spec_of
 
-pytestmark = needs_compiler()
+pytestmark = needs_library()
 
 SHAPE = (3, 4)
 STEPS = st.lists(

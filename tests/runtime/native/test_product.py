@@ -14,10 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.runtime.native.compiling import library
-from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_compiler, rows_of
+from longstride.runtime.native.library import library
+from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of
 
-pytestmark = needs_compiler()
+pytestmark = needs_library()
 
 SMALLEST = np.float32(torch.finfo(torch.float32).tiny * 127)
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as shapes
 
-from tests.runtime.native.harness import OperatorError, carry_out, needs_compiler, rows_of, same
+from tests.runtime.native.harness import OperatorError, carry_out, needs_library, rows_of, same
 from tests.runtime.native.test_elementwise import NUMBERS, some
 from tests.runtime.native.test_shapes import whole
 
-pytestmark = needs_compiler()
+pytestmark = needs_library()
 
 SHAPES = shapes.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=5)
 LONG = st.tuples(st.integers(1, 3), st.integers(1, 100), st.integers(1, 40))

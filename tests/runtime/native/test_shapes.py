@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as shapes
 
-from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_compiler, rows_of, same
+from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of, same
 
-pytestmark = needs_compiler()
+pytestmark = needs_library()
 
 KINDS = st.sampled_from(["float32", "int64", "int32", "bool"])
 NUMBERS = ("int64", "int32", "float32")

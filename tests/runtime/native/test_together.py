@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_compiler, rows_of, same
+from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of, same
 from tests.runtime.native.test_shapes import whole
 
-pytestmark = needs_compiler()
+pytestmark = needs_library()
 
 
 def coarse(shape: tuple[int, ...], seed: int = 0) -> Array:

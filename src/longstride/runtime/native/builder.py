@@ -16,8 +16,9 @@ from torch import Tensor
 from longstride.contract import GraphSpec
 from longstride.ops.graph_builder import Body, GraphBuilder, Handle
 from longstride.runtime.native.fusions import fused
+from longstride.runtime.native.library import operator_codes
 from longstride.runtime.native.nodes import GraphValue, Node, Recording, attributes_of, folded
-from longstride.runtime.native.structures import MOST_INPUTS, MOST_OUTPUTS, operator_codes
+from longstride.runtime.native.structures import MOST_INPUTS, MOST_OUTPUTS
 from longstride.runtime.native.weights import of_norm, packed
 from longstride.runtime.onnx_names import layer_names
 

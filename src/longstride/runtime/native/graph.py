@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec
 from longstride.contract.running import Shape
-from longstride.runtime.native.compiling import library
+from longstride.runtime.native.library import library
 from longstride.runtime.native.plan import ExecutionPlan
 from longstride.runtime.native.structures import KIND, CInstruction, CMachine, CRoom, CValue
 from longstride.runtime.onnx_names import layer_names

@@ -1,27 +1,16 @@
-"""What Python and C both read: the numbers of operators, and the structures of native.h once more, field by field."""
+"""The structures of native.h once more, field by field."""
 
 from __future__ import annotations
 
-import re
 from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_void_p
-from pathlib import Path
 
 import torch
-
-SOURCE = Path(__file__).parent / "source"
 
 MOST_DIMENSIONS, MOST_INPUTS, MOST_OUTPUTS, MOST_ATTRIBUTES = 6, 12, 12, 12
 
 F32, I32, I64, BOOL = 1, 6, 7, 9
 KIND = {torch.float32: F32, torch.int32: I32, torch.int64: I64, torch.bool: BOOL}
 """As ONNX numbers its types."""
-
-
-def operator_codes() -> dict[str, int]:
-    """The number of every operator, from the list that C reads."""
-    text = (SOURCE / "codes.h").read_text(encoding="utf-8")
-    names: list[str] = re.findall(r"X\((\w+)\)", text.split("OPERATORS(X)", 1)[1])
-    return {name: number for number, name in enumerate(names)}
 
 
 class CValue(Structure):

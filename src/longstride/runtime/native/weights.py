@@ -15,7 +15,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from longstride.runtime.native.compiling import library
+from longstride.runtime.native.library import library
 
 T = TypeVar("T")
 

@@ -137,6 +137,12 @@ void empty(machine *m) {
     m->scratch_size = 0;
 }
 
+/* For Python: the names of all operators, in the order of their codes */
+const char *operator_names(void) {
+#define SPELT(NAME) #NAME " "
+    return OPERATORS(SPELT);
+}
+
 /* For Python, which has structures of its own: the sizes of ours */
 void sizes_of(int64_t *found) {
     found[0] = sizeof(value);
