@@ -6,7 +6,7 @@ import logging
 import runpy
 from pathlib import Path
 
-from setuptools import Command, setup
+from setuptools import Command, Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 
@@ -50,15 +50,21 @@ class Build(build):
     sub_commands = [*build.sub_commands, ("build_native", None)]
 
 
-class PlatformWheel(bdist_wheel):
-    """For one platform, since there are libraries in it, but for any Python 3, since they use nothing of Python's."""
+class PlatformDistribution(Distribution):
+    """For one platform, since there are libraries in it."""
 
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.root_is_pure = False
+    def has_ext_modules(self) -> bool:
+        return True
+
+
+class PlatformWheel(bdist_wheel):
+    """For any Python 3, since the libraries use nothing of Python's."""
 
     def get_tag(self) -> tuple[str, str, str]:
         return ("py3", "none", super().get_tag()[2])
 
 
-setup(cmdclass={"build": Build, "build_native": BuildNative, "bdist_wheel": PlatformWheel})
+setup(
+    distclass=PlatformDistribution,
+    cmdclass={"build": Build, "build_native": BuildNative, "bdist_wheel": PlatformWheel},
+)

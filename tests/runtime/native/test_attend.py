@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from longstride.ops.graph_builder import HIDDEN
 from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of
 
-pytestmark = needs_library()
+pytestmark = [needs_library(), pytest.mark.usefixtures("variant")]
 
 
 def attend(

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from longstride.runtime.native import building
-from longstride.runtime.native.building import LIBRARIES, X86, build, library_name, noted, variants
+from longstride.runtime.native.building import X86, build, library_name, noted, variants
 from longstride.runtime.native.library import FORCED, NoLibraryError, StaleLibraryError, chosen, load
-from longstride.runtime.processor import Processor, this_processor
+from longstride.runtime.processor import Processor
+from tests.runtime.native.conftest import RUNNABLE, THIS, forget
 from tests.runtime.native.harness import needs_library
+from tests.runtime.native.small_graphs import graph_of, numbers, spec_of
 
-ROOT = Path(__file__).resolve().parents[3]
-THIS = this_processor()
-RUNNABLE = [one.name for one in variants(THIS.machine) if one.needs <= THIS.flags]
 NEWEST = Processor(THIS.machine, frozenset().union(*(one.needs for one in variants(THIS.machine))))
 
 needs_compiler = pytest.mark.skipif(building.find_compiler() is None, reason="there is no C compiler")
@@ -142,53 +140,21 @@ def test_what_is_no_library_is_said(tmp_path: Path) -> None:
         load(tmp_path / "none.so")
 
 
-CORE = [
-    f"tests/runtime/native/test_{name}.py" for name in ("product", "matmul", "attend", "norm", "softmax", "together")
-]
-
-
-@needs_library()
-@pytest.mark.parametrize("name", RUNNABLE[1:])
-def test_the_core_tests_hold_for_every_variant_that_runs_here(name: str) -> None:
-    """The best one has its tests anyway."""
-    if not (LIBRARIES / library_name(name)).is_file():
-        pytest.skip(f"{name} was not built")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *CORE],
-        cwd=ROOT,
-        env={**os.environ, FORCED: name},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert " passed" in done.stdout
-
-
-SUMS = """
-import hashlib, torch
-from tests.runtime.native.small_graphs import graph_of, numbers, spec_of
-x, weight = numbers(1, 20, 200), numbers(100, 200, seed=1)
-for int8 in (False, True):
-    record = lambda builder, given: {"y": builder.node("Softmax", builder.linear(given["x"], weight))}
-    spec = spec_of(record, {"x": x}, {"y": numbers(1, 20, 100)})
-    print(hashlib.sha256(graph_of(spec, int8)(spec.feeds({"x": x}))["y"].numpy().tobytes()).hexdigest())
-"""
-
-
 @needs_library()
 @pytest.mark.skipif(not THIS.x86, reason="ARM's variants quantize in different ways")
-def test_every_variant_gives_the_same_bits() -> None:
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", SUMS],
-            cwd=ROOT,
-            env={**os.environ, FORCED: name},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for name in RUNNABLE
-        if (LIBRARIES / library_name(name)).is_file()
-    }
-    assert len(found) == 1
+def test_every_variant_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = numbers(1, 20, 200), numbers(100, 200, seed=1)
+    spec = spec_of(
+        lambda builder, given: {"y": builder.node("Softmax", builder.linear(given["x"], weight))},
+        {"x": x},
+        {"y": numbers(1, 20, 100)},
+    )
+    found = []
+    for name in RUNNABLE:
+        monkeypatch.setenv(FORCED, name)
+        forget()
+        found.append([graph_of(spec, int8)(spec.feeds({"x": x}))["y"] for int8 in (False, True)])
+    monkeypatch.delenv(FORCED)
+    forget()
+    for others in found:
+        assert all(torch.equal(one, other) for one, other in zip(found[0], others, strict=True))

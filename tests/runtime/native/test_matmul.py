@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as shapes
 
 from tests.runtime.native.harness import OperatorError, carry_out, needs_library, rows_of, same
 
-pytestmark = needs_library()
+pytestmark = [needs_library(), pytest.mark.usefixtures("variant")]
 
 
 @settings(max_examples=80)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of
 
-pytestmark = needs_library()
+pytestmark = [needs_library(), pytest.mark.usefixtures("variant")]
 
 
 def norm(x: Array, added: Array | None, weight: Array, bias: Array, eps: float = 1e-5, threads: int = 1) -> Array:

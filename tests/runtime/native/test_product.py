@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from longstride.runtime.native.library import library
 from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of
 
-pytestmark = needs_library()
+pytestmark = [needs_library(), pytest.mark.usefixtures("variant")]
 
 SMALLEST = np.float32(torch.finfo(torch.float32).tiny * 127)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of, same
 
-pytestmark = needs_library()
+pytestmark = [needs_library(), pytest.mark.usefixtures("variant")]
 
 HIDDEN = np.float32(-1e30)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of, same
 from tests.runtime.native.test_shapes import whole
 
-pytestmark = needs_library()
+pytestmark = [needs_library(), pytest.mark.usefixtures("variant")]
 
 
 def coarse(shape: tuple[int, ...], seed: int = 0) -> Array:
