@@ -16,17 +16,16 @@ from longstride.runtime.native.runner import check_supported
 from longstride.runtime.native.structures import (
     BOOL,
     F32,
-    I32,
     I64,
+    CBuffer,
     CInstruction,
     CMachine,
-    CRoom,
     CValue,
 )
 
 Array = np.ndarray[Any, Any]
 
-KIND = {"float32": F32, "int32": I32, "int64": I64, "bool": BOOL}
+KIND = {"float32": F32, "int64": I64, "bool": BOOL}
 DTYPE = {number: np.dtype(name) for name, number in KIND.items()}
 
 
@@ -68,7 +67,7 @@ def carry_out(
 ) -> list[Array]:
     """The operator's outputs, in memory of their own; an input that is None is left out; weights are an address"""
     values = (CValue * (len(inputs) + outputs))()
-    rooms = (CRoom * outputs)()
+    buffers = (CBuffer * outputs)()
     instruction = CInstruction(code=operator_codes()[name], inputs=len(inputs), outputs=outputs, weights=weights)
     held = []
     for number, given in enumerate(inputs):
@@ -79,7 +78,7 @@ def carry_out(
     for number in range(outputs):
         place = len(inputs) + number
         instruction.output[number] = place
-        values[place].room = number
+        values[place].buffer = number
     for number, attribute in enumerate(attributes):
         instruction.attribute[number] = attribute
     machine = CMachine(
@@ -87,8 +86,8 @@ def carry_out(
         value_count=len(values),
         instructions=ctypes.pointer(instruction),
         instruction_count=1,
-        rooms=rooms,
-        room_count=outputs,
+        buffers=buffers,
+        buffer_count=outputs,
         pool=pool(threads),
     )
     try:
@@ -104,7 +103,7 @@ def _describe(value: CValue, array: Array) -> None:
     value.kind = KIND[array.dtype.name]
     value.rank = array.ndim
     value.sizes[: array.ndim] = array.shape
-    value.room, value.fixed = -1, 1
+    value.buffer, value.fixed = -1, 1
 
 
 def _copied(value: CValue) -> Array:

@@ -71,7 +71,7 @@ def declared(found: ctypes.CDLL) -> ctypes.CDLL:
     found.operator_names.argtypes, found.operator_names.restype = [], c_char_p
     found.make_pool.argtypes, found.make_pool.restype = [c_int], c_void_p
     found.end_pool.argtypes, found.end_pool.restype = [c_void_p], None
-    found.pack_linear.argtypes = [POINTER(c_float), POINTER(c_float), c_int64, c_int64, c_int64, c_int64]
+    found.pack_linear.argtypes = [POINTER(c_float), POINTER(c_float), c_int64, c_int64, c_int64]
     found.pack_linear.restype = c_void_p
     found.free_linear.argtypes, found.free_linear.restype = [c_void_p], None
     found.has_integer_products.argtypes, found.has_integer_products.restype = [], c_int

@@ -8,8 +8,8 @@ import torch
 
 MOST_DIMENSIONS, MOST_INPUTS, MOST_OUTPUTS, MOST_ATTRIBUTES = 6, 12, 12, 12
 
-F32, I32, I64, BOOL = 1, 6, 7, 9
-KIND = {torch.float32: F32, torch.int32: I32, torch.int64: I64, torch.bool: BOOL}
+F32, I64, BOOL = 1, 7, 9
+KIND = {torch.float32: F32, torch.int64: I64, torch.bool: BOOL}
 """As ONNX numbers its types."""
 
 
@@ -21,7 +21,7 @@ class CValue(Structure):
         ("kind", c_int32),
         ("rank", c_int32),
         ("sizes", c_int64 * MOST_DIMENSIONS),
-        ("room", c_int32),
+        ("buffer", c_int32),
         ("fixed", c_int32),
         ("held", c_int64),
     )
@@ -42,7 +42,7 @@ class CInstruction(Structure):
     )
 
 
-class CRoom(Structure):
+class CBuffer(Structure):
     """Memory that values share."""
 
     _fields_ = (("data", c_void_p), ("size", c_int64))
@@ -56,8 +56,8 @@ class CMachine(Structure):
         ("value_count", c_int64),
         ("instructions", POINTER(CInstruction)),
         ("instruction_count", c_int64),
-        ("rooms", POINTER(CRoom)),
-        ("room_count", c_int64),
+        ("buffers", POINTER(CBuffer)),
+        ("buffer_count", c_int64),
         ("pool", c_void_p),
         ("scratch", c_void_p),
         ("scratch_size", c_int64),
