@@ -11,7 +11,7 @@ import torch
 
 from longstride.runtime.native import building
 from longstride.runtime.native.building import X86, build, library_name, noted, variants
-from longstride.runtime.native.library import FORCED, NoLibraryError, StaleLibraryError, chosen, load
+from longstride.runtime.native.library import FORCED, NoLibraryError, NotBuiltError, chosen, load
 from longstride.runtime.processor import Processor
 from tests.runtime.native.conftest import RUNNABLE, THIS, forget
 from tests.runtime.native.harness import needs_library
@@ -57,7 +57,7 @@ def test_what_was_built_from_other_sources_is_not_used(source: Path, tmp_path: P
     before = {path: path.stat().st_mtime_ns for path in objects.rglob("*.o")}
     for name, text in (("number.h", "#define NUMBER 3\n"), ("two.c", "int two(void) { return 4; }\n")):
         (source / name).write_text(text)
-        with pytest.raises(StaleLibraryError, match="run `make native`"):
+        with pytest.raises(NotBuiltError, match="run `make native`"):
             chosen(folder, NEWEST, source=source)
         build(folder, source, objects)
     found = load(chosen(folder, THIS, source=source))
@@ -86,7 +86,7 @@ def test_without_a_compiler_the_install_succeeds_and_the_reason_is_kept(
     monkeypatch.setenv("CC", "nothing")
     build(tmp_path / "lib", source, tmp_path / "objects")
     with pytest.raises(
-        NoLibraryError, match=r"was not built when longstride was installed: there was no C compiler.*apt install gcc"
+        NotBuiltError, match=r"was not built when longstride was installed: there was no C compiler.*apt install gcc"
     ):
         chosen(tmp_path / "lib", NEWEST, source=source)
 
@@ -130,7 +130,7 @@ def test_the_best_that_a_processor_can_run(flags: frozenset[str], name: str, tmp
 def test_what_was_never_built_is_said(note: str, tmp_path: Path) -> None:
     (tmp_path / building.NOTE).write_text(note)
     for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(NoLibraryError, match="is not built: run `make native`"):
+        with pytest.raises(NotBuiltError, match="is not built: run `make native`"):
             chosen(folder, NEWEST)
 
 

@@ -20,8 +20,8 @@ class NoLibraryError(Exception):
     """There is no library that can be used here; says why, and what to do, in whole sentences."""
 
 
-class StaleLibraryError(NoLibraryError):
-    """The libraries were built from other sources than are here now."""
+class NotBuiltError(NoLibraryError):
+    """The libraries were not built, or from other sources than are here now."""
 
 
 @cache
@@ -35,17 +35,17 @@ def chosen(folder: Path, processor: Processor, forced: str = "", source: Path = 
     note = noted(folder)
     built, failed = note.get("built"), note.get("failed")
     if not isinstance(built, list) or not isinstance(failed, dict):
-        raise NoLibraryError(
+        raise NotBuiltError(
             "The runtime native is not built: run `make native` in a checkout, or install longstride again."
         )
     if note.get("fingerprint") != fingerprint(source):
-        raise StaleLibraryError("The runtime native was built from other sources than are here now: run `make native`.")
+        raise NotBuiltError("The runtime native was built from other sources than are here now: run `make native`.")
     runnable = [one.name for one in variants(processor.machine) if one.needs <= processor.flags]
     for name in (forced,) if forced else runnable:
         if name in built:
             return folder / library_name(name)
     if not built and failed:
-        raise NoLibraryError(
+        raise NotBuiltError(
             f"The runtime native was not built when longstride was installed: {next(iter(failed.values()))}; install a "
             "C compiler (Debian: apt install gcc) and install longstride again."
         )
