@@ -60,7 +60,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 native:
-	@$(PYTHON) $(NATIVE)/building.py
+	@$(PYTHON) scripts/setup.py native
 
 clean:
 	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

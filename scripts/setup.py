@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -151,9 +152,14 @@ def constraints_keeping(torch: str) -> Path:
     return path
 
 
-def build_native() -> None:
+def build_native(anyway: bool = False) -> None:
     """Compile the native runtime where its sources have changed since; installing the package has done so at first."""
-    subprocess.run([str(PYTHON), str(NATIVE), "--if-changed"], check=False)
+    building = runpy.run_path(str(NATIVE))
+    if not anyway and building["is_current"]():
+        return
+    say("compiling the native runtime (half a minute at first)")
+    for name, reason in building["build"]().items():
+        say(f"native {name} was not built: {reason}")
 
 
 def works(*arguments: str) -> bool:
@@ -185,6 +191,6 @@ def stop(message: str) -> NoReturn:
 
 if __name__ == "__main__":
     try:
-        main()
+        build_native(anyway=True) if sys.argv[1:] == ["native"] else main()
     except KeyboardInterrupt:
         stop("interrupted; run make again to go on.")

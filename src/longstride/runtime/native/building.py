@@ -13,7 +13,6 @@ import platform
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -73,6 +72,12 @@ def library_name(variant: str) -> str:
 def fingerprint(source: Path = SOURCE) -> str:
     """Of all that libraries are made from: the sources and this file."""
     return _hash(Path(__file__), *sorted(source.glob("*.[ch]")))
+
+
+def is_current() -> bool:
+    """Whether everything was built, from the sources as they are now."""
+    note = noted()
+    return note.get("fingerprint") == fingerprint() and not note.get("failed")
 
 
 def noted(folder: Path = LIBRARIES) -> dict[str, object]:
@@ -166,17 +171,3 @@ def _hash(*paths: Path) -> str:
     for path in paths:
         found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()[:24]
-
-
-def main(arguments: list[str]) -> None:
-    """Build in place; with --if-changed only where the sources have changed since, or a build has failed."""
-    note = noted()
-    if "--if-changed" in arguments and note.get("fingerprint") == fingerprint() and not note.get("failed"):
-        return
-    print("native: compiling (half a minute at first)", flush=True)
-    for name, reason in build().items():
-        print(f"native: {name} was not built: {reason}", flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
