@@ -6,6 +6,7 @@ RECORDS := $(sort $(wildcard benchmarks/results/*.jsonl))
 
 BIN := .venv/bin
 READY := .venv/ready
+NATIVE := src/longstride/runtime/native
 # One thread per worker: test models are tiny and threads would only get in each other's way.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 # Property tests draw the same examples every time (tests/conftest.py); HYPOTHESIS_PROFILE=default draws at random.
@@ -16,7 +17,7 @@ export HYPOTHESIS_PROFILE
 NEW_ENOUGH := import sys; sys.version_info >= (3, 11) or sys.exit("set-up: Python 3.11 or newer is needed, found %s; \
 name one: make PYTHON=python3.12 ..." % sys.version.split()[0])
 
-.PHONY: help demo test fuzz check report format clean
+.PHONY: help demo test fuzz check report format native clean
 .DEFAULT_GOAL := help
 
 help:
@@ -26,9 +27,10 @@ help:
 	@echo "make check    lint, format, types, import contracts, generated pages"
 	@echo "make report   render every table and plot from benchmarks/results/"
 	@echo "make format   reformat the code"
+	@echo "make native   compile the native runtime again"
 	@echo "make clean    remove caches and build products (.venv/ stays)"
 
-$(READY): pyproject.toml constraints.txt scripts/setup.py
+$(READY): pyproject.toml constraints.txt scripts/setup.py setup.py $(NATIVE)/building.py $(wildcard $(NATIVE)/source/*)
 	@$(PYTHON) -c '$(NEW_ENOUGH)'
 	@GOAL="$(MAKECMDGOALS)" $(PYTHON) scripts/setup.py
 
@@ -56,6 +58,9 @@ report: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+native:
+	@$(PYTHON) scripts/setup.py native
 
 clean:
 	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

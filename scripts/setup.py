@@ -2,8 +2,8 @@
 
 Run by `make`, which sees to it that Python is new enough; needs nothing else. A build of PyTorch that brings the CUDA
 packages with it weighs several gigabytes: it is taken only when asked for (TORCH=cuda). A PyTorch that is already in
-`.venv/` is always kept. The stamp is written last, so an interrupted set-up is simply taken up again; when nothing
-changed, nothing is done.
+`.venv/` is always kept. Where a C compiler is there the native runtime is compiled, again when its sources change. The
+stamp is written last, so an interrupted set-up is simply taken up again; when nothing changed, nothing is done.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 CONSTRAINTS = ROOT / "constraints.txt"
 STAMP = VENV / "ready"
+NATIVE = ROOT / "src" / "longstride" / "runtime" / "native" / "building.py"
 
 WOULD_BRING_CUDA = """\
 The PyTorch that pip finds here, {torch}, brings {count} CUDA packages ({examples}, ...): several gigabytes.
@@ -39,6 +41,7 @@ def main() -> None:
     """Bring the environment up to date, or stop with one message that says what is needed."""
     fingerprint = wanted()
     if STAMP.is_file() and STAMP.read_text() == fingerprint and PYTHON.exists():
+        build_native()
         STAMP.touch()
         return
     STAMP.unlink(missing_ok=True)
@@ -52,6 +55,7 @@ def main() -> None:
         stop("PyTorch was installed into .venv/ and cannot be imported; remove .venv/ and run make again.")
     say("installing longstride and the pinned packages")
     pip("install", "--constraint", str(constraints_keeping(torch)), "--no-build-isolation", "-e", ".[dev]")
+    build_native()
     STAMP.write_text(fingerprint)
     say(f"ready: .venv/ with {described(build_of_torch())}")
 
@@ -59,7 +63,7 @@ def main() -> None:
 def wanted() -> str:
     """What the environment is made from; another value means that it has to be looked over again."""
     digest = hashlib.sha256()
-    for path in (ROOT / "pyproject.toml", CONSTRAINTS, Path(__file__).resolve()):
+    for path in (ROOT / "pyproject.toml", ROOT / "setup.py", CONSTRAINTS, Path(__file__).resolve()):
         digest.update(path.read_bytes())
     digest.update(str(ROOT).encode())
     return digest.hexdigest() + "\n"
@@ -148,6 +152,16 @@ def constraints_keeping(torch: str) -> Path:
     return path
 
 
+def build_native(anyway: bool = False) -> None:
+    """Compile the native runtime where its sources have changed since; installing the package has done so at first."""
+    building = runpy.run_path(str(NATIVE))
+    if not anyway and building["is_current"]():
+        return
+    say("compiling the native runtime (half a minute at first)")
+    for name, reason in building["build"]().items():
+        say(f"native {name} was not built: {reason}")
+
+
 def works(*arguments: str) -> bool:
     """Whether the environment's Python carries these arguments out."""
     return (
@@ -177,6 +191,6 @@ def stop(message: str) -> NoReturn:
 
 if __name__ == "__main__":
     try:
-        main()
+        build_native(anyway=True) if sys.argv[1:] == ["native"] else main()
     except KeyboardInterrupt:
         stop("interrupted; run make again to go on.")

@@ -106,3 +106,22 @@ def test_make_and_packaging_ask_for_the_same_python() -> None:
     check = next(line for line in (root / "Makefile").read_text().splitlines() if line.startswith("NEW_ENOUGH"))
     assert f"({needed.replace('.', ', ')})" in check
     assert f"Python {needed} or newer" in check
+
+
+@pytest.mark.parametrize(
+    ("current", "anyway", "built"), [(True, False, False), (True, True, True), (False, False, True)]
+)
+def test_the_native_runtime_is_compiled_when_it_has_changed(
+    setup: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    current: bool,
+    anyway: bool,
+    built: bool,
+) -> None:
+    stub = tmp_path / "building.py"
+    stub.write_text(f"is_current = lambda: {current}\nbuild = lambda: {{'amx': 'there was no C compiler'}}\n")
+    monkeypatch.setattr(setup, "NATIVE", stub)
+    setup.build_native(anyway)
+    assert ("amx was not built: there was no C compiler" in capsys.readouterr().out) == built

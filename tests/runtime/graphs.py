@@ -7,11 +7,12 @@ import importlib.util
 import pytest
 
 from longstride.runtime.graph_runner import GraphRunner
-from longstride.runtime.native.runner import NativeRunner, what_is_missing
+from longstride.runtime.native.runner import NativeRunner
+from tests.runtime.native.harness import missing
 
 Graphs = type[GraphRunner]
 
-WHY_NOT_NATIVE = what_is_missing("int8") or ""
+WHY_NOT_NATIVE = missing("int8")
 HAS_ONNX = all(importlib.util.find_spec(package) for package in ("onnx", "onnxruntime"))
 
 if HAS_ONNX:

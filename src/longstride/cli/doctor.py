@@ -6,6 +6,7 @@ something that should work here does not.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -106,7 +107,8 @@ def _tried(
     found = Finding(runtime, precision)
     if translator.runner.name != runtime:
         # What runs in its place is of no interest here.
-        found.state, found.told = ABSENT, heard[0].split(": the model")[0] + "." if heard else "another took its place."
+        told = re.split("[:.] the model runs", heard[0], flags=re.IGNORECASE)[0] if heard else "another took its place"
+        found.state, found.told = ABSENT, f"{told}."
         return found, None
     found.greedy, outputs = _timed(translator, "greedy")
     lossless = [name for name in LOSSLESS if name in translator.decoders][:1]
@@ -173,8 +175,8 @@ def _advice(findings: list[Finding]) -> list[str]:
 
     states = {(one.runtime, one.precision): one.state for one in findings}
     lines = []
-    if states.get(("native", "int8")) == ABSENT:
-        lines.append("To go several times faster here, install a C compiler (Debian: apt install gcc).")
+    if states.get(("native", "fp32")) == ABSENT:
+        lines.append("To go several times faster here, have the runtime native built: see above.")
     if states.get(("onnx", "fp32")) == ABSENT:
         lines.append("For the runtime onnx: pip install 'longstride[onnx]'.")
     if torch.version.cuda is not None and not torch.cuda.is_available():

@@ -16,7 +16,7 @@ from torch import Tensor
 from longstride.ops.size import TraceError
 from longstride.ops.trace import BOOLEAN, FLOAT, INTEGER, VOCABULARY, Value, axis_of, lifted, tracer_of, word
 
-_ONNX_TYPE = {FLOAT: 1, torch.int32: 6, INTEGER: 7, BOOLEAN: 9}
+_ONNX_TYPE = {FLOAT: 1, INTEGER: 7, BOOLEAN: 9}
 
 
 # --- element by element ----------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def _log_softmax(x: Value, dim: int, **_: Any) -> Value:
 @word
 def _argmax(x: Value, dim: int, keepdim: bool = False) -> Value:
     if x.dtype == BOOLEAN:
-        x = _to(x, torch.int32)
+        x = _to(x, INTEGER)
     handle = x.tracer.builder.node("ArgMax", x.handle, axis=axis_of(x, dim), keepdims=int(keepdim))
     return x.tracer.value(handle, INTEGER, _without(x, dim % x.dim(), keepdim))
 

@@ -175,21 +175,15 @@ def _narrow(x: Value, dim: int, start: Any, length: Any) -> Value:
 
 @word
 def _pad(x: Value, amounts: Sequence[Any], mode: str = "constant", value: Any = None) -> Value:
-    builder, sizes = x.tracer.builder, x.sizes
-    axes, before, after = [], [], []
+    builder, sizes, handle = x.tracer.builder, x.sizes, x.handle
+    filler: Any = "" if value is None or value == 0 else lifted(x.tracer, value, x.dtype).handle
     for place in range(len(amounts) // 2):
         axis = x.dim() - 1 - place
         left, right = amounts[2 * place], amounts[2 * place + 1]
         if isinstance(left, int) and left == 0 and isinstance(right, int) and right == 0:
             continue
         sizes[axis] = x.size(axis) + left + right
-        axes.append(axis)
-        before.append(left)
-        after.append(right)
-    if not axes:
-        return x
-    filler: Any = "" if value is None or value == 0 else lifted(x.tracer, value, x.dtype).handle
-    handle = builder.node("Pad", x.handle, joined(builder, [*before, *after]), filler, builder.integers(*axes))
+        handle = builder.node("Pad", handle, joined(builder, [left, right]), filler, builder.integers(axis))
     return x.tracer.value(handle, x.dtype, sizes)
 
 

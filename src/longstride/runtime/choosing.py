@@ -42,7 +42,7 @@ def make_runner(
 
 
 def _native_runner(precision: Precision, threads: int | None, tell: Callable[[str], None] | None) -> Runner:
-    from longstride.runtime.native.compiling import NoLibraryError
+    from longstride.runtime.native.library import NoLibraryError
     from longstride.runtime.native.runner import NativeRunner
 
     try:
@@ -52,9 +52,9 @@ def _native_runner(precision: Precision, threads: int | None, tell: Callable[[st
         try:
             from longstride.runtime.onnx_runner import OnnxRunner
         except ImportError:
-            tell(f"The runtime native cannot be had here: {error}. The model runs eagerly in fp32.")
+            tell(f"{error} The model runs eagerly in fp32.")
             return EagerRunner("cpu", "fp32")
-        tell(f"The runtime native cannot be had here: {error}. The model runs in {precision} by the runtime onnx.")
+        tell(f"{error} The model runs in {precision} by the runtime onnx.")
         return OnnxRunner(precision, threads, tell)
 
 

@@ -32,7 +32,7 @@ class Processor:
     machine: str
     """aarch64, x86_64, ..."""
     flags: frozenset[str]
-    """those of INTEGER_FEATURES that it has; empty where nobody can tell"""
+    """what it has, as Linux names it; empty where nobody can tell"""
 
     @property
     def arm(self) -> bool:
@@ -59,14 +59,15 @@ class Processor:
 
 
 def this_processor(cpuinfo: Path = CPUINFO) -> Processor:
-    """The one that runs this; flags from Linux's own list, elsewhere unknown."""
-    words: set[str] = set()
+    """The one that runs this; flags from Linux's own list, elsewhere unknown but for Apple's ARM processors."""
+    apple = platform.system() == "Darwin" and platform.machine() == "arm64"
+    words: set[str] = {"atomics", "asimddp"} if apple else set()
     if cpuinfo.is_file():
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
             name, _, value = line.partition(":")
             if name.strip().lower() in ("flags", "features"):
                 words.update(value.split())
-    return Processor(platform.machine(), frozenset(words & set(INTEGER_FEATURES)))
+    return Processor(platform.machine(), frozenset(words))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "threads.h"
+#include "native.h"
 
 enum { MOST = 300 };
 

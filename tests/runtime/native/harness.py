@@ -10,22 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longstride.runtime.native.compiling import NoLibraryError, library
+from longstride.contract import Precision
+from longstride.runtime.native.building import find_compiler
+from longstride.runtime.native.library import NoLibraryError, NotBuiltError, library, operator_codes
+from longstride.runtime.native.runner import check_supported
 from longstride.runtime.native.structures import (
     BOOL,
     F32,
-    I32,
     I64,
+    CBuffer,
     CInstruction,
     CMachine,
-    CRoom,
     CValue,
-    operator_codes,
 )
 
 Array = np.ndarray[Any, Any]
 
-KIND = {"float32": F32, "int32": I32, "int64": I64, "bool": BOOL}
+KIND = {"float32": F32, "int64": I64, "bool": BOOL}
 DTYPE = {number: np.dtype(name) for name, number in KIND.items()}
 
 
@@ -34,17 +35,20 @@ class OperatorError(Exception):
 
 
 @cache
-def _missing() -> str:
+def missing(precision: Precision = "fp32") -> str:
+    """Why the runtime cannot be had here; where it could be built that is an error: nobody would miss skipped tests."""
     try:
-        library()
+        check_supported(precision)
     except NoLibraryError as error:
+        if isinstance(error, NotBuiltError) and find_compiler() is not None:
+            raise
         return str(error)
     return ""
 
 
-def needs_compiler() -> Any:
+def needs_library() -> Any:
     """For `pytestmark`: skips where there is no library, and says why."""
-    return pytest.mark.skipif(bool(_missing()), reason=_missing() or "there is a compiler")
+    return pytest.mark.skipif(bool(missing()), reason=missing() or "there is a library")
 
 
 @cache
@@ -64,7 +68,7 @@ def carry_out(
 ) -> list[Array]:
     """The operator's outputs, in memory of their own; an input that is None is left out; weights are an address"""
     values = (CValue * (len(inputs) + outputs))()
-    rooms = (CRoom * outputs)()
+    buffers = (CBuffer * outputs)()
     instruction = CInstruction(code=operator_codes()[name], inputs=len(inputs), outputs=outputs, weights=weights)
     held = []
     for number, given in enumerate(inputs):
@@ -75,7 +79,7 @@ def carry_out(
     for number in range(outputs):
         place = len(inputs) + number
         instruction.output[number] = place
-        values[place].room = number
+        values[place].buffer = number
     for number, attribute in enumerate(attributes):
         instruction.attribute[number] = attribute
     machine = CMachine(
@@ -83,8 +87,8 @@ def carry_out(
         value_count=len(values),
         instructions=ctypes.pointer(instruction),
         instruction_count=1,
-        rooms=rooms,
-        room_count=outputs,
+        buffers=buffers,
+        buffer_count=outputs,
         pool=pool(threads),
     )
     try:
@@ -100,7 +104,7 @@ def _describe(value: CValue, array: Array) -> None:
     value.kind = KIND[array.dtype.name]
     value.rank = array.ndim
     value.sizes[: array.ndim] = array.shape
-    value.room, value.fixed = -1, 1
+    value.buffer, value.fixed = -1, 1
 
 
 def _copied(value: CValue) -> Array:

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.ops.graph_builder import HIDDEN
-from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_compiler, rows_of
+from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of
 
-pytestmark = needs_compiler()
+pytestmark = [needs_library(), pytest.mark.usefixtures("variant")]
 
 
 def attend(

@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride.ops.graph_builder import HIDDEN
+from longstride.ops.trace import Tracer
 from longstride.runtime.native.builder import NativeBuilder
-from tests.runtime.native.harness import needs_compiler
+from tests.runtime.native.harness import needs_library
 from tests.runtime.native.small_graphs import graph_of, kinds_of, numbers, spec_of
 
-pytestmark = needs_compiler()
+pytestmark = needs_library()
 
 
 def test_a_product_takes_the_relu_behind_it_along() -> None:
@@ -141,3 +142,17 @@ def test_misuse() -> None:
         builder.node("Add", builder.integers(1), builder.integers(1), axis=0)
     with pytest.raises(ValueError, match="Cast expects the attribute to, found none"):
         builder.node("Cast", builder.integers(1))
+
+
+def test_what_is_traced_pads_several_axes_and_finds_the_first_that_is_true() -> None:
+    """Each axis is padded by a node of its own, and booleans are searched as integers."""
+    x = numbers(2, 5)
+
+    def record(builder: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        value = Tracer(builder).value(given["x"], torch.float32, [2, 5])
+        return {"padded": F.pad(value, (1, 2, 0, 3), value=7.0).handle, "first": (value > 0).argmax(dim=1).handle}
+
+    expected = {"padded": F.pad(x, (1, 2, 0, 3), value=7.0), "first": (x > 0).int().argmax(dim=1)}
+    spec = spec_of(record, {"x": x}, expected)
+    found = graph_of(spec)(spec.feeds({"x": x}))
+    assert all(torch.equal(found[name], wanted) for name, wanted in expected.items())

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as shapes
 
-from tests.runtime.native.harness import KIND, Array, OperatorError, carry_out, needs_compiler, rows_of, same
+from tests.runtime.native.harness import KIND, Array, OperatorError, carry_out, needs_library, rows_of, same
 
-pytestmark = needs_compiler()
+pytestmark = needs_library()
 
-NUMBERS = ("float32", "int64", "int32")
+NUMBERS = ("float32", "int64")
 
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     "Add": np.add,

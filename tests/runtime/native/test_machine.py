@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 import torch
 
-from longstride.runtime.native.compiling import library
 from longstride.runtime.native.graph import MachineError
+from longstride.runtime.native.library import library, operator_codes
 from longstride.runtime.native.plan import VALUE
-from longstride.runtime.native.structures import CInstruction, CMachine, CRoom, CValue, operator_codes
+from longstride.runtime.native.structures import CBuffer, CInstruction, CMachine, CValue
 from longstride.runtime.native.weights import held, packed
-from tests.runtime.native.harness import needs_compiler
+from tests.runtime.native.harness import needs_library
 from tests.runtime.native.small_graphs import graph_of, numbers, spec_of
 
-pytestmark = needs_compiler()
+pytestmark = needs_library()
 
 
 def test_python_and_c_agree_on_structures() -> None:
     sizes = (ctypes.c_int64 * 4)()
     library().sizes_of(sizes)
-    assert list(sizes) == [ctypes.sizeof(kind) for kind in (CValue, CInstruction, CRoom, CMachine)]
+    assert list(sizes) == [ctypes.sizeof(kind) for kind in (CValue, CInstruction, CBuffer, CMachine)]
     assert VALUE.itemsize == sizes[0]
     codes = operator_codes()
     assert codes["Abs"] == 0

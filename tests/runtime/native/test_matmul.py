@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as shapes
 
-from tests.runtime.native.harness import OperatorError, carry_out, needs_compiler, rows_of, same
+from tests.runtime.native.harness import OperatorError, carry_out, needs_library, rows_of, same
 
-pytestmark = needs_compiler()
+pytestmark = [needs_library(), pytest.mark.usefixtures("variant")]
 
 
 @settings(max_examples=80)

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_compiler, rows_of
+from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of
 
-pytestmark = needs_compiler()
+pytestmark = [needs_library(), pytest.mark.usefixtures("variant")]
 
 
 def norm(x: Array, added: Array | None, weight: Array, bias: Array, eps: float = 1e-5, threads: int = 1) -> Array:

@@ -1,4 +1,4 @@
-"""Rooms: no two values live in one at the same time, and random graphs give what tensor code gives."""
+"""Buffers: no two values live in one at the same time, and random graphs give what tensor code gives."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor
 
 from longstride.runtime.native.builder import NativeBuilder
 from longstride.runtime.native.nodes import GraphValue, Node
-from longstride.runtime.native.plan import ALWAYS_ALIAS, MAY_ALIAS, ExecutionPlan, assigned, lives
-from tests.runtime.native.harness import needs_compiler
+from longstride.runtime.native.plan import ALWAYS_ALIAS, MAY_ALIAS, ExecutionPlan, assigned, liveness
+from tests.runtime.native.harness import needs_library
 from tests.runtime.native.small_graphs import graph_of, numbers, spec_of
 
-pytestmark = needs_compiler()
+pytestmark = needs_library()
 
 SHAPE = (3, 4)
 STEPS = st.lists(
@@ -98,7 +98,7 @@ def test_random_graphs_give_what_tensor_code_gives(steps: list[tuple[str, int, i
 
     spec = spec_of(draw, fed, {f"y{number}": tensor for number, tensor in enumerate(expected)})
     graph = graph_of(spec)
-    for _ in range(2):  # the second run finds rooms that are not empty
+    for _ in range(2):  # the second run finds buffers that are not empty
         found = graph(spec.feeds(fed))
         for number, tensor in enumerate(expected):
             assert torch.equal(found[f"y{number}"], tensor)
@@ -106,18 +106,18 @@ def test_random_graphs_give_what_tensor_code_gives(steps: list[tuple[str, int, i
 
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
-def test_rooms_are_shared_by_values_that_never_live_together(steps: list[tuple[str, int, int]]) -> None:
+def test_buffers_are_shared_by_values_that_never_live_together(steps: list[tuple[str, int, int]]) -> None:
     fed = {f"x{number}": numbers(*SHAPE) for number in range(2)}
     spec = spec_of(
         lambda builder, given: {"y": drawn(builder, steps, [given["x0"], given["x1"]])[-1]}, fed, {"y": fed["x0"]}
     )
     plan = ExecutionPlan(NativeBuilder(int8=False).recording(spec))
-    by_room: dict[int, list[tuple[int, int]]] = {}
-    for made, life in plan.lives.items():
-        room = plan.rooms.get(plan.numbers[made])
-        if room is not None:
-            by_room.setdefault(room, []).append((life.first, life.last))
-    for spans in by_room.values():
+    by_buffer: dict[int, list[tuple[int, int]]] = {}
+    for made, lifetime in plan.liveness.items():
+        buffer = plan.buffers.get(plan.numbers[made])
+        if buffer is not None:
+            by_buffer.setdefault(buffer, []).append((lifetime.first, lifetime.last))
+    for spans in by_buffer.values():
         spans.sort()
         assert all(before[1] < after[0] for before, after in pairwise(spans))
 
@@ -128,10 +128,10 @@ def test_a_value_lives_as_long_as_what_lies_in_its_memory() -> None:
     part = Node("Slice", [view.outputs[0]])
     other = Node("Relu", [GraphValue()])
     last = Node("Add", [part.outputs[0], other.outputs[0]])
-    found = lives([first, view, part, other, last])
+    found = liveness([first, view, part, other, last])
     assert found[first.outputs[0]].last == 4
-    rooms = assigned({made: life for made, life in found.items() if made is not view.outputs[0]})
-    assert rooms[first.outputs[0]] != rooms[other.outputs[0]]
+    buffers = assigned({made: lifetime for made, lifetime in found.items() if made is not view.outputs[0]})
+    assert buffers[first.outputs[0]] != buffers[other.outputs[0]]
     assert not ALWAYS_ALIAS & MAY_ALIAS
 
 

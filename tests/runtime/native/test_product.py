@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,19 +13,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.runtime.native.compiling import library
-from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_compiler, rows_of
+from longstride.runtime.native.library import library
+from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of
 
-pytestmark = needs_compiler()
+pytestmark = [needs_library(), pytest.mark.usefixtures("variant")]
 
 SMALLEST = np.float32(torch.finfo(torch.float32).tiny * 127)
 
 
 @contextmanager
-def packed(weight: Array, bias: Array | None, precision: int, narrow: bool = False) -> Iterator[int]:
+def packed(weight: Array, bias: Array | None, precision: int) -> Iterator[int]:
     """The address of a packed matrix"""
     given_bias = None if bias is None else bias.ctypes.data_as(POINTER(c_float))
-    place = library().pack_linear(weight.ctypes.data_as(POINTER(c_float)), given_bias, *weight.shape, precision, narrow)
+    place = library().pack_linear(weight.ctypes.data_as(POINTER(c_float)), given_bias, *weight.shape, precision)
     assert place
     try:
         yield place
@@ -168,11 +167,3 @@ def test_matrices_come_and_go() -> None:
         library().free_linear(places[number])
     library().free_linear(None)
     close(linear(np.ones((1, 8), np.float32), np.ones((3, 8), np.float32)), np.full((1, 3), 8.0), 1e-4)
-
-
-def test_narrow_weights_have_fewer_levels() -> None:
-    """63 of them: codes are worth twice as much, and so is what is lost."""
-    weight, x = rows_of([64, 64], 1), rows_of([4, 64], 2)
-    with packed(weight, None, 8, narrow=True) as place:
-        found = carry_out("Linear", x, attributes=[64, 64, 0, 0, 8], weights=ctypes.c_void_p(place).value)[0]
-    assert 1e-4 < np.abs(found - x @ weight.T).max() < 1.0

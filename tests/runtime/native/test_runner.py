@@ -1,4 +1,4 @@
-"""The runner: what it says of itself, what it falls back to, and that it trusts nothing untried."""
+"""The runner: what it says of itself, what it falls back to, and that it uses nothing that fails its self-test."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from longstride.contract import OptionError, Program
 from longstride.nn import programs
 from longstride.runtime.choosing import make_runner
 from longstride.runtime.native import runner as native
-from longstride.runtime.native import trial
-from longstride.runtime.native.compiling import NoLibraryError
+from longstride.runtime.native import self_test
 from longstride.runtime.native.graph import MachineError
+from longstride.runtime.native.library import NoLibraryError
 from longstride.runtime.native.runner import NativeRunner
 from longstride.runtime.processor import Processor
 from tests.models import random_source, tiny_model
-from tests.runtime.native.harness import needs_compiler
+from tests.runtime.native.harness import needs_library
 
-pytestmark = needs_compiler()
+pytestmark = needs_library()
 
 
 def test_what_it_says() -> None:
@@ -35,18 +35,16 @@ def test_misuse() -> None:
         make_runner("cpu", "fp32", "native", threads=0)
 
 
-def test_without_a_compiler_others_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(tell: object) -> None:
-        raise NoLibraryError("a C compiler is expected, found none")
+def test_without_a_library_others_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise NoLibraryError("The runtime native was not built.")
 
     monkeypatch.setattr(native, "library", refuse)
     told: list[str] = []
     monkeypatch.setitem(sys.modules, "longstride.runtime.onnx_runner", None)
     found = make_runner("cpu", "int8", "native", tell=told.append)
     assert (found.name, found.precision) == ("eager", "fp32")
-    assert told == [
-        "The runtime native cannot be had here: a C compiler is expected, found none. The model runs eagerly in fp32."
-    ]
+    assert told == ["The runtime native was not built. The model runs eagerly in fp32."]
     monkeypatch.delitem(sys.modules, "longstride.runtime.onnx_runner")
     pytest.importorskip("onnxruntime")
     found = make_runner("cpu", "int8", "native", tell=told.append)
@@ -63,20 +61,16 @@ def test_a_program_without_a_drawing_runs_eagerly_and_says_so_once() -> None:
     assert told == ["The runtime native carries the program 'twice' out eagerly in fp32: it has no graph."]
 
 
-def test_what_fails_the_trial_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    trial.what_is_wrong.cache_clear()
-    monkeypatch.setattr(trial, "_holds", lambda int8: False)
-    with pytest.raises(NoLibraryError, match="gave other numbers than it should"):
-        NativeRunner("fp32", 1)
-
+def test_what_fails_the_self_test_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(int8: bool) -> bool:
         raise MachineError("Linear, operator 1 of 2: no")
 
-    trial.what_is_wrong.cache_clear()
-    monkeypatch.setattr(trial, "_holds", fail)
-    with pytest.raises(NoLibraryError, match="a trial of what was compiled failed"):
-        NativeRunner("fp32", 1)
-    trial.what_is_wrong.cache_clear()
+    for holds, said in ((lambda int8: False, "in fp32: it gives other numbers than it should"), (fail, "1 of 2: no")):
+        self_test.self_test.cache_clear()
+        monkeypatch.setattr(self_test, "_holds", holds)
+        with pytest.raises(NoLibraryError, match=said):
+            NativeRunner("fp32", 1)
+    self_test.self_test.cache_clear()
 
 
 def test_programs_of_one_model_share_its_weights() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_compiler, rows_of, same
+from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of, same
 
-pytestmark = needs_compiler()
+pytestmark = [needs_library(), pytest.mark.usefixtures("variant")]
 
 HIDDEN = np.float32(-1e30)
 

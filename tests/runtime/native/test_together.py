@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_compiler, rows_of, same
+from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of, same
 from tests.runtime.native.test_shapes import whole
 
-pytestmark = needs_compiler()
+pytestmark = [needs_library(), pytest.mark.usefixtures("variant")]
 
 
 def coarse(shape: tuple[int, ...], seed: int = 0) -> Array:
@@ -98,13 +98,13 @@ class Recorded:
     """A builder's nodes of a small spec, by kind."""
 
     def __init__(self, draw: Any, read_alone: bool = False) -> None:
-        from longstride.runtime.native.builder import NativeBuilder, _read_by
-        from longstride.runtime.native.fusions import fused
+        from longstride.runtime.native.builder import NativeBuilder
+        from longstride.runtime.native.fusions import fused, read_by
         from longstride.runtime.native.nodes import GraphValue
 
         builder = NativeBuilder(int8=False)
         found = draw(builder, GraphValue())
-        nodes = _read_by(builder._nodes, set(found)) if read_alone else builder._nodes
+        nodes = read_by(builder._nodes, set(found)) if read_alone else builder._nodes
         self.kinds = [node.kind for node in fused(nodes, found)]
 
 

@@ -16,9 +16,10 @@ from torch import Tensor
 from longstride.contract import GraphSpec
 from longstride.ops.graph_builder import Body, GraphBuilder, Handle
 from longstride.runtime.graph_runner import layer_names
-from longstride.runtime.native.fusions import fused
+from longstride.runtime.native.fusions import fused, read_by, rectified
+from longstride.runtime.native.library import operator_codes
 from longstride.runtime.native.nodes import GraphValue, Node, Recording, attributes_of, folded
-from longstride.runtime.native.structures import MOST_INPUTS, MOST_OUTPUTS, operator_codes
+from longstride.runtime.native.structures import MOST_INPUTS, MOST_OUTPUTS
 from longstride.runtime.native.weights import of_norm, packed
 
 INTEGERS, FLOATS = 8, 32
@@ -155,7 +156,7 @@ class NativeBuilder(GraphBuilder):
             places, _ = layer_names(spec, name, shape)
             states |= dict(zip(places, recorded[name] if name in spec.layered else [recorded[name]], strict=True))
         wanted = {*outputs.values(), *states.values()}
-        nodes = fused(_rectified(_read_by(self._nodes, wanted), wanted), wanted)
+        nodes = fused(rectified(read_by(self._nodes, wanted), wanted), wanted)
         return Recording(nodes, given, outputs, states)
 
     def _outward(self, made: GraphValue, taken: Iterable[GraphValue]) -> GraphValue:
@@ -190,35 +191,3 @@ def _before_split(made: GraphValue) -> tuple[GraphValue, int]:
 
 def _is(made: GraphValue | None, numbers: list[int]) -> bool:
     return made is not None and made.constant is not None and made.constant.tolist() == numbers
-
-
-def _read_by(nodes: Sequence[Node], wanted: set[GraphValue]) -> list[Node]:
-    """The nodes, in order, without those whose results nobody reads."""
-    kept: list[Node] = []
-    read = set(wanted)
-    for node in reversed(nodes):
-        # A Portion stays if its Join does, which has been seen before: it is read by what lies between them.
-        if read.intersection(node.outputs):
-            kept.append(node)
-            read.update(made for made in node.inputs if made is not None)
-    return kept[::-1]
-
-
-def _rectified(nodes: Sequence[Node], wanted: set[GraphValue]) -> list[Node]:
-    """A Relu of what a product gives, and nobody else reads, is the product's own."""
-    readers: dict[GraphValue, int] = dict.fromkeys(wanted, 1)
-    for node in nodes:
-        for made in node.inputs:
-            if made is not None:
-                readers[made] = readers.get(made, 0) + 1
-    found: list[Node] = []
-    for node in nodes:
-        before = node.inputs[0] if node.kind == "Relu" else None
-        product = None if before is None else before.maker
-        if before is None or product is None or product.kind != "Linear" or readers[before] > 1:
-            found.append(node)
-            continue
-        product.attributes[3] = 1
-        product.outputs = node.outputs
-        node.outputs[0].maker = product
-    return found

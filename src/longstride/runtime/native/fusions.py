@@ -5,18 +5,43 @@ Each of the machine's operators that comes of this gives bit for bit what the pl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from longstride.runtime.native.nodes import GraphValue, Node
 
 
+def read_by(nodes: Sequence[Node], wanted: Collection[GraphValue]) -> list[Node]:
+    """The nodes, in order, without those whose results nobody reads."""
+    kept: list[Node] = []
+    read = set(wanted)
+    for node in reversed(nodes):
+        # A Portion stays if its Join does, which has been seen before: it is read by what lies between them.
+        if read.intersection(node.outputs):
+            kept.append(node)
+            read.update(made for made in node.inputs if made is not None)
+    return kept[::-1]
+
+
+def rectified(nodes: Sequence[Node], wanted: Collection[GraphValue]) -> list[Node]:
+    """A Relu of what a product gives, and nobody else reads, is the product's own."""
+    readers = _readers(nodes, wanted)
+    found: list[Node] = []
+    for node in nodes:
+        before = node.inputs[0] if node.kind == "Relu" else None
+        product = None if before is None else before.maker
+        if before is None or product is None or product.kind != "Linear" or readers[before] > 1:
+            found.append(node)
+            continue
+        product.attributes[3] = 1
+        product.outputs = node.outputs
+        node.outputs[0].maker = product
+    return found
+
+
 def fused(nodes: Sequence[Node], wanted: Collection[GraphValue]) -> list[Node]:
     """The nodes in order, with fewer of them; `wanted` are read from outside."""
-    readers: dict[GraphValue, int] = dict.fromkeys(wanted, 1)
-    for node in nodes:
-        for made in node.inputs:
-            if made is not None:
-                readers[made] = readers.get(made, 0) + 1
+    readers = _readers(nodes, wanted)
     gone: set[int] = set()
     largest: dict[tuple[GraphValue | None, int, int], Node] = {}  # by what they read, an axis and whether it is kept
     for node in nodes:
@@ -61,6 +86,12 @@ def _unsplit(nodes: Sequence[Node], wanted: set[GraphValue]) -> list[Node]:
 
 READ_IN_PARTS = {("Attend", 0), ("Write", 1)}
 """What may be one of several equal parts of wider rows: queries, and what is written."""
+
+
+def _readers(nodes: Sequence[Node], wanted: Collection[GraphValue]) -> Counter[GraphValue]:
+    """How often each value is read."""
+    inputs = (made for node in nodes for made in node.inputs if made is not None)
+    return Counter(wanted) + Counter(inputs)
 
 
 def _maker(made: GraphValue | None) -> Node | None:

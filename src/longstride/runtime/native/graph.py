@@ -18,9 +18,9 @@ from torch import Tensor
 from longstride.contract import Feeds, GraphSpec
 from longstride.contract.running import Shape
 from longstride.runtime.graph_runner import layer_names
-from longstride.runtime.native.compiling import library
+from longstride.runtime.native.library import library
 from longstride.runtime.native.plan import ExecutionPlan
-from longstride.runtime.native.structures import KIND, CInstruction, CMachine, CRoom, CValue
+from longstride.runtime.native.structures import KIND, CBuffer, CInstruction, CMachine, CValue
 
 BEYOND = 16
 """Numbers behind an output that are the machine's too: it may write whole vectors."""
@@ -79,20 +79,20 @@ class NativeGraph:
 
 
 class Machine:
-    """A table of values with rooms of its own; what lies where is kept from call to call."""
+    """A table of values with buffers of its own; what lies where is kept from call to call."""
 
     def __init__(self, spec: GraphSpec, plan: ExecutionPlan, threads: int) -> None:
         self._spec, self._plan = spec, plan
         self._library = library()
         self.values = plan.values.copy()
-        self._rooms = (CRoom * max(1, plan.room_count))()
+        self._buffers = (CBuffer * max(1, plan.buffer_count))()
         self._struct = CMachine(
             values=self.values.ctypes.data_as(ctypes.POINTER(CValue)),
             value_count=len(self.values),
             instructions=ctypes.cast(plan.instructions, ctypes.POINTER(CInstruction)),
             instruction_count=len(plan.nodes),
-            rooms=ctypes.cast(self._rooms, ctypes.POINTER(CRoom)),
-            room_count=plan.room_count,
+            buffers=ctypes.cast(self._buffers, ctypes.POINTER(CBuffer)),
+            buffer_count=plan.buffer_count,
             pool=pool(threads),
         )
         self._address = ctypes.c_void_p(ctypes.addressof(self._struct))
@@ -100,7 +100,7 @@ class Machine:
         self._held: dict[str, Tensor] = {}  # what lies here: as long as it is held, its memory is nobody else's
         self._given: dict[str, Tensor] = {}  # the outputs of the last call, likewise
         self._sizes: dict[str, dict[str, int]] = {}  # the dimensions that each of them has, by name
-        weakref.finalize(self, _emptied, self._library, self._struct, self._rooms)
+        weakref.finalize(self, _emptied, self._library, self._struct, self._buffers)
 
     def run(self) -> None:
         """Carry the graph out on what lies here."""
@@ -178,6 +178,6 @@ class Machine:
         self._sizes[name] = {size: length for size, length in found if isinstance(size, str)}
 
 
-def _emptied(found: ctypes.CDLL, machine: CMachine, rooms: object) -> None:
-    """`rooms` are handed on so that they are there for as long as the machine has them."""
+def _emptied(found: ctypes.CDLL, machine: CMachine, buffers: object) -> None:
+    """`buffers` are handed on so that they are there for as long as the machine has them."""
     found.empty(ctypes.byref(machine))

@@ -60,11 +60,10 @@ ATTRIBUTES: dict[str, dict[str, int | None]] = {
     "LogSoftmax": {"axis": -1},
     "ReduceMax": {"keepdims": 1},
     "ReduceSum": {"keepdims": 1},
-    "ScatterElements": {"axis": 0},
     "Shape": {"start": 0, "end": TO_THE_LAST},
     "Softmax": {"axis": -1},
     "Split": {"axis": 0, "num_outputs": 0},
-    "TopK": {"axis": -1, "largest": 1, "sorted": 1},
+    "TopK": {"axis": -1},
 }
 """Of ONNX operators, in the order in which the machine expects them, with what stands for one that is not said."""
 

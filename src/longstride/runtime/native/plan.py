@@ -1,7 +1,7 @@
-"""A recorded graph as the machine reads it: an array of instructions over a table of values, and each one's room.
+"""A recorded graph as the machine reads it: an array of instructions over a table of values, and each one's buffer.
 
-A room is memory that values share which never live at the same time. Sizes are found while the graph runs, so that one
-plan serves calls of all shapes, and all machines that run it.
+A buffer is memory that values share which never live at the same time. Sizes are found while the graph runs: one plan
+serves calls of all shapes, and all machines that run it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from longstride.runtime.native.library import operator_codes
 from longstride.runtime.native.nodes import GraphValue, Node, Recording
 from longstride.runtime.native.structures import (
     KIND,
     MOST_DIMENSIONS,
     CInstruction,
     CValue,
-    operator_codes,
 )
 from longstride.runtime.native.weights import held
 
@@ -33,7 +33,7 @@ MAY_ALIAS = frozenset({"Cast", "Concat", "Expand", "Pad", "Slice", "Split", "Tra
 
 VALUE = np.dtype(
     {
-        "names": ["data", "kind", "rank", "sizes", "room", "fixed", "held"],
+        "names": ["data", "kind", "rank", "sizes", "buffer", "fixed", "held"],
         "formats": ["<u8", "<i4", "<i4", ("<i8", (MOST_DIMENSIONS,)), "<i4", "<i4", "<i8"],
         "offsets": [getattr(CValue, name).offset for name, _ in CValue._fields_],
         "itemsize": ctypes.sizeof(CValue),
@@ -42,11 +42,11 @@ VALUE = np.dtype(
 Values = npt.NDArray[np.void]
 
 NOWHERE = -1
-"""The room of what lies in memory from outside, or in another value's."""
+"""The buffer of what lies in memory from outside, or in another value's."""
 
 
 @dataclass(frozen=True)
-class Life:
+class Lifetime:
     """From the instruction that makes a value to the last that reads it, or something that lies in its memory."""
 
     first: int
@@ -65,10 +65,12 @@ class ExecutionPlan:
         self.given = {name: self.numbers[made] for name, made in recording.given.items()}
         self.outputs = {name: self.numbers[made] for name, made in recording.outputs.items()}
         outside = {*recording.given.values(), *recording.outputs.values()}
-        self.lives = lives(recording.nodes, recording.outputs.values())
-        rooms = assigned({made: life for made, life in self.lives.items() if made not in outside and _has_room(made)})
-        self.rooms = {self.numbers[made]: room for made, room in rooms.items()}
-        self.room_count = 1 + max(rooms.values(), default=-1)
+        self.liveness = liveness(recording.nodes, recording.outputs.values())
+        buffers = assigned(
+            {made: lifetime for made, lifetime in self.liveness.items() if made not in outside and _has_buffer(made)}
+        )
+        self.buffers = {self.numbers[made]: buffer for made, buffer in buffers.items()}
+        self.buffer_count = 1 + max(buffers.values(), default=-1)
         self._held = [node.weights for node in recording.nodes if node.weights is not None]
         self.values = self._table()
         self.instructions = self._written()
@@ -76,9 +78,9 @@ class ExecutionPlan:
     def _table(self) -> Values:
         """A table that machines take copies of; constants are in it."""
         table: Values = np.zeros(len(self.numbers), VALUE)
-        table["room"] = NOWHERE
-        for number, room in self.rooms.items():
-            table["room"][number] = room
+        table["buffer"] = NOWHERE
+        for number, buffer in self.buffers.items():
+            table["buffer"][number] = buffer
         for made, number in self.numbers.items():
             if made.constant is None:
                 continue
@@ -122,7 +124,7 @@ def _numbered(recording: Recording) -> dict[GraphValue, int]:
     return found
 
 
-def _has_room(made: GraphValue) -> bool:
+def _has_buffer(made: GraphValue) -> bool:
     return made.constant is None and made.maker is not None and made.maker.kind not in ALWAYS_ALIAS
 
 
@@ -143,7 +145,7 @@ def _origin(made: GraphValue) -> GraphValue:
     return made
 
 
-def lives(nodes: Sequence[Node], outward: Iterable[GraphValue] = ()) -> dict[GraphValue, Life]:
+def liveness(nodes: Sequence[Node], outward: Iterable[GraphValue] = ()) -> dict[GraphValue, Lifetime]:
     """When each value that an operator makes is needed; what goes outward, to the end."""
     first = {made: place for place, node in enumerate(nodes) for made in node.outputs}
     last = dict(first)
@@ -165,22 +167,22 @@ def lives(nodes: Sequence[Node], outward: Iterable[GraphValue] = ()) -> dict[Gra
             beneath = _beneath(made)
             if beneath in last:
                 last[beneath] = max(last[beneath], last[made])
-    return {made: Life(first[made], last[made]) for made in first}
+    return {made: Lifetime(first[made], last[made]) for made in first}
 
 
-def assigned(lives: Mapping[GraphValue, Life]) -> dict[GraphValue, int]:
-    """A room for each, so that no two live in one at a time; the one that was left last, whose memory is near."""
+def assigned(lifetimes: Mapping[GraphValue, Lifetime]) -> dict[GraphValue, int]:
+    """A buffer for each, so that no two live in one at a time; the one that was left last, whose memory is near."""
     found: dict[GraphValue, int] = {}
     free: list[int] = []
     taken: list[tuple[int, int]] = []  # until when, and which
     count = 0
-    for made, life in sorted(lives.items(), key=lambda item: item[1].first):
-        left = sorted(entry for entry in taken if entry[0] < life.first)
-        taken = [entry for entry in taken if entry[0] >= life.first]
-        free += [room for _, room in left]
+    for made, lifetime in sorted(lifetimes.items(), key=lambda item: item[1].first):
+        left = sorted(entry for entry in taken if entry[0] < lifetime.first)
+        taken = [entry for entry in taken if entry[0] >= lifetime.first]
+        free += [buffer for _, buffer in left]
         if not free:
             free.append(count)
             count += 1
         found[made] = free.pop()
-        taken.append((life.last, found[made]))
+        taken.append((lifetime.last, found[made]))
     return found

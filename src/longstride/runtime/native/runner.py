@@ -1,4 +1,4 @@
-"""The CPU runner of our own: graphs carried out by a machine in C (machine.c), in fp32 or int8. Needs a C compiler.
+"""The CPU backend of our own: graphs carried out by compiled C (source/machine.c), in fp32 or int8.
 
 One graph serves all shapes of a program. What runners of graphs share is in longstride.runtime.graph_runner. Knows no
 system.
@@ -11,10 +11,10 @@ from collections.abc import Hashable
 from longstride.contract import GraphSpec, Precision
 from longstride.runtime.graph_runner import GraphRunner, Tell
 from longstride.runtime.native.builder import NativeBuilder
-from longstride.runtime.native.compiling import NoLibraryError, library
 from longstride.runtime.native.graph import NativeGraph
+from longstride.runtime.native.library import NoLibraryError, library
 from longstride.runtime.native.plan import ExecutionPlan
-from longstride.runtime.native.trial import what_is_wrong
+from longstride.runtime.native.self_test import self_test
 from longstride.runtime.processor import Processor
 
 BORDER = 16
@@ -22,7 +22,7 @@ BORDER = 16
 
 
 class NativeRunner(GraphRunner):
-    """Carries programs out by our own machine."""
+    """Carries programs out by compiled C."""
 
     name = "native"
 
@@ -34,9 +34,7 @@ class NativeRunner(GraphRunner):
         processor: Processor | None = None,
     ) -> None:
         super().__init__(precision, threads, tell, processor)
-        why = what_is_missing(precision, tell)
-        if why is not None:
-            raise NoLibraryError(why)
+        check_supported(precision)
 
     def describe(self) -> str:
         """``native, int8 on 2 threads of x86_64 with int8 dot products (AVX-512 VNNI); weights in 8 bits``"""
@@ -53,12 +51,11 @@ class NativeRunner(GraphRunner):
         return NativeGraph(spec, ExecutionPlan(NativeBuilder(self.precision == "int8").recording(spec)), self.threads)
 
 
-def what_is_missing(precision: Precision, tell: Tell | None = None) -> str | None:
-    """Why this runtime cannot be had here in this precision, in words that end a sentence; None where it can."""
-    try:
-        found = library(tell)
-    except NoLibraryError as error:
-        return str(error)
-    if precision == "int8" and not found.has_integer_products():
-        return "a processor with dot products of bytes is expected (VNNI, or asimddp on ARM), found none"
-    return what_is_wrong(precision == "int8")
+def check_supported(precision: Precision) -> None:
+    """Say why this runtime cannot be had here in this precision, where that is so."""
+    if precision == "int8" and not library().has_integer_products():
+        raise NoLibraryError(
+            "The runtime native expects dot products of bytes for int8 (VNNI, or asimddp on ARM), found none here."
+        )
+    if wrong := self_test(precision == "int8"):
+        raise NoLibraryError(f"The runtime native failed its self-test in {precision}: {wrong}.")

@@ -1,27 +1,16 @@
-"""What Python and C both read: the numbers of operators, and the structures of native.h once more, field by field."""
+"""The structures of native.h once more, field by field."""
 
 from __future__ import annotations
 
-import re
 from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_void_p
-from pathlib import Path
 
 import torch
 
-SOURCE = Path(__file__).parent / "source"
-
 MOST_DIMENSIONS, MOST_INPUTS, MOST_OUTPUTS, MOST_ATTRIBUTES = 6, 12, 12, 12
 
-F32, I32, I64, BOOL, F64 = 1, 6, 7, 9, 11
-KIND = {torch.float64: F64, torch.float32: F32, torch.int32: I32, torch.int64: I64, torch.bool: BOOL}
+F32, I64, BOOL, F64 = 1, 7, 9, 11
+KIND = {torch.float64: F64, torch.float32: F32, torch.int64: I64, torch.bool: BOOL}
 """As ONNX numbers its types."""
-
-
-def operator_codes() -> dict[str, int]:
-    """The number of every operator, from the list that C reads."""
-    text = (SOURCE / "codes.h").read_text(encoding="utf-8")
-    names: list[str] = re.findall(r"X\((\w+)\)", text.split("OPERATORS(X)", 1)[1])
-    return {name: number for number, name in enumerate(names)}
 
 
 class CValue(Structure):
@@ -32,7 +21,7 @@ class CValue(Structure):
         ("kind", c_int32),
         ("rank", c_int32),
         ("sizes", c_int64 * MOST_DIMENSIONS),
-        ("room", c_int32),
+        ("buffer", c_int32),
         ("fixed", c_int32),
         ("held", c_int64),
     )
@@ -53,7 +42,7 @@ class CInstruction(Structure):
     )
 
 
-class CRoom(Structure):
+class CBuffer(Structure):
     """Memory that values share."""
 
     _fields_ = (("data", c_void_p), ("size", c_int64))
@@ -67,8 +56,8 @@ class CMachine(Structure):
         ("value_count", c_int64),
         ("instructions", POINTER(CInstruction)),
         ("instruction_count", c_int64),
-        ("rooms", POINTER(CRoom)),
-        ("room_count", c_int64),
+        ("buffers", POINTER(CBuffer)),
+        ("buffer_count", c_int64),
         ("pool", c_void_p),
         ("scratch", c_void_p),
         ("scratch_size", c_int64),

@@ -15,7 +15,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from longstride.runtime.native.compiling import library
+from longstride.runtime.native.library import library
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Packed:
             ctypes.cast(0 if tensor is None else tensor.data_ptr(), ctypes.POINTER(ctypes.c_float))
             for tensor in (weight, bias)
         ]
-        self.address: int = found.pack_linear(*pointers, outputs, inputs, precision, 0) or 0
+        self.address: int = found.pack_linear(*pointers, outputs, inputs, precision) or 0
         if not self.address:
             raise MemoryError("There is no memory left for a packed matrix.")
         weakref.finalize(self, found.free_linear, self.address)

@@ -1,22 +1,19 @@
 /* The best of a vocabulary: where the largest number of each row stands, the first of equals, without writing down what
    it is the largest of: a sum, or all but what is forbidden. */
 
-#include "native.h"
-#include "searching.h"
-#include "sharing.h"
+#include "operators.h"
 
 enum { STRETCH = 2048 }; /* numbers that are still near when their largest is looked for once more */
 
 typedef struct {
     const float *x, *added; /* added may be NULL */
-    int64_t n, rows;
+    int64_t n;
     int64_t *to;
     const int64_t *cuts;    /* [forbidden] places that do not count, in order */
     int64_t forbidden;
     int32_t rank;           /* where a row of `added` lies: dimensions before the last, and elements to go on by */
     const int64_t *sizes;
     int64_t steps[MOST_DIMENSIONS];
-    int64_t together;
 } looking;
 
 static const float *added_row(const looking *l, int64_t row) {
@@ -48,10 +45,9 @@ static int64_t best_of_row(const looking *l, int64_t row) {
     return from + (y ? first_equal_sum(x + from, y + from, length, best) : first_equal(x + from, length, best));
 }
 
-static void best_part(void *context, int64_t number) {
+static void best_of_rows(void *context, int64_t first, int64_t end) {
     const looking *l = context;
-    int64_t end = smaller((number + 1) * l->together, l->rows);
-    for (int64_t row = number * l->together; row < end; row++) l->to[row] = best_of_row(l, row);
+    for (int64_t row = first; row < end; row++) l->to[row] = best_of_row(l, row);
 }
 
 /* Forbidden ids as places in order, each once -> how many; -1 where one lies outside */
@@ -76,7 +72,7 @@ int op_Best(machine *m, const instruction *i) {
     if (x->kind != F32 || x->rank < 1 || x->sizes[x->rank - 1] == 0) return wrong(m, "Best expects rows of F32");
     int32_t last = x->rank - 1;
     looking l = {.x = x->data, .n = x->sizes[last], .rank = x->rank, .sizes = x->sizes};
-    l.rows = product_of(x->sizes, 0, last);
+    int64_t rows = product_of(x->sizes, 0, last);
     if (added) {
         if (added->kind != F32 || added->rank > x->rank || added->rank < 1 || added->sizes[added->rank - 1] != l.n)
             return wrong(m, "Best expects to add rows of the same length");
@@ -97,8 +93,6 @@ int op_Best(machine *m, const instruction *i) {
         if (l.forbidden < 0) return wrong(m, "a forbidden id lies outside of the vocabulary");
     }
     if ((l.to = give(m, i, 0, I64, last, x->sizes)) == NULL) return 1;
-    if (l.rows == 0) return 0;
-    l.together = l.rows * l.n < WORTH_SHARING ? l.rows : larger(1, NUMBERS_OF_A_PART / l.n);
-    in_parts(m, best_part, &l, (l.rows + l.together - 1) / l.together, l.rows * l.n);
+    in_rows(m, best_of_rows, &l, rows, rows * l.n);
     return 0;
 }

@@ -1,14 +1,8 @@
 /* A link's steps: for every slot and every candidate before it, which candidate of the slot follows best. Bit for bit what
-   plain operators give (Gather, Mul, Transpose, MatMul, Add, ArgMax; see Pen.link_steps), but all that belongs to a slot
+   plain operators give (Gather, Mul, Transpose, MatMul, Add, ArgMax; see GraphBuilder.link_steps), but all that belongs to a slot
    stays near the processor: a slot is a part. */
 
-#include <string.h>
-
-#include "native.h"
-#include "searching.h"
-#include "sharing.h"
-#include "float_tiles.h"
-#include "turning.h"
+#include "operators.h"
 
 typedef struct {
     const float *before, *after; /* tables [vocabulary, rank] */
@@ -17,8 +11,8 @@ typedef struct {
     const float *values;         /* [rows, slots, classes] */
     int64_t *to;                 /* [rows, slots, classes] */
     int64_t classes, rank, wide; /* wide: classes, filled up to whole tiles */
-    float *rooms;                /* of each slot: [classes, rank], [classes, rank], [rank, wide], [TILE_ROWS, wide] */
-    int64_t room;
+    float *scratch;              /* of each slot: [classes, rank], [classes, rank], [rank, wide], [TILE_ROWS, wide] */
+    int64_t each;                /* numbers of one slot's scratch */
 } chain;
 
 static inline void fetch(const float *row, int64_t rank) {
@@ -32,7 +26,7 @@ static inline void multiply(float *restrict to, const float *restrict x, const f
 static void chain_part(void *context, int64_t slot) {
     const chain *c = context;
     const int64_t n = c->classes, rank = c->rank, wide = c->wide;
-    float *left = c->rooms + slot * c->room, *gathered = left + n * rank, *right = gathered + n * rank;
+    float *left = c->scratch + slot * c->each, *gathered = left + n * rank, *right = gathered + n * rank;
     float *scores = right + rank * wide;
     const float *factors = c->factors + slot * rank, *values = c->values + slot * n;
     for (int64_t j = 0; j < n; j++) { /* all rows are asked for before the first is waited for */
@@ -68,7 +62,7 @@ int op_Chain(machine *m, const instruction *i) {
     const value *before = input_of(m, i, 0), *earlier = input_of(m, i, 1), *factors = input_of(m, i, 2);
     const value *after = input_of(m, i, 3), *ids = input_of(m, i, 4), *values = input_of(m, i, 5);
     int fit = before->rank == 2 && after->rank == 2 && before->kind == F32 && after->kind == F32 && factors->kind == F32
-        && values->kind == F32 && is_integer(ids) && is_integer(earlier) && ids->rank == 3;
+        && values->kind == F32 && ids->kind == I64 && earlier->kind == I64 && ids->rank == 3;
     if (!fit || count_of(earlier) != count_of(ids) || count_of(values) != count_of(ids))
         return wrong(m, "Chain expects two tables, and as many candidates before as after");
     int64_t slots = ids->sizes[0] * ids->sizes[1];
@@ -80,9 +74,9 @@ int op_Chain(machine *m, const instruction *i) {
         return wrong(m, "an id lies outside of the vocabulary");
     if ((c.to = give(m, i, 0, I64, 3, ids->sizes)) == NULL) return 1;
     c.wide = (c.classes + TILE_WIDTH - 1) / TILE_WIDTH * TILE_WIDTH;
-    c.room = 2 * c.classes * c.rank + c.rank * c.wide + TILE_ROWS * c.wide;
-    c.room = (c.room + LANES - 1) / LANES * LANES;
-    if ((c.rooms = take_scratch(m, slots * c.room * (int64_t)sizeof(float))) == NULL) return slots != 0;
+    c.each = 2 * c.classes * c.rank + c.rank * c.wide + TILE_ROWS * c.wide;
+    c.each = (c.each + LANES - 1) / LANES * LANES;
+    if ((c.scratch = take_scratch(m, slots * c.each * (int64_t)sizeof(float))) == NULL) return slots != 0;
     in_parts(m, chain_part, &c, slots, slots * c.classes * c.classes * c.rank / 16);
     return 0;
 }

@@ -1,11 +1,6 @@
 /* Operators that make each number of one number, or of two or three that stand at the same place. */
 
-#include <string.h>
-
-#include "exponential.h"
-#include "native.h"
-#include "sharing.h"
-#include "walking.h"
+#include "operators.h"
 
 /* --- two numbers --------------------------------------------------------------------------------------------------- */
 
@@ -42,25 +37,23 @@ static int of_two(machine *m, const instruction *i, int32_t kind, line each) {
     return 0;
 }
 
-/* Of F32, I64 and I32 the same kind comes out */
+/* Of F32 and I64 the same kind comes out */
 #define ARITHMETIC(NAME, EXPRESSION)                                                                        \
     LINE_OF_TWO(NAME##_f32, float, float, EXPRESSION)                                                       \
     LINE_OF_TWO(NAME##_i64, int64_t, int64_t, EXPRESSION)                                                   \
-    LINE_OF_TWO(NAME##_i32, int32_t, int32_t, EXPRESSION)                                                   \
     int op_##NAME(machine *m, const instruction *i) {                                                       \
         int32_t kind = input_of(m, i, 0)->kind;                                                             \
-        return of_two(m, i, kind, kind == F32 ? NAME##_f32 : kind == I64 ? NAME##_i64 : kind == I32 ? NAME##_i32 : NULL); \
+        return of_two(m, i, kind, kind == F32 ? NAME##_f32 : kind == I64 ? NAME##_i64 : NULL);              \
     }
 
 #define COMPARISON(NAME, EXPRESSION)                                                                        \
     LINE_OF_TWO(NAME##_f32, float, uint8_t, EXPRESSION)                                                     \
     LINE_OF_TWO(NAME##_i64, int64_t, uint8_t, EXPRESSION)                                                   \
-    LINE_OF_TWO(NAME##_i32, int32_t, uint8_t, EXPRESSION)                                                   \
     LINE_OF_TWO(NAME##_bool, uint8_t, uint8_t, EXPRESSION)                                                  \
     int op_##NAME(machine *m, const instruction *i) {                                                       \
         int32_t kind = input_of(m, i, 0)->kind;                                                             \
-        line each = kind == F32 ? NAME##_f32 : kind == I64 ? NAME##_i64 : kind == I32 ? NAME##_i32 : NULL;  \
-        return of_two(m, i, BOOL, kind == BOOL ? NAME##_bool : each);                                       \
+        line each = kind == F32 ? NAME##_f32 : kind == I64 ? NAME##_i64 : NAME##_bool;                      \
+        return of_two(m, i, BOOL, each);                                                                    \
     }
 
 #define LOGIC(NAME, EXPRESSION)                                                                             \
@@ -85,15 +78,14 @@ LOGIC(Or, x | y)
 /* Integers are divided towards zero; the processor would stop at the smallest one divided by -1 */
 LINE_OF_TWO(Div_f32, float, float, x / y)
 LINE_OF_TWO(Div_i64, int64_t, int64_t, y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y)
-LINE_OF_TWO(Div_i32, int32_t, int32_t, y == -1 ? (int32_t)(0 - (uint32_t)x) : x / y)
 
 int op_Div(machine *m, const instruction *i) {
     const value *by = input_of(m, i, 1);
     if (by->kind == F32) return of_two(m, i, F32, Div_f32);
-    if (!is_integer(by)) return wrong(m, "booleans are not divided");
+    if (by->kind != I64) return wrong(m, "booleans are not divided");
     for (int64_t j = 0, count = count_of(by); j < count; j++)
         if (integer_of(by, j) == 0) return wrong(m, "an integer was to be divided by zero");
-    return of_two(m, i, by->kind, by->kind == I64 ? Div_i64 : Div_i32);
+    return of_two(m, i, I64, Div_i64);
 }
 
 /* --- one number ---------------------------------------------------------------------------------------------------- */
@@ -122,13 +114,12 @@ static int of_one(machine *m, const instruction *i, int32_t kind, line each) {
 
 LINE_OF_ONE(abs_f32, float, float, __builtin_fabsf(x))
 LINE_OF_ONE(abs_i64, int64_t, int64_t, x < 0 ? -x : x)
-LINE_OF_ONE(abs_i32, int32_t, int32_t, x < 0 ? -x : x)
 LINE_OF_ONE(relu_f32, float, float, x > 0 ? x : 0)
 LINE_OF_ONE(not_bool, uint8_t, uint8_t, !x)
 
 int op_Abs(machine *m, const instruction *i) {
     int32_t kind = input_of(m, i, 0)->kind;
-    return of_one(m, i, kind, kind == F32 ? abs_f32 : kind == I64 ? abs_i64 : kind == I32 ? abs_i32 : NULL);
+    return of_one(m, i, kind, kind == F32 ? abs_f32 : kind == I64 ? abs_i64 : NULL);
 }
 
 int op_Relu(machine *m, const instruction *i) {
@@ -196,27 +187,23 @@ int op_Identity(machine *m, const instruction *i) {
 #define CASTS_TO(NAME, OUT)                                                                                 \
     LINE_OF_ONE(NAME##_of_f32, float, OUT, x)                                                               \
     LINE_OF_ONE(NAME##_of_i64, int64_t, OUT, x)                                                             \
-    LINE_OF_ONE(NAME##_of_i32, int32_t, OUT, x)                                                             \
     LINE_OF_ONE(NAME##_of_bool, uint8_t, OUT, x)                                                            \
     static line NAME##_of(int32_t kind) {                                                                   \
-        return kind == F32 ? NAME##_of_f32 : kind == I64 ? NAME##_of_i64 : kind == I32 ? NAME##_of_i32      \
-            : kind == BOOL ? NAME##_of_bool : NULL;                                                         \
+        return kind == F32 ? NAME##_of_f32 : kind == I64 ? NAME##_of_i64 : NAME##_of_bool;                  \
     }
 
 CASTS_TO(f32, float)
 CASTS_TO(i64, int64_t)
-CASTS_TO(i32, int32_t)
 LINE_OF_ONE(bool_of_f32, float, uint8_t, x != 0)
 LINE_OF_ONE(bool_of_i64, int64_t, uint8_t, x != 0)
-LINE_OF_ONE(bool_of_i32, int32_t, uint8_t, x != 0)
 
 /* attribute: to */
 int op_Cast(machine *m, const instruction *i) {
     const value *x = input_of(m, i, 0);
     int32_t to = (int32_t)i->attribute[0], kind = x->kind;
     if (to == kind) return op_Identity(m, i);
-    line each = to == F32 ? f32_of(kind) : to == I64 ? i64_of(kind) : to == I32 ? i32_of(kind) : NULL;
-    if (to == BOOL) each = kind == F32 ? bool_of_f32 : kind == I64 ? bool_of_i64 : kind == I32 ? bool_of_i32 : NULL;
+    line each = to == F32 ? f32_of(kind) : to == I64 ? i64_of(kind) : NULL;
+    if (to == BOOL) each = kind == F32 ? bool_of_f32 : bool_of_i64;
     return of_one(m, i, to, each);
 }
 

@@ -1,9 +1,7 @@
-/* Operators that look elements up by integers: Gather, GatherElements, GatherND, and ScatterElements, which puts them
-   there. A negative integer counts from the end. */
+/* Operators that look elements up by integers: Gather, GatherElements and GatherND. A negative integer counts
+   from the end. */
 
-#include "copying.h"
-#include "native.h"
-#include "sharing.h"
+#include "operators.h"
 
 static const char *const OUTSIDE = "an index lies outside of what it looks into";
 
@@ -26,12 +24,11 @@ typedef struct {
     char *to;
     const value *indices;
     int64_t count, size, run; /* of indices; of the axis; bytes of what one index stands for */
-    int64_t together, rows;   /* indices of a part; indices in all, those of every dimension before the axis */
 } looking;
 
-static void look_up_part(void *context, int64_t number) {
+/* Indices first ... end - 1, those of every dimension before the axis */
+static void look_up(void *context, int64_t first, int64_t end) {
     const looking *l = context;
-    int64_t first = number * l->together, end = smaller(first + l->together, l->rows);
     for (int64_t j = first; j < end; j++) {
         int64_t place = place_of(integer_of(l->indices, j % l->count), l->size);
         copy_bytes(l->to + j * l->run, l->from + (j / l->count * l->size + place) * l->run, l->run);
@@ -42,7 +39,7 @@ static void look_up_part(void *context, int64_t number) {
 int op_Gather(machine *m, const instruction *i) {
     const value *x = input_of(m, i, 0), *indices = input_of(m, i, 1);
     int32_t axis = axis_of(i->attribute[0], x->rank), rank = 0;
-    if (axis < 0 || !is_integer(indices)) return wrong(m, "Gather expects an axis of its input, and integers");
+    if (axis < 0 || indices->kind != I64) return wrong(m, "Gather expects an axis of its input, and integers");
     if (x->rank + indices->rank - 1 > MOST_DIMENSIONS) return wrong(m, "Gather expects six dimensions at most");
     int64_t sizes[MOST_DIMENSIONS], bytes = bytes_of(x->kind);
     for (int32_t d = 0; d < axis; d++) sizes[rank++] = x->sizes[d];
@@ -51,17 +48,13 @@ int op_Gather(machine *m, const instruction *i) {
     looking l = {.from = x->data, .indices = indices, .count = count_of(indices), .size = x->sizes[axis]};
     if (!all_within(indices, l.size)) return wrong(m, OUTSIDE);
     if ((l.to = give(m, i, 0, x->kind, rank, sizes)) == NULL) return 1;
-    int64_t each = product_of(x->sizes, axis + 1, x->rank);
+    int64_t each = product_of(x->sizes, axis + 1, x->rank), rows = product_of(x->sizes, 0, axis) * l.count;
     l.run = each * bytes;
-    l.rows = product_of(x->sizes, 0, axis) * l.count;
-    int64_t numbers = l.rows * each;
-    if (numbers == 0) return 0;
-    l.together = numbers < WORTH_SHARING ? l.rows : larger(1, NUMBERS_OF_A_PART / each);
-    in_parts(m, look_up_part, &l, (l.rows + l.together - 1) / l.together, numbers);
+    if (each) in_rows(m, look_up, &l, rows, rows * each);
     return 0;
 }
 
-/* --- GatherElements and ScatterElements ---------------------------------------------------------------------------- */
+/* --- GatherElements ----------------------------------------------------------------------------------------------- */
 
 /* All elements of `indices`: where each stands in a tensor x whose dimension `axis` is looked into. Indices are walked
    line by line of their last dimension; x may be longer than they are in any dimension. */
@@ -92,7 +85,7 @@ static int next_line(places *p, const value *indices) {
 }
 
 static int can_look_up(const value *x, const value *indices, int32_t axis) {
-    if (axis < 0 || !is_integer(indices) || x->rank != indices->rank) return 0;
+    if (axis < 0 || indices->kind != I64 || x->rank != indices->rank) return 0;
     for (int32_t d = 0; d < x->rank; d++)
         if (d != axis && indices->sizes[d] > x->sizes[d]) return 0;
     return 1;
@@ -137,30 +130,13 @@ int op_GatherElements(machine *m, const instruction *i) {
     return 0;
 }
 
-/* attribute: axis; inputs: x, indices, updates; where two point to the same place, the last one stays */
-int op_ScatterElements(machine *m, const instruction *i) {
-    const value *x = input_of(m, i, 0), *indices = input_of(m, i, 1), *updates = input_of(m, i, 2);
-    int32_t axis = axis_of(i->attribute[0], x->rank);
-    if (!can_look_up(x, indices, axis)) return wrong(m, "ScatterElements expects integers of a shape that fits");
-    if (updates->kind != x->kind || count_of(updates) != count_of(indices))
-        return wrong(m, "ScatterElements expects as many updates as indices");
-    char *to = give(m, i, 0, x->kind, x->rank, x->sizes);
-    if (to == NULL) return 1;
-    int64_t bytes = bytes_of(x->kind);
-    memcpy(to, x->data, (size_t)(count_of(x) * bytes));
-    if (count_of(indices) == 0) return 0;
-    const char *from = updates->data;
-    FOR_ALL_PLACES(copy_bytes(to + place * bytes, from + j * bytes, bytes));
-    return 0;
-}
-
 /* --- GatherND ------------------------------------------------------------------------------------------------------ */
 
 /* attribute: batch_dims; inputs: x [batch, looked into, run], indices [batch, ..., how many are looked into] */
 int op_GatherND(machine *m, const instruction *i) {
     const value *x = input_of(m, i, 0), *indices = input_of(m, i, 1);
     int32_t batch = (int32_t)i->attribute[0], before = indices->rank - 1, rank = 0;
-    if (before < batch || !is_integer(indices)) return wrong(m, "GatherND expects integers, and batches in both inputs");
+    if (before < batch || indices->kind != I64) return wrong(m, "GatherND expects integers, and batches in both inputs");
     int64_t depth = indices->sizes[before], sizes[MOST_DIMENSIONS];
     if (batch + depth > x->rank) return wrong(m, "GatherND expects no more integers than its input has dimensions");
     int32_t looked = batch + (int32_t)depth;

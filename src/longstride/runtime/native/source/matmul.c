@@ -3,13 +3,7 @@
    Each number of the result is summed over `inner` from the first to the last, whatever tile it falls into, so that
    neither rows nor columns beside it matter. */
 
-#include <string.h>
-
-#include "lanes.h"
-#include "native.h"
-#include "sharing.h"
-#include "float_tiles.h"
-#include "walking.h"
+#include "operators.h"
 
 typedef struct {
     const float *left, *right;

@@ -7,7 +7,7 @@
 
 #define _DEFAULT_SOURCE   /* madvise */
 
-#include "packed.h"
+#include "product.h"
 
 #include <float.h>
 #include <math.h>
@@ -76,26 +76,27 @@ static void let_go(piece *from) {
 
 /* --- packing ------------------------------------------------------------------------------------------------------ */
 
+#define LEVELS 127.0f   /* above zero, and as many below */
+
 /* One output's codes, every four of them PANEL fours from the next; its scale */
-static float pack_codes(const float *weight, int64_t inputs, float levels, int8_t *to, int64_t *sum) {
+static float pack_codes(const float *weight, int64_t inputs, int8_t *to, int64_t *sum) {
     float largest = FLT_MIN * 127.0f;   /* a scale is never zero, nor too small to divide by */
     for (int64_t input = 0; input < inputs; input++) {
         float size = fabsf(weight[input]);
         largest = size > largest ? size : largest;
     }
-    float scale = largest / levels;
+    float scale = largest / LEVELS;
     *sum = 0;
     for (int64_t input = 0; input < inputs; input++) {
         float code = rintf(weight[input] / scale);   /* half to even */
-        code = code > levels ? levels : code < -levels ? -levels : code;
+        code = code > LEVELS ? LEVELS : code < -LEVELS ? -LEVELS : code;
         to[input / FOUR * FOUR * PANEL + input % FOUR] = (int8_t)code;
         *sum += (int64_t)code;
     }
     return scale;
 }
 
-void *pack_linear(const float *weight, const float *bias, int64_t outputs, int64_t inputs, int64_t precision,
-                  int64_t narrow) {
+void *pack_linear(const float *weight, const float *bias, int64_t outputs, int64_t inputs, int64_t precision) {
     int64_t panels = (outputs + PANEL - 1) / PANEL, fours = (inputs + FOUR - 1) / FOUR, width = panels * PANEL;
     int whole = precision == 8;
     int64_t panel_bytes = whole ? fours * FOUR * PANEL : inputs * PANEL * (int64_t)sizeof(float);
@@ -115,7 +116,7 @@ void *pack_linear(const float *weight, const float *bias, int64_t outputs, int64
         int8_t *own = panel + output / PANEL * panel_bytes;
         if (whole) {
             int64_t sum;
-            scales[output] = pack_codes(from, inputs, narrow ? 63.0f : 127.0f, own + output % PANEL * FOUR, &sum);
+            scales[output] = pack_codes(from, inputs, own + output % PANEL * FOUR, &sum);
             surplus[output] = (int32_t)(sum * ZERO_POINT);
         } else {
             float *to = (float *)(void *)own + output % PANEL;

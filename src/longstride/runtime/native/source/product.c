@@ -6,8 +6,6 @@
    depends on its own row and output alone. */
 
 #include "product.h"
-#include "quantizing.h"
-#include "tiles.h"
 
 enum {
     FEW_BYTES = 12 << 10,  /* of weights: a part has at least so many, if there is but one turn of rows */
@@ -163,7 +161,7 @@ int op_Linear(machine *m, const instruction *i) {
         /* A line more than needed: rows whose distance is a power of two would stand in each other's way. */
         p.code_bytes = (w->fours * FOUR + 63) / 64 * 64 + 64;
         p.by_tiles = suits_tiles(&p);
-        int64_t codes = (p.by_tiles ? (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS : rows) * p.code_bytes;
+        int64_t codes = (p.by_tiles ? (rows + AMX_ROWS - 1) / AMX_ROWS * AMX_ROWS : rows) * p.code_bytes;
         p.codes = take_scratch(m, codes + rows * (int64_t)sizeof(float));
         if (!p.codes) return 1;
         p.steps = (float *)(void *)(p.codes + codes);

@@ -1,12 +1,107 @@
-/* What one product is about, and what becomes of its sums: shared by all ways of making them. */
+/* Products with packed weights: what Linear's files share. */
 
-#ifndef LONGSTRIDE_PRODUCT_H
-#define LONGSTRIDE_PRODUCT_H
+#pragma once
 
+#include "lanes.h"
 #include "native.h"
-#include "packed.h"
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
+/* --- dot products of bytes ------------------------------------------------------------------------------------------- */
+
+/* Sixteen sums of four products of bytes each: what every processor calls by another name.
+
+   Activations are unsigned with the zero point ZERO_POINT, or 0 where none is negative; where a processor multiplies only
+   signed bytes, the zero point is 0 and there are half as many levels for what is never negative. */
+
+#if defined(__AVX512VNNI__) && defined(__AVX512F__)
+#define DOT_NAME "AVX-512 VNNI"
+enum { DOT_VECTORS = 2, DOT_ROWS = 12 };   /* 24 of 32 registers hold sums */
+#elif defined(__AVXVNNI__)
+#define DOT_NAME "AVX-VNNI"
+enum { DOT_VECTORS = 1, DOT_ROWS = 6 };    /* two registers each: 12 of 16 */
+#elif defined(__ARM_FEATURE_MATMUL_INT8) || defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
+#define DOT_NAME "NEON dot products"
+#ifndef __ARM_FEATURE_MATMUL_INT8
+#define SIGNED_ACTIVATIONS
+#endif
+enum { DOT_VECTORS = 1, DOT_ROWS = 6 };    /* four registers each: 24 of 32 */
+#else
+enum { DOT_VECTORS = 1, DOT_ROWS = 4 };
+#endif
+
+#ifdef SIGNED_ACTIVATIONS
+enum { ZERO_POINT = 0, SIGNED_LEVELS = 127, UNSIGNED_LEVELS = 127 };
+#else
+enum { ZERO_POINT = 128, SIGNED_LEVELS = 127, UNSIGNED_LEVELS = 255 };
+#endif
+
+/* sums[lane] += four activations (one after another in the bytes of `four`) times weights[4 lane ... 4 lane + 3] */
+ALWAYS_INLINE whole_lanes dot(whole_lanes sums, uint32_t four, const int8_t *weights) {
+#if defined(__AVX512VNNI__) && defined(__AVX512F__)
+    __m512i codes = _mm512_set1_epi32((int32_t)four);
+    return (whole_lanes)_mm512_dpbusd_epi32((__m512i)sums, codes, _mm512_loadu_si512(weights));
+#elif defined(__AVXVNNI__)
+    __m256i codes = _mm256_set1_epi32((int32_t)four), half[2], weight[2];
+    memcpy(half, &sums, sizeof sums);
+    memcpy(weight, weights, sizeof weight);
+    half[0] = _mm256_dpbusd_avx_epi32(half[0], codes, weight[0]);
+    half[1] = _mm256_dpbusd_avx_epi32(half[1], codes, weight[1]);
+    memcpy(&sums, half, sizeof sums);
+    return sums;
+#elif defined(__ARM_FEATURE_MATMUL_INT8) || defined(__ARM_FEATURE_DOTPROD)
+    int32x4_t quarter[4];
+    memcpy(quarter, &sums, sizeof sums);
+    for (int number = 0; number < 4; number++) {
+#ifdef SIGNED_ACTIVATIONS
+        quarter[number] = vdotq_s32(quarter[number], vld1q_s8(weights + 16 * number), vreinterpretq_s8_u32(vdupq_n_u32(four)));
+#else
+        quarter[number] = vusdotq_s32(quarter[number], vreinterpretq_u8_u32(vdupq_n_u32(four)), vld1q_s8(weights + 16 * number));
+#endif
+    }
+    memcpy(&sums, quarter, sizeof sums);
+    return sums;
+#else
+    uint8_t codes[4];
+    memcpy(codes, &four, sizeof codes);
+    for (int lane = 0; lane < LANES; lane++)
+        for (int number = 0; number < 4; number++) sums[lane] += codes[number] * weights[4 * lane + number];
+    return sums;
+#endif
+}
+
+/* --- packed weights -------------------------------------------------------------------------------------------------- */
+
+/* A weight matrix as products read it: in panels of neighbouring outputs, each panel one run of memory from its first
+   input to its last, so that a product reads its weights once, in order.
+
+   int8: [panels][inputs / 4][PANEL][4] codes; fp32: [panels][inputs][PANEL] floats. Inputs and outputs that are missing in
+   the last four, or in the last panel, are zero. */
+
+enum {
+    PANEL_VECTORS = DOT_VECTORS,
+    PANEL = PANEL_VECTORS * LANES,
+    FOUR = 4   /* inputs that one instruction multiplies and sums */
+};
+
+typedef struct {
+    int64_t outputs, inputs;
+    int64_t precision;      /* 8 or 32 */
+    int64_t panels;
+    int64_t fours;          /* of inputs, the last one filled up */
+    int64_t panel_bytes;
+    const int8_t *panel;    /* codes or floats, as above */
+    const float *scale;     /* [panels * PANEL] what one step of an output's codes is worth; int8 only */
+    const float *bias;      /* [panels * PANEL]; zero where there is none */
+    const int32_t *surplus; /* [panels * PANEL] what the activations' zero point adds to each sum; int8 only */
+} packed;
+
+void *pack_linear(const float *weight, const float *bias, int64_t outputs, int64_t inputs, int64_t precision);
+void free_linear(void *packed);
+
+/* 1 where this processor multiplies and sums four bytes at once; otherwise int8 is right but slow */
+int has_integer_products(void);
+
+/* --- one product ----------------------------------------------------------------------------------------------------- */
 
 enum {
     AHEAD = 4096,       /* bytes between what is read and what is fetched */
@@ -46,4 +141,20 @@ ALWAYS_INLINE lanes from_sums(const product *p, int64_t row, int64_t output, who
     return found * all_lanes(p->steps[row]) * load_lanes(w->scale + output) + load_lanes(w->bias + output);
 }
 
-#endif
+/* --- rows of activations in 8 bits; a row's codes depend on that row alone ------------------------------------------- */
+
+/* x [width] -> codes, `bytes` of them, those beyond the width being 0; what one step of them is worth.
+   `nonnegative`: no number of the row is below zero, so all levels are for what is above. */
+float quantize_row(const float *x, int64_t width, int64_t nonnegative, uint8_t *codes, int64_t bytes);
+
+/* --- AMX ------------------------------------------------------------------------------------------------------------- */
+
+/* Integer products by a unit for small matrices (AMX), where a processor has one. It sums the same integers: which way a
+   product takes changes no bit. */
+
+enum { AMX_ROWS = 16 };   /* codes must be there, whatever they are, up to a multiple of so many rows */
+
+/* 1 where the unit is there, can be had, and does this product sooner */
+int suits_tiles(const product *p);
+
+void do_panels_by_tiles(const product *p, int64_t panel, int64_t last);

@@ -1,11 +1,9 @@
 /* Rows of activations in 8 bits: as many steps up and down as there are codes, the largest number the last of them. */
 
-#include "quantizing.h"
+#include "product.h"
 
 #include <float.h>
 #include <string.h>
-
-#include "dot.h"
 
 static inline lanes size_of(lanes x) { return (lanes)((whole_lanes)x & 0x7fffffff); }
 
@@ -32,7 +30,7 @@ static inline void write_codes(lanes x, lanes steps, lanes zero, uint8_t *codes)
 }
 
 __attribute__((noinline)) float quantize_row(const float *x, int64_t width, int64_t nonnegative, uint8_t *codes,
-                                             int64_t room) {
+                                             int64_t bytes) {
     const int32_t levels = nonnegative ? UNSIGNED_LEVELS : SIGNED_LEVELS;
     const float smallest = FLT_MIN * 127.0f;   /* neither a step nor its inverse is ever zero or infinite */
     float largest = largest_size(x, width);
@@ -46,6 +44,6 @@ __attribute__((noinline)) float quantize_row(const float *x, int64_t width, int6
         write_codes(load_some(x + place, width - place, 0.0f), steps, zero, last);
         memcpy(codes + place, last, (size_t)(width - place));
     }
-    memset(codes + width, 0, (size_t)(room - width));
+    memset(codes + width, 0, (size_t)(bytes - width));
     return largest * (1.0f / (float)levels);
 }

@@ -1,10 +1,12 @@
 /* Operators that put parts of tensors elsewhere: Concat, Split, Slice, Pad, Expand. What lies side by side before and
    after is moved at once, and where all of it does, nothing is: the result is the same memory. */
 
-#include "copying.h"
-#include "native.h"
-#include "sharing.h"
-#include "walking.h"
+#include "operators.h"
+
+/* `count` runs of bytes, so many bytes from one to the next on either side */
+static void copy_runs(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t run, int64_t count) {
+    for (int64_t j = 0; j < count; j++) copy_bytes(to + j * to_step, from + j * from_step, run);
+}
 
 /* --- Concat and Split ---------------------------------------------------------------------------------------------- */
 
@@ -29,8 +31,7 @@ int op_Concat(machine *m, const instruction *i) {
     for (int t = 0; t < i->inputs; t++) {
         const value *x = input_of(m, i, t);
         int64_t run = x->sizes[axis] * behind;
-        const char *from = x->data;
-        for (int64_t j = 0; run && j < before; j++) copy_bytes(to + j * whole, from + j * run, run);
+        if (run) copy_runs(to, whole, x->data, run, run, before);
         to += run;
     }
     return 0;
@@ -42,12 +43,10 @@ typedef struct {
     int outputs;
     int64_t runs[MOST_OUTPUTS], places[MOST_OUTPUTS];
     char *to[MOST_OUTPUTS];
-    int64_t rows, together;
 } splitting;
 
-static void split_part(void *context, int64_t number) {
+static void split_rows(void *context, int64_t first, int64_t end) {
     const splitting *s = context;
-    int64_t first = number * s->together, end = smaller(first + s->together, s->rows);
     for (int64_t j = first; j < end; j++)
         for (int t = 0; t < s->outputs; t++)
             copy_bytes(s->to[t] + j * s->runs[t], s->from + j * s->whole + s->places[t], s->runs[t]);
@@ -60,9 +59,8 @@ int op_Split(machine *m, const instruction *i) {
     if (axis < 0) return wrong(m, "Split expects an axis of its input");
     int64_t bytes = bytes_of(x->kind), behind = product_of(x->sizes, axis + 1, x->rank) * bytes;
     int64_t length = x->sizes[axis], each = (length + i->outputs - 1) / i->outputs, done = 0;
+    int64_t rows = product_of(x->sizes, 0, axis), sizes[MOST_OUTPUTS];
     splitting s = {.from = x->data, .whole = length * behind, .outputs = i->outputs};
-    s.rows = product_of(x->sizes, 0, axis);
-    int64_t sizes[MOST_OUTPUTS];
     for (int t = 0; t < i->outputs; t++) {
         sizes[t] = given ? integer_of(given, t) : smaller(each, length - done);
         s.places[t] = done * behind;
@@ -73,165 +71,71 @@ int op_Split(machine *m, const instruction *i) {
     value part = *x;
     for (int t = 0; t < i->outputs; t++) {
         part.sizes[axis] = sizes[t];
-        if (s.rows == 1) {
+        if (rows == 1) {
             part.data = (char *)x->data + s.places[t];
             alias(m, i, t, &part, x->rank, part.sizes);
         } else if ((s.to[t] = give(m, i, t, x->kind, x->rank, part.sizes)) == NULL) {
             return 1;
         }
     }
-    if (s.rows <= 1) return 0;
-    int64_t numbers = s.whole * s.rows / bytes;
-    s.together = numbers < WORTH_SHARING ? s.rows : larger(1, NUMBERS_OF_A_PART * bytes / larger(1, s.whole));
-    in_parts(m, split_part, &s, (s.rows + s.together - 1) / s.together, numbers);
+    if (rows > 1) in_rows(m, split_rows, &s, rows, s.whole * rows / bytes);
     return 0;
 }
 
-/* --- Slice --------------------------------------------------------------------------------------------------------- */
+/* --- Slice and Pad ------------------------------------------------------------------------------------------------- */
 
-/* A box of elements in one tensor, moved to where they lie side by side, or the other way round */
-typedef struct {
-    int32_t rank; /* dimensions, the innermost first; that one's elements are moved one run each */
-    int64_t sizes[MOST_DIMENSIONS], steps[MOST_DIMENSIONS];   /* steps in bytes, of the tensor that has gaps */
-    int64_t run;
-} box;
-
-static void move_box(const box *b, char *dense, char *gaps, int into_gaps) {
-    int64_t at[MOST_DIMENSIONS] = {0};
-    for (int32_t d = 0; d < b->rank; d++)
-        if (b->sizes[d] == 0) return;
-    for (;;) {
-        if (into_gaps)
-            copy_bytes(gaps, dense, b->run);
-        else
-            copy_bytes(dense, gaps, b->run);
-        dense += b->run;
-        int32_t d = 0;
-        for (; d < b->rank; d++) {
-            gaps += b->steps[d];
-            if (++at[d] < b->sizes[d]) break;
-            gaps -= b->steps[d] * b->sizes[d];
-            at[d] = 0;
-        }
-        if (d == b->rank) return;
-    }
-}
-
-/* Elements [sizes] that lie `steps` (by dimension, in bytes) from each other: as few and as long runs as possible */
-static box box_of(int32_t rank, const int64_t *sizes, const int64_t *steps, int64_t bytes) {
-    box b = {.rank = 0, .run = bytes};
-    for (int32_t d = rank - 1; d >= 0; d--) {
-        if (sizes[d] == 1) continue;
-        if (b.rank == 0 && steps[d] == b.run)
-            b.run *= sizes[d];
-        else if (b.rank && steps[d] == b.steps[b.rank - 1] * b.sizes[b.rank - 1])
-            b.sizes[b.rank - 1] *= sizes[d];
-        else {
-            b.sizes[b.rank] = sizes[d];
-            b.steps[b.rank++] = steps[d];
-        }
-    }
-    return b;
-}
-
-/* inputs: x, starts, ends, axes or left out, steps or left out */
+/* inputs: x, start, end, axis, of one number each */
 int op_Slice(machine *m, const instruction *i) {
-    const value *x = input_of(m, i, 0), *starts = input_of(m, i, 1), *ends = input_of(m, i, 2);
-    const value *axes = i->inputs > 3 ? input_of(m, i, 3) : NULL, *by = i->inputs > 4 ? input_of(m, i, 4) : NULL;
-    int64_t sizes[MOST_DIMENSIONS], steps[MOST_DIMENSIONS], bytes = bytes_of(x->kind), behind = bytes;
-    for (int32_t d = x->rank - 1; d >= 0; d--) {
-        sizes[d] = x->sizes[d];
-        steps[d] = behind;
-        behind *= x->sizes[d];
-    }
-    char *from = x->data;
-    int empty = 0;
-    for (int64_t j = 0, count = count_of(starts); j < count; j++) {
-        int32_t axis = axis_of(axes ? integer_of(axes, j) : j, x->rank);
-        int64_t first = integer_of(starts, j), end = integer_of(ends, j), step = by ? integer_of(by, j) : 1;
-        if (axis < 0 || step == 0) return wrong(m, "Slice expects axes of its input, and steps other than zero");
-        int64_t length = x->sizes[axis];
-        if (first < 0) first += length;
-        if (end < 0) end += length;
-        if (step > 0) {
-            first = larger(0, smaller(first, length));
-            end = larger(0, smaller(end, length));
-            sizes[axis] = end > first ? (end - first + step - 1) / step : 0;
-        } else {
-            first = larger(0, smaller(first, length - 1));
-            end = larger(-1, smaller(end, length - 1));
-            sizes[axis] = first > end && length ? (first - end - step - 1) / -step : 0;
-        }
-        if (sizes[axis] == 0) empty = 1;
-        from += first * steps[axis];
-        steps[axis] *= step;
-    }
-    if (empty) return give(m, i, 0, x->kind, x->rank, sizes) == NULL;
-    box b = box_of(x->rank, sizes, steps, bytes);
-    if (b.rank == 0) {
-        value part = *x;
-        part.data = from;
-        alias(m, i, 0, &part, x->rank, sizes);
+    const value *x = input_of(m, i, 0), *axes = input_of(m, i, 3);
+    int32_t axis = axis_of(integer_of(axes, 0), x->rank);
+    if (axis < 0 || count_of(axes) != 1) return wrong(m, "Slice expects one axis of its input");
+    int64_t length = x->sizes[axis], first = integer_of(input_of(m, i, 1), 0), end = integer_of(input_of(m, i, 2), 0);
+    if (first < 0) first += length;
+    if (end < 0) end += length;
+    first = larger(0, smaller(first, length));
+    end = larger(first, smaller(end, length));
+    int64_t rows = product_of(x->sizes, 0, axis), behind = product_of(x->sizes, axis + 1, x->rank) * bytes_of(x->kind);
+    value part = *x;
+    part.data = (char *)x->data + first * behind;
+    part.sizes[axis] = end - first;
+    if (rows == 1 || end - first == length) {
+        alias(m, i, 0, &part, x->rank, part.sizes);
         return 0;
     }
-    char *to = give(m, i, 0, x->kind, x->rank, sizes);
+    char *to = give(m, i, 0, x->kind, x->rank, part.sizes);
     if (to == NULL) return 1;
-    move_box(&b, to, from, 0);
+    copy_runs(to, (end - first) * behind, part.data, length * behind, (end - first) * behind, rows);
     return 0;
 }
 
-/* --- Pad ----------------------------------------------------------------------------------------------------------- */
-
-/* inputs: x, pads (all beginnings, then all ends), value or left out: zero, axes or left out: all */
+/* inputs: x, pads (before, behind), value or left out: zero, axis */
 int op_Pad(machine *m, const instruction *i) {
-    const value *x = input_of(m, i, 0), *pads = input_of(m, i, 1), *filling = i->inputs > 2 ? input_of(m, i, 2) : NULL;
-    const value *axes = i->inputs > 3 ? input_of(m, i, 3) : NULL;
-    int64_t sizes[MOST_DIMENSIONS], before[MOST_DIMENSIONS] = {0}, zero = 0, bytes = bytes_of(x->kind);
-    int64_t count = count_of(pads) / 2;
-    int32_t padded = 0, only = 0; /* how many dimensions, and the last of them */
-    for (int32_t d = 0; d < x->rank; d++) sizes[d] = x->sizes[d];
-    for (int64_t j = 0; j < count; j++) {
-        int32_t axis = axis_of(axes ? integer_of(axes, j) : j, x->rank);
-        int64_t more = integer_of(pads, j), behind = integer_of(pads, count + j);
-        if (axis < 0 || more < 0 || behind < 0) return wrong(m, "Pad expects axes of its input, and no negative sizes");
-        if (more + behind == 0) continue;
-        before[axis] = more;
-        sizes[axis] += more + behind;
-        padded++;
-        only = axis;
-    }
-    if (padded == 0) {
-        alias(m, i, 0, x, x->rank, sizes);
+    const value *x = input_of(m, i, 0), *pads = input_of(m, i, 1), *filling = input_of(m, i, 2), *axes = input_of(m, i, 3);
+    int32_t axis = axis_of(integer_of(axes, 0), x->rank);
+    int64_t before = integer_of(pads, 0), after = integer_of(pads, 1), zero = 0, bytes = bytes_of(x->kind);
+    if (axis < 0 || count_of(axes) != 1 || before < 0 || after < 0)
+        return wrong(m, "Pad expects one axis of its input, and no negative sizes");
+    if (before + after == 0) {
+        alias(m, i, 0, x, x->rank, x->sizes);
         return 0;
     }
+    int64_t sizes[MOST_DIMENSIONS];
+    memcpy(sizes, x->sizes, sizeof sizes);
+    sizes[axis] += before + after;
     char *to = give(m, i, 0, x->kind, x->rank, sizes);
     if (to == NULL) return 1;
     const void *element = filling ? filling->data : &zero;
-    if (padded == 1) {
-        int64_t behind = product_of(sizes, only + 1, x->rank), rows = product_of(sizes, 0, only);
-        int64_t run = x->sizes[only] * behind, more = before[only] * behind, whole = sizes[only] * behind;
-        const char *from = x->data;
-        for (int64_t j = 0; j < rows; j++) {
-            fill(to, element, bytes, more);
-            to += more * bytes;
-            copy_bytes(to, from, run * bytes);
-            to += run * bytes;
-            from += run * bytes;
-            fill(to, element, bytes, whole - more - run);
-            to += (whole - more - run) * bytes;
-        }
-        return 0;
+    int64_t behind = product_of(sizes, axis + 1, x->rank), rows = product_of(sizes, 0, axis);
+    int64_t run = x->sizes[axis] * behind;
+    const char *from = x->data;
+    for (int64_t j = 0; j < rows; j++, from += run * bytes) {
+        fill(to, element, bytes, before * behind);
+        to += before * behind * bytes;
+        copy_bytes(to, from, run * bytes);
+        to += run * bytes;
+        fill(to, element, bytes, after * behind);
+        to += after * behind * bytes;
     }
-    fill(to, element, bytes, product_of(sizes, 0, x->rank));
-    int64_t steps[MOST_DIMENSIONS], behind = bytes;
-    for (int32_t d = x->rank - 1; d >= 0; d--) {
-        steps[d] = behind;
-        to += before[d] * behind;
-        behind *= sizes[d];
-    }
-    if (count_of(x) == 0) return 0;
-    box b = box_of(x->rank, x->sizes, steps, bytes);
-    move_box(&b, x->data, to, 1);
     return 0;
 }
 

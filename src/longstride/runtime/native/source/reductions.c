@@ -1,33 +1,85 @@
-/* Operators that make one number of many: the largest, where it stands, a sum. A tensor is [outer, n, inner] to them,
-   and the n numbers of one (outer, inner) are gone through in an order that depends on n alone. */
+/* Operators that make one number of many: the largest, where it stands, a sum, the k largest. A tensor is [outer, n, inner]
+   to them, and the n numbers of one (outer, inner) are gone through in an order that depends on n alone. */
 
-#include "lanes.h"
-#include "native.h"
-#include "searching.h"
-#include "sharing.h"
+#include "operators.h"
 
-typedef struct {
-    int64_t outer, n, inner;
-} extent;
+/* --- the largest of a row: two passes, each of which takes vectors ----------------------------------------------------- */
 
-static extent around(const value *x, int32_t first, int32_t end) {
-    return (extent){product_of(x->sizes, 0, first), product_of(x->sizes, first, end), product_of(x->sizes, end, x->rank)};
-}
-
-/* Dimensions first ... end - 1 as 1, or gone -> rank */
-static int32_t reduced(const value *x, int32_t first, int32_t end, int64_t keep, int64_t *sizes) {
-    int32_t rank = 0;
-    for (int32_t d = 0; d < x->rank; d++) {
-        int goes = d >= first && d < end;
-        if (!goes || keep) sizes[rank++] = goes ? 1 : x->sizes[d];
+float greatest(const float *x, int64_t n) {
+    int64_t j = 0;
+    if (n < LANES) {
+        float found = x[0];
+        for (j = 1; j < n; j++) found = x[j] > found ? x[j] : found;
+        return found;
     }
-    return rank;
+    lanes a = load_lanes(x), b = a, c = a, d = a;
+    for (; j + 4 * LANES <= n; j += 4 * LANES) {
+        a = greater_lanes(load_lanes(x + j), a);
+        b = greater_lanes(load_lanes(x + j + LANES), b);
+        c = greater_lanes(load_lanes(x + j + 2 * LANES), c);
+        d = greater_lanes(load_lanes(x + j + 3 * LANES), d);
+    }
+    for (; j + LANES <= n; j += LANES) a = greater_lanes(load_lanes(x + j), a);
+    a = greater_lanes(load_lanes(x + n - LANES), a); /* some are seen twice */
+    return greatest_lane(greater_lanes(greater_lanes(a, b), greater_lanes(c, d)));
 }
 
-/* --- the largest of a row -------------------------------------------------------------------------------------------- */
+static inline lanes sum_at(const float *x, const float *y, int64_t j) {
+    return load_lanes(x + j) + load_lanes(y + j);
+}
+
+float greatest_sum(const float *x, const float *y, int64_t n) {
+    int64_t j = 0;
+    if (n < LANES) {
+        float found = x[0] + y[0];
+        for (j = 1; j < n; j++) found = x[j] + y[j] > found ? x[j] + y[j] : found;
+        return found;
+    }
+    lanes a = sum_at(x, y, 0), b = a;
+    for (; j + 2 * LANES <= n; j += 2 * LANES) {
+        a = greater_lanes(sum_at(x, y, j), a);
+        b = greater_lanes(sum_at(x, y, j + LANES), b);
+    }
+    for (; j + LANES <= n; j += LANES) a = greater_lanes(sum_at(x, y, j), a);
+    a = greater_lanes(sum_at(x, y, n - LANES), a);
+    return greatest_lane(greater_lanes(a, b));
+}
+
+/* Which of sixteen are equal, one bit each */
+static inline uint32_t equal_lanes(lanes x, float wanted) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(wanted), _CMP_EQ_OQ);
+#else
+    uint32_t found = 0;
+    for (int lane = 0; lane < LANES; lane++) found |= (uint32_t)(x[lane] == wanted) << lane;
+    return found;
+#endif
+}
+
+int64_t first_equal(const float *x, int64_t n, float wanted) {
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES) {
+        uint32_t found = equal_lanes(load_lanes(x + j), wanted);
+        if (found) return j + __builtin_ctz(found);
+    }
+    for (; j < n; j++)
+        if (x[j] == wanted) return j;
+    return 0;
+}
+
+int64_t first_equal_sum(const float *x, const float *y, int64_t n, float wanted) {
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES) {
+        uint32_t found = equal_lanes(sum_at(x, y, j), wanted);
+        if (found) return j + __builtin_ctz(found);
+    }
+    for (; j < n; j++)
+        if (x[j] + y[j] == wanted) return j;
+    return 0;
+}
 
 /* Of one column each, sixteen side by side, in `wide` vectors: x [n, inner]; largest and where, either may be NULL */
-static inline __attribute__((always_inline)) void down_vectors(
+ALWAYS_INLINE void down_vectors(
     const float *x, int64_t n, int64_t inner, float *largest, int64_t *where, int wide) {
     lanes best[4];
     whole_lanes at[4] = {{0}, {0}, {0}, {0}};
@@ -64,134 +116,87 @@ static void down_columns(const float *x, int64_t n, int64_t inner, float *larges
     }
 }
 
-typedef struct {
-    const float *x;
-    extent e;
-    int64_t together; /* outer ones of a part */
-    float *largest;
-    int64_t *where;
-} seeking;
+/* --- reductions of one axis -------------------------------------------------------------------------------------------- */
 
-static void seek_part(void *context, int64_t number) {
-    const seeking *s = context;
-    const extent *e = &s->e;
-    int64_t end = smaller((number + 1) * s->together, e->outer);
-    for (int64_t o = number * s->together; o < end; o++) {
-        const float *x = s->x + o * e->n * e->inner;
-        if (e->inner == 1) {
-            float found = greatest(x, e->n);
-            if (s->largest) s->largest[o] = found;
-            if (s->where) s->where[o] = first_equal(x, e->n, found);
+typedef struct {
+    const value *x;
+    int64_t outer, n, inner;
+    int32_t axis;
+    void *largest; /* or sums; either may be NULL */
+    int64_t *where;
+} reduction;
+
+/* Output `number` of a kind, the axis as 1 or gone; -1: not asked for */
+static void *give_reduced(machine *m, const instruction *i, int number, int32_t kind, const reduction *r, int64_t keep) {
+    int64_t sizes[MOST_DIMENSIONS];
+    int32_t rank = 0;
+    for (int32_t d = 0; d < r->x->rank; d++)
+        if (d != r->axis || keep) sizes[rank++] = d == r->axis ? 1 : r->x->sizes[d];
+    return number < 0 ? NULL : give(m, i, number, kind, rank, sizes);
+}
+
+static reduction reduction_of(const value *x, int64_t axis) {
+    reduction r = {.x = x, .axis = axis_of(axis, x->rank)};
+    if (r.axis < 0) return r;
+    r.outer = product_of(x->sizes, 0, r.axis);
+    r.n = x->sizes[r.axis];
+    r.inner = product_of(x->sizes, r.axis + 1, x->rank);
+    return r;
+}
+
+static void seek_rows(void *context, int64_t first, int64_t end) {
+    const reduction *r = context;
+    float *largest = r->largest;
+    for (int64_t o = first; o < end; o++) {
+        const float *x = (const float *)r->x->data + o * r->n * r->inner;
+        if (r->inner == 1) {
+            float found = greatest(x, r->n);
+            if (largest) largest[o] = found;
+            if (r->where) r->where[o] = first_equal(x, r->n, found);
         } else {
-            down_columns(x, e->n, e->inner, s->largest ? s->largest + o * e->inner : NULL,
-                s->where ? s->where + o * e->inner : NULL);
+            down_columns(x, r->n, r->inner, largest ? largest + o * r->inner : NULL,
+                r->where ? r->where + o * r->inner : NULL);
         }
     }
 }
 
-static void seek(machine *m, const value *x, extent e, float *largest, int64_t *where) {
-    seeking s = {.x = x->data, .e = e, .largest = largest, .where = where};
-    int64_t each = e.n * e.inner, numbers = e.outer * each;
-    s.together = numbers < WORTH_SHARING ? e.outer : larger(1, NUMBERS_OF_A_PART / each);
-    in_parts(m, seek_part, &s, (e.outer + s.together - 1) / s.together, numbers);
-}
-
 /* Integers: few, one after the other */
-#define SEEK_INTEGERS(NAME, TYPE)                                                                       \
-    static void NAME(const value *v, extent e, TYPE *largest, int64_t *where) {                         \
-        for (int64_t o = 0; o < e.outer; o++)                                                           \
-            for (int64_t c = 0; c < e.inner; c++) {                                                     \
-                const TYPE *x = (const TYPE *)v->data + o * e.n * e.inner + c;                          \
-                int64_t at = 0;                                                                         \
-                for (int64_t j = 1; j < e.n; j++)                                                       \
-                    if (x[j * e.inner] > x[at * e.inner]) at = j;                                       \
-                if (largest) largest[o * e.inner + c] = x[at * e.inner];                                \
-                if (where) where[o * e.inner + c] = at;                                                 \
-            }                                                                                           \
-    }
-
-SEEK_INTEGERS(seek_i64, int64_t)
-SEEK_INTEGERS(seek_i32, int32_t)
-SEEK_INTEGERS(seek_bool, uint8_t)
-
-static void seek_any(machine *m, const value *x, extent e, void *largest, int64_t *where) {
-    if (e.outer * e.inner == 0) return;
-    if (x->kind == F32)
-        seek(m, x, e, largest, where);
-    else if (x->kind == I64)
-        seek_i64(x, e, largest, where);
-    else if (x->kind == I32)
-        seek_i32(x, e, largest, where);
-    else
-        seek_bool(x, e, largest, where);
+static void seek_integers(const reduction *r) {
+    for (int64_t o = 0; o < r->outer; o++)
+        for (int64_t c = 0; c < r->inner; c++) {
+            const int64_t *x = (const int64_t *)r->x->data + o * r->n * r->inner + c;
+            int64_t at = 0;
+            for (int64_t j = 1; j < r->n; j++)
+                if (x[j * r->inner] > x[at * r->inner]) at = j;
+            if (r->largest) ((int64_t *)r->largest)[o * r->inner + c] = x[at * r->inner];
+            if (r->where) r->where[o * r->inner + c] = at;
+        }
 }
 
-/* attributes: axis, keepdims; the first of equals */
-int op_ArgMax(machine *m, const instruction *i) {
+/* The outputs that are the largest numbers, and where they stand, the first of equals; -1: not asked for */
+static int seek(machine *m, const instruction *i, int64_t axis, int64_t keep, int largest, int where) {
     const value *x = input_of(m, i, 0);
-    int32_t axis = axis_of(i->attribute[0], x->rank);
-    if (axis < 0) return wrong(m, "ArgMax expects an axis of its input");
-    extent e = around(x, axis, axis + 1);
-    if (e.n == 0) return wrong(m, "ArgMax expects at least one number");
-    int64_t sizes[MOST_DIMENSIONS];
-    int64_t *where = give(m, i, 0, I64, reduced(x, axis, axis + 1, i->attribute[1], sizes), sizes);
-    if (where == NULL) return 1;
-    seek_any(m, x, e, NULL, where);
+    reduction r = reduction_of(x, axis);
+    if (r.axis < 0 || r.n == 0 || (x->kind != F32 && x->kind != I64))
+        return wrong(m, "the largest is looked for along an axis, among at least one F32 or I64");
+    r.largest = give_reduced(m, i, largest, x->kind, &r, keep);
+    r.where = give_reduced(m, i, where, I64, &r, keep);
+    if (m->error) return 1;
+    if (x->kind == F32) in_rows(m, seek_rows, &r, r.outer, r.outer * r.n * r.inner);
+    else seek_integers(&r);
     return 0;
 }
 
-/* The axes of input 1 (left out: all), which have to be neighbours; 0 if all is well */
-static int axes_of(machine *m, const instruction *i, int32_t *first, int32_t *end) {
-    const value *x = input_of(m, i, 0), *axes = i->inputs > 1 ? input_of(m, i, 1) : NULL;
-    int goes[MOST_DIMENSIONS] = {0};
-    int32_t count = 0;
-    *first = 0;
-    *end = x->rank;
-    if (axes == NULL || count_of(axes) == 0) return 0;
-    *first = x->rank;
-    *end = 0;
-    for (int64_t j = 0, all = count_of(axes); j < all; j++) {
-        int32_t axis = axis_of(integer_of(axes, j), x->rank);
-        if (axis < 0) return wrong(m, "axes of the input are expected");
-        count += !goes[axis];
-        goes[axis] = 1;
-        if (axis < *first) *first = axis;
-        if (axis + 1 > *end) *end = axis + 1;
-    }
-    return count == *end - *first ? 0 : wrong(m, "axes that are neighbours are expected");
-}
+/* attributes: axis, keepdims */
+int op_ArgMax(machine *m, const instruction *i) { return seek(m, i, i->attribute[0], i->attribute[1], -1, 0); }
 
-/* attribute: keepdims; input 1: axes */
+/* attribute: keepdims; input 1: the axis */
 int op_ReduceMax(machine *m, const instruction *i) {
-    const value *x = input_of(m, i, 0);
-    int32_t first, end;
-    if (axes_of(m, i, &first, &end)) return 1;
-    extent e = around(x, first, end);
-    if (e.n == 0) return wrong(m, "ReduceMax expects at least one number");
-    int64_t sizes[MOST_DIMENSIONS];
-    void *largest = give(m, i, 0, x->kind, reduced(x, first, end, i->attribute[0], sizes), sizes);
-    if (largest == NULL) return 1;
-    seek_any(m, x, e, largest, NULL);
-    return 0;
+    return seek(m, i, integer_of(input_of(m, i, 1), 0), i->attribute[0], 0, -1);
 }
 
 /* attributes: axis, keepdims; outputs: what ReduceMax gives and what ArgMax gives, of numbers that are read once */
-int op_Largest(machine *m, const instruction *i) {
-    const value *x = input_of(m, i, 0);
-    int32_t axis = axis_of(i->attribute[0], x->rank);
-    if (axis < 0) return wrong(m, "Largest expects an axis of its input");
-    extent e = around(x, axis, axis + 1);
-    if (e.n == 0) return wrong(m, "Largest expects at least one number");
-    int64_t sizes[MOST_DIMENSIONS];
-    int32_t rank = reduced(x, axis, axis + 1, i->attribute[1], sizes);
-    void *largest = give(m, i, 0, x->kind, rank, sizes);
-    int64_t *where = give(m, i, 1, I64, rank, sizes);
-    if (largest == NULL || where == NULL) return 1;
-    seek_any(m, x, e, largest, where);
-    return 0;
-}
-
-/* --- sums ------------------------------------------------------------------------------------------------------------ */
+int op_Largest(machine *m, const instruction *i) { return seek(m, i, i->attribute[0], i->attribute[1], 0, 1); }
 
 /* Sixteen partial sums, and what is left over as if zeros came after it */
 static __attribute__((noinline)) float sum_of(const float *x, int64_t n) {
@@ -202,54 +207,37 @@ static __attribute__((noinline)) float sum_of(const float *x, int64_t n) {
     return sum_of_lanes(sum);
 }
 
-typedef struct {
-    const float *x;
-    float *to;
-    extent e;
-    int64_t together;
-} summing;
-
-static void sum_part(void *context, int64_t number) {
-    const summing *s = context;
-    const extent *e = &s->e;
-    int64_t end = smaller((number + 1) * s->together, e->outer);
-    for (int64_t o = number * s->together; o < end; o++) {
-        const float *x = s->x + o * e->n * e->inner;
-        float *to = s->to + o * e->inner;
-        if (e->inner == 1) {
-            *to = sum_of(x, e->n);
+static void sum_rows(void *context, int64_t first, int64_t end) {
+    const reduction *r = context;
+    for (int64_t o = first; o < end; o++) {
+        const float *x = (const float *)r->x->data + o * r->n * r->inner;
+        float *to = (float *)r->largest + o * r->inner;
+        if (r->inner == 1) {
+            *to = sum_of(x, r->n);
             continue;
         }
-        for (int64_t c = 0; c < e->inner; c++) to[c] = 0.0f;
-        for (int64_t j = 0; j < e->n; j++)
-            for (int64_t c = 0; c < e->inner; c++) to[c] += x[j * e->inner + c];
+        for (int64_t c = 0; c < r->inner; c++) to[c] = 0.0f;
+        for (int64_t j = 0; j < r->n; j++)
+            for (int64_t c = 0; c < r->inner; c++) to[c] += x[j * r->inner + c];
     }
 }
 
-/* attribute: keepdims; input 1: axes */
+/* attribute: keepdims; input 1: the axis */
 int op_ReduceSum(machine *m, const instruction *i) {
     const value *x = input_of(m, i, 0);
-    int32_t first, end;
-    if (axes_of(m, i, &first, &end)) return 1;
-    if (x->kind != F32 && x->kind != I64) return wrong(m, "ReduceSum expects F32 or I64");
-    extent e = around(x, first, end);
-    int64_t sizes[MOST_DIMENSIONS];
-    void *to = give(m, i, 0, x->kind, reduced(x, first, end, i->attribute[0], sizes), sizes);
-    if (to == NULL) return 1;
-    if (x->kind == I64) {
-        const int64_t *from = x->data;
-        for (int64_t o = 0; o < e.outer; o++)
-            for (int64_t c = 0; c < e.inner; c++) {
-                int64_t sum = 0;
-                for (int64_t j = 0; j < e.n; j++) sum += from[(o * e.n + j) * e.inner + c];
-                ((int64_t *)to)[o * e.inner + c] = sum;
-            }
+    reduction r = reduction_of(x, integer_of(input_of(m, i, 1), 0));
+    if (r.axis < 0 || (x->kind != F32 && x->kind != I64)) return wrong(m, "ReduceSum expects an axis of F32 or I64");
+    if ((r.largest = give_reduced(m, i, 0, x->kind, &r, i->attribute[0])) == NULL) return 1;
+    if (x->kind == F32) {
+        in_rows(m, sum_rows, &r, r.outer, r.outer * r.n * r.inner);
         return 0;
     }
-    summing s = {.x = x->data, .to = to, .e = e};
-    int64_t each = e.n * e.inner, numbers = e.outer * each;
-    s.together = numbers < WORTH_SHARING ? larger(1, e.outer) : larger(1, NUMBERS_OF_A_PART / each);
-    in_parts(m, sum_part, &s, (e.outer + s.together - 1) / s.together, numbers);
+    int64_t *to = r.largest;
+    for (int64_t o = 0; o < r.outer; o++)
+        for (int64_t c = 0; c < r.inner; c++, to++) {
+            *to = 0;
+            for (int64_t j = 0; j < r.n; j++) *to += integer_of(x, (o * r.n + j) * r.inner + c);
+        }
     return 0;
 }
 
@@ -257,8 +245,7 @@ int op_ReduceSum(machine *m, const instruction *i) {
 
 typedef struct {
     const float *x;
-    int64_t n, k, rows, together;
-    int largest;
+    int64_t n, k;
     float *values;
     int64_t *where;
 } picking;
@@ -267,9 +254,9 @@ typedef struct {
 static void pick_row(const picking *p, const float *x, float *values, int64_t *where) {
     int64_t kept = 0;
     for (int64_t j = 0; j < p->n; j++) {
-        if (kept == p->k && !(p->largest ? x[j] > values[kept - 1] : x[j] < values[kept - 1])) continue;
+        if (kept == p->k && !(x[j] > values[kept - 1])) continue;
         int64_t at = kept < p->k ? kept++ : kept - 1;
-        for (; at > 0 && (p->largest ? x[j] > values[at - 1] : x[j] < values[at - 1]); at--) {
+        for (; at > 0 && x[j] > values[at - 1]; at--) {
             values[at] = values[at - 1];
             where[at] = where[at - 1];
         }
@@ -278,12 +265,11 @@ static void pick_row(const picking *p, const float *x, float *values, int64_t *w
     }
 }
 
-static void pick_part(void *context, int64_t number) {
+static void pick_rows(void *context, int64_t first, int64_t end) {
     const picking *p = context;
-    int64_t end = smaller((number + 1) * p->together, p->rows);
-    for (int64_t r = number * p->together; r < end; r++) {
+    for (int64_t r = first; r < end; r++) {
         const float *x = p->x + r * p->n;
-        if (p->k == 1 && p->largest) {
+        if (p->k == 1) {
             p->values[r] = greatest(x, p->n);
             p->where[r] = first_equal(x, p->n, p->values[r]);
         } else {
@@ -292,24 +278,19 @@ static void pick_part(void *context, int64_t number) {
     }
 }
 
-/* attributes: axis (the last), largest, sorted; input 1: k; outputs: numbers, where they stand */
+/* attribute: axis (the last); input 1: k; outputs: the largest numbers in order, where they stand */
 int op_TopK(machine *m, const instruction *i) {
     const value *x = input_of(m, i, 0);
     int32_t axis = axis_of(i->attribute[0], x->rank);
-    picking p = {.x = x->data, .k = integer_of(input_of(m, i, 1), 0), .largest = i->attribute[1] != 0};
     if (x->kind != F32 || axis < 0 || axis != x->rank - 1) return wrong(m, "TopK expects F32 and the last axis");
-    p.n = x->sizes[axis];
-    p.rows = product_of(x->sizes, 0, axis);
+    picking p = {.x = x->data, .n = x->sizes[axis], .k = integer_of(input_of(m, i, 1), 0)};
     if (p.k < 0 || p.k > p.n) return wrong(m, "TopK expects no more numbers than there are");
-    int64_t sizes[MOST_DIMENSIONS];
+    int64_t sizes[MOST_DIMENSIONS], rows = product_of(x->sizes, 0, axis);
     for (int32_t d = 0; d < axis; d++) sizes[d] = x->sizes[d];
     sizes[axis] = p.k;
     p.values = give(m, i, 0, F32, x->rank, sizes);
     p.where = give(m, i, 1, I64, x->rank, sizes);
     if (p.values == NULL || p.where == NULL) return 1;
-    if (p.k == 0 || p.rows == 0) return 0;
-    int64_t numbers = p.rows * p.n;
-    p.together = numbers < WORTH_SHARING ? p.rows : larger(1, NUMBERS_OF_A_PART / p.n);
-    in_parts(m, pick_part, &p, (p.rows + p.together - 1) / p.together, numbers);
+    if (p.k) in_rows(m, pick_rows, &p, rows, rows * p.n);
     return 0;
 }

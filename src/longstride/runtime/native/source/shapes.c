@@ -1,9 +1,6 @@
 /* Operators that look at shapes alone: other shapes of the same memory, and the few that make or read sizes. */
 
-#include <math.h>
-
-#include "native.h"
-#include "sharing.h"
+#include "operators.h"
 
 /* input 1: sizes, of which 0 stands for the size that is there and one -1 for what is left */
 int op_Reshape(machine *m, const instruction *i) {
@@ -30,19 +27,19 @@ int op_Reshape(machine *m, const instruction *i) {
     return 0;
 }
 
-/* input 1: axes, or left out: all of size 1 */
+/* input 1: axes */
 int op_Squeeze(machine *m, const instruction *i) {
-    const value *x = input_of(m, i, 0), *axes = i->inputs > 1 ? input_of(m, i, 1) : NULL;
+    const value *x = input_of(m, i, 0), *axes = input_of(m, i, 1);
     int64_t sizes[MOST_DIMENSIONS];
     int goes[MOST_DIMENSIONS] = {0};
     int32_t rank = 0;
-    for (int64_t j = 0, count = axes ? count_of(axes) : 0; j < count; j++) {
+    for (int64_t j = 0, count = count_of(axes); j < count; j++) {
         int32_t axis = axis_of(integer_of(axes, j), x->rank);
         if (axis < 0 || x->sizes[axis] != 1) return wrong(m, "Squeeze expects dimensions of size 1");
         goes[axis] = 1;
     }
     for (int32_t d = 0; d < x->rank; d++)
-        if (axes ? !goes[d] : x->sizes[d] != 1) sizes[rank++] = x->sizes[d];
+        if (!goes[d]) sizes[rank++] = x->sizes[d];
     alias(m, i, 0, x, rank, sizes);
     return 0;
 }
@@ -78,28 +75,13 @@ int op_Shape(machine *m, const instruction *i) {
     return 0;
 }
 
-/* inputs: start, limit, step, of one number each */
+/* inputs: start, limit, step (1), of one integer each */
 int op_Range(machine *m, const instruction *i) {
-    const value *start = input_of(m, i, 0), *limit = input_of(m, i, 1), *step = input_of(m, i, 2);
-    if (start->kind == F32) {
-        float first = *(const float *)start->data, end = *(const float *)limit->data, by = *(const float *)step->data;
-        double length = by == 0 ? 0 : ceil(((double)end - first) / by);
-        int64_t count = length > 0 ? (int64_t)length : 0;
-        float *out = give(m, i, 0, F32, 1, &count);
-        if (out == NULL) return 1;
-        for (int64_t j = 0; j < count; j++) out[j] = first + (float)j * by;
-        return 0;
-    }
-    if (!is_integer(start)) return wrong(m, "Range expects numbers");
-    int64_t first = integer_of(start, 0), end = integer_of(limit, 0), by = integer_of(step, 0);
-    if (by == 0) return wrong(m, "Range expects a step other than zero");
-    int64_t way = by > 0 ? end - first : first - end, each = by > 0 ? by : -by;
-    int64_t count = way > 0 ? (way + each - 1) / each : 0;
-    void *out = give(m, i, 0, start->kind, 1, &count);
+    int64_t first = integer_of(input_of(m, i, 0), 0), count = larger(0, integer_of(input_of(m, i, 1), 0) - first);
+    if (input_of(m, i, 0)->kind != I64 || integer_of(input_of(m, i, 2), 0) != 1)
+        return wrong(m, "Range expects integers, one after the other");
+    int64_t *out = give(m, i, 0, I64, 1, &count);
     if (out == NULL) return 1;
-    if (start->kind == I64)
-        for (int64_t j = 0; j < count; j++) ((int64_t *)out)[j] = first + j * by;
-    else
-        for (int64_t j = 0; j < count; j++) ((int32_t *)out)[j] = (int32_t)(first + j * by);
+    for (int64_t j = 0; j < count; j++) out[j] = first + j;
     return 0;
 }

@@ -4,10 +4,7 @@
 
 #include <math.h>
 
-#include "exponential.h"
-#include "lanes.h"
-#include "native.h"
-#include "sharing.h"
+#include "operators.h"
 
 enum { STRETCH = 2048 };
 
@@ -18,7 +15,7 @@ typedef struct {
 typedef struct {
     const float *x;
     float *to;
-    int64_t rows, n, stretches, together; /* stretches of a row; stretches, of any rows, of a part */
+    int64_t rows, n, stretches;           /* stretches of a row */
     portion *portions;                    /* [rows, stretches], and then one for each row */
     int logarithm;
 } shares;
@@ -73,19 +70,17 @@ static __attribute__((noinline)) void finish(const float *x, float *to, int64_t 
     if (j < n) store_some(to + j, exponential(load_some(x + j, n - j, 0.0f) - largest) / sum, n - j);
 }
 
-static void look_part(void *context, int64_t number) {
+static void look_at_stretches(void *context, int64_t from, int64_t end) {
     const shares *s = context;
-    int64_t end = smaller((number + 1) * s->together, s->rows * s->stretches);
-    for (int64_t j = number * s->together; j < end; j++) {
+    for (int64_t j = from; j < end; j++) {
         int64_t first = j % s->stretches * STRETCH;
         s->portions[j] = look_at(s->x + j / s->stretches * s->n + first, smaller(STRETCH, s->n - first));
     }
 }
 
-static void finish_part(void *context, int64_t number) {
+static void finish_stretches(void *context, int64_t from, int64_t end) {
     const shares *s = context;
-    int64_t end = smaller((number + 1) * s->together, s->rows * s->stretches);
-    for (int64_t j = number * s->together; j < end; j++) {
+    for (int64_t j = from; j < end; j++) {
         int64_t row = j / s->stretches, first = j % s->stretches * STRETCH, place = row * s->n + first;
         portion all = s->portions[s->rows * s->stretches + row];
         finish(s->x + place, s->to + place, smaller(STRETCH, s->n - first), all, s->logarithm);
@@ -95,11 +90,10 @@ static void finish_part(void *context, int64_t number) {
 /* The largest number and the sum of every row, into `portions` behind those of stretches */
 static int look_at_rows(machine *m, shares *s) {
     s->stretches = (s->n + STRETCH - 1) / STRETCH;
-    int64_t all = s->rows * s->stretches, numbers = s->rows * s->n;
+    int64_t all = s->rows * s->stretches;
     s->portions = take_scratch(m, (all + s->rows) * (int64_t)sizeof(portion));
     if (s->portions == NULL) return 1;
-    s->together = numbers < WORTH_SHARING ? all : larger(1, NUMBERS_OF_A_PART / s->n);
-    in_parts(m, look_part, s, (all + s->together - 1) / s->together, numbers);
+    in_rows(m, look_at_stretches, s, all, s->rows * s->n);
     for (int64_t r = 0; r < s->rows; r++)
         s->portions[all + r] = put_together(s->portions + r * s->stretches, s->stretches, s->logarithm);
     return 0;
@@ -112,10 +106,9 @@ static int soften(machine *m, const instruction *i, int logarithm) {
         return wrong(m, "Softmax expects F32 and the last axis");
     shares s = {.x = x->data, .n = x->sizes[axis], .rows = product_of(x->sizes, 0, axis), .logarithm = logarithm};
     if ((s.to = give(m, i, 0, F32, x->rank, x->sizes)) == NULL) return 1;
-    int64_t numbers = s.rows * s.n;
-    if (numbers == 0) return 0;
+    if (s.rows * s.n == 0) return 0;
     if (look_at_rows(m, &s)) return 1;
-    in_parts(m, finish_part, &s, (s.rows * s.stretches + s.together - 1) / s.together, numbers);
+    in_rows(m, finish_stretches, &s, s.rows * s.stretches, s.rows * s.n);
     return 0;
 }
 
@@ -128,7 +121,7 @@ int op_LogSoftmax(machine *m, const instruction *i) { return soften(m, i, 1); }
 int op_LogShares(machine *m, const instruction *i) {
     const value *x = input_of(m, i, 0), *indices = input_of(m, i, 1);
     int32_t last = x->rank - 1;
-    int fit = x->kind == F32 && is_integer(indices) && last >= 0 && indices->rank == x->rank;
+    int fit = x->kind == F32 && indices->kind == I64 && last >= 0 && indices->rank == x->rank;
     for (int32_t d = 0; fit && d < last; d++) fit = x->sizes[d] == indices->sizes[d];
     if (!fit) return wrong(m, "LogShares expects rows of F32, and integers for each of them");
     shares s = {.x = x->data, .n = x->sizes[last], .rows = product_of(x->sizes, 0, last), .logarithm = 1};

@@ -10,7 +10,7 @@
    A second caller at the same time, or a part that shares work itself, does its parts alone. So does a forked process,
    in which there are no such threads. */
 
-#include "threads.h"
+#include "native.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
 
 #define _GNU_SOURCE
 
-#include "tiles.h"
+#include "product.h"
 
 #if defined(__AMX_INT8__) && defined(__linux__) && defined(__x86_64__)
 
@@ -71,7 +71,7 @@ static void sum_32_rows(const product *p, const int8_t *weight, const uint8_t *c
     for (int64_t four = 0; four < p->weights->fours; four += TILE_FOURS, weight += TILE_FOURS * PANEL_ROW) {
         fetch_ahead(weight);
         _tile_loadd(4, code + four * FOUR, p->code_bytes);
-        _tile_loadd(5, code + four * FOUR + TILE_ROWS * p->code_bytes, p->code_bytes);
+        _tile_loadd(5, code + four * FOUR + AMX_ROWS * p->code_bytes, p->code_bytes);
         _tile_loadd(6, weight, PANEL_ROW);
         _tile_loadd(7, weight + TILE_BYTES, PANEL_ROW);
         _tile_dpbusd(0, 4, 6);
@@ -81,17 +81,17 @@ static void sum_32_rows(const product *p, const int8_t *weight, const uint8_t *c
     }
     _tile_stored(0, sums[0], sizeof sums[0]);
     _tile_stored(1, sums[0] + LANES, sizeof sums[0]);
-    _tile_stored(2, sums[TILE_ROWS], sizeof sums[0]);
-    _tile_stored(3, sums[TILE_ROWS] + LANES, sizeof sums[0]);
+    _tile_stored(2, sums[AMX_ROWS], sizeof sums[0]);
+    _tile_stored(3, sums[AMX_ROWS] + LANES, sizeof sums[0]);
 }
 
 static void do_panel(const product *p, int64_t panel) {
-    _Alignas(64) int32_t sums[2 * TILE_ROWS][PANEL];
+    _Alignas(64) int32_t sums[2 * AMX_ROWS][PANEL];
     const int8_t *weight = p->weights->panel + panel * p->weights->panel_bytes;
-    for (int64_t row = 0; row < p->rows; row += 2 * TILE_ROWS) {
+    for (int64_t row = 0; row < p->rows; row += 2 * AMX_ROWS) {
         const uint8_t *code = p->codes + row * p->code_bytes;
-        const int64_t left = p->rows - row, rows = left < 2 * TILE_ROWS ? left : 2 * TILE_ROWS;
-        if (rows > TILE_ROWS) sum_32_rows(p, weight, code, sums);
+        const int64_t left = p->rows - row, rows = left < 2 * AMX_ROWS ? left : 2 * AMX_ROWS;
+        if (rows > AMX_ROWS) sum_32_rows(p, weight, code, sums);
         else sum_16_rows(p, weight, code, sums);
         for (int64_t r = 0; r < rows; r++)
             for (int v = 0; v < PANEL_VECTORS; v++) {
@@ -108,7 +108,7 @@ void do_panels_by_tiles(const product *p, int64_t panel, int64_t last) {
     configuration ours = {.palette = 1}, before;
     for (int tile = 0; tile < 8; tile++) {
         ours.bytes[tile] = TILE_BYTES;
-        ours.rows[tile] = TILE_ROWS;
+        ours.rows[tile] = AMX_ROWS;
     }
     _tile_storeconfig(&before);
     _tile_loadconfig(&ours);

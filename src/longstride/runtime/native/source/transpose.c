@@ -1,14 +1,7 @@
 /* Transpose: dimensions in another order. Those that stay side by side are moved as one, and where the last stays the
    last, whole runs of it. Otherwise squares are turned, so that neither side is read or written far apart. */
 
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
-
-#include "copying.h"
-#include "native.h"
-#include "sharing.h"
-#include "turning.h"
+#include "operators.h"
 
 enum { SIDE = 16 }; /* of a square: sixteen numbers of fp32 fill a line of the processor's cache */
 
@@ -20,15 +13,13 @@ typedef struct {
     int64_t sizes[MOST_DIMENSIONS], steps[MOST_DIMENSIONS]; /* steps in elements of the input */
     int32_t turned;                /* the dimension of the result along which the input lies side by side */
     int64_t behind;                /* elements of the result from one along `turned` to the next */
-    int64_t together, lines;       /* lines (of the last dimension) of a part, and in all */
 } turning;
 
-/* One line of the result after the other */
-static void turn_lines(void *context, int64_t number) {
+/* One line (of the last dimension) of the result after the other */
+static void turn_lines(void *context, int64_t first, int64_t end) {
     const turning *t = context;
     int32_t last = t->rank - 1;
     int64_t n = t->sizes[last], step = t->steps[last] * t->bytes, bytes = t->bytes;
-    int64_t first = number * t->together, end = smaller(first + t->together, t->lines);
     for (int64_t j = first; j < end; j++) {
         int64_t rest = j, place = 0;
         for (int32_t d = last - 1; d >= 0; d--) {
@@ -154,8 +145,6 @@ int op_Transpose(machine *m, const instruction *i) {
         t.rank = last--;
         for (int32_t d = 0; d < t.rank; d++) t.steps[d] /= run;
     }
-    t.lines = product_of(t.sizes, 0, last);
-    t.together = count < WORTH_SHARING ? t.lines : larger(1, t.lines * NUMBERS_OF_A_PART / count);
-    in_parts(m, turn_lines, &t, (t.lines + t.together - 1) / t.together, count);
+    in_rows(m, turn_lines, &t, product_of(t.sizes, 0, last), count);
     return 0;
 }

@@ -1,8 +1,6 @@
-/* Broadcasting: the shape that comes out, and all lines of it one after the other. See walking.h. */
+/* Broadcasting: the shape that comes out, and all lines of it one after the other. */
 
-#include "walking.h"
-
-#include "sharing.h"
+#include "operators.h"
 
 int broadcast(int count, const value *const *given, int32_t *rank, int64_t *sizes, walk *found) {
     int32_t most = 0;

@@ -1,0 +1,84 @@
+"""The library of C functions that graphs are run by: of those that were built, the best that this processor can run."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_float, c_int, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+
+from longstride.runtime.native.building import LIBRARIES, SOURCE, fingerprint, library_name, noted, variants
+from longstride.runtime.native.structures import CMachine
+from longstride.runtime.processor import Processor, this_processor
+
+FORCED = "LONGSTRIDE_NATIVE"
+"""The environment variable by which tests name a variant."""
+
+
+class NoLibraryError(Exception):
+    """There is no library that can be used here; says why, and what to do, in whole sentences."""
+
+
+class NotBuiltError(NoLibraryError):
+    """The libraries were not built, or from other sources than are here now."""
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The library, its functions told what they take. A call lets other Python threads run meanwhile."""
+    return declared(load(chosen(LIBRARIES, this_processor(), os.environ.get(FORCED, ""))))
+
+
+def chosen(folder: Path, processor: Processor, forced: str = "", source: Path = SOURCE) -> Path:
+    """The best library in a folder of those that a processor can run, or the one of a given name."""
+    note = noted(folder)
+    built, failed = note.get("built"), note.get("failed")
+    if not isinstance(built, list) or not isinstance(failed, dict):
+        raise NotBuiltError(
+            "The runtime native is not built: run `make native` in a checkout, or install longstride again."
+        )
+    if note.get("fingerprint") != fingerprint(source):
+        raise NotBuiltError("The runtime native was built from other sources than are here now: run `make native`.")
+    runnable = [one.name for one in variants(processor.machine) if one.needs <= processor.flags]
+    for name in (forced,) if forced else runnable:
+        if name in built:
+            return folder / library_name(name)
+    if not built and failed:
+        raise NotBuiltError(
+            f"The runtime native was not built when longstride was installed: {next(iter(failed.values()))}; install a "
+            "C compiler (Debian: apt install gcc) and install longstride again."
+        )
+    raise NoLibraryError(
+        f"The runtime native was built for {', '.join(built)}; this processor can run "
+        f"{', '.join(runnable) or 'none of its variants'}{f', and {forced} was asked for' if forced else ''}."
+    )
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """The library at this path."""
+    try:
+        return ctypes.CDLL(os.fspath(path))
+    except OSError as error:
+        raise NoLibraryError(f"The library of the runtime native cannot be loaded ({error}).") from None
+
+
+def declared(found: ctypes.CDLL) -> ctypes.CDLL:
+    """The library, its functions told what they take."""
+    found.run.argtypes, found.run.restype = [c_void_p], c_int64
+    found.empty.argtypes, found.empty.restype = [POINTER(CMachine)], None
+    found.sizes_of.argtypes, found.sizes_of.restype = [POINTER(c_int64)], None
+    found.operator_names.argtypes, found.operator_names.restype = [], c_char_p
+    found.make_pool.argtypes, found.make_pool.restype = [c_int], c_void_p
+    found.end_pool.argtypes, found.end_pool.restype = [c_void_p], None
+    found.pack_linear.argtypes = [POINTER(c_float), POINTER(c_float), c_int64, c_int64, c_int64]
+    found.pack_linear.restype = c_void_p
+    found.free_linear.argtypes, found.free_linear.restype = [c_void_p], None
+    found.has_integer_products.argtypes, found.has_integer_products.restype = [], c_int
+    return found
+
+
+@cache
+def operator_codes() -> dict[str, int]:
+    """The number of every operator, as C counts them."""
+    return {name: number for number, name in enumerate(library().operator_names().decode().split())}
