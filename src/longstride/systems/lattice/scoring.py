@@ -8,9 +8,9 @@ the words' slots see themselves and one START slot each. So the head runs as lay
     stream 1   [columns, K]        each candidate of the column before: edges
     stream 2   [columns, K, K]     each pair of candidates of the two columns before: triples
 
-All streams go through a layer side by side, as one long row per sentence, and what stands in slot t predicts column t.
-A stream's slots attend to their own keys and to those of the streams before, and to the source, whose keys and values
-exist once per sentence. Probabilities are shares of the whole vocabulary, or of the candidates of the column alone.
+All streams go through a layer side by side, as one long row per sentence, and whatever stands in slot t predicts column
+t. A stream's slots attend to their own keys and to those of the streams before, and to the source, whose keys and
+values exist once per sentence. Probabilities are shares of the whole vocabulary, or of the column's candidates alone.
 
 Pure functions of tensors and weights; knows nothing of lengths, forbidden edges or search.
 """

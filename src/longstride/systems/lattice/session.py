@@ -41,6 +41,8 @@ class LatticeSession(OneStepSession[Sentences]):
         sentences = self._pipeline.read(source)
         most = self._pipeline.rows_at_once(sentences.ids.shape[1], sentences.columns)
         rows = list(range(source.rows))
+        if len(rows) <= most:
+            return [(rows, sentences)]
         return [(rows[at : at + most], sentences.slice(at, at + most)) for at in range(0, source.rows, most)]
 
     def decode(self, portions: list[Sentences]) -> list[Tensor]:
