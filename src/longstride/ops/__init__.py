@@ -26,7 +26,7 @@ from longstride.ops.indexing import arange, by_position, full, largest, length, 
 from longstride.ops.portions import in_portions
 from longstride.ops.size import Length, Size, TraceError
 from longstride.ops.trace import Tracer, Value
-from longstride.ops.vocabulary import best, first_false, log_shares
+from longstride.ops.vocabulary import best, first_false, likeliest, log_shares, wide
 
 __all__ = [
     "Asked",
@@ -51,6 +51,7 @@ __all__ = [
     "in_portions",
     "largest",
     "length",
+    "likeliest",
     "log_shares",
     "project_layers",
     "repeat_heads",
@@ -60,4 +61,5 @@ __all__ = [
     "span",
     "take",
     "to_border",
+    "wide",
 ]

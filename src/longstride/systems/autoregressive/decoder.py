@@ -9,10 +9,14 @@ from typing import Literal
 from longstride.contract import Decoder, Limits, Need, OptionError, Runner, Session, option
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed, signature
+from longstride.nn import programs
 from longstride.nn.transformer import Transformer
+from longstride.search.beam import Search
 from longstride.search.length_penalty import LengthPenalty
-from longstride.systems.autoregressive.beam_session import BeamSession
+from longstride.search.session import BeamSession, Sentences
+from longstride.search.table import BeamTable, SearchModel
 from longstride.verification.drafting import NoDraft
+from longstride.verification.lease import Lease
 from longstride.verification.session import Kind, Kinds, need
 
 
@@ -81,9 +85,18 @@ class Beam(Decoder):
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
-        o = self.options
-        penalty = LengthPenalty(o.length_penalty, o.strength)
-        return BeamSession(self._models, self._runner, o.width, penalty, o.n_best, capacity, limits, longest_source)
+        o, runner, models = self.options, self._runner, self._models
+        search = Search(o.width, o.n_best, LengthPenalty(o.length_penalty, o.strength), earliest=limits.min_length)
+        positions = min(model.options.longest for model in models)
+        lease = Lease.of(runner, ("beam", models, search, limits), capacity, longest_source, positions)
+        every = [SearchModel(model, programs.extend(model)) for model in models]
+
+        def make(capacity: int, longest_source: int) -> BeamTable:
+            columns = limits.longest_output(longest_source) + 1
+            indirect = reads_indirection(models)
+            return BeamTable(every, runner, search, limits, capacity, longest_source, columns, indirect=indirect)
+
+        return BeamSession(lease, make, o.n_best, 1, len(models), Sentences)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the width and the sentences."""
@@ -99,3 +112,8 @@ class Beam(Decoder):
             return logits + hypotheses + tables
 
         return Need(taken, self._runner.device, "width", self.options.width)
+
+
+def reads_indirection(models: Sequence[Transformer]) -> bool:
+    """Whether steps of all models find a row's past in other rows by themselves."""
+    return all(layer.attention.own_lines for model in models for layer in model.decoder_layers())
