@@ -152,6 +152,8 @@ class BeamTable(SearchTable):
         self._binds = bound and len(models) == 1 and scores is None
         self._indirection = self._share_pasts() if indirect and runner.records else None
         self._found: Any = None
+        self._seen: Mirror | None
+        self._ended: Mirror | None
         self._seen, self._ended = self._mirrors() if runner.records else (None, None)
         self._fused: FusedBeam | None = None
         if self._ended is not None and scores is None and usable(runner, search, self._indirection is not None):
