@@ -190,7 +190,7 @@ def counted(name: str, layers: int, own: bool) -> CountingRecorder:
 def _sound() -> Iterator[None]:
     """As on a CUDA device where nothing speaks against what is not a module's."""
     with ExitStack() as stack:
-        rooms = ("verification.step", "systems.interleaved.table", "systems.autoregressive.beam_rows")
+        rooms = ("verification.batch_state", "systems.interleaved.kernels", "search.table")
         for room in (*rooms, "systems.draft_verify.drafter", "systems.blockwise.drafter"):
             stack.enter_context(mock.patch(f"longstride.{room}.usable", return_value=True))
         for asked in ("systems.draft_verify.drafter", "systems.draft_verify.canvas_attention"):

@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import Limits, OptionError, Source
+from longstride.contract import EOS, Limits, OptionError, Source
 from longstride.runtime.eager import EagerRunner
-from longstride.search.beam import BeamTable, Candidates, advance
+from longstride.search.beam import DEAD, BeamState, Search, SlotScores
+from longstride.search.beam import Beam as Bookkeeping
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
 from tests.decoding import oracles
@@ -92,16 +93,59 @@ def test_a_batch_equals_its_rows_one_by_one(seed, rows, capacity):
 def test_among_equal_candidates_the_first_come_first(seed, width):
     """On a GPU `topk` takes any of them, so that two runs, or a kernel and its twin, could go different ways."""
     generator = torch.Generator().manual_seed(seed)
-    table = BeamTable.empty(1, width, 4, torch.device("cpu"))
-    table.open(torch.tensor([0]), torch.tensor([3]))
-    table.live = torch.randint(-2, 1, (1, width), generator=generator).double()
-    gained = torch.randint(-2, 1, (1, width, 2 * width), generator=generator).double()
-    ids = 5 + torch.arange(2 * width * width).view(1, width, 2 * width)
-    totals = (table.live[..., None] + gained).flatten().tolist()
+    state = BeamState.empty(1, width, 4, torch.device("cpu"))
+    state.open(torch.tensor([0]), torch.tensor([3]))
+    state.live = torch.randint(-2, 1, (1, width), generator=generator).double().sort(descending=True).values
+    gained = torch.randint(-2, 1, (1, width, 1, width), generator=generator).double().sort(descending=True).values
+    ids = 5 + torch.arange(width * width).view(1, width, 1, width)
+    totals = (state.live[..., None, None] + gained).flatten().tolist()
     expected = sorted(range(len(totals)), key=lambda at: (-totals[at], at))[:width]
-    parents, last = advance(table, Candidates(ids, gained, gained[..., 0]), LengthPenalty("none", 0.0), 1)
-    assert last[0].tolist() == [5 + at for at in expected]
-    assert parents[0].tolist() == [at // (2 * width) for at in expected]
+    bookkeeping = Bookkeeping(Search(width, 1, LengthPenalty("none", 0.0)), 4, torch.device("cpu"))
+    scores = SlotScores(ids, gained, torch.full((1, width, 1), DEAD))
+    parents, last = bookkeeping.advance(state, scores)
+    assert last[0, :, 0].tolist() == [5 + at for at in expected]
+    assert parents[0].tolist() == [at // width for at in expected]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    sentences=st.integers(1, 3),
+    width=st.integers(1, 6),
+    step=st.integers(1, 3),
+    longest=st.integers(1, 9),
+    penalty=PENALTIES,
+    rounded=st.sampled_from([0.0, 0.5, 4.0]),
+    earliest=st.integers(0, 2),
+    count_dropped=st.booleans(),
+    data=st.data(),
+)
+def test_numpy_and_pytorch_keep_the_same_books(
+    seed, sentences, width, step, longest, penalty, rounded, earliest, count_dropped, data
+):
+    """To the bit; scores in few steps are often equal; forbidden words, several ends, hypotheses that must end."""
+    n_best = data.draw(st.integers(1, width))
+    search = Search(width, n_best, LengthPenalty(*penalty), step, earliest, count_dropped)
+    generator, columns = torch.Generator().manual_seed(seed), longest + step
+    tensors = BeamState.empty(sentences, width, columns, torch.device("cpu"))
+    tensors.open(torch.arange(sentences), torch.randint(1, longest + 1, (sentences,), generator=generator))
+    arrays = BeamState(*(buffer.clone() for buffer in tensors.buffers)).numpy()
+    both = [(Bookkeeping(search, columns, torch.device("cpu")), tensors), (Bookkeeping(search, columns, None), arrays)]
+    for _ in range(longest + 2):
+        gained = -torch.rand(sentences, width, step, width, dtype=torch.float64, generator=generator) * 3
+        gained = (gained * rounded).round() / rounded if rounded else gained
+        gained = gained.sort(dim=3, descending=True, stable=True).values
+        gained[..., -1].masked_fill_(torch.rand(sentences, width, step, generator=generator) < 0.1, DEAD)
+        ids = EOS + 1 + torch.randint(0, 6, gained.shape, generator=generator)
+        end = -torch.rand(sentences, width, step, dtype=torch.float64, generator=generator) * 3
+        scores = [SlotScores(ids, gained, end), SlotScores(ids.numpy(), gained.numpy(), end.numpy())]
+        found = [beam.advance(state, given) for (beam, state), given in zip(both, scores, strict=True)]
+        for ours, theirs in zip(found[1], found[0], strict=True):
+            assert ours.tolist() == theirs.tolist()
+        for ours, theirs in zip(arrays.buffers, tensors.buffers, strict=True):
+            assert ours.tolist() == theirs.tolist()
+        assert both[1][0].scores(arrays).tolist() == both[0][0].scores(tensors).tolist()
+    assert bool(tensors.done.all())
 
 
 def test_an_ensemble_of_one_model_twice_is_that_model():

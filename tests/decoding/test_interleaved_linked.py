@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,17 +15,18 @@ from torch import Tensor
 from longstride.contract import EOS, Batch, Limits, OptionError, Source
 from longstride.nn.transformer import Transformer
 from longstride.runtime.eager import EagerRunner
+from longstride.search.beam import Search
 from longstride.search.length_penalty import LengthPenalty
-from longstride.systems.interleaved.beam_session import BeamSession
+from longstride.search.session import BeamSession
+from longstride.systems.interleaved.beam import beam_table
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
-from longstride.systems.interleaved.inputs import shifted
 from longstride.systems.interleaved.likelihood import InterleavedLikelihood
-from longstride.systems.interleaved.links import has_neighbour, neighbours
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
 from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.interleaved.programs import tie
-from longstride.systems.interleaved.table import Search
+from longstride.systems.interleaved.sentences import sentences_of
+from longstride.systems.interleaved.slots import has_neighbour, neighbours, shifted
 from longstride.verification.lease import Lease
 from tests.decoding import interleaved as twins
 from tests.decoding.interleaved import LINKED, tiny_interleaved
@@ -231,9 +233,11 @@ def test_a_beam_of_one_is_greedy_search(seed, variant, limits, ending):
     model = tiny_interleaved(seed, variant, ending, sharpness=1.5)
     source = random_source(3, 6, seed=seed)
     expected = decoder(model).decode(source, limits)
-    search = Search(1, 1, LengthPenalty("gnmt", 0.6), count_dropped=False, dedup=0)
+    step = model.options.step
+    search = Search(1, 1, LengthPenalty("gnmt", 0.6), step, limits.min_length)
     lease = Lease.of(RUNNER, "beam", source.rows, source.longest, 64)
-    session = BeamSession(lease, model, search, limits)
+    make = partial(beam_table, model, RUNNER, search, limits)
+    session = BeamSession(lease, make, 1, step, 1, partial(sentences_of, options=model.options, dedup=0))
     session.admit(source)
     found: dict[int, list[int]] = {}
     while len(found) < source.rows:

@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import START, OptionError
-from longstride.systems.interleaved.inputs import shifted
-from longstride.systems.interleaved.masks import rule_of
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
 from longstride.systems.interleaved.options import InterleavingOptions
-from longstride.systems.interleaved.positions import signals
+from longstride.systems.interleaved.slots import rule_of, shifted, signals
 from tests.decoding.interleaved import VARIANTS, tiny_interleaved
 from tests.models import random_source, tiny_model
 

@@ -9,11 +9,19 @@ import torch
 
 from longstride.contract import EOS, START, OptionError
 from longstride.nn import masks
-from longstride.systems.interleaved.inputs import shifted
-from longstride.systems.interleaved.masks import relaxed, rule_of
 from longstride.systems.interleaved.options import InterleavingOptions
-from longstride.systems.interleaved.orders import after_all, anchors, interleave, positions_of, restore, slots_of
-from longstride.systems.interleaved.positions import directions, signals
+from longstride.systems.interleaved.slots import (
+    after_all,
+    anchors,
+    directions,
+    interleave,
+    positions_of,
+    relaxed,
+    rule_of,
+    shifted,
+    signals,
+    slots_of,
+)
 from tests.decoding.interleaved import in_order
 
 ORDERS = ["side-to-middle", "middle-to-side"]
@@ -32,7 +40,8 @@ def sentences(most: int = 50) -> tuple[torch.Tensor, torch.Tensor]:
 def test_every_length_comes_back(h, order):
     target, lengths = sentences()
     words = interleave(target, lengths, h, order)
-    assert torch.equal(restore(words, lengths, h, order), target)
+    back = slots_of(torch.arange(words.shape[-1]), lengths, h, order)
+    assert torch.equal(words.gather(-1, back), target)
     slots = torch.arange(target.shape[1])
     there = positions_of(slots, lengths, h, order)
     assert torch.equal(slots_of(there, lengths, h, order), slots.expand_as(there))

@@ -11,6 +11,8 @@ from longstride.contract import Limits, Runner
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
+from longstride.systems.interleaved.greedy import Rows
+from longstride.systems.interleaved.options import InterleavingOptions
 from tests.decoding.interleaved import EVERY, tiny_interleaved
 from tests.decoding.test_greedy import LIMITS
 from tests.models import random_source
@@ -57,6 +59,19 @@ def test_a_sentence_at_a_time_is_recorded_once(width):
     assert recorder.recorded == 2  # entering, and a step
     assert runner.statistics.graphs == 2
     assert runner.statistics.table_bytes > 0
+
+
+@pytest.mark.parametrize("room", [10, 3000])
+def test_the_host_sees_rows_whether_few_or_many_words_travel(room):
+    with torch.inference_mode():
+        rows = Rows(5, room, InterleavingOptions(8, 2, 1), torch.device("cpu"))
+        assert rows.look().done == [True] * 5
+        rows.open(torch.tensor([1, 3]))
+        rows.words[3, :3] = torch.tensor([7, 8, 9])
+        rows.length[3], rows.filled[3], rows.log_probability[3] = 3, 4, -1.5
+        seen = rows.look()
+        assert seen.done == [True, False, True, False, True]
+        assert seen.of(3) == ([7, 8, 9], 4, -1.5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

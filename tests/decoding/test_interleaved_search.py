@@ -9,9 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.search.beam import DEAD
+from longstride.search.beam import DEAD, Beam, BeamState, Continuations, Search, SlotScores, fold
 from longstride.search.length_penalty import LengthPenalty
-from longstride.search.multiword import MultiWordTable, SlotScores, advance, fold
 from longstride.search.repeats import without_repeats
 
 
@@ -30,12 +29,11 @@ def test_the_pruned_fold_equals_the_exhaustive_search(seed, step, width, vocabul
     kept = min(width, vocabulary)
     words, ids = scores.topk(kept, dim=-1)
 
-    live = torch.zeros(shared, 1, dtype=torch.float64)
-    chosen = torch.zeros(shared, 1, 0, dtype=torch.int64)
+    nothing = torch.zeros(1, shared, 1, 0, dtype=torch.int64)
+    partial = Continuations(torch.zeros(1, shared, 1, dtype=torch.float64), nothing)
     for slot in range(step):
-        live, picks = fold(live, words[:, slot, None], width)
-        before = chosen.gather(1, (picks // kept)[..., None].expand(-1, -1, slot))
-        chosen = torch.cat([before, ids[:, slot].gather(1, picks % kept)[..., None]], dim=-1)
+        partial = fold(partial, ids[None, :, slot, None], words[None, :, slot, None], width)
+    live, chosen = partial.scores[0], partial.words[0]
 
     for row in range(shared):
         every = [
@@ -51,9 +49,9 @@ def test_the_pruned_fold_equals_the_exhaustive_search(seed, step, width, vocabul
 @pytest.mark.parametrize("count_dropped", [False, True])
 def test_search_goes_on_while_a_longer_output_may_win(count_dropped):
     """Ending at once is cheap, the second step dear, all after it free: per token, the longest output is the best."""
-    table = MultiWordTable.empty(1, 2, 17, torch.device("cpu"))
+    table = BeamState.empty(1, 2, 17, torch.device("cpu"))
     table.open(torch.tensor([0]), torch.tensor([15]))
-    penalty = LengthPenalty("average", 1.0)
+    beam = Beam(Search(2, 1, LengthPenalty("average", 1.0), 2, 0, count_dropped), 17, torch.device("cpu"))
     for number in range(8):
         word = (-0.1, -2.0)[number] if number < 2 else 0.0
         words = torch.tensor([word, -90.0], dtype=torch.float64).expand(1, 2, 2, 2)
@@ -64,12 +62,12 @@ def test_search_goes_on_while_a_longer_output_may_win(count_dropped):
             end[..., 1] = 0.0
         slots = SlotScores(torch.tensor([5, 6]).expand(1, 2, 2, 2), words, end)
         assert not table.done
-        advance(table, slots, penalty, 1, 0, count_dropped)
+        beam.advance(table, slots)
         assert (table.live > DEAD).sum() + (table.finished > DEAD).sum() <= 2  # places are shared
     assert table.done
-    best = table.scores(penalty).argmax()
+    best = beam.scores(table).argmax()
     assert table.finished_length[0, best] == 15
-    assert table.scores(penalty).max() == pytest.approx(-4.2 / 16)
+    assert beam.scores(table).max() == pytest.approx(-4.2 / 16)
 
 
 def slowly(tokens: list[int], longest: int) -> list[int]:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import START
+from longstride.nn.cache import Cache
 from tests.models import tiny_model
 
 
@@ -46,3 +47,17 @@ def test_a_step_of_several_slots_finds_its_own_where_it_wrote_them():
         lined.keys[:, 1, :, :2] = 0.0
         expected, found = (model.extend(ids, start + 2, cache, memory) for cache in (whole, lined))
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
+
+
+@given(seed=st.integers(0, 1000), slots=st.integers(1, 5), half=st.booleans(), data=st.data())
+def test_rows_that_move_one_by_one_move_as_all_do(seed, slots, half, data):
+    rows = 4
+    parents = data.draw(st.lists(st.integers(0, rows - 1), min_size=rows, max_size=rows))
+    kind = torch.bfloat16 if half else torch.float64
+    values = torch.randn(2, 3, rows, 2, 5, 4, generator=torch.Generator().manual_seed(seed)).to(kind)
+    moved, expected = (Cache(*values.clone().unbind()) for _ in range(2))
+    there = [row for row, parent in enumerate(parents) if row != parent]
+    moved.move(there, [parents[row] for row in there], slots)
+    expected.shuffle(torch.tensor(parents), slots)
+    assert torch.equal(moved.keys, expected.keys)
+    assert torch.equal(moved.values, expected.values)

@@ -33,7 +33,7 @@ FILES = (
     "ops/cuda/link_chain.py",
     "ops/cuda/row_product.py",
     "ops/cuda/source_attention.py",
-    "systems/autoregressive/beam_kernels.py",
+    "search/beam_kernels.py",
     "systems/draft_verify/canvas_kernels.py",
     "systems/lattice/candidates_kernels.py",
     "systems/lattice/edges_kernels.py",
@@ -92,7 +92,7 @@ def pointer(place: ast.expr) -> str:
 def test_all_kernels_of_a_step_can_be_launched_so():
     names = [kernel.name for kernel in kernels()]
     assert set(names) == {
-        *("_candidates", "_advance"),
+        *("_candidates", "_advance", "_fold_words"),
         *("_add_norm", "_best", "_canvas", "_embed", "_extend"),
         *("_best_products", "_follow", "_pairs", "_product", "_read", "_row_product", "_settle", "_source", "_walk"),
         *("_look_up", "_add_up", "_choose"),

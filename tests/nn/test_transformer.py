@@ -69,7 +69,7 @@ def test_padding_is_never_seen(seed, kind):
         close(together[row : row + 1], model.decode(ids[row : row + 1], model.encode(alone, None), None))
 
 
-def test_reorder_keep_and_grow():
+def test_shuffle_keep_and_grow():
     model = tiny_model(2)
     source = Source.of([[5, 6, 3]])
     memory = model.remember(source.ids, source.lengths)
@@ -77,7 +77,7 @@ def test_reorder_keep_and_grow():
     cache = model.new_cache(3, 2)
     zero = torch.zeros(3, dtype=torch.int64)
     model.extend(ids, zero, cache, memory)
-    cache.reorder(torch.tensor([2, 2, 0]), 2)
+    cache.shuffle(torch.tensor([2, 2, 0]), 2)
     cache.grow(5)
     new = torch.tensor([[8], [9], [10]])
     hidden = model.extend(new, zero + 2, cache, memory)

@@ -136,9 +136,9 @@ def test_linked_outputs_are_the_eager_ones_and_in_int8_those_of_every_row(
 
 
 @BOTH
-def test_one_graph_serves_greedy_search_and_the_beam(graphs: Graphs) -> None:
+def test_each_kind_of_call_is_one_graph(graphs: Graphs) -> None:
     model = tiny(1, {"h": 2, "c": 2})
     runner = graphs("fp32", 1, tell=refuse)
     for width in (1, 2):
         decoder(model, runner, width=width).decode(random_source(2, 5), Limits(max_length=8))
-    assert len(runner.graphs) == 2  # the encoder's and the step's
+    assert len(runner.graphs) == 3  # the encoder's, the step's and one that ends in the best words

@@ -148,14 +148,8 @@ class Cache:
             self._sight[span] = additive(every[:span] <= every[:, None], self.keys)
         return self._sight[span]
 
-    def reorder(self, parents: Tensor, span: int) -> None:
-        """Row r becomes what row parents[r] was; only the first `span` slots need to survive."""
-        self.keys = self.keys[:, :, :, :span].index_select(1, parents)
-        self.values = self.values[:, :, :, :span].index_select(1, parents)
-        self._sight.clear()
-
     def shuffle(self, parents: Tensor, span: int) -> None:
-        """The same in place, where the cache is; slots from `span` on stay as they are."""
+        """Row r becomes what row parents[r] was, in place; slots from `span` on stay as they are."""
         for buffer in (self.keys[:, :, :, :span], self.values[:, :, :, :span]):
             buffer.copy_(buffer.index_select(1, parents))
 

@@ -31,7 +31,7 @@ from longstride.ops.portions import in_portions
 from longstride.ops.size import Length, Size, TraceError
 from longstride.ops.state import accumulate, append, assign, move_slots
 from longstride.ops.trace import Tracer, Value
-from longstride.ops.vocabulary import best, first_false, log_shares
+from longstride.ops.vocabulary import best, first_false, likeliest, log_shares, wide
 
 __all__ = [
     "ACTIVATIONS",
@@ -69,6 +69,7 @@ __all__ = [
     "kernels_of",
     "largest",
     "length",
+    "likeliest",
     "linear",
     "log_shares",
     "move_slots",
@@ -83,4 +84,5 @@ __all__ = [
     "take",
     "to_border",
     "uses",
+    "wide",
 ]

@@ -28,6 +28,30 @@ def log_shares(logits: Tensor, ids: Tensor) -> Tensor:
     return logits.log_softmax(dim=-1).gather(-1, ids)
 
 
+def wide(logits: Tensor) -> torch.dtype:
+    """What sums over a vocabulary are made in."""
+    return torch.float64 if logits.dtype == torch.float64 else torch.float32
+
+
+def likeliest(logits: Tensor, forbidden: Tensor, count: int, other: int) -> tuple[Tensor, Tensor, Tensor]:
+    """[..., vocabulary] -> the `count` most likely ids but the forbidden [n], best first, and their log-probabilities
+    [..., count], -inf where too few are left; and the log-probability of `other` [...], forbidden or not"""
+    tracer = tracer_of(logits)
+    if tracer is None:
+        shares = logits.log_softmax(dim=-1, dtype=wide(logits))
+        apart = shares[..., other].clone()
+        values, ids = shares.index_fill_(-1, forbidden, float("-inf")).topk(count, dim=-1)
+        return ids, values, apart
+    builder, never = tracer.builder, lifted(tracer, forbidden).handle
+    banned = builder.node("Expand", builder.constant(torch.tensor(float("-inf"))), builder.node("Shape", never))
+    vocabulary = lifted(tracer, logits).sizes[-1]
+    bias = builder.node("ScatterElements", builder.constant(torch.zeros(vocabulary)), never, banned, axis=0)
+    values, ids = (logits + tracer.value(bias, torch.float32, [vocabulary])).topk(count, dim=-1)
+    shares = log_shares(logits, F.pad(ids, (0, 1), value=other))
+    possible = values > torch.finfo(torch.float32).min
+    return ids, torch.where(possible, shares[..., :count], float("-inf")), shares[..., count]
+
+
 def first_false(flags: Tensor) -> Tensor:
     """[rows, n] booleans -> [rows] the place of the first that is False, n where none is"""
     if tracer_of(flags) is None:

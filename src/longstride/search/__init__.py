@@ -1,1 +1,1 @@
-"""Beam bookkeeping and length penalties, shared by every beam search. Knows no model."""
+"""Beams over words or bundles of words, with the table and session that run them; length penalties and windows."""

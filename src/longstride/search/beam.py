@@ -1,153 +1,401 @@
-"""One step of beam search as pure tensor code over a table of slots, and the state it works on. Knows no model.
+"""Beam search over bundles of words (Zhang et al. 2020, Algorithm 1). Knows no model.
 
-Each slot has `width` places, shared by live and finished hypotheses: one that finishes keeps its place, so a slot
-whose places are all finished is done, and width 1 is exactly greedy search. A slot may be done earlier, when no live
-hypothesis could still enter the n best (an exact bound, see :meth:`LengthPenalty.best`).
+A step scores the next z slots of every live hypothesis; ordinary beam search is the case z = 1. Slots are folded in one
+after another: the outer sum of a hypothesis's best partial continuations and the slot's best words, pruned to `width`.
+Where slots are independent of each other that is exact; a slot may also depend on what stands before it in the step
+(`StepScores`), and folding is then a beam search within the step. The `width` best of all hypotheses live on.
+
+A sentence has `width` places, shared by live and finished hypotheses: one that finishes keeps its place, so a width of
+1 is greedy search. A search is done when no place is live, or when no live hypothesis could still enter the n best (an
+exact bound, see :meth:`LengthPenalty.best`). Endings are ranked in one of two ways:
+
+- at their own slot, against the partial continuations of the same length: what a step says after EOS does not count;
+- at the end of the step, as the paper's authors do (`count_dropped`): words after EOS are dropped from the output, but
+  their log-probabilities and their number stay in the score.
+
+Arrays are PyTorch's or NumPy's, and the code is the same: on a processor PyTorch takes several times as long for
+operations on a handful of numbers, which is what a step of a small model would then wait for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, PAD
+from longstride.contract import EOS, PAD, Hypothesis
 from longstride.search.length_penalty import LengthPenalty
-from longstride.search.rows import Rows
 
 DEAD = float("-inf")
 
+Array = Any
+"""A tensor, or an array of NumPy's"""
 
-@dataclass
-class BeamTable(Rows):
-    """The hypotheses of every slot. Live ones of a slot all have the same length."""
 
-    tokens: Tensor
-    """[slots, width, longest] live hypotheses"""
-    live: Tensor
-    """[slots, width] their log-probabilities; -inf: no such hypothesis"""
-    length: Tensor
-    """[slots] tokens of the live hypotheses so far"""
-    finished_tokens: Tensor
-    """[slots, width, longest]"""
-    finished: Tensor
-    """[slots, width] log-probabilities, EOS included; -inf: no such hypothesis"""
-    finished_length: Tensor
-    """[slots, width] tokens, EOS not counted"""
-    longest: Tensor
-    """[slots] most tokens, EOS not counted, an output may have"""
-    done: Tensor
-    """[slots] bool"""
+def library(x: Array) -> Any:
+    """Whose array it is."""
+    return torch if isinstance(x, Tensor) else np
 
-    @staticmethod
-    def empty(slots: int, width: int, longest: int, device: torch.device) -> BeamTable:
-        """All slots done, waiting for sentences."""
-        return BeamTable(
-            tokens=torch.full((slots, width, longest), PAD, dtype=torch.int64, device=device),
-            live=torch.full((slots, width), DEAD, dtype=torch.float64, device=device),
-            length=torch.zeros(slots, dtype=torch.int64, device=device),
-            finished_tokens=torch.full((slots, width, longest), PAD, dtype=torch.int64, device=device),
-            finished=torch.full((slots, width), DEAD, dtype=torch.float64, device=device),
-            finished_length=torch.zeros(slots, width, dtype=torch.int64, device=device),
-            longest=torch.zeros(slots, dtype=torch.int64, device=device),
-            done=torch.ones(slots, dtype=torch.bool, device=device),
-        )
 
-    def open(self, slots: Tensor, longest: Tensor) -> None:
-        """Start fresh searches in the given slots: one empty hypothesis each."""
-        self.live.index_fill_(0, slots, DEAD)
-        self.live[:, 0].index_fill_(0, slots, 0.0)
-        self.length.index_fill_(0, slots, 0)
-        self.finished.index_fill_(0, slots, DEAD)
-        self.finished_length.index_fill_(0, slots, 0)
-        self.longest.index_copy_(0, slots, longest)
-        self.done.index_fill_(0, slots, False)
+def pick(x: Array, at: Array) -> Array:
+    """[rows, m, ...] at [rows, n] -> [rows, n, ...]"""
+    return x[library(at).arange(len(at), device=at.device)[:, None], at]
+
+
+def best(scores: Array, count: int) -> tuple[Array, Array]:
+    """[rows, n] -> the `count` largest and where they stand; of equals the first, which `topk` does not promise."""
+    if isinstance(scores, Tensor):
+        values, at = scores.sort(dim=1, descending=True, stable=True)
+        return values[:, :count], at[:, :count]
+    at = (-scores).argsort(axis=1, kind="stable")[:, :count]
+    return pick(scores, at), at
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """The best continuations of every live hypothesis, as a model scored them."""
+class Search:
+    """How hypotheses are kept and ranked."""
 
-    ids: Tensor
-    """[slots, width, 2 * width]"""
-    log_probabilities: Tensor
-    """[slots, width, 2 * width] float64, of the token alone; -inf: forbidden"""
-    end: Tensor
-    """[slots, width] float64: log-probability of EOS, for hypotheses that must end now"""
+    width: int
+    n_best: int
+    penalty: LengthPenalty
+    step: int = 1
+    """words of a bundle"""
+    earliest: int = 0
+    """EOS may not stand in a slot before this one"""
+    count_dropped: bool = False
+    """rank endings as the paper's authors do"""
 
-
-def advance(table: BeamTable, candidates: Candidates, penalty: LengthPenalty, n_best: int) -> tuple[Tensor, Tensor]:
-    """Extend, finish, prune. Changes the table; returns parents and last tokens of the new live hypotheses.
-
-    Both are [slots, width]; parents index the old places of the same slot.
-    """
-    slots, width = table.live.shape
-    must_end = (table.length >= table.longest)[:, None, None]
-    ids = torch.where(must_end, EOS, candidates.ids)
-    first = torch.arange(2 * width, device=ids.device) == 0
-    forced = torch.where(first, candidates.end[..., None], DEAD)
-    token_scores = torch.where(must_end, forced, candidates.log_probabilities)
-
-    scores = (table.live[..., None] + token_scores).view(slots, -1)
-    ids = ids.view(slots, -1)
-    # The 2·width best of a slot hold at most width that end, so at least width that go on.
-    # Among equal scores the first comes first, on every device: `topk` would take any.
-    scores, picks = (found[:, : 2 * width] for found in scores.sort(dim=1, descending=True, stable=True))
-    ids = ids.gather(1, picks)
-    parents = picks // (2 * width)
-    possible = (scores > DEAD) & ~table.done[:, None]
-    ends = possible & (ids == EOS)
-
-    # A hypothesis finishes only if it ranks among the places that are still open.
-    open_places = width - (table.finished > DEAD).sum(1, keepdim=True)
-    rank = torch.arange(2 * width, device=ids.device)
-    finishing = ends & (rank < open_places)
-    _finish(table, finishing, scores, parents)
-
-    still_open = width - (table.finished > DEAD).sum(1, keepdim=True)
-    going_on = possible & (ids != EOS)
-    place = going_on.cumsum(1) - 1
-    going_on &= place < still_open
-    order = torch.where(going_on, rank, 2 * width).argsort(dim=1, stable=True)[:, :width]
-    alive = going_on.gather(1, order)
-    parents = parents.gather(1, order)
-    last = torch.where(alive, ids.gather(1, order), PAD)
-
-    moved = table.tokens.gather(1, parents[..., None].expand_as(table.tokens))
-    at = table.length.clamp(max=moved.shape[2] - 1)[:, None, None].expand(slots, width, 1)
-    table.tokens = moved.scatter(2, at, last[..., None])
-    table.live = torch.where(alive, scores.gather(1, order), DEAD)
-    table.length = torch.where(table.done, table.length, table.length + 1)
-    table.done = table.done | _nothing_can_win(table, penalty, n_best)
-    return parents, last
+    def divisors(self, longest: int) -> Tensor:
+        """[longest + 1] what the log-probability of an output of so many words is divided by"""
+        words = torch.arange(longest + 1)
+        return self.penalty((words // self.step + 1) * self.step if self.count_dropped else words + 1)
 
 
-def _finish(table: BeamTable, finishing: Tensor, scores: Tensor, parents: Tensor) -> None:
-    """Move finishing candidates into the free places of their slot."""
-    width = table.live.shape[1]
-    place = (table.finished > DEAD).sum(1, keepdim=True) + finishing.cumsum(1) - 1
-    spare = torch.where(finishing, place, width)  # column `width` catches all that do not finish
+@dataclass
+class BeamState:
+    """The hypotheses of every sentence, as words in the order of writing. Live ones of a sentence are equally long."""
 
-    def put(into: Tensor, values: Tensor) -> Tensor:
-        room = torch.cat([into, into[:, :1]], dim=1)
-        index = spare if values.dim() == 2 else spare[..., None].expand_as(values)
-        return room.scatter(1, index, values)[:, :width]
+    words: Array
+    """[sentences, width, columns] live hypotheses"""
+    live: Array
+    """[sentences, width] their log-probabilities, falling; -inf: no such hypothesis"""
+    length: Array
+    """[sentences] words of the live hypotheses so far"""
+    finished_words: Array
+    """[sentences, width, columns]"""
+    finished: Array
+    """[sentences, width] log-probabilities, EOS included; -inf: no such hypothesis"""
+    finished_length: Array
+    """[sentences, width] words, EOS not counted"""
+    longest: Array
+    """[sentences] most words, EOS not counted, an output may have"""
+    done: Array
+    """[sentences] bool"""
 
-    length = table.length[:, None].expand_as(spare)
-    tokens = table.tokens.gather(1, parents[..., None].expand(-1, -1, table.tokens.shape[2]))
-    table.finished_tokens = put(table.finished_tokens, tokens)
-    table.finished_length = put(table.finished_length, length)
-    table.finished = put(table.finished, scores)
+    @staticmethod
+    def empty(sentences: int, width: int, columns: int, device: torch.device) -> BeamState:
+        """All done, as tensors. There must be `step` columns more than an output can have words."""
+        whole, flat = (sentences, width, columns), (sentences, width)
+        return BeamState(
+            words=torch.full(whole, PAD, dtype=torch.int64, device=device),
+            live=torch.full(flat, DEAD, dtype=torch.float64, device=device),
+            length=torch.zeros(sentences, dtype=torch.int64, device=device),
+            finished_words=torch.full(whole, PAD, dtype=torch.int64, device=device),
+            finished=torch.full(flat, DEAD, dtype=torch.float64, device=device),
+            finished_length=torch.zeros(flat, dtype=torch.int64, device=device),
+            longest=torch.zeros(sentences, dtype=torch.int64, device=device),
+            done=torch.ones(sentences, dtype=torch.bool, device=device),
+        )
+
+    @property
+    def buffers(self) -> list[Any]:
+        """All its arrays."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+    def open(self, sentences: Array, longest: Array) -> None:
+        """Start fresh searches: one empty hypothesis each."""
+        fresh = ((self.live, DEAD), (self.live[:, 0], 0.0), (self.finished, DEAD), (self.length, 0))
+        for buffer, value in (*fresh, (self.finished_length, 0), (self.done, 0)):
+            if isinstance(buffer, Tensor):
+                buffer.index_fill_(0, sentences, value)
+            else:
+                buffer[sentences] = value
+        self.longest[sentences] = longest
+
+    def numpy(self) -> BeamState:
+        """The same memory as arrays of NumPy's."""
+        return BeamState(*(buffer.numpy() for buffer in self.buffers))
+
+    def select(self, sentences: Array) -> Self:
+        """Some sentences alone."""
+        return type(self)(*(buffer[sentences] for buffer in self.buffers))
+
+    def become(self, other: Self) -> None:
+        """Take another's values, in the tensors that are here."""
+        for mine, new in zip(self.buffers, other.buffers, strict=True):
+            mine.copy_(new)
 
 
-def final_scores(table: BeamTable, penalty: LengthPenalty) -> Tensor:
-    """[slots, width] scores of the finished hypotheses, -inf where there is none."""
-    return table.finished / penalty(table.finished_length + 1)
+# --- what a model says of a step -------------------------------------------------------------------------------------
 
 
-def _nothing_can_win(table: BeamTable, penalty: LengthPenalty, n_best: int) -> Tensor:
-    """[slots] bool: no live hypothesis can still rank among the n best."""
-    settled = final_scores(table, penalty).topk(n_best, dim=1).values[:, -1]
-    bound = table.live.max(dim=1).values / penalty.best(table.length + 1, table.longest + 1)
-    return (bound <= settled) | (table.live == DEAD).all(dim=1)
+@dataclass(frozen=True)
+class Choices:
+    """What may stand in one slot: after each partial continuation of a hypothesis, or after any of them alike."""
+
+    ids: Array
+    """[sentences, width, partial or 1, kept] the best words, EOS not among them"""
+    words: Array
+    """[sentences, width, partial or 1, kept] log-probabilities of these words, falling; -inf: forbidden"""
+    end: Array
+    """[sentences, width, partial or 1] log-probability of EOS; -inf: forbidden"""
+
+
+class StepScores(Protocol):
+    """What a model says of the next slots of every hypothesis."""
+
+    def within(self, must_end: Array, too_early: Array | None) -> StepScores:
+        """The same with what may not stand forbidden: words in the slots `must_end`, EOS in those `too_early`, both
+        [sentences, step] bool."""
+
+    def at(self, slot: int, chosen: Array) -> Choices:
+        """For one slot, given what stands in those before it: chosen [sentences, width, partial, slot]"""
+
+
+@dataclass(frozen=True)
+class SlotScores:
+    """Slots that are independent of each other."""
+
+    ids: Array
+    """[sentences, width, step, kept] the best words of each slot, EOS not among them"""
+    words: Array
+    """[sentences, width, step, kept] log-probabilities of these words, falling; -inf: forbidden"""
+    end: Array
+    """[sentences, width, step] log-probability of EOS"""
+
+    def within(self, must_end: Array, too_early: Array | None) -> SlotScores:
+        """See :meth:`StepScores.within`."""
+        where = library(self.words).where
+        words = where(must_end[:, None, :, None], DEAD, self.words)
+        return SlotScores(self.ids, words, self.end if too_early is None else where(too_early[:, None], DEAD, self.end))
+
+    def at(self, slot: int, chosen: Array) -> Choices:
+        """See :meth:`StepScores.at`."""
+        one = slice(slot, slot + 1)
+        return Choices(self.ids[:, :, one], self.words[:, :, one], self.end[:, :, one])
+
+
+# --- within a step ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """Partial continuations of every hypothesis."""
+
+    scores: Array
+    """[sentences, width, n]"""
+    words: Array
+    """[sentences, width, n, slots so far] those of one that has ended hold an EOS; what stands behind it is dropped"""
+
+    def ended(self, end: Array) -> Continuations:
+        """With an EOS, whose log-probabilities are end [sentences, width, n or 1]"""
+        scores = self.scores + end
+        return Continuations(scores, _joined(self.words, _full(scores[..., None], EOS)))
+
+
+def fold(partial: Continuations, ids: Array, words: Array, width: int) -> Continuations:
+    """One slot more: the outer sum of partial continuations and the slot's words (as in `Choices`), pruned."""
+    kept = words.shape[-1]
+    if not partial.words.shape[3] and kept <= width:  # the first slot's words are in order already
+        return Continuations(partial.scores + words[:, :, 0], ids[:, :, 0, :, None])
+    outer, each = partial.scores[..., None] + words, ids.shape[2] * kept
+    flat = ids.reshape(-1, each)
+    scores, picks = best(outer.reshape(len(flat), -1), width)
+    before = pick(partial.words.reshape(len(flat), -1, partial.words.shape[3]), picks // kept)
+    chosen = _joined(before, pick(flat, picks % each)[..., None])
+    shape = (*partial.scores.shape[:2], -1)
+    return Continuations(scores.reshape(shape), chosen.reshape(*shape, chosen.shape[2]))
+
+
+def carry(ended: Continuations, choices: Choices, width: int) -> Continuations:
+    """One slot more of what has ended before, its words or another EOS counted."""
+    anything = _joined(choices.words, choices.end[..., None])
+    ids = _joined(choices.ids, _full(choices.ids[..., :1], EOS))
+    return fold(ended, ids, anything, width)
+
+
+def _joined(left: Array, right: Array, axis: int = -1) -> Array:
+    return library(left).concatenate([left, right], axis)
+
+
+def _full(like: Array, value: int) -> Array:
+    return library(like).full_like(like, value, dtype=library(like).int64)
+
+
+def _best_of_both(old: Continuations | None, new: Continuations, width: int) -> Continuations:
+    """The `width` best of each hypothesis."""
+    if old is None:
+        return new
+    both, words = _joined(old.scores, new.scores), _joined(old.words, new.words, 2)
+    sentences, hypotheses, count = both.shape
+    scores, at = best(both.reshape(-1, count), width)
+    words = pick(words.reshape(len(at), count, -1), at)
+    shape = (sentences, hypotheses, -1)
+    return Continuations(scores.reshape(shape), words.reshape(*shape, words.shape[2]))
+
+
+@dataclass(frozen=True)
+class Endings:
+    """The best endings of every sentence, some of them accepted."""
+
+    scores: Array
+    """[sentences, width]"""
+    parents: Array
+    """[sentences, width] the hypothesis each continues"""
+    words: Array
+    """[sentences, width, slots] up to EOS, and left-overs"""
+    accepted: Array
+    """[sentences, width] bool: whether it finishes"""
+
+
+# --- a step ----------------------------------------------------------------------------------------------------------
+
+
+class Beam:
+    """The bookkeeping of one kind of search, with what it looks up."""
+
+    def __init__(self, search: Search, columns: int, device: torch.device | None) -> None:
+        """`device`: of tensors. None: arrays are NumPy's, so that numbers can be looked at, and what would change
+        nothing left out."""
+
+        def made(constant: Tensor) -> Array:
+            return constant.numpy() if device is None else constant.to(device)
+
+        self.search, self._look, self._columns = search, device is None, columns
+        self._rank = made(torch.arange(search.width))
+        self._slots = made(torch.arange(search.step))
+        self._divisors = made(search.divisors(columns + search.step))
+
+    def scores(self, state: BeamState) -> Array:
+        """[sentences, width] scores of the finished hypotheses, -inf where there is none"""
+        return state.finished / self._divisors[state.finished_length]
+
+    def advance(self, state: BeamState, scores: StepScores) -> tuple[Array, Array]:
+        """Extend by a step, finish, prune: changes the fields of the state, not its arrays.
+
+        -> parents [sentences, width], the places that live hypotheses come from, and their newest words [..., step]
+        """
+        search, width, step, where = self.search, self.search.width, self.search.step, library(state.live).where
+        sentences = len(state.live)
+        at = state.length[:, None] + self._slots
+        must_end = at >= state.longest[:, None]
+        scores = scores.within(must_end, (at < search.earliest) & ~must_end if search.earliest else None)
+        live = where(state.done[:, None], DEAD, state.live)[..., None]
+        partial = Continuations(live, state.words[..., None, :0])
+        free = width - (state.finished > DEAD).sum(1)
+        found: list[Endings] = []
+        ended: Continuations | None = None
+        for slot in range(step):
+            choices = scores.at(slot, partial.words)
+            grown = fold(partial, choices.ids, choices.words, width)
+            if search.count_dropped:
+                longer = None if ended is None else carry(ended, scores.at(slot, ended.words), width)
+                ended = _best_of_both(longer, partial.ended(choices.end), width)
+            if slot == step - 1 or not search.count_dropped:
+                top, picks = best(grown.scores.reshape(sentences, -1), width)
+                ending, end = (partial, choices.end) if ended is None else (ended, None)
+                free = self._rank_endings(ending, end, top, free, found)
+            partial = grown
+        if found:
+            self._finish(state, found, at)
+
+        alive = (self._rank < free[:, None]) & (top > DEAD)
+        parents = where(alive, picks // partial.scores.shape[2], self._rank)
+        last = pick(partial.words.reshape(sentences, -1, step), picks)
+        last = where(alive[..., None], last, PAD)
+        state.words = self._written(state.words, parents, last, at)
+        state.live = where(alive, top, DEAD)
+        state.length = where(state.done, state.length, state.length + step)
+        state.done = state.done | self._nothing_can_win(state)
+        return parents, last
+
+    def _written(self, past: Array, parents: Array, words: Array, at: Array) -> Array:
+        """[sentences, width, columns] the past of `parents` with words [sentences, n, step] in columns `at`"""
+        whole = pick(past, parents)
+        rows = library(at).arange(len(at), device=at.device)[:, None, None]
+        places = library(at).arange(whole.shape[1], device=at.device)[:, None]
+        whole[rows, places, at.clip(0, self._columns - 1)[:, None]] = words
+        return whole
+
+    def _rank_endings(
+        self, partial: Continuations, end: Array | None, live: Array, free: Array, found: list[Endings]
+    ) -> Array:
+        """What ends competes with the best live [sentences, width]: the `free` [sentences] best are accepted.
+
+        `partial` with EOS behind it, of log-probability `end`; None: it has ended already. -> how many are free then
+        """
+        ending = partial.scores if end is None else partial.scores + end
+        sentences, _, each = ending.shape
+        ending = ending.reshape(sentences, -1)
+        if self._look and (ending.max(1) < live[:, -1]).all():
+            return free
+        scores, picks = best(_joined(ending, live), self.search.width)
+        accepted = (picks < ending.shape[1]) & (self._rank < free[:, None]) & (scores > DEAD)
+        if self._look and not accepted.any():
+            return free
+        words = (partial if end is None else partial.ended(end)).words
+        picks = picks.clip(0, ending.shape[1] - 1)
+        words = pick(words.reshape(sentences, -1, words.shape[3]), picks)
+        found.append(Endings(scores, picks // each, words, accepted))
+        return free - accepted.sum(1)
+
+    def _finish(self, state: BeamState, found: list[Endings], at: Array) -> None:
+        """Move what was accepted into the free places of its sentence."""
+        step, join, where = self.search.step, library(state.live).concatenate, library(state.live).where
+        scores, parents, accepted = (
+            join([getattr(one, name) for one in found], 1) for name in ("scores", "parents", "accepted")
+        )
+        spare = [_full(found[0].words[..., :1], PAD)] * (step - 1)
+        words = join([join([one.words, *spare], 2)[..., :step] for one in found], 1)
+        whole = self._written(state.words, parents, words, at)
+        length = state.length[:, None] + (words != EOS).cumprod(2).sum(2)
+        place = (state.finished > DEAD).sum(1)[:, None] + accepted.cumsum(1) - 1
+        goes = (place[:, None] == self._rank[:, None]) & accepted[:, None]  # [sentences, place, ending], one at most
+        new, which = goes.any(2), (goes.cumsum(2) == 0).sum(2).clip(0, goes.shape[2] - 1)
+        state.finished_words = where(new[..., None], pick(whole, which), state.finished_words)
+        state.finished_length = where(new, pick(length, which), state.finished_length)
+        state.finished = where(new, pick(scores, which), state.finished)
+
+    def _nothing_can_win(self, state: BeamState) -> Array:
+        """[sentences] bool: no live hypothesis can still rank among the n best."""
+        leading = state.live[:, 0]
+        if self._look and not (state.finished > DEAD).any():
+            return leading == DEAD
+        settled = best(self.scores(state), self.search.n_best)[0][:, -1]
+        longest = library(leading).maximum(self._divisors[state.length], self._divisors[state.longest])
+        return (leading / longest <= settled) | (leading == DEAD)
+
+
+# --- what comes out --------------------------------------------------------------------------------------------------
+
+
+def best_first(n_best: int, scores: Tensor, *others: Tensor) -> list[Tensor]:
+    """Of every sentence the `n_best` by scores [sentences, n], which come first, then others [sentences, n, ...]."""
+    scores, order = best(scores, n_best)
+    return [scores, *(pick(one, order) for one in others)]
+
+
+def hypotheses(tokens: Tensor, lengths: Tensor, scores: Tensor, log_probabilities: Tensor) -> list[list[Hypothesis]]:
+    """Per sentence what it has, from tokens [sentences, n, columns] and figures [sentences, n]; dead ones left out."""
+    every = zip(tokens.tolist(), lengths.tolist(), scores.tolist(), log_probabilities.tolist(), strict=True)
+    return [
+        [
+            Hypothesis(ids[:length], score, log_probability)
+            for ids, length, score, log_probability in zip(*sentence, strict=True)
+            if score > DEAD
+        ]
+        for sentence in every
+    ]

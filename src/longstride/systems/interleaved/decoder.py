@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from longstride.contract import Limits, Need, OptionError, Runner, Session, option
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
+from longstride.search.beam import Search
 from longstride.search.length_penalty import LengthPenalty
-from longstride.systems.interleaved.beam_session import BeamSession
-from longstride.systems.interleaved.greedy_session import GreedySession
+from longstride.search.session import BeamSession
+from longstride.systems.interleaved.beam import beam_table
+from longstride.systems.interleaved.greedy import GreedySession, GreedyTable
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
-from longstride.systems.interleaved.table import Search
+from longstride.systems.interleaved.sentences import sentences_of
 from longstride.verification.lease import Lease
 
 
@@ -66,14 +69,17 @@ class Interleaved(Signed[InterleavedOptions]):
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
-        o = self.options
+        o, model, runner = self.options, self._model, self._runner
+        step, paper = model.options.step, o.end == "paper"
         penalty = LengthPenalty(o.length_penalty, o.strength)
-        search = Search(o.width, o.n_best, penalty, o.end == "paper", o.dedup)
-        model = self._model
-        family = ("interleaved", model.model, model.interleaving, search, limits)
-        lease = Lease.of(self._runner, family, capacity, longest_source, model.model.options.longest)
-        kind = GreedySession if o.width == 1 else BeamSession
-        return kind(lease, model, search, limits)
+        earliest = max(limits.min_length, step if paper else 0)  # the authors allow no EOS in the first step
+        search = Search(o.width, o.n_best, penalty, step, earliest, paper)
+        family = ("interleaved", model.model, model.interleaving, search, o.dedup, limits)
+        lease = Lease.of(runner, family, capacity, longest_source, model.model.options.longest)
+        if o.width == 1:
+            return GreedySession(lease, partial(GreedyTable, model, runner, search, o.dedup, limits))
+        finish = partial(sentences_of, options=model.options, dedup=o.dedup)
+        return BeamSession(lease, partial(beam_table, model, runner, search, limits), o.n_best, step, 1, finish)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the width and the sentences."""

@@ -10,10 +10,9 @@ from torch.nn import functional as F
 
 from longstride.contract import PAD, Batch, Factorisation, Likelihood, Program, Runner
 from longstride.nn import losses, masks
-from longstride.systems.interleaved.inputs import shifted
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.options import InterleavingOptions
-from longstride.systems.interleaved.orders import interleave
+from longstride.systems.interleaved.slots import interleave, shifted
 
 
 def factorisation_of(options: InterleavingOptions) -> Factorisation:

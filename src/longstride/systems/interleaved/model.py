@@ -20,10 +20,9 @@ from longstride.nn.layers import extend_all
 from longstride.nn.link import Link
 from longstride.nn.transformer import Transformer
 from longstride.ops import BlockCausal, Causal, additive
-from longstride.systems.interleaved import kernels, links
-from longstride.systems.interleaved.masks import rule_of
+from longstride.systems.interleaved import kernels
 from longstride.systems.interleaved.options import InterleavingOptions
-from longstride.systems.interleaved.positions import directions, signals
+from longstride.systems.interleaved.slots import directions, has_neighbour, neighbours, rule_of, signals
 
 
 class Interleaving(nn.Module):
@@ -181,4 +180,7 @@ class InterleavedModel(nn.Module):
         weight, link = self.model.output_weight, self.interleaving.link
         if link is None:
             return hidden, weight
-        return links.widened(link, hidden, words, self.options), link.widened_weight(weight)
+        asked = link.asked(hidden, neighbours(words, self.options.h))
+        linked = has_neighbour(torch.arange(words.shape[1], device=words.device), self.options)
+        widened = torch.cat([hidden, asked.masked_fill(~linked[:, None], 0)], dim=-1)
+        return widened, link.widened_weight(weight)

@@ -12,9 +12,8 @@ from torch.nn import functional as F
 from longstride.contract import PAD, Batch, Loss, Objective, Prepared
 from longstride.nn import masks
 from longstride.nn.losses import Smoothing
-from longstride.systems.interleaved.inputs import shifted
 from longstride.systems.interleaved.model import InterleavedModel
-from longstride.systems.interleaved.orders import interleave
+from longstride.systems.interleaved.slots import interleave, shifted
 
 WIDTHS = 8
 """On a GPU, attention with a mask wants rows of a multiple of so many slots, and pads others anew in every layer."""

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, Step
+from longstride.contract import EOS
 from longstride.search.repeats import without_repeats
+from longstride.search.session import Sentences
 from longstride.systems.interleaved.options import InterleavingOptions, Order
-from longstride.systems.interleaved.orders import slots_of
-
-
-@dataclass(frozen=True)
-class Sentences:
-    """Finished sentences; EOS follows the words, and left-overs follow it."""
-
-    tokens: Tensor
-    """[..., columns]"""
-    lengths: Tensor
-    """[...] words"""
-    steps: Tensor
-    """[..., columns] the step, from 0, that wrote each token"""
+from longstride.systems.interleaved.slots import slots_of
 
 
 def sentences_of(words: Tensor, lengths: Tensor, options: InterleavingOptions, dedup: int) -> Sentences:
@@ -54,18 +42,3 @@ def sentence_of(words: list[int], options: InterleavingOptions, dedup: int) -> l
 def _slots(length: int, h: int, order: Order) -> tuple[int, ...]:
     """The slots of a sentence's words, in its order."""
     return tuple(slots_of(torch.arange(length), torch.tensor(length), h, order).tolist())
-
-
-def closing_step(sentences: Sentences, ticket: Tensor, active: Tensor, closed: Tensor) -> Step:
-    """The iteration in which the `closed` [rows] sentences are written whole, and nothing of the others."""
-    columns = torch.arange(sentences.tokens.shape[1], device=ticket.device).expand_as(sentences.tokens)
-    written = (columns <= sentences.lengths[:, None]) & closed[:, None]
-    none = torch.zeros_like(ticket)
-    return Step(ticket, active, columns, sentences.tokens, written, none, none, when=sentences.steps)
-
-
-def silent_step(ticket: Tensor, active: Tensor) -> Step:
-    """An iteration that writes nothing yet."""
-    nothing = ticket.new_empty(len(ticket), 0)
-    none = torch.zeros_like(ticket)
-    return Step(ticket, active, nothing, nothing, nothing.bool(), none, none)

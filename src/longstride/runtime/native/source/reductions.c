@@ -250,10 +250,19 @@ typedef struct {
     int64_t *where;
 } picking;
 
+enum { STRETCH = 64 }; /* numbers that are passed over at once */
+
 /* Kept in order; of equals the first stays before the others */
 static void pick_row(const picking *p, const float *x, float *values, int64_t *where) {
-    int64_t kept = 0;
+    int64_t kept = 0, looked = 0;
     for (int64_t j = 0; j < p->n; j++) {
+        if (kept == p->k && j >= looked) { /* a stretch without anything larger is passed over whole */
+            looked = smaller(j + STRETCH, p->n);
+            if (!(greatest(x + j, looked - j) > values[kept - 1])) {
+                j = looked - 1;
+                continue;
+            }
+        }
         if (kept == p->k && !(x[j] > values[kept - 1])) continue;
         int64_t at = kept < p->k ? kept++ : kept - 1;
         for (; at > 0 && x[j] > values[at - 1]; at--) {

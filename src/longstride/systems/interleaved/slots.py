@@ -1,22 +1,28 @@
-"""The order in which words are written, and its inverse. Knows places in a sentence, no words and no models.
+"""Slots: in which order words are written, what the model is told of a slot's place, and whom it sees.
 
 A *slot* is a place in the order of writing, a *position* a place in the sentence; both count from 0. Slot t belongs to
 direction t mod h. Directions 2s and 2s + 1 share segment s of the sentence, which is as long as the slots t < n of the
 two together: so n alone fixes the order, and only the last step can be partial. The even direction takes one word more
 where they cannot share evenly. From side to middle (the paper):
 
-    h = 2, n = 5    A B C D E         written  A E, B D, C
-    h = 4, n = 7    A B C D | E F G   written  A D E G, B C F
+    h = 2, n = 5    A B C D E         written  A E, B D, C          Eq. 6
+    h = 4, n = 7    A B C D | E F G   written  A D E G, B C F       Eq. 9
 
 From middle to side the same directions run backwards: C D, B E, A for five words. EOS stands in slot n, after all.
+Knows no words and no models.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from longstride.systems.interleaved.options import Order
+from longstride.contract import START
+from longstride.nn.masks import Rule, causal
+from longstride.systems.interleaved.options import InterleavingOptions, Order
+
+# --- the order of writing --------------------------------------------------------------------------------------------
 
 
 def positions_of(slots: Tensor, lengths: Tensor, h: int, order: Order = "side-to-middle") -> Tensor:
@@ -59,12 +65,6 @@ def interleave(target: Tensor, lengths: Tensor, h: int, order: Order = "side-to-
     return target if h == 1 else target.gather(-1, positions_of(slots, lengths, h, order))
 
 
-def restore(words: Tensor, lengths: Tensor, h: int, order: Order = "side-to-middle") -> Tensor:
-    """[..., longest] in the order of writing, lengths [...] in words -> sentences."""
-    positions = torch.arange(words.shape[-1], device=words.device)
-    return words if h == 1 else words.gather(-1, slots_of(positions, lengths, h, order))
-
-
 def anchors(slots: Tensor, room: int, h: int, order: Order = "side-to-middle") -> Tensor:
     """Numbers in the order of the sentence for slots [...] of one whose length is not known yet, at most `room` words.
 
@@ -95,3 +95,68 @@ def _segment(first: Tensor, lengths: Tensor, h: int) -> tuple[Tensor, Tensor, Te
     """Words before the segment whose even direction is `first`, and of its two directions."""
     each, more = lengths // h, lengths % h
     return _before(first, lengths, h), each + (first < more).long(), each + (first + 1 < more).long()
+
+
+# --- what a slot reads -----------------------------------------------------------------------------------------------
+
+
+def shifted(words: Tensor, step: int) -> Tensor:
+    """[rows, slots] -> the decoder's inputs: `step` start symbols, then all words but the last step's."""
+    return F.pad(words, (step, 0), value=START)[:, : words.shape[1]]
+
+
+def signals(slots: Tensor, options: InterleavingOptions) -> Tensor:
+    """[...] slots -> [...] integers for the position embedding: an input slot has that of the slot which it predicts
+
+    h = 1     0, 1, 2, 3, ...         Eq. 5
+    h = 2     1, -1, 2, -2, 3, ...    Eq. 7: the sign is the direction, so that neighbours of one direction stay close
+    h > 2     0, 0, 0, 0, 1, ...      Eq. 10: the index within the direction, which has an embedding of its own
+
+    Vanilla positions are those of h = 1 for any h.
+    """
+    if options.h == 1 or options.signal == "vanilla":
+        return slots
+    if options.h == 2:
+        ahead = slots // 2 + 1
+        return torch.where(slots % 2 == 0, ahead, -ahead)
+    return slots // options.h
+
+
+def directions(slots: Tensor, options: InterleavingOptions) -> Tensor:
+    """[...] slots -> [...] the direction each belongs to"""
+    return slots % options.h
+
+
+def neighbours(words: Tensor, h: int) -> Tensor:
+    """[rows, slots] words in the order of writing -> the word before each in its direction, PAD where there is none"""
+    return F.pad(words, (h, 0))[:, : words.shape[1]]
+
+
+def has_neighbour(slots: Tensor, options: InterleavingOptions) -> Tensor:
+    """[...] slots -> [...] bool: whether the word before it in its direction is of the same step"""
+    return slots % options.step >= options.h
+
+
+# --- whom it sees ----------------------------------------------------------------------------------------------------
+
+
+def relaxed(step: int) -> Rule:
+    """M(h, c) with h·c = `step`: a slot sees its own step and all before it."""
+
+    def rule(query_slots: Tensor, key_slots: Tensor) -> Tensor:
+        return key_slots // step <= (query_slots // step)[..., None]
+
+    return rule
+
+
+def rule_of(options: InterleavingOptions) -> Rule:
+    """The rule that a model with these options was trained with."""
+    seen = causal if options.mask == "vanilla" or options.step == 1 else relaxed(options.step)
+    if not options.independent or options.h == 1:
+        return seen
+    h = options.h
+
+    def within_direction(query_slots: Tensor, key_slots: Tensor) -> Tensor:
+        return seen(query_slots, key_slots) & (key_slots % h == (query_slots % h)[..., None])
+
+    return within_direction

@@ -1,0 +1,289 @@
+"""Greedy search: the most likely words of a step, all at once, for rows that are written from all their ends.
+
+With a link they are chosen in c rounds, a word of every direction in each, given the word before it. Without
+de-duplication every step is final when it is made; its positions are then numbers in the order of the sentence, whose
+length nobody knows yet. Where kernels of our own are used, a step is one that lays out what the layers read, the
+model's, one that chooses and one that commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import torch
+from torch import Tensor
+
+from longstride.contract import EOS, START, Finished, Hypothesis, Limits, Runner, Source, Step
+from longstride.ops import aligned
+from longstride.search.beam import Search
+from longstride.search.length_penalty import LengthPenalty
+from longstride.search.table import SearchModel, SearchTable
+from longstride.systems.interleaved import kernels
+from longstride.systems.interleaved.model import InterleavedModel
+from longstride.systems.interleaved.options import InterleavingOptions
+from longstride.systems.interleaved.programs import extend, tie
+from longstride.systems.interleaved.sentences import sentence_of, sentences_of
+from longstride.systems.interleaved.slots import after_all, anchors
+from longstride.verification.acceptance import Reading
+from longstride.verification.kernels import Bounds, permitted, read_fused
+from longstride.verification.lease import Lease, LeasedSession
+from longstride.verification.mirror import Mirror
+from longstride.verification.reading import read, scored
+
+SMALL = 16384
+"""Bytes of words that travel to the host with every look: it takes no longer than a few numbers do."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a step has done to every row."""
+
+    active: Tensor
+    """[rows] bool: it took part"""
+    position: Tensor
+    """[rows, step] numbers in the order of the sentence; anything where the row was idle"""
+    written: Tensor
+    """[rows, step] bool: up to and with the first EOS"""
+
+
+class Rows:
+    """`count` rows of sentences of at most `room` words."""
+
+    def __init__(self, count: int, room: int, options: InterleavingOptions, device: torch.device) -> None:
+        step = options.step
+        self.columns = room + step  # the last step may begin where only EOS is left
+        number, real = (torch.int64, (count,)), (torch.float64, (count,))
+        # Rows that are done are written to as well, behind their end: full ones need a step more.
+        ids = (torch.int64, (count, self.columns + step))
+        every = {"length": number, "filled": number, "likelihood": real, "done": (torch.bool, (count,))}
+        self._small = count * ids[1][1] * 8 <= SMALL
+        self._mirror = Mirror({**every, "words": ids} if self._small else every, device)
+        here = self._mirror.here
+        self._whole = here["words"] if self._small else torch.zeros(ids[1], dtype=torch.int64, device=device)
+        self.words = self._whole[:, : self.columns]
+        """[rows, columns] in the order of writing; beyond what a row has filled, left-overs"""
+        self.filled = here["filled"]
+        """[rows] slots that are written, a whole number of steps"""
+        self.length = here["length"]
+        """[rows] words before EOS"""
+        self.log_probability = here["likelihood"]
+        """[rows] of all that counts"""
+        self.done = here["done"].fill_(True)
+        """[rows] ended, or never begun"""
+        self.ids = torch.full((count, step), START, dtype=torch.int64, device=device)
+        """[rows, step] what the next step reads"""
+        self.start = torch.zeros(count, dtype=torch.int64, device=device)
+        """[rows] where it begins: what is filled, 0 where a row is done"""
+        self._steps = torch.arange(step, device=device)
+        slots = torch.arange(self.columns + step, device=device)
+        self._anchors = anchors(slots, room, options.h, options.order)
+        self._behind = after_all(room, options.h)
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """All that changes."""
+        return [*([] if self._small else [self._whole]), self._mirror.whole, self.ids, self.start]
+
+    def open(self, rows: Tensor) -> None:
+        """Begin anew in these rows [n]."""
+        if len(self.length) == 1:  # all that is kept side by side, at once
+            self._mirror.whole.fill_(0)
+            self.ids.fill_(START)
+            self.start.fill_(0)
+            return
+        for zeroed in (self.filled, self.length, self.log_probability, self.done, self.start):
+            zeroed.index_fill_(0, rows, 0)
+        self.ids.index_fill_(0, rows, START)
+
+    @property
+    def slots(self) -> Tensor:
+        """[rows, step] those that the next step fills; beyond a row's end where it is done"""
+        return self.filled[:, None] + self._steps
+
+    def commit(self, found: Reading, slots: Tensor, count_dropped: bool) -> Committed:
+        """Write what was chosen into `slots`. With `count_dropped`, what stands after EOS counts too."""
+        active = self.done.logical_not()
+        ends = found.top == EOS
+        # Up to and with the first EOS in the order of writing: no column after one that ends.
+        written = (ends.cumsum(dim=1) <= ends) & active[:, None]
+        scored = active[:, None] if count_dropped else written
+        # Not a product: what is not written may be -inf.
+        self.log_probability += torch.where(scored, found.top_log_probability, 0).sum(dim=1, dtype=torch.float64)
+        self._whole.scatter_(1, slots, found.top)
+        self.ids.copy_(found.top)
+        self.length += (written > ends).sum(dim=1)
+        self.filled.add_(active, alpha=len(self._steps))
+        self.done |= ends.any(dim=1)
+        # Idle rows idle at the front, where there is room.
+        self.start.copy_(self.filled * ~self.done)
+        return Committed(active, torch.where(ends, self._behind, self._anchors[slots]), written)
+
+    def commit_fused(self, found: Reading, count_dropped: bool) -> Committed:
+        """The same in one kernel of our own."""
+        assert found.top_logit is not None
+        assert found.normaliser is not None
+        reading = (found.top, found.top_logit, found.normaliser)
+        state = (self.ids, self.filled, self.length, self.log_probability, self.done, self.start)
+        return Committed(*kernels.commit(reading, self._anchors, self._whole, state, self._behind, count_dropped))
+
+    # --- what the host sees ------------------------------------------------------------------------------------------
+
+    def look(self) -> Seen:
+        """How things stand when all that was asked for has been done."""
+        self._mirror.send()
+        self._mirror.wait()
+        return Seen(self._mirror.seen, None if self._small else self._whole)
+
+
+class Seen:
+    """What the host sees of the rows."""
+
+    def __init__(self, seen: dict[str, Tensor], apart: Tensor | None) -> None:
+        self._seen, self._apart = seen, apart
+
+    @property
+    def done(self) -> list[bool]:
+        """Per row, whether it is."""
+        done: list[bool] = self._seen["done"].tolist()
+        return done
+
+    def of(self, row: int) -> tuple[list[int], int, float]:
+        """Its words before EOS in the order of writing, the slots that are filled and its log-probability."""
+        if self._apart is not None:
+            self._seen, self._apart = {**self._seen, "words": self._apart.cpu()}, None
+        length = int(self._seen["length"][row])
+        words: list[int] = self._seen["words"][row, :length].tolist()
+        return words, int(self._seen["filled"][row]), float(self._seen["likelihood"][row])
+
+
+class GreedyTable(SearchTable):
+    """One row per sentence."""
+
+    def __init__(
+        self,
+        model: InterleavedModel,
+        runner: Runner,
+        search: Search,
+        dedup: int,
+        limits: Limits,
+        capacity: int,
+        longest_source: int,
+    ) -> None:
+        self.options, self.search, self.dedup = model.options, search, dedup
+        room = limits.longest_output(longest_source)
+        columns = room + self.options.step  # the last step may begin where only EOS is left
+        self._own = kernels.usable(runner)
+        call = SearchModel(model.model, extend(model), (model.layout(aligned(columns), self._own),))
+        super().__init__([call], runner, limits, capacity, longest_source, columns)
+        device = runner.device
+        link = model.interleaving.link
+        self._tie = None if link is None else tie(link)
+        self.rows = Rows(capacity, room, self.options, device)
+        self._longest = torch.zeros(capacity, dtype=torch.int64, device=device)
+        self._permitted = permitted(self._forbidden, model.model.options.vocabulary)
+        self._none = torch.zeros(capacity, dtype=torch.int64, device=device)  # nothing is ever drafted
+        arguments = (call.extend, self.rows.ids, self.rows.start, self._caches[0], self._memories[0], *call.more)
+        self._extend = partial(runner.call, *arguments) if runner.records else runner.bound(*arguments)
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """All that a step or an entrance writes."""
+        return [*self.rows.buffers, self._longest, *super().buffers]
+
+    def _open(self, slots: Tensor, longest: Tensor) -> None:
+        self.rows.open(slots)
+        self._longest.index_copy_(0, slots, longest)
+
+    def step(self) -> Step:
+        """One step of every live row."""
+        if not self._recorded:
+            self._recorded[0] = self._runner.record("greedy", self._step, self.buffers)
+        found: Step = self._recorded[0]()
+        return found
+
+    def _step(self) -> Step:
+        rows, count_dropped, earliest = self.rows, self.search.count_dropped, self.search.earliest
+        slots = rows.slots
+
+        def choose(logits: Tensor, first: int) -> Reading:
+            if self._own:
+                bounds = Bounds(self._permitted, rows.start + first if first else rows.start, self._longest, earliest)
+                return read_fused(logits, bounds)
+            at = slots[:, first : first + logits.shape[1]]
+            return scored(read(logits, at, self._longest, self._forbidden, earliest), logits)
+
+        logits, factors = self._extend()
+        found = self._chosen(logits, factors, choose)
+        committed = rows.commit_fused(found, count_dropped) if self._own else rows.commit(found, slots, count_dropped)
+        if self.dedup:
+            return self._closing(committed.active)
+        none = self._none
+        return Step(self.ticket, committed.active, committed.position, found.top, committed.written, none, none)
+
+    def _closing(self, active: Tensor) -> Step:
+        """The sentences that end with this step are written whole, and nothing of the others."""
+        rows = self.rows
+        found = sentences_of(rows.words, rows.length, self.options, self.dedup)
+        columns = torch.arange(self.columns, device=active.device).expand_as(found.tokens)
+        written = (columns <= found.lengths[:, None]) & (active & rows.done)[:, None]
+        return Step(self.ticket, active, columns, found.tokens, written, self._none, self._none, when=found.steps)
+
+    def _chosen(self, logits: Tensor, factors: Tensor | None, choose: Callable[[Tensor, int], Reading]) -> Reading:
+        """The best words, each given its neighbour; `choose` gets the logits of some slots, and which is the first."""
+        if self._tie is None:
+            return choose(logits, 0)
+        assert factors is not None
+        h = self.options.h
+        every = [choose(logits[:, :h], 0)]
+        for first in range(h, self.options.step, h):
+            here = slice(first, first + h)
+            given = self._runner.call(self._tie, logits[:, here], factors[:, here], every[-1].top)
+            every.append(choose(given, first))
+        top, top_logit = (torch.cat([getattr(one, name) for one in every], dim=1) for name in ("top", "top_logit"))
+        return Reading(
+            top, top_logit, torch.cat([one.normaliser for one in every if one.normaliser is not None], dim=1)
+        )
+
+
+class GreedySession(LeasedSession[GreedyTable]):
+    """One model, `capacity` rows."""
+
+    @torch.inference_mode()
+    def __init__(self, lease: Lease, make: Callable[[int, int], GreedyTable]) -> None:
+        super().__init__(lease, make)
+
+    @torch.inference_mode()
+    def admit(self, source: Source) -> list[int]:
+        """Encode new sentences and open a row for each."""
+        empty, tickets = self._slots.take(source.rows)
+        self.calls += self.table.admit(source, empty, tickets)
+        return tickets
+
+    @torch.inference_mode()
+    def advance(self) -> Step:
+        """One step of every live row."""
+        self.calls += 1
+        return self.table.step()
+
+    @torch.inference_mode()
+    def take_finished(self) -> list[Finished]:
+        """Read the flags of all rows, and the outputs of those that are done: one copy for all of it."""
+        table, search = self.table, self.table.search
+        seen = table.rows.look()
+        done = seen.done
+        ready = self._slots.ready(done) if True in done else []
+        taken = []
+        for row in ready:
+            words, filled, total = seen.of(row)
+            counted = filled if search.count_dropped else len(words) + 1
+            score = total / _divisor(search.penalty, counted)
+            tokens = sentence_of(words, table.options, table.dedup)
+            taken.append(Finished(self._slots.release(row), [Hypothesis(tokens, score, total)]))
+        return taken
+
+
+@lru_cache(maxsize=4096)
+def _divisor(penalty: LengthPenalty, counted: int) -> float:
+    return float(penalty(torch.tensor(counted)))
