@@ -174,7 +174,7 @@ class BeamTable(SearchTable):
         cache = self._caches[0]
         indirection = torch.zeros(cache.rows, cache.longest, dtype=torch.int32, device=self._runner.device)
         for cache in self._caches:
-            cache.lines = indirection
+            cache.indirection = indirection
         return indirection
 
     def _mirrors(self) -> tuple[Mirror, Mirror]:
