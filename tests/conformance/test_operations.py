@@ -171,7 +171,7 @@ def noted(model: Transformer, table: Noting) -> set[str]:
             start = torch.zeros(2, dtype=torch.int64)
             states = [model.extend(ids, start, cache, memory)]
             states += [model.extend(ids, start + 6, cache, memory, lambda q, k: (k <= q[..., None]) & (k != 1))]
-            cache.lines = torch.zeros(2, cache.longest, dtype=torch.int32)
+            cache.indirection = torch.zeros(2, cache.longest, dtype=torch.int32)
             states += [model.extend(ids[:, :1], start + 12, cache, memory)]
             found.append(torch.cat(states, dim=1))
     torch.testing.assert_close(found[1], found[0])

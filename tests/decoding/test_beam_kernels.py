@@ -140,7 +140,7 @@ def test_decoding_with_them_is_decoding_without(models, options, monkeypatch):
         return found
 
     expected = outputs()
-    monkeypatch.setattr(beam_rows, "read_lines", lambda runner, models: True)
+    monkeypatch.setattr(beam_rows, "shares_pasts", lambda runner, models: True)
     monkeypatch.setattr(beam_rows, "usable", lambda runner, width: True)
     for ours, theirs in zip(outputs(), expected, strict=True):
         assert [[one.tokens for one in row] for row in ours.hypotheses] == [
@@ -162,7 +162,7 @@ def test_captured_searches_are_those_that_move_caches(width, capacity):
     def decoded(without: tuple[str, ...]) -> Any:
         runner = CudaGraphRunner("cuda:0", "fp32", without=without)
         model = runner.place(tiny_model(7, sharpness=0.4, **shape))
-        assert beam_rows.read_lines(runner, [model]) == (not without)
+        assert beam_rows.shares_pasts(runner, [model]) == (not without)
         source = random_source(12, 9, seed=3)
         limits = Limits(max_length=90, min_length=20, max_extra=90)
         return Beam([model], runner, BeamOptions(width)).decode(source, limits, capacity=capacity)

@@ -22,7 +22,7 @@ EAGER = EagerRunner(precision="fp64")
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> TapeRecorder:
     """Of steps that find pasts in other rows; they do so slowly here."""
-    monkeypatch.setattr(beam_rows, "read_lines", lambda runner, models: True)
+    monkeypatch.setattr(beam_rows, "shares_pasts", lambda runner, models: True)
     return TapeRecorder()
 
 
@@ -47,7 +47,7 @@ def beam_of(runner: Runner, seed: int, models: int, options: BeamOptions) -> Bea
 def test_hypotheses_that_share_pasts_are_those_whose_caches_move(seed, batches, capacity, limits, width, models):
     """Tables are kept and filled again: nothing of an earlier sentence shows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beam_rows, "read_lines", lambda runner, models: True)
+        patch.setattr(beam_rows, "shares_pasts", lambda runner, models: True)
         options = BeamOptions(width, n_best=min(2, width))
         runner = CudaGraphRunner("cpu", "fp64", tell=refuse, recorder=TapeRecorder())
         ours, theirs = beam_of(runner, seed, models, options), beam_of(EAGER, seed, models, options)

@@ -68,7 +68,9 @@ class SelfAttention(nn.Module):
         All are written; what is made are those that are `asked` for, first and end, or all.
         """
         packed, keys, values = self.packed(x), cache.keys[layer], cache.values[layer]
-        mixed = ops.cached_attention(packed, keys, values, slots, bias, self.heads, cache.lines, asked, self.scale)
+        mixed = ops.cached_attention(
+            packed, keys, values, slots, bias, self.heads, cache.indirection, asked, self.scale
+        )
         return self.out(mixed)  # type: ignore[no-any-return]
 
 

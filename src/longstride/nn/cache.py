@@ -82,7 +82,7 @@ class Memory:
 class Cache:
     """Self-attention keys and values for a table of rows."""
 
-    lines: Tensor | None = None
+    indirection: Tensor | None = None
     """[rows, longest] int32: the row in which each slot of a row's past lies; None: its own. For the hypotheses of a
     beam, which share pasts: whoever sets it keeps it, and nothing is moved. A step still writes its own rows, no matter
     what their slots of it say here."""

@@ -58,8 +58,8 @@ def differs(sizes: Sizes, device: torch.device, dtype: torch.dtype, seed: int) -
     theirs, ours = (beam.BeamTable.empty(slots, width, sizes.longest + 1, device) for _ in range(2))
     scores = torch.zeros(slots, width, dtype=torch.float64, device=device)
     own = OwnSearch(ours, scores, sizes.penalty, sizes.n_best, limits, sizes.vocabulary)
-    lines = torch.zeros(slots * width, sizes.longest + 6, dtype=torch.int32, device=device)
-    expected_lines, last = lines.clone(), torch.zeros(slots, width, dtype=torch.int64, device=device)
+    indirection = torch.zeros(slots * width, sizes.longest + 6, dtype=torch.int32, device=device)
+    expected_indirection, last = indirection.clone(), torch.zeros(slots, width, dtype=torch.int64, device=device)
     first = torch.arange(slots, device=device)[:, None] * width
     for _ in range(sizes.steps):
         empty = (theirs.done.cpu() & (torch.rand(slots, generator=generator) < 0.7)).nonzero()[:, 0].to(device)
@@ -79,9 +79,9 @@ def differs(sizes: Sizes, device: torch.device, dtype: torch.dtype, seed: int) -
         active, before = ~theirs.done, replace(theirs)
         parents, newest = beam.advance(theirs, candidates, sizes.penalty, sizes.n_best)
         rows = (first + parents).view(-1)
-        expected_lines = expected_lines[rows].scatter(1, start[:, None], rows[:, None].int())
+        expected_indirection = expected_indirection[rows].scatter(1, start[:, None], rows[:, None].int())
         ids, written = beam_reading.told(theirs, sizes.penalty, active)
-        took_part, told, counts = own.advance(ours, candidates, last, lines)
+        took_part, told, counts = own.advance(ours, candidates, last, indirection)
         if not (torch.equal(took_part, active) and torch.equal(counts, written)):
             return "flags"
         if not torch.equal(told * written, ids * written):
@@ -92,10 +92,10 @@ def differs(sizes: Sizes, device: torch.device, dtype: torch.dtype, seed: int) -
         alive = theirs.live > beam.DEAD
         if not torch.equal(last[alive], newest[alive]):
             return "newest tokens"
-        past = torch.arange(lines.shape[1], device=device) <= start[:, None]
+        past = torch.arange(indirection.shape[1], device=device) <= start[:, None]
         seen = past & alive.view(-1)[:, None]
-        if not torch.equal(lines * seen, expected_lines * seen):
-            return "lines"
+        if not torch.equal(indirection * seen, expected_indirection * seen):
+            return "indirection"
         expected = beam.final_scores(theirs, sizes.penalty)
         if not torch.equal(own.scores, expected):
             return "scores"

@@ -61,10 +61,10 @@ class OwnSearch:
         return Candidates(ids.view(self._shape), gained.view(self._shape), end.view(self._shape[:2]))
 
     def advance(
-        self, table: BeamTable, candidates: Candidates, last: Tensor, lines: Tensor
+        self, table: BeamTable, candidates: Candidates, last: Tensor, indirection: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Extend, finish, prune: :func:`longstride.search.beam.advance`, in place; last [slots, width] and the rows in
-        which pasts lie, lines [slots * width, slots of a cache], likewise.
+        which pasts lie, indirection [slots * width, slots of a cache], likewise.
 
         -> who took part [slots], the ids of sentences that ended [slots, columns] and which of these count
         """
@@ -72,7 +72,7 @@ class OwnSearch:
 
         found = (candidates.ids, candidates.log_probabilities, candidates.end)
         told: tuple[Tensor, Tensor, Tensor] = beam_kernels.advance(
-            found, self._divisors, table.buffers, last, self.start, lines, self.scores, self._n_best
+            found, self._divisors, table.buffers, last, self.start, indirection, self.scores, self._n_best
         )
         return told
 

@@ -1,7 +1,7 @@
 """What a beam session keeps on the device: caches, memories and the hypotheses of every sentence, and a step of them.
 
 All rows are hypotheses; those of one sentence lie side by side and share its memory. Where steps are kernels of our
-own, caches stay as they were written: a small table, the lines, says in which row each slot of a past lies,
+own, caches stay as they were written: a small table, the indirection, says in which row each slot of a past lies,
 and hypotheses change places there. Elsewhere caches follow their hypotheses by reordering, and only as many slots of
 them are looked at as the longest live hypothesis has written.
 
@@ -80,9 +80,9 @@ class BeamRows:
         self._seen = Seen(self.hypotheses) if self.steady else None
         self._last = torch.full((capacity, width), START, dtype=torch.int64, device=device)
         self._forbidden = forbidden_ids(limits, device)
-        self._lines = self._share_pasts() if self.steady and read_lines(runner, models) else None
+        self._indirection = self._share_pasts() if self.steady and shares_pasts(runner, models) else None
         self._own: OwnSearch | None = None
-        if self._lines is not None and self._seen is not None and usable(runner, width):
+        if self._indirection is not None and self._seen is not None and usable(runner, width):
             vocabulary, scores = models[0].options.vocabulary, self._seen.scores
             self._own = OwnSearch(self.hypotheses, scores, search.penalty, search.n_best, limits, vocabulary)
         self._columns = torch.arange(longest + 1, device=device).expand(capacity, -1)
@@ -94,16 +94,16 @@ class BeamRows:
     def _share_pasts(self) -> Tensor:
         """[rows, slots of a cache] int32, one for all models: the row in which each slot of a hypothesis's past lies"""
         cache = self._caches[0]
-        lines = torch.zeros(cache.rows, cache.longest, dtype=torch.int32, device=self._runner.device)
+        indirection = torch.zeros(cache.rows, cache.longest, dtype=torch.int32, device=self._runner.device)
         for cache in self._caches:
-            cache.lines = lines
-        return lines
+            cache.indirection = indirection
+        return indirection
 
     @property
     def buffers(self) -> list[Tensor]:
         """All that a step or an entrance writes."""
         own = [*self.hypotheses.buffers, self._last, self.ticket]
-        own += [] if self._lines is None else [self._lines]
+        own += [] if self._indirection is None else [self._indirection]
         own += [] if self._own is None else [self._own.start, self._own.scores]
         memories = [buffer for memory in self._memories for buffer in memory.buffers]
         return [*own, *memories, *(buffer for cache in self._caches for buffer in cache.buffers)]
@@ -139,8 +139,8 @@ class BeamRows:
         if not self.steady:
             return self._step(aligned(needed))
         longest = self._caches[0].longest
-        # Kernels that follow lines look no further than a row has come, whatever the span.
-        span = longest if self._lines is not None else min(longest, self._runner.room(needed, SHORTEST_SPAN))
+        # Kernels that follow it look no further than a row has come, whatever the span.
+        span = longest if self._indirection is not None else min(longest, self._runner.room(needed, SHORTEST_SPAN))
         if span not in self._stepping:
             for cache in self._caches:
                 cache.prepare(span)
@@ -149,9 +149,9 @@ class BeamRows:
         return self._stepping[span]()
 
     def _step(self, span: int) -> Written:
-        if self._own is not None and self._lines is not None:
+        if self._own is not None and self._indirection is not None:
             candidates = self._score(span, self._own.start)
-            active, ids, written = self._own.advance(self.hypotheses, candidates, self._last, self._lines)
+            active, ids, written = self._own.advance(self.hypotheses, candidates, self._last, self._indirection)
             return Written(active, self._columns, ids, written)
         active = ~self.hypotheses.done
         table, width = replace(self.hypotheses), self._search.width
@@ -181,9 +181,9 @@ class BeamRows:
 
     def _follow(self, rows: Tensor, start: Tensor, span: int) -> None:
         """Hypotheses come from rows [rows] now, which have just written slots start [rows]."""
-        if self._lines is not None:
-            moved = self._lines.index_select(0, rows)
-            self._lines.copy_(moved.scatter_(1, start[:, None], rows[:, None].to(moved.dtype)))
+        if self._indirection is not None:
+            moved = self._indirection.index_select(0, rows)
+            self._indirection.copy_(moved.scatter_(1, start[:, None], rows[:, None].to(moved.dtype)))
             return
         for cache in self._caches:
             if self.steady:
@@ -233,7 +233,7 @@ class BeamRows:
         self._columns = self._columns[: len(slots)]
 
 
-def read_lines(runner: Runner, models: Sequence[Transformer]) -> bool:
+def shares_pasts(runner: Runner, models: Sequence[Transformer]) -> bool:
     """Whether steps of all models find a row's past in other rows by themselves."""
     options = [model.options for model in models]
     return all(o.scale_attention and o.positions != "relative" and runner.uses("lines", o.head_width) for o in options)

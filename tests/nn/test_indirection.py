@@ -1,4 +1,4 @@
-"""Rows that share their pasts: what a step reads by lines is what it reads once caches were moved."""
+"""Rows that share their pasts: what a step reads by indirection is what it reads once caches were moved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_past_in_other_rows_is_one_that_was_moved(seed, steps, rows):
     generator = torch.Generator().manual_seed(seed)
     memory = model.remember(torch.randint(5, 11, (2, 4), generator=generator), torch.tensor([4, 2]))
     moved, lined = (model.new_cache(rows, 16) for _ in range(2))
-    lined.lines = torch.zeros(rows, lined.longest, dtype=torch.int32)
+    lined.indirection = torch.zeros(rows, lined.longest, dtype=torch.int32)
     width, ids = rows // 2, torch.full((rows, 1), START)
     for step in range(steps):
         start = torch.full((rows,), step)
@@ -27,9 +27,9 @@ def test_a_past_in_other_rows_is_one_that_was_moved(seed, steps, rows):
         torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
         parents = torch.randint(0, width, (rows,), generator=generator) + torch.arange(rows) // width * width
         moved.shuffle(parents, 16)
-        lines = lined.lines[parents]
+        lines = lined.indirection[parents]
         lines[:, step] = parents.int()
-        lined.lines.copy_(lines)
+        lined.indirection.copy_(lines)
         ids = torch.randint(5, 11, (rows, 1), generator=generator)
 
 
@@ -37,7 +37,7 @@ def test_a_step_of_several_slots_finds_its_own_where_it_wrote_them():
     model = tiny_model(3)
     memory = model.remember(torch.tensor([[5, 6, 3]]), torch.tensor([3]))
     whole, lined = (model.new_cache(2, 16) for _ in range(2))
-    lined.lines = torch.zeros(2, lined.longest, dtype=torch.int32)  # all of the past lies in the first row
+    lined.indirection = torch.zeros(2, lined.longest, dtype=torch.int32)  # all of the past lies in the first row
     past, ids = torch.tensor([[START, 7], [START, 7]]), torch.tensor([[8, 9, 5], [6, 10, 7]])
     start = torch.zeros(2, dtype=torch.int64)
     with torch.inference_mode():
