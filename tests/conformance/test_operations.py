@@ -16,7 +16,7 @@ from torch import Tensor
 from longstride import ops
 from longstride.nn.transformer import Transformer
 from longstride.ops.cuda import self_test
-from longstride.ops.cuda.self_test import CASES, TOLERANCE, TURNS, Case, Chain, compare, link, random_of
+from longstride.ops.cuda.self_test import CASES, TOLERANCE, TURNS, Case, Chain, compare, conformance, link, random_of
 from longstride.ops.cuda.table import INFERENCE, NAMES, TRAINING, inference_table
 from longstride.ops.kernels import Kernel, KernelTable, current, kernels_of
 from tests.models import tiny_model, tiny_options
@@ -69,6 +69,13 @@ def test_overlapping_changes_no_bit(dtype):
     if against := overlap.unsupported_reason(CUDA):
         pytest.skip(against)
     assert self_test.overlap_unsupported_reason(CUDA, dtype, TURNS) == ""
+
+
+@pytest.mark.gpu
+@needs_cuda
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_doctors_find_nothing(dtype):
+    assert set(conformance(CUDA, dtype).values()) == {""}
 
 
 # --- the suite itself ------------------------------------------------------------------------------------------------
@@ -134,6 +141,7 @@ def test_elsewhere_it_says_why_not(monkeypatch):
     assert "expects a CUDA device" in self_test.unsupported_reason(CPU, torch.float16)
     assert "expects fp32" in self_test.unsupported_reason(CUDA, torch.float64)
     assert inference_table(torch.float64) is None
+    assert all("expects a CUDA device" in why for why in conformance(CPU, torch.float32).values())
     self_test.unsupported_reason.cache_clear()
     monkeypatch.setattr("longstride.ops.kernels.find_spec", lambda _: True)
     monkeypatch.setattr(self_test, "_checked", lambda *_: 1 // 0)

@@ -41,7 +41,8 @@ def test_the_version_is_the_installed_one() -> None:
 
 @pytest.mark.parametrize("name", every_module())
 def test_what_a_module_exports_is_there(name: str) -> None:
-    if name.endswith("_kernels"):
+    file = PACKAGE.parent.joinpath(*name.split(".")).with_suffix(".py")
+    if file.is_file() and "\nimport triton\n" in file.read_text(encoding="utf-8"):
         pytest.importorskip("triton")  # what has a GPU imports these, and nothing else does
     loaded = importlib.import_module(name)
     exported = getattr(loaded, "__all__", [])

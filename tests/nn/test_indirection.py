@@ -1,4 +1,4 @@
-"""Rows that share their pasts: what a step reads by lines is what it reads once caches were moved."""
+"""Rows that share their pasts: what a step reads by indirection is what it reads once caches were moved."""
 
 from __future__ import annotations
 

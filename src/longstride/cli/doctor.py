@@ -119,6 +119,13 @@ def _tried(
         found.lossless = taken
         if others != outputs:
             found.state, found.told = BROKEN, f"the output of {name} is not greedy's."
+    if runtime == "cuda-graph":
+        from longstride.ops.cuda.self_test import conformance
+
+        runner = translator.runner
+        wrong = [f"{name} ({why})" for name, why in conformance(runner.device, runner.dtype).items() if why]
+        if wrong:
+            found.state, found.told = BROKEN, f"kernels do not do what they should: {', '.join(wrong)}."
     if found.state == OK and heard:
         found.told = heard[0]
     return found, outputs

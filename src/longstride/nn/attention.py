@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from longstride import ops
 from longstride.nn.cache import Cache
 from longstride.nn.options import TransformerOptions
-from longstride.ops import Asked, Bias
+from longstride.ops import Asked, AttentionBias
 
 
 class Linear(nn.Linear):
@@ -62,13 +62,17 @@ class SelfAttention(nn.Module):
         mixed = ops.self_attention(self.packed(x), self.heads, mask, causal, dropout, self.scale)
         return self.out(mixed)  # type: ignore[no-any-return]
 
-    def extend(self, x: Tensor, layer: int, cache: Cache, slots: Tensor, bias: Bias, asked: Asked = None) -> Tensor:
+    def extend(
+        self, x: Tensor, layer: int, cache: Cache, slots: Tensor, bias: AttentionBias, asked: Asked = None
+    ) -> Tensor:
         """New slots [rows, step] of a cache's layer, x [rows, step, width]; who sees whom, the bias says.
 
         All are written; what is made are those that are `asked` for, first and end, or all.
         """
         packed, keys, values = self.packed(x), cache.keys[layer], cache.values[layer]
-        mixed = ops.cached_attention(packed, keys, values, slots, bias, self.heads, cache.indirection, asked, self.scale)
+        mixed = ops.cached_attention(
+            packed, keys, values, slots, bias, self.heads, cache.indirection, asked, self.scale
+        )
         return self.out(mixed)  # type: ignore[no-any-return]
 
 

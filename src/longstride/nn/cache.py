@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.ops import Bias, Causal, additive
+from longstride.ops import AttentionBias, Causal, additive
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Cache:
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         self._keys, self._values = keys, values
         self._both: Tensor | None = None
-        self._sight: dict[int, Tensor] = {}  # span -> what each slot sees of it
+        self._biases: dict[int, Tensor] = {}  # span -> what each slot sees of it
 
     @staticmethod
     def empty(layers: int, rows: int, heads: int, longest: int, head: int, like: Tensor) -> Cache:
@@ -137,16 +137,16 @@ class Cache:
         """How many rows there are."""
         return self.keys.shape[1]
 
-    def causal(self, slots: Tensor, span: int) -> Bias:
+    def causal(self, slots: Tensor, span: int) -> AttentionBias:
         """Slots [rows, width], each row's side by side, of which each sees none but itself and earlier ones."""
         return Causal(slots, lambda: self.prepare(span))
 
     def prepare(self, span: int) -> Tensor:
         """[longest, span] what is added for every slot; who compiles or records asks for it beforehand."""
-        if span not in self._sight:
+        if span not in self._biases:
             every = torch.arange(self.longest, device=self.keys.device)
-            self._sight[span] = additive(every[:span] <= every[:, None], self.keys)
-        return self._sight[span]
+            self._biases[span] = additive(every[:span] <= every[:, None], self.keys)
+        return self._biases[span]
 
     def shuffle(self, parents: Tensor, span: int) -> None:
         """Row r becomes what row parents[r] was, in place; slots from `span` on stay as they are."""
@@ -173,4 +173,4 @@ class Cache:
         if missing > 0:
             pad = (0, 0, 0, missing)
             self.keys, self.values = F.pad(self.keys, pad), F.pad(self.values, pad)
-            self._sight.clear()
+            self._biases.clear()

@@ -11,7 +11,7 @@ from longstride import ops
 from longstride.nn.attention import CrossAttention, Linear, SelfAttention
 from longstride.nn.cache import Cache, Memory
 from longstride.nn.options import TransformerOptions
-from longstride.ops import Asked, Bias
+from longstride.ops import Asked, AttentionBias
 
 
 class Norm(nn.Module):
@@ -125,7 +125,7 @@ class DecoderLayer(nn.Module):
         layer: int,
         cache: Cache,
         slots: Tensor,
-        bias: Bias,
+        bias: AttentionBias,
         memory_keys: Tensor,
         memory_values: Tensor,
         memory_mask: Tensor,
@@ -149,7 +149,7 @@ def extend_all(
     x: Tensor,
     cache: Cache,
     slots: Tensor,
-    bias: Bias,
+    bias: AttentionBias,
     memory: Memory,
     also: Tensor | None = None,
     asked: Asked = None,

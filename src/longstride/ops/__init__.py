@@ -9,7 +9,7 @@ from longstride.ops import arithmetic as _arithmetic  # noqa: F401 (it enters it
 from longstride.ops import rearranging as _rearranging  # noqa: F401 (likewise)
 from longstride.ops.attention import (
     Asked,
-    Bias,
+    AttentionBias,
     BlockCausal,
     Causal,
     additive,
@@ -36,7 +36,7 @@ from longstride.ops.vocabulary import best, first_false, likeliest, log_shares, 
 __all__ = [
     "ACTIVATIONS",
     "Asked",
-    "Bias",
+    "AttentionBias",
     "BlockCausal",
     "Causal",
     "KernelTable",

@@ -191,7 +191,7 @@ class BlockCausal(Causal):
 Asked = tuple[Length, Length] | None
 """Slots of a step, first and end, whose hidden states somebody reads; None: all"""
 
-Bias = Tensor | Causal
+AttentionBias = Tensor | Causal
 """Who sees whom in a step: what attention adds to scores [rows, 1, step, span], or the rule that it follows from."""
 
 
@@ -201,7 +201,7 @@ def cached_attention(
     keys: Tensor,
     values: Tensor,
     slots: Tensor,
-    bias: Bias,
+    bias: AttentionBias,
     heads: int,
     indirection: Tensor | None = None,
     asked: Asked = None,
@@ -227,7 +227,7 @@ def cached_attention(
     return join_heads(F.scaled_dot_product_attention(queries, keys, values, attn_mask=added, scale=scale))
 
 
-def bias_over(bias: Bias, longest: int) -> Tensor:
+def bias_over(bias: AttentionBias, longest: int) -> Tensor:
     """[rows, 1, step, span] what is added to scores, over no more slots than there are"""
     return (bias if isinstance(bias, Tensor) else bias.added)[..., :longest]
 

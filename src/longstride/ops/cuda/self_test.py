@@ -1,7 +1,8 @@
 """Whether kernels give here what their operations should: a quick check when a runner starts, and all cases of it.
 
 Each case compares one kernel with PyTorch's definition of its operation in float64, and bit for bit with itself: a row
-alone, and a slot in a step of its own. The conformance suite runs all; `longstride doctor` may.
+alone, and a slot in a step of its own. The conformance suite and
+`longstride doctor` run all.
 """
 
 from __future__ import annotations
@@ -184,6 +185,7 @@ def _source(random: Random, head: int) -> tuple[Any, ...]:
 def _source_self(random: Random, head: int) -> tuple[Any, ...]:
     packed = random(ROWS, 80, 3 * HEADS * head)
     visible = (torch.arange(80) < torch.tensor([80, 17, 66])[:, None]).to(packed.device)
+    packed[..., HEADS * head :].masked_fill_(~visible[..., None], float("nan"))  # keys and values that nobody sees
     return packed, HEADS, visible[:, None, None]
 
 
@@ -207,6 +209,18 @@ CASES = {
     "source-self": Case("source-self", "self_attention", _source_self, (0, 2)),
 }
 """By name. What links choose has a check of its own, :func:`link`, since equal scores may be chosen either way."""
+
+
+def conformance(device: torch.device, dtype: torch.dtype) -> dict[str, str]:
+    """What is wrong with each kernel here, by the name of its case; empty where nothing is."""
+    table = inference_table(dtype, device=device.type)
+
+    def checked(case: Case) -> str:
+        assert table is not None
+        worst = compare(case, table, device, dtype)
+        return "" if worst <= TOLERANCE[dtype] else f"it is {worst:.1g} away from what it should be"
+
+    return {name: why_not_here(device, dtype, partial(checked, case)) for name, case in CASES.items()}
 
 
 @torch.inference_mode()

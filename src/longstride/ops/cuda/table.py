@@ -169,12 +169,18 @@ def _link(
     return before.shape[1] <= HIGHEST_RANK and 0 < many <= MOST_CANDIDATES
 
 
+def _link_states(hidden: Tensor, weight: Tensor, gate_weight: Tensor, *rest: Any) -> bool:
+    return _link(hidden, gate_weight, *rest)
+
+
 def _few_states(hidden: Tensor, *_: Any) -> bool:
     return hidden[..., 0].numel() <= FEW_SLOTS
 
 
 _HEADS = f"heads of {', '.join(map(str, HEADS))}, scaled scores"
 _WHOLE = f"inputs and outputs in multiples of {MULTIPLE}"
+_SOURCE = f"all see all but padding, up to {LONGEST_SOURCE} slots; {_HEADS}"
+_CACHED, _OF_STATES = "cached_attention", "chain_tokens_of_states"
 _LINKED = f"rank up to {HIGHEST_RANK}, up to {MOST_CANDIDATES} candidates"
 INFERENCE = (
     Kernel("product", "linear", "step_linear:linear", _step_linear, _few_slots, f"{_WHOLE}, up to {FEW_SLOTS} slots"),
@@ -182,82 +188,25 @@ INFERENCE = (
     Kernel("product", "row_product", "row_product:row_product", _row_product, _few_rows, f"up to {FEW_ROWS} rows"),
     Kernel("norm", "add_norm", "add_norm:add_norm_of", _add_norm, condition="layer norm after the sum"),
     Kernel("embed", "embed", "embed:embed_of", _embed, condition="absolute positions"),
-    Kernel(
-        "step",
-        "cached_attention",
-        "decode_attention:causal",
-        _cached(Causal, False),
-        condition=f"causal; {_HEADS}",
-    ),
-    Kernel(
-        "step",
-        "cached_attention",
-        "block_attention:block_causal",
-        _cached(BlockCausal, False),
-        condition=f"causal but for the step itself; {_HEADS}",
-    ),
-    Kernel(
-        "lines",
-        "cached_attention",
-        "decode_attention:causal",
-        _cached(Causal, True),
-        condition=f"causal, pasts in other rows; {_HEADS}",
-    ),
-    Kernel(
-        "mask",
-        "cached_attention",
-        "decode_attention:masked",
-        _cached(None, None),
-        condition=f"any mask, the same for all heads; {_HEADS}",
-    ),
-    Kernel(
-        "source-self",
-        "self_attention",
-        "source_attention:self_attention",
-        _source_self,
-        _short_source,
-        f"all see all but padding, up to {LONGEST_SOURCE} slots; {_HEADS}",
-    ),
+    Kernel("step", _CACHED, "decode_attention:causal", _cached(Causal, False), condition=f"causal; {_HEADS}"),
+    Kernel("step", _CACHED, "block_attention:block_causal", _cached(BlockCausal, False), condition=f"blocks; {_HEADS}"),
+    Kernel("lines", _CACHED, "decode_attention:causal", _cached(Causal, True), condition=f"shared pasts; {_HEADS}"),
+    Kernel("mask", _CACHED, "decode_attention:masked", _cached(None, None), condition=f"one mask for all; {_HEADS}"),
+    Kernel("source-self", "self_attention", "source_attention:self_attention", _source_self, _short_source, _SOURCE),
     Kernel("source", "attention", "decode_attention:attention", _source, condition=f"one mask a source; {_HEADS}"),
     Kernel("link", "chain_logits", "link_chain:chain_logits", _link, condition=_LINKED),
     Kernel("link", "chain_tokens", "link_chain:chain_tokens", _link, condition=_LINKED),
-    Kernel(
-        "link",
-        "chain_tokens_of_states",
-        "link_chain:chain_tokens_of_states",
-        lambda hidden, weight, gate_weight, *rest: _link(hidden, gate_weight, *rest),
-        _few_states,
-        f"{_LINKED}, up to {FEW_SLOTS} slots",
-    ),
+    Kernel("link", _OF_STATES, f"link_chain:{_OF_STATES}", _link_states, _few_states, f"{_LINKED}, few slots"),
     *(Kernel(name, f"lattice: {name}", "", condition=NAMES[name]) for name in ("candidates", "edges", "paths")),
 )
 """In order of preference. Those of a lattice are called where they are, by whoever has asked `uses`."""
 
+_SHORT: dict[str, Any] = {"condition": short_attention.CONDITION, "dtypes": short_attention.DTYPES}
+_NORMS: dict[str, Any] = {"condition": dropout_norm.CONDITION, "dtypes": dropout_norm.DTYPES}
 TRAINING = (
-    Kernel(
-        "attention",
-        "self_attention",
-        short_attention.self_attention,
-        short_attention.supports_self,
-        condition=short_attention.CONDITION,
-        dtypes=short_attention.DTYPES,
-    ),
-    Kernel(
-        "attention",
-        "attention",
-        short_attention.cross_attention,
-        short_attention.supports_cross,
-        condition=short_attention.CONDITION,
-        dtypes=short_attention.DTYPES,
-    ),
-    Kernel(
-        "norms",
-        "add_norm",
-        dropout_norm.add_norm,
-        dropout_norm.supports,
-        condition=dropout_norm.CONDITION,
-        dtypes=dropout_norm.DTYPES,
-    ),
+    Kernel("attention", "self_attention", short_attention.self_attention, short_attention.supports_self, **_SHORT),
+    Kernel("attention", "attention", short_attention.cross_attention, short_attention.supports_cross, **_SHORT),
+    Kernel("norms", "add_norm", dropout_norm.add_norm, dropout_norm.supports, **_NORMS),
 )
 
 
