@@ -38,7 +38,7 @@ CPU = torch.device("cpu")
 
 def step(model: Any, runner: Any, rows: int, width: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, Any, Any]:
     source = random_source(rows, 7, seed=seed)
-    memory = runner.call(programs.remember(model), source.ids, source.lengths)
+    memory = runner.call(programs.encode_source(model), source.ids, source.lengths)
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(3, model.options.vocabulary, (rows, width), generator=generator)
     return ids, torch.zeros(rows, dtype=torch.int64), memory, model.new_cache(rows, 32)
@@ -93,7 +93,7 @@ def test_a_graph_does_what_the_function_does(
     whole = VerifyStep(programs.verify(model), drafter, Acceptance(Rule.from_text(rule), min_block), min_length)
     program = whole.whole(block)
     source = random_source(rows, 7, seed=seed)
-    memory = eager.call(programs.remember(model), source.ids, source.lengths)
+    memory = eager.call(programs.encode_source(model), source.ids, source.lengths)
     mine, theirs = (batch_of(model, drafter, rows, width, seed, memory) for _ in range(2))
     for _ in range(3):
         found, expected = runner.call(program, mine), eager.call(program, theirs)

@@ -68,7 +68,7 @@ class SearchTable(ABC):
         """it keeps its shape, so that the next session may use it"""
         self._runner, self._models = runner, models
         device = runner.device
-        self._encode = [programs.remember(one.model) for one in models]
+        self._encode = [programs.encode_source(one.model) for one in models]
         self._memories = [one.model.new_memory(capacity, longest_source) for one in models]
         # A cache whose rows move had better not be longer than it must.
         self._caches = [one.model.new_cache(capacity * width, 1 if grows else columns) for one in models]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from longstride.contract import START, Limits, Program, Runner, Source
 from longstride.nn import programs
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 from longstride.nn.transformer import Transformer
 from longstride.verification.arrivals import Arrivals
 from longstride.verification.drafting import Drafter
@@ -47,7 +47,7 @@ class BatchState:
         self.runner, self.drafter, self.verify = runner, drafter, verify
         # Encoding in equal portions keeps a sentence's bits independent of who is admitted beside it.
         self.portion = max(1, capacity // 4)
-        self._encode = programs.remember(model)
+        self._encode = programs.encode_source(model)
         self._step = VerifyStep(verify, drafter, acceptance, limits.min_length)
         fused = usable(runner)
 
@@ -80,7 +80,7 @@ class BatchState:
         self.recorded = runner.records and self.buffers is not None
         """whether what is done here may come from a recording: then few shapes are better than fitting ones"""
         self._arrivals = Arrivals(self.portion, longest_source, runner)
-        self._encoding: Callable[[], Memory] | None = None
+        self._encoding: Callable[[], EncoderState] | None = None
         self._entering: Callable[[], None] | None = None
         self._iterating: dict[tuple[int, int], Callable[[], StepResult]] = {}
 
@@ -133,7 +133,7 @@ class BatchState:
         batch.longest.index_copy_(0, rows, self._longest_of[lengths])
         self.ticket.index_copy_(0, rows, arrivals.tickets[:count])
 
-    def _encoded(self, count: int) -> Memory:
+    def _encoded(self, count: int) -> EncoderState:
         """The portion's first sentences, encoded, as far as a call goes; the batch has them."""
         arrivals, alone = self._arrivals, self.ticket.shape[0] == 1 and not self.recorded
         if alone and self._encoding is None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from longstride.contract import Source
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 from longstride.ops.recording import Specification
 
 
@@ -105,7 +105,7 @@ class Drafter(ABC):
         """An empty state for a table of rows."""
 
     @abstractmethod
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
         """New sentences were put into rows [n]; `memory`, with its states, is the verifier's of these n."""
 
     @abstractmethod
@@ -138,7 +138,7 @@ class NoDraft(Drafter):
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> None:
         """Nothing to remember."""
 
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
         """Nothing to remember."""
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:

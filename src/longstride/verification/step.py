@@ -17,7 +17,7 @@ from torch import Tensor
 from longstride import ops
 from longstride.contract import EOS, Feeds, GraphSpec, Program
 from longstride.contract.running import Shape
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.programs import cache_of, memory_feeds, memory_of
 from longstride.ops.recording import Specification, recorded
 from longstride.verification.acceptance import EXACT, Rule, judge
@@ -82,7 +82,7 @@ class Batch:
     window: int | Tensor
     """how many tokens came since the last draft, at most: a number, or a tensor [1]"""
     cache: Cache
-    memory: Memory
+    memory: EncoderState
     drafter: Any
     """what the drafter remembers"""
     proposal: Proposal | None = None

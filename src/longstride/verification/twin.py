@@ -16,7 +16,7 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.contract import EOS, PAD, START, Decoder, Limits, OptionError, Session, Source
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 from longstride.verification.acceptance import FORBIDDEN
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
 from longstride.verification.session import VerificationSession
@@ -47,7 +47,7 @@ class Idle(Drafter):
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> None:
         """Nothing to remember."""
 
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
         """Nothing to remember."""
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
