@@ -173,7 +173,7 @@ def noted(model: Transformer, table: Noting) -> set[str]:
         generator = torch.Generator().manual_seed(0)
         ids = torch.randint(5, 11, (2, 6), generator=generator)
         with torch.inference_mode(), kernels_of(one):
-            wide = model.remember(ids.repeat(1, 6), torch.tensor([36, 30]))
+            wide = model.encode_source(ids.repeat(1, 6), torch.tensor([36, 30]))
             memory, cache = model.new_memory(2, 36), model.new_cache(2, 20)
             memory.put(torch.arange(2), wide)
             start = torch.zeros(2, dtype=torch.int64)

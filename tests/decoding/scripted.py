@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, Source
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 from longstride.verification.drafting import Drafter, Proposal, View
 
 
@@ -25,7 +25,7 @@ class Scripted(Drafter):
     ) -> dict[int, tuple[int, ...]]:
         return {}
 
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
         for place, row in enumerate(rows.tolist()):
             state[row] = tuple(source.ids[place, : source.lengths[place]].tolist())
         assert memory.states is not None

@@ -43,7 +43,7 @@ def test_a_draft_by_kernels_is_as_it_was(said):
     generator = torch.Generator().manual_seed(0)
     tokens, source = (torch.randint(5, 11, (2, 12), generator=generator).to(device) for _ in range(2))
     length, lengths = torch.tensor([4, 7], device=device), torch.tensor([9, 12], device=device)
-    memory = drafter.remember(source, lengths, None)
+    memory = drafter.encode_source(source, lengths, None)
     masked = drafter.mask_slots(source, lengths, 16)
     found = []
     for own in (False, True):
@@ -64,7 +64,7 @@ def test_a_chain_by_kernels_is_the_plain_one_and_lies_where_it_is_wanted():
     generator = torch.Generator().manual_seed(0)
     tokens, source = (torch.randint(5, 11, (3, 16), generator=generator).to(device) for _ in range(2))
     length, lengths = torch.tensor([0, 4, 9], device=device), torch.tensor([9, 12, 16], device=device)
-    memory = drafter.remember(source, lengths, None)
+    memory = drafter.encode_source(source, lengths, None)
     masked = drafter.mask_slots(source, lengths, 20)
     found = []
     for own in (False, True):

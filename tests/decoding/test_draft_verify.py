@@ -89,7 +89,7 @@ def test_cached_drafting_equals_recomputing_along_any_prefix(seed, kind):
     seam = ModelDrafter(drafter, model, RUNNER, 4, limits)
     with torch.inference_mode():
         state = seam.begin(3, source.longest, 35, torch.device("cpu"))
-        seam.admit(state, torch.arange(3), source, model.remember(source.ids, source.lengths))
+        seam.admit(state, torch.arange(3), source, model.encode_source(source.ids, source.lengths))
         tokens = torch.zeros(3, 35, dtype=torch.int64)
         words = torch.randint(5, 11, (3, 30), generator=generator)
         length = torch.zeros(3, dtype=torch.int64)

@@ -83,7 +83,7 @@ def test_step_by_step_equals_all_at_once(seed, variant, steps):
     source = random_source(1, 6, seed=seed)
     words = torch.randint(5, 11, (2, steps * step), generator=torch.Generator().manual_seed(seed))
     whole = logits_of(model, words, source.ids)
-    memory = model.model.remember(source.ids.expand(2, -1), source.lengths.expand(2))
+    memory = model.model.encode_source(source.ids.expand(2, -1), source.lengths.expand(2))
     cache, inputs = model.model.new_cache(2, steps * step), shifted(words, step)
     layout = model.layout(cache.longest)
     for first in range(0, steps * step, step):

@@ -56,7 +56,7 @@ def test_step_by_step_equals_all_at_once(seed, variant, steps):
     visible = torch.arange(source.longest) < source.lengths[:, None]
     whole = model.decode(shifted(words, step), model.model.encode(source.ids, visible), visible)
 
-    memory = model.model.remember(source.ids, source.lengths)
+    memory = model.model.encode_source(source.ids, source.lengths)
     # Every row somewhere else: one waits at the front, one is ahead.
     cache = model.model.new_cache(3, steps * step)
     layout = model.layout(cache.longest)

@@ -195,7 +195,7 @@ def test_the_cache_after_rollback_equals_a_fresh_pass():
         if EOS in tokens:
             break
         cache = model.new_cache(1, session.table.cache.longest)
-        memory = model.remember(source.ids, source.lengths)
+        memory = model.encode_source(source.ids, source.lengths)
         ids = torch.tensor([[2, *tokens[:-1]]])
         model.extend(ids, torch.tensor([0]), cache, memory)
         held = session.table.cache.keys[:, :, :, :length]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from longstride.contract import START
 from longstride.nn import masks
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 from longstride.nn.transformer import Transformer
 from longstride.ops.cuda.self_test import CASES, TOLERANCE, attended, compare
 from longstride.ops.cuda.table import HEADS, NAMES
@@ -181,10 +181,12 @@ def test_a_query_that_sees_nothing_of_the_first_keys(each, device, dtype):
 SHAPE = {"width": 64, "heads": 4, "feed_forward": 64}
 
 
-def memory_of(model: Transformer, sources: int, device: torch.device) -> Memory:
+def memory_of(model: Transformer, sources: int, device: torch.device) -> EncoderState:
     ids = torch.randint(5, 11, (sources, 9), generator=torch.Generator().manual_seed(1)).to(device)
     memory = model.new_memory(sources, 9)
-    memory.put(torch.arange(sources, device=device), model.remember(ids, torch.tensor([9, 4, 7][:sources]).to(device)))
+    memory.put(
+        torch.arange(sources, device=device), model.encode_source(ids, torch.tensor([9, 4, 7][:sources]).to(device))
+    )
     return memory
 
 

@@ -196,7 +196,7 @@ def test_steps_are_the_whole(name: str) -> None:
     visible = torch.arange(source.ids.shape[1]) < source.lengths[:, None]
     target = torch.randint(5, VOCABULARY, (2, 7), generator=torch.Generator().manual_seed(2))
     whole = mine.decode(target, mine.encode(source.ids, visible), visible)
-    cache, memory = mine.new_cache(2, 12), mine.remember(source.ids, source.lengths)
+    cache, memory = mine.new_cache(2, 12), mine.encode_source(source.ids, source.lengths)
     first = mine.extend(target[:, :3], torch.zeros(2, dtype=torch.int64), cache, memory)
     rest = mine.extend(target[:, 3:], torch.full((2,), 3), cache, memory)
     torch.testing.assert_close(torch.cat([first, rest], dim=1), whole)
@@ -207,7 +207,7 @@ def test_steps_are_the_whole(name: str) -> None:
 def test_graphs_give_the_eager_numbers(graphs: Graphs, name: str) -> None:
     model, _ = family(name, torch.float32)
     source = random_source(3, 7, seed=4)
-    memory = same(graphs, programs.remember(model), source.ids, source.lengths)
+    memory = same(graphs, programs.encode_source(model), source.ids, source.lengths)
     cache = model.new_cache(3, 40)
     ids = torch.randint(0, VOCABULARY, (3, 4), generator=torch.Generator().manual_seed(1))
     start = torch.tensor([0, 5, 20])
@@ -250,5 +250,5 @@ def test_heads_of_keys_and_values_may_be_fewer() -> None:
     outputs = [Greedy(model, EagerRunner(), GreedyOptions()).decode(source, limits).tokens for model in (few, many)]
     assert outputs[0] == outputs[1]
     torch.testing.assert_close(
-        few.remember(source.ids, source.lengths).keys, many.remember(source.ids, source.lengths).keys
+        few.encode_source(source.ids, source.lengths).keys, many.encode_source(source.ids, source.lengths).keys
     )

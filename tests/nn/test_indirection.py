@@ -17,7 +17,7 @@ def test_a_past_in_other_rows_is_one_that_was_moved(seed, steps, rows):
     """Hypotheses of two sources, which change places within their source after every step."""
     model = tiny_model(seed)
     generator = torch.Generator().manual_seed(seed)
-    memory = model.remember(torch.randint(5, 11, (2, 4), generator=generator), torch.tensor([4, 2]))
+    memory = model.encode_source(torch.randint(5, 11, (2, 4), generator=generator), torch.tensor([4, 2]))
     moved, lined = (model.new_cache(rows, 16) for _ in range(2))
     lined.indirection = torch.zeros(rows, lined.longest, dtype=torch.int32)
     width, ids = rows // 2, torch.full((rows, 1), START)
@@ -35,7 +35,7 @@ def test_a_past_in_other_rows_is_one_that_was_moved(seed, steps, rows):
 
 def test_a_step_of_several_slots_finds_its_own_where_it_wrote_them():
     model = tiny_model(3)
-    memory = model.remember(torch.tensor([[5, 6, 3]]), torch.tensor([3]))
+    memory = model.encode_source(torch.tensor([[5, 6, 3]]), torch.tensor([3]))
     whole, lined = (model.new_cache(2, 16) for _ in range(2))
     lined.indirection = torch.zeros(2, lined.longest, dtype=torch.int32)  # all of the past lies in the first row
     past, ids = torch.tensor([[START, 7], [START, 7]]), torch.tensor([[8, 9, 5], [6, 10, 7]])

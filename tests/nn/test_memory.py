@@ -6,15 +6,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 
 LAYERS, HEADS, HEAD = 2, 3, 4
 
 
-def random_memory(rows: int, source: int, seed: int, dtype: torch.dtype) -> Memory:
+def random_memory(rows: int, source: int, seed: int, dtype: torch.dtype) -> EncoderState:
     generator = torch.Generator().manual_seed(seed)
     keys, values = (torch.randn(LAYERS, rows, HEADS, source, HEAD, generator=generator, dtype=dtype) for _ in range(2))
-    return Memory(keys, values, torch.rand(rows, source, generator=generator) < 0.7)
+    return EncoderState(keys, values, torch.rand(rows, source, generator=generator) < 0.7)
 
 
 @given(

@@ -138,7 +138,7 @@ def test_captured_steps_have_the_same_bits_with_and_without(manner, rows, dtype)
     ids, start = every[0].clone(), torch.arange(rows, device=CUDA)
     source = torch.randint(5, 11, (rows, 9), generator=generator).to(CUDA)
     memory = model.new_memory(rows, 9)
-    memory.put(torch.arange(rows, device=CUDA), model.remember(source, torch.full((rows,), 9, device=CUDA)))
+    memory.put(torch.arange(rows, device=CUDA), model.encode_source(source, torch.full((rows,), 9, device=CUDA)))
     cache = model.new_cache(rows, 40)
 
     def steps() -> torch.Tensor:

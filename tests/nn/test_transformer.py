@@ -40,7 +40,7 @@ def test_cached_equals_cacheless(seed, kind, widths, data):
     """Ragged rows, steps of any width, rewinds, and poison (finite) wherever a row has not written yet."""
     model = tiny_model(seed, **kind)
     source = random_source(3, 6, seed=seed)
-    memory = model.remember(source.ids, source.lengths)
+    memory = model.encode_source(source.ids, source.lengths)
     ids = torch.randint(5, 11, (3, 24), generator=torch.Generator().manual_seed(seed))
     cache = model.new_cache(3, 24)
     cache.keys.fill_(1e3)
@@ -72,7 +72,7 @@ def test_padding_is_never_seen(seed, kind):
 def test_reorder_keep_and_grow():
     model = tiny_model(2)
     source = Source.of([[5, 6, 3]])
-    memory = model.remember(source.ids, source.lengths)
+    memory = model.encode_source(source.ids, source.lengths)
     ids = torch.tensor([[2, 5], [2, 6], [2, 7]])
     cache = model.new_cache(3, 2)
     zero = torch.zeros(3, dtype=torch.int64)

@@ -172,7 +172,7 @@ def states_of(runner: CudaGraphRunner) -> torch.Tensor:
     start = torch.tensor([0, 0, 0], device=device)
     with torch.inference_mode(), kernels_of(runner.kernels):
         memory, cache = model.new_memory(3, 20), model.new_cache(3, 40)
-        memory.put(torch.arange(3, device=device), model.remember(ids, torch.tensor([20, 3, 11], device=device)))
+        memory.put(torch.arange(3, device=device), model.encode_source(ids, torch.tensor([20, 3, 11], device=device)))
         states = [model.extend(ids, start, cache, memory)]
         states += [model.extend(ids[:, :1], start + 20 + one, cache, memory) for one in range(3)]
     return torch.cat(states, dim=1).double()

@@ -39,12 +39,12 @@ def test_the_encoder_does_not_mind_padding(graphs: Graphs, threads: int) -> None
     options = {"vocabulary": 97, "width": 64, "feed_forward": 256, "heads": 4, "longest": 128}
     model = tiny_model(1, torch.float32, sharpness=1.0, **options)
     runner = graphs("int8", threads, tell=refuse)
-    remember = programs.remember(model)
+    encode_source = programs.encode_source(model)
     for length in (1, 2, 7, 15, 16, 17, 26, 35, 39):
         ids = torch.randint(5, 97, (1, length), generator=torch.Generator().manual_seed(length))
-        alone = runner.call(remember, ids, torch.tensor([length]))
+        alone = runner.call(encode_source, ids, torch.tensor([length]))
         for width in (length + 1, length + 3, 48):
             wide = torch.nn.functional.pad(ids, (0, width - length)).expand(2, -1)
-            beside = runner.call(remember, wide, torch.tensor([length, width]))
+            beside = runner.call(encode_source, wide, torch.tensor([length, width]))
             assert torch.equal(beside.keys[:, :1, :, :length], alone.keys), (length, width)
             assert torch.equal(beside.values[:, :1, :, :length], alone.values), (length, width)

@@ -35,7 +35,7 @@ def steps(runner: Any, precision: Any, bound: bool) -> list[torch.Tensor]:
     """Logits and states of three steps of four tokens, then the cache."""
     model = tiny_model(4, torch.float32, sharpness=1.0)
     source = random_source(2, 7, seed=4)
-    memory = runner.call(programs.remember(model), source.ids, source.lengths)
+    memory = runner.call(programs.encode_source(model), source.ids, source.lengths)
     cache, verify = model.new_cache(2, 16), programs.verify(model)
     ids, start = torch.zeros(2, 4, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)
     again = runner.bound(verify, ids, start, cache, memory)
@@ -65,11 +65,11 @@ def test_what_cannot_be_used_where_it_lies_is_called(graphs: Graphs) -> None:
     runner = graphs("fp32", 1, tell=refuse)
     wide = random_source(2, 14, seed=4).ids
     lengths = torch.tensor([7, 7])
-    again = runner.bound(programs.remember(model), wide[:, ::2], lengths)
+    again = runner.bound(programs.encode_source(model), wide[:, ::2], lengths)
     before = again().keys.clone()
     wide.add_(1).remainder_(7)
     after = again().keys
-    assert torch.equal(after, runner.call(programs.remember(model), wide[:, ::2].contiguous(), lengths).keys)
+    assert torch.equal(after, runner.call(programs.encode_source(model), wide[:, ::2].contiguous(), lengths).keys)
     assert not torch.equal(after, before)
     doubled = Program("double", lambda x: x * 2, weightless=True)
     assert torch.equal(runner.bound(doubled, lengths)(), lengths * 2)
@@ -115,14 +115,14 @@ def test_a_graph_that_fails_later_is_left_for_the_eager_way(graphs: Graphs, monk
     model = tiny_model(4, torch.float32)
     runner = graphs("fp32", 1, tell=told.append)
     source = random_source(2, 7, seed=4)
-    again = runner.bound(programs.remember(model), source.ids, source.lengths)
+    again = runner.bound(programs.encode_source(model), source.ids, source.lengths)
     first = again().keys.clone()
 
     def fail(_: object) -> None:
         raise RuntimeError("no more")
 
     monkeypatch.setattr(Machine if graphs is NativeRunner else Desk, "run", fail)
-    other = runner.bound(programs.remember(model), source.ids, source.lengths)
+    other = runner.bound(programs.encode_source(model), source.ids, source.lengths)
     assert torch.allclose(other().keys, first, atol=1e-5)
     assert torch.allclose(other().keys, first, atol=1e-5)
     assert len(told) == 1

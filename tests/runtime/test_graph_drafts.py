@@ -28,8 +28,8 @@ def test_a_chain_is_followed_as_eagerly(graphs: Graphs, seed: int, rows: int, ki
     drafter = tiny_drafter(seed, torch.float32, **{**kind, "link": 3})
     source = random_source(rows, 7, seed=seed)
     columns, window, block = 24, 4, 3
-    remember = drafting.remember(drafter, verifier, False)
-    memory, mask_slots = remember.function(source.ids, source.lengths, None, columns)
+    encode_source = drafting.encode_source(drafter, verifier, False)
+    memory, mask_slots = encode_source.function(source.ids, source.lengths, None, columns)
     cache = drafter.new_cache(rows, columns + drafter.options.block)
     generator = torch.Generator().manual_seed(seed)
     cache.keys.normal_(generator=generator)

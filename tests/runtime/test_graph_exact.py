@@ -45,7 +45,7 @@ def test_a_step_of_any_width_gives_the_same_bits(graphs: Graphs, precision: Any,
     model = tiny_model(1, torch.float32, sharpness=1.0, **options)
     runner = graphs(precision, threads, tell=refuse)
     source = random_source(1, 30, 97, seed=2)
-    memory = runner.call(programs.remember(model), source.ids, source.lengths)
+    memory = runner.call(programs.encode_source(model), source.ids, source.lengths)
     generator = torch.Generator().manual_seed(3)
     ids = torch.randint(5, 97, (1, 60), generator=generator)
     verify = programs.verify(model)
@@ -123,7 +123,7 @@ def test_int8_stays_close_to_fp32(graphs: Graphs) -> None:
     found = []
     for precision in ("fp32", "int8"):
         runner = graphs(precision, 1, tell=refuse)  # type: ignore[arg-type]
-        memory = runner.call(programs.remember(model), source.ids, source.lengths)
+        memory = runner.call(programs.encode_source(model), source.ids, source.lengths)
         start = torch.zeros(4, dtype=torch.int64)
         found.append(runner.call(programs.verify(model), ids, start, model.new_cache(4, 20), memory)[0])
     error = (found[1] - found[0]).pow(2).mean().sqrt() / found[0].std()

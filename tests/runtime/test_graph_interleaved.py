@@ -44,7 +44,7 @@ def test_a_step_gives_the_eager_numbers(
     model = tiny(seed, variant, sharpness=1.0)
     rows, step = sources * beams, model.options.step
     source = random_source(sources, 7, seed=seed)
-    memory = model.model.remember(source.ids, source.lengths)
+    memory = model.model.encode_source(source.ids, source.lengths)
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, 11, (rows, step), generator=generator)
     start = torch.randint(0, 5, (rows,), generator=generator) * step

@@ -36,7 +36,7 @@ CPU = torch.device("cpu")
 
 def step(model: Any, runner: Any, rows: int, width: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, Any, Any]:
     source = random_source(rows, 7, seed=seed)
-    memory = runner.call(programs.remember(model), source.ids, source.lengths)
+    memory = runner.call(programs.encode_source(model), source.ids, source.lengths)
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(3, model.options.vocabulary, (rows, width), generator=generator)
     return ids, torch.zeros(rows, dtype=torch.int64), memory, model.new_cache(rows, 32)

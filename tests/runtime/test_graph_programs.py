@@ -13,7 +13,7 @@ from torch import Tensor
 
 from longstride.contract import Program
 from longstride.nn import programs
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 from longstride.runtime.eager import EagerRunner
 from longstride.runtime.graph_runner import GraphRunner
 from longstride.systems.blockwise.model import Heads, HeadsOptions
@@ -47,7 +47,7 @@ def runner(graphs: Graphs, precision: str = "fp32") -> GraphRunner:
 def tensors(found: Any) -> list[Tensor]:
     if isinstance(found, Tensor):
         return [found]
-    if isinstance(found, Memory):
+    if isinstance(found, EncoderState):
         return [found.keys, found.values, found.visible]
     return [tensor for part in found for tensor in tensors(part)]
 
@@ -79,7 +79,7 @@ def same(
 def test_the_transformers_steps(graphs: Graphs, seed: int, rows: int, step: int, shape: dict[str, Any]) -> None:
     model = tiny_model(seed, torch.float32, sharpness=1.0, **shape)
     source = random_source(rows, 7, seed=seed)
-    memory = same(graphs, programs.remember(model), source.ids, source.lengths)
+    memory = same(graphs, programs.encode_source(model), source.ids, source.lengths)
     cache = model.new_cache(rows, 40)
     generator = torch.Generator().manual_seed(seed)
     cache.keys.normal_(generator=generator)
@@ -95,7 +95,7 @@ def test_the_transformers_steps(graphs: Graphs, seed: int, rows: int, step: int,
 def test_hypotheses_that_share_a_source(graphs: Graphs, step: int, beams: int) -> None:
     model = tiny_model(3, torch.float32, sharpness=1.0)
     source = random_source(2, 7, seed=3)
-    memory = model.remember(source.ids, source.lengths)
+    memory = model.encode_source(source.ids, source.lengths)
     cache = model.new_cache(2 * beams, 20)
     ids = torch.randint(0, 11, (2 * beams, step), generator=torch.Generator().manual_seed(1))
     start = torch.arange(2 * beams)
@@ -106,7 +106,7 @@ def test_hypotheses_that_share_a_source(graphs: Graphs, step: int, beams: int) -
 def test_a_cache_that_is_no_block_of_memory_is_written_all_the_same(graphs: Graphs) -> None:
     model = tiny_model(4, torch.float32, sharpness=1.0)
     source = random_source(2, 5, seed=4)
-    memory = model.remember(source.ids, source.lengths)
+    memory = model.encode_source(source.ids, source.lengths)
     cache = model.new_cache(4, 20)
     cache.keys, cache.values = cache.keys[:, ::2], cache.values[:, ::2]
     ids, start = torch.tensor([[5, 6], [7, 8]]), torch.tensor([0, 3])
@@ -125,7 +125,7 @@ def test_heads(graphs: Graphs, first: str, k: int, link: dict[str, int]) -> None
         torch.nn.init.normal_(weight, std=0.5)
     same(graphs, predict(model, heads, k), torch.randn(3, 16), torch.tensor([5, 0, 9]), torch.tensor([0, 1, 2, 4, 7]))
     source = random_source(2, 5, seed=4)
-    memory = model.remember(source.ids, source.lengths)
+    memory = model.encode_source(source.ids, source.lengths)
     cache = model.new_cache(2, 20)
     ids, start = torch.tensor([[5, 6], [7, 8]]), torch.tensor([0, 3])
     same(graphs, verify_by_head(model, heads), ids, start, cache, memory, states=(cache.keys, cache.values))
@@ -140,9 +140,9 @@ def test_a_drafters_steps(graphs: Graphs, seed: int, rows: int, given_states: bo
     source = random_source(rows, 7, seed=seed)
     columns, window, block = 24, 4, 3
     whole = drafter.options.encoder != "own" and drafter.options.shared_layers is None
-    states = verifier.remember(source.ids, source.lengths).states if given_states and whole else None
-    remember = drafting.remember(drafter, verifier, states is not None)
-    memory, mask_slots = same(graphs, remember, source.ids, source.lengths, states, columns)
+    states = verifier.encode_source(source.ids, source.lengths).states if given_states and whole else None
+    encode_source = drafting.encode_source(drafter, verifier, states is not None)
+    memory, mask_slots = same(graphs, encode_source, source.ids, source.lengths, states, columns)
     cache = drafter.new_cache(rows, columns + drafter.options.block)
     generator = torch.Generator().manual_seed(seed)
     cache.keys.normal_(generator=generator)
@@ -171,9 +171,9 @@ def test_results_are_nobody_elses_memory(graphs: Graphs) -> None:
     model = tiny_model(6, torch.float32)
     onnx = runner(graphs)
     source = random_source(1, 5, seed=4)
-    memory = onnx.call(programs.remember(model), source.ids, source.lengths)
+    memory = onnx.call(programs.encode_source(model), source.ids, source.lengths)
     kept = dataclasses.replace(memory, keys=memory.keys.clone())
-    onnx.call(programs.remember(model), source.ids.flip(1), source.lengths)
+    onnx.call(programs.encode_source(model), source.ids.flip(1), source.lengths)
     assert torch.equal(memory.keys, kept.keys)
     cache = model.new_cache(1, 20)
     first, _ = onnx.call(programs.verify(model), torch.tensor([[5, 6]]), torch.tensor([0]), cache, memory)

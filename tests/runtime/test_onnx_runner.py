@@ -41,7 +41,7 @@ def test_a_graph_that_is_refused_runs_eagerly_and_says_why(monkeypatch: pytest.M
     monkeypatch.setattr(
         OnnxBuilder, "write", lambda self, state, new, start: self.node("NoSuchThing", state, new, start)
     )
-    memory = runner.call(programs.remember(model), source.ids, source.lengths)
+    memory = runner.call(programs.encode_source(model), source.ids, source.lengths)
     arguments = (torch.tensor([[5, 6]] * 2), torch.tensor([0, 0]), model.new_cache(2, 20), memory)
     for _ in range(2):
         logits, _ = runner.call(programs.verify(model), *arguments)
@@ -74,7 +74,7 @@ def test_one_graph_serves_all_shapes_and_all_sessions() -> None:
     runner = OnnxRunner("fp32", 1)
     for rows in (1, 3):
         source = random_source(rows, 5)
-        memory = runner.call(programs.remember(model), source.ids, source.lengths)
+        memory = runner.call(programs.encode_source(model), source.ids, source.lengths)
         for step in (2, 4):
             start = torch.zeros(rows, dtype=torch.int64)
             runner.call(

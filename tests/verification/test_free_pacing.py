@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import Limits, Source
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.verification import free_pacing
 from longstride.verification.free_pacing import FreePacing
@@ -261,8 +261,8 @@ def test_a_table_of_one_row_binds_before_it_is_timed(clock, monkeypatch):
 # --- what a drafter has not read -------------------------------------------------------------------------------------
 
 
-def memory_of(rows: int) -> Memory:
-    return Memory.empty(1, rows, 1, 3, 2, torch.zeros(1))
+def memory_of(rows: int) -> EncoderState:
+    return EncoderState.empty(1, rows, 1, 3, 2, torch.zeros(1))
 
 
 def put(unread: Unread, *rows: int) -> Source:

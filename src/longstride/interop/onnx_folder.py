@@ -92,14 +92,14 @@ def _programs(translator: Translator) -> Iterator[Program]:
         raise OptionError(
             f"ONNX expects a model that offers {' or '.join(VERIFIED)}; {translator.folder.path} offers {offered}."
         )
-    yield programs.remember(model)
+    yield programs.encode_source(model)
     if isinstance(heads, Heads):
         yield blockwise.verify(model, heads)
         yield blockwise.predict(model, heads, heads.options.k)
     else:
         yield programs.verify(model)
     if isinstance(drafter, Drafter):
-        yield drafting.remember(drafter, model, reads_whole_encoder(drafter.options, model))
+        yield drafting.encode_source(drafter, model, reads_whole_encoder(drafter.options, model))
         yield drafting.draft(drafter)
 
 

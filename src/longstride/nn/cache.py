@@ -17,7 +17,7 @@ from longstride.ops import AttentionBias, Causal, additive
 
 
 @dataclass(frozen=True)
-class Memory:
+class EncoderState:
     """What the decoder's cross-attention reads of the encoded sources: keys and values of every layer."""
 
     keys: Tensor
@@ -32,13 +32,13 @@ class Memory:
     """[rows, 1, 1, source] what attention adds to scores, 0 where visible and -inf elsewhere; tables alone keep it"""
 
     @staticmethod
-    def empty(layers: int, rows: int, heads: int, source: int, head: int, like: Tensor) -> Memory:
+    def empty(layers: int, rows: int, heads: int, source: int, head: int, like: Tensor) -> EncoderState:
         """A table of memory for `rows` sources that are not there yet."""
         shape = (layers, rows, heads, source, head)
         visible = torch.zeros(rows, source, dtype=torch.bool, device=like.device)
         visible[:, 0] = True
         keys, values = like.new_zeros(shape), like.new_zeros(shape)
-        return Memory(keys, values, visible, bias=additive(visible[:, None, None], like))
+        return EncoderState(keys, values, visible, bias=additive(visible[:, None, None], like))
 
     @property
     def mask(self) -> Tensor:
@@ -50,18 +50,18 @@ class Memory:
         """What :meth:`put` writes."""
         return [self.keys, self.values, self.visible, *([] if self.bias is None else [self.bias])]
 
-    def first(self, rows: int) -> Memory:
+    def first(self, rows: int) -> EncoderState:
         """The first rows alone."""
         states = None if self.states is None else self.states[:rows]
         bias = None if self.bias is None else self.bias[:rows]
-        return Memory(self.keys[:, :rows], self.values[:, :rows], self.visible[:rows], states, bias)
+        return EncoderState(self.keys[:, :rows], self.values[:, :rows], self.visible[:rows], states, bias)
 
-    def select(self, rows: Tensor) -> Memory:
+    def select(self, rows: Tensor) -> EncoderState:
         """Some rows alone."""
         bias = None if self.bias is None else self.bias[rows]
-        return Memory(self.keys[:, rows], self.values[:, rows], self.visible[rows], bias=bias)
+        return EncoderState(self.keys[:, rows], self.values[:, rows], self.visible[rows], bias=bias)
 
-    def put(self, rows: Tensor | slice, other: Memory) -> None:
+    def put(self, rows: Tensor | slice, other: EncoderState) -> None:
         """Write another memory, no wider than this, into the given rows."""
         width = other.visible.shape[1]
         missing = self.visible.shape[1] - width

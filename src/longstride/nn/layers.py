@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from longstride import ops
 from longstride.nn.attention import CrossAttention, Linear, SelfAttention
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.options import TransformerOptions
 from longstride.ops import Asked, AttentionBias
 
@@ -150,7 +150,7 @@ def extend_all(
     cache: Cache,
     slots: Tensor,
     bias: AttentionBias,
-    memory: Memory,
+    memory: EncoderState,
     also: Tensor | None = None,
     asked: Asked = None,
 ) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from longstride.contract import Feeds, GraphSpec, Program
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.transformer import Transformer
 from longstride.ops.recording import Specification, recorded
 
@@ -23,21 +23,23 @@ LAYERED = frozenset({"keys", "values", "memory_keys", "memory_values"})
 """What has layers for its first dimension."""
 
 
-def remember(model: Transformer) -> Program:
-    """(ids [rows, source], lengths [rows]) -> Memory"""
+def encode_source(model: Transformer) -> Program:
+    """(ids [rows, source], lengths [rows]) -> EncoderState"""
     o = model.options
     inputs: Specification = {"ids": (I64, ("rows", "source")), "lengths": (I64, ("rows",))}
     return Program(
         "remember",
-        model.remember,
+        model.encode_source,
         GraphSpec(
             modules=(model,),
             feeds=lambda ids, lengths: Feeds({"ids": ids, "lengths": lengths}),
             inputs=inputs,
             state={},
             outputs=memory_outputs(o.decoder_layers, o.heads, o.head_width, o.width),
-            record=recorded(model.remember, inputs, {}, lambda given: (given["ids"], given["lengths"]), named_memory),
-            result=lambda found, feeds: Memory(found["keys"], found["values"], found["visible"], found["states"]),
+            record=recorded(
+                model.encode_source, inputs, {}, lambda given: (given["ids"], given["lengths"]), named_memory
+            ),
+            result=lambda found, feeds: EncoderState(found["keys"], found["values"], found["visible"], found["states"]),
         ),
     )
 
@@ -51,7 +53,7 @@ def verify(
     """
     o = model.options
 
-    def function(ids: Tensor, start: Tensor, cache: Cache, memory: Memory) -> tuple[Tensor, Tensor]:
+    def function(ids: Tensor, start: Tensor, cache: Cache, memory: EncoderState) -> tuple[Tensor, Tensor]:
         hidden = model.extend(ids, start, cache, memory)
         return model.logits(hidden if choose is None else choose(hidden)), hidden
 
@@ -81,7 +83,7 @@ def extend(model: Transformer) -> Program:
     """
     o = model.options
 
-    def function(ids: Tensor, start: Tensor, cache: Cache, memory: Memory, span: int | None = None) -> Tensor:
+    def function(ids: Tensor, start: Tensor, cache: Cache, memory: EncoderState, span: int | None = None) -> Tensor:
         return model.logits(model.extend(ids, start, cache, memory, span=span))
 
     inputs, state = step_inputs(model, "sources"), cache_state(o.decoder_layers, o.heads, o.head_width)
@@ -114,7 +116,7 @@ def memory_outputs(layers: int, heads: int, head: int, width: int) -> dict[str, 
     }
 
 
-def named_memory(memory: Memory) -> dict[str, Any]:
+def named_memory(memory: EncoderState) -> dict[str, Any]:
     """A memory by the names of its parts."""
     return {"keys": memory.keys, "values": memory.values, "visible": memory.visible, "states": memory.states}
 
@@ -130,12 +132,12 @@ def memory_inputs(
     }
 
 
-def memory_of(given: Mapping[str, Any]) -> Memory:
+def memory_of(given: Mapping[str, Any]) -> EncoderState:
     """The memory that was given under these names."""
-    return Memory(given["memory_keys"], given["memory_values"], given["visible"])
+    return EncoderState(given["memory_keys"], given["memory_values"], given["visible"])
 
 
-def memory_feeds(memory: Memory) -> dict[str, Tensor]:
+def memory_feeds(memory: EncoderState) -> dict[str, Tensor]:
     """A memory's tensors under these names."""
     return {"memory_keys": memory.keys, "memory_values": memory.values, "visible": memory.visible}
 
@@ -166,6 +168,6 @@ def step_arguments(given: Mapping[str, Any]) -> tuple[Any, ...]:
     return given["ids"], given["start"], cache_of(given), memory_of(given)
 
 
-def step_feeds(ids: Tensor, start: Tensor, cache: Cache, memory: Memory, span: int | None = None) -> Feeds:
+def step_feeds(ids: Tensor, start: Tensor, cache: Cache, memory: EncoderState, span: int | None = None) -> Feeds:
     """The arguments of a step by name. A graph finds out by itself how many slots to look at, whatever the `span`."""
     return Feeds({"ids": ids, "start": start, **memory_feeds(memory)}, {"keys": cache.keys, "values": cache.values})

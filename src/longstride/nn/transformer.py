@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from longstride import ops
 from longstride.nn import masks
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.layers import DecoderLayer, EncoderLayer, Norm, extend_all
 from longstride.nn.losses import TokenLoss
 from longstride.nn.options import TransformerOptions
@@ -160,23 +160,23 @@ class Transformer(nn.Module):
         longest = aligned(longest)
         return Cache.empty(o.decoder_layers, rows, o.heads, longest, o.head_width, self.target_embedding.weight)
 
-    def new_memory(self, rows: int, source: int) -> Memory:
+    def new_memory(self, rows: int, source: int) -> EncoderState:
         """Room for the memory of `rows` sources of at most `source` tokens."""
         o = self.options
         source = aligned(source)
-        return Memory.empty(o.decoder_layers, rows, o.heads, source, o.head_width, self.target_embedding.weight)
+        return EncoderState.empty(o.decoder_layers, rows, o.heads, source, o.head_width, self.target_embedding.weight)
 
     def table_bytes(self, rows: int, columns: int, sources: int, source: int) -> int:
         """What a cache of `rows` rows and the memory of `sources` sources take."""
         slots: int = rows * aligned(columns) + sources * aligned(source)
         return 2 * self.options.decoder_layers * self.options.width * slots * self.target_embedding.weight.itemsize
 
-    def remember(self, ids: Tensor, lengths: Tensor) -> Memory:
+    def encode_source(self, ids: Tensor, lengths: Tensor) -> EncoderState:
         """Encode sources and project them once for every decoder layer."""
         visible = masks.real(lengths, ids.shape[1])
         memory = self.encode(ids, visible)
         keys, values = self.project(memory)
-        return Memory(keys, values, visible, memory)
+        return EncoderState(keys, values, visible, memory)
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """[rows, source, width] -> keys and values of every decoder layer [layers, rows, heads, source, head]"""
@@ -189,7 +189,7 @@ class Transformer(nn.Module):
         ids: Tensor,
         start: Tensor,
         cache: Cache,
-        memory: Memory,
+        memory: EncoderState,
         rule: masks.Rule = masks.causal,
         positions: Tensor | None = None,
         span: int | None = None,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Program, Source
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Drafter(ABC):
         """An empty state for a table of rows."""
 
     @abstractmethod
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
         """New sentences were put into rows [n]; `memory`, with its states, is the verifier's of these n."""
 
     @abstractmethod
@@ -139,7 +139,7 @@ class NoDraft(Drafter):
             torch.zeros(rows, dtype=torch.int64, device=device),
         )
 
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
         """Nothing to remember."""
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from longstride import ops
 from longstride.contract import EOS, Feeds, GraphSpec, Program
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.programs import cache_of, memory_of
 from longstride.ops.recording import recorded
 from longstride.verification.acceptance import EXACT, Verdict, judge
@@ -57,7 +57,13 @@ def judged(verify: Program, ahead: Program | None = None) -> Program:
     """
 
     def function(
-        ids: Tensor, count: Tensor, start: Tensor, longest: Tensor, forbidden: Tensor, cache: Cache, memory: Memory
+        ids: Tensor,
+        count: Tensor,
+        start: Tensor,
+        longest: Tensor,
+        forbidden: Tensor,
+        cache: Cache,
+        memory: EncoderState,
     ) -> Judged:
         logits, hidden = verify.function(ids, start, cache, memory)
         step = ids.shape[1]
@@ -84,7 +90,13 @@ def _spec(function: Callable[..., Judged], verify: GraphSpec, ahead: GraphSpec |
     hidden_type, (_, _, width) = verify.outputs["hidden"]
 
     def feeds(
-        ids: Tensor, count: Tensor, start: Tensor, longest: Tensor, forbidden: Tensor, cache: Cache, memory: Memory
+        ids: Tensor,
+        count: Tensor,
+        start: Tensor,
+        longest: Tensor,
+        forbidden: Tensor,
+        cache: Cache,
+        memory: EncoderState,
     ) -> Feeds:
         step = verify.feeds(ids, start, cache, memory)
         return Feeds(

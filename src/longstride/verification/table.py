@@ -21,7 +21,7 @@ from torch import Tensor
 
 from longstride.contract import START, Limits, Program, Runner, Source
 from longstride.nn import programs
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import EXACT, Reading, Rule, Verdict, judge
 from longstride.verification.arrivals import Arrivals
@@ -73,7 +73,7 @@ class Table:
         self.policy = policy
         # Encoding in equal portions keeps a sentence's bits independent of who is admitted beside it.
         self.portion = max(1, capacity // 4)
-        self._remember = programs.remember(model)
+        self._encode_source = programs.encode_source(model)
         self._limits = limits
         self._fused = usable(runner)
         looks = runner.device.type == "cpu" and not runner.records and not self._fused
@@ -113,7 +113,7 @@ class Table:
         """whether what is done here may come from a recording: then few shapes are better than fitting ones"""
         self._nothing = NoDraft().begin(capacity, longest_source, self.columns, device)
         self._arrivals = Arrivals(self.portion, longest_source, runner)
-        self._remembering: Callable[[], Memory] | None = None
+        self._remembering: Callable[[], EncoderState] | None = None
         self._entering: Callable[[], None] | None = None
         self._entering_again: Callable[[], None] | None = None  # the same, if it is a recording
         self._iterating: dict[tuple[int, int], Callable[[], Iteration]] = {}
@@ -191,13 +191,15 @@ class Table:
         self.longest.index_copy_(0, rows, self._longest_of[lengths])
         self.ticket.index_copy_(0, rows, self._arrivals.tickets[:count])
 
-    def _remembered(self, count: int) -> Memory:
+    def _remembered(self, count: int) -> EncoderState:
         """The portion's first sentences, encoded, as far as a call goes; the table has them."""
         arrivals, whole = self._arrivals, self.ticket.shape[0] == 1 and not self.recorded
         if whole and self._remembering is None:
-            self._remembering = self.runner.bound(self._remember, arrivals.ids, arrivals.lengths)
-        remember = self._remembering or partial(self.runner.call, self._remember, arrivals.ids, arrivals.lengths)
-        memory = remember().first(count)
+            self._remembering = self.runner.bound(self._encode_source, arrivals.ids, arrivals.lengths)
+        encode_source = self._remembering or partial(
+            self.runner.call, self._encode_source, arrivals.ids, arrivals.lengths
+        )
+        memory = encode_source().first(count)
         # A slice where that is all: copying to rows that have to be looked up takes several times as long.
         places: Any = slice(None) if whole else arrivals.rows[:count]
         self.memory.put(places, memory)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, PAD, START, Decoder, Limits, OptionError, Session, Source
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 from longstride.verification.acceptance import FORBIDDEN
 from longstride.verification.drafting import Drafter, Proposal, View
 from longstride.verification.session import STRICT, VerificationSession
@@ -46,7 +46,7 @@ class Idle(Drafter):
         ids = torch.full((rows, self.block), PAD, dtype=torch.int64, device=device)
         return Proposal(ids, torch.zeros(rows, dtype=torch.int64, device=device))
 
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
         """Nothing to remember."""
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:

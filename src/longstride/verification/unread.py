@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from longstride.contract import Source
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Portion:
     rows: Tensor
     """[n] where they stand"""
     source: Source
-    memory: Memory
+    memory: EncoderState
     """the verifier's, with its states"""
 
 
@@ -31,7 +31,7 @@ class Unread:
     def __bool__(self) -> bool:
         return bool(self._portions)
 
-    def put(self, rows: Tensor, source: Source, memory: Memory) -> None:
+    def put(self, rows: Tensor, source: Source, memory: EncoderState) -> None:
         """Sentences that stand in these rows from now on."""
         if self._lone:
             self._portions = [Portion(rows, source, memory)]  # they lie where they are until the next one comes

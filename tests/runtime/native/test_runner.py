@@ -83,7 +83,7 @@ def test_programs_of_one_model_share_its_weights() -> None:
     model = tiny_model(1, torch.float32)
     runner = NativeRunner("fp32", 1)
     source = random_source(2, 5)
-    memory = runner.call(programs.remember(model), source.ids, source.lengths)
+    memory = runner.call(programs.encode_source(model), source.ids, source.lengths)
     ids, start = torch.tensor([[5, 6], [7, 8]]), torch.zeros(2, dtype=torch.int64)
     for program in (programs.verify(model), programs.extend(model)):
         runner.call(program, ids, start, model.new_cache(2, 16), memory)

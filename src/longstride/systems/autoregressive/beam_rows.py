@@ -69,7 +69,7 @@ class BeamRows:
         self._runner = runner
         self._search = search
         self._limits = limits
-        self._remember = [programs.remember(model) for model in models]
+        self._encode_source = [programs.encode_source(model) for model in models]
         self._extend = [programs.extend(model) for model in models]
         device, width = runner.device, search.width
         longest = int(limits.longest_outputs(torch.tensor(longest_source)))
@@ -122,12 +122,12 @@ class BeamRows:
 
     def admit(self, source: Source, slots: list[int], tickets: list[int]) -> int:
         """Encode new sentences and open a search for each; how many times the encoders were called."""
-        return len(self._remember) * self._entrance.admit(source, slots, tickets)
+        return len(self._encode_source) * self._entrance.admit(source, slots, tickets)
 
     def _enter(self, arrivals: Arrivals, count: int) -> None:
         slots = arrivals.rows[:count]
-        for remember, memory in zip(self._remember, self._memories, strict=True):
-            memory.put(slots, self._runner.call(remember, arrivals.ids, arrivals.lengths).first(count))
+        for encode_source, memory in zip(self._encode_source, self._memories, strict=True):
+            memory.put(slots, self._runner.call(encode_source, arrivals.ids, arrivals.lengths).first(count))
         self.hypotheses.open(slots, self._limits.longest_outputs(arrivals.lengths[:count]))
         self._last.index_fill_(0, slots, START)
         self.ticket.index_copy_(0, slots, arrivals.tickets[:count])

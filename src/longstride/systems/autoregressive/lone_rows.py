@@ -59,8 +59,8 @@ class LoneRows:
         self._memories = [model.new_memory(1, longest_source) for model in models]
         self._caches = [model.new_cache(width, columns) for model in models]
         self._arrivals = Arrivals(1, longest_source, runner)
-        self._remember = [
-            runner.bound(programs.remember(m), self._arrivals.ids, self._arrivals.lengths) for m in models
+        self._encode_source = [
+            runner.bound(programs.encode_source(m), self._arrivals.ids, self._arrivals.lengths) for m in models
         ]
         self._extend = [programs.extend(model) for model in models]
         self._calls: dict[int, list[Callable[[], Tensor]]] = {}
@@ -84,13 +84,13 @@ class LoneRows:
     def admit(self, source: Source, slots: list[int], tickets: list[int]) -> int:
         """Encode a sentence and open its search; how many times encoders were called."""
         self._arrivals.send(source, slots, tickets)
-        for remember, memory in zip(self._remember, self._memories, strict=True):
-            memory.put(slice(None), remember())
+        for encode_source, memory in zip(self._encode_source, self._memories, strict=True):
+            memory.put(slice(None), encode_source())
         self._beam.open(self._longest_of[int(source.lengths[0])])
         ids, start, _, _, written = self._numbers
         ids[:], start[:], written[:] = START, 0, False
         self.ticket[0] = tickets[0]
-        return len(self._remember)
+        return len(self._encode_source)
 
     # --- a step ------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Runner, Source
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.model import Heads
 from longstride.systems.blockwise.programs import predict
@@ -59,7 +59,7 @@ class HeadsDrafter(Drafter):
         ids = torch.zeros(rows, self.block, dtype=torch.int64, device=device)
         return Predicted(ids, torch.zeros(rows, dtype=torch.int64, device=device))
 
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
         """A new sentence begins without a draft."""
         assert isinstance(state, Predicted)
         state.count.index_fill_(0, rows, 0)

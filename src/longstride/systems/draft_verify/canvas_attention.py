@@ -13,7 +13,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, EncoderState
 from longstride.ops.cuda.self_test import TOLERANCE, attended
 from longstride.ops.cuda.table import HEADS
 from longstride.ops.kernels import why_not_here
@@ -38,7 +38,7 @@ def extend(packed: Tensor, length: Tensor, window: int, keys: Tensor, values: Te
 
 
 def run(
-    drafter: Drafter, x: Tensor, place: Tensor | None, length: Tensor, window: int, cache: Cache, memory: Memory
+    drafter: Drafter, x: Tensor, place: Tensor | None, length: Tensor, window: int, cache: Cache, memory: EncoderState
 ) -> Tensor:
     """:meth:`Drafter.run_placed` for such a pass, x [rows, window + block, width] -> the masks' [rows, block, width]
 

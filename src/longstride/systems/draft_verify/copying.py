@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import PAD, Source
-from longstride.nn.cache import Memory
+from longstride.nn.cache import EncoderState
 from longstride.verification.drafting import Drafter, Proposal, View
 
 LOST = -1
@@ -65,7 +65,7 @@ class SourceDraft(Drafter):
         source = torch.full((rows, longest_source), PAD, dtype=torch.int64, device=device)
         return Places(source, zeros, zeros.clone())
 
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
         """Remember the sources of new rows."""
         state.source.index_fill_(0, rows, PAD)
         state.source[rows, : source.longest] = source.ids

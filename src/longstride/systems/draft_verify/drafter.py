@@ -23,14 +23,14 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Limits, Program, Runner, Source
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify import canvas_attention
 from longstride.systems.draft_verify.canvas import why_not
 from longstride.systems.draft_verify.model import Drafter as DrafterModel
 from longstride.systems.draft_verify.model import reads_whole_encoder
 from longstride.systems.draft_verify.passes import NOTHING, Own
-from longstride.systems.draft_verify.programs import chosen, draft, follow, remember
+from longstride.systems.draft_verify.programs import chosen, draft, encode_source, follow
 from longstride.verification.acceptance import Reading
 from longstride.verification.drafting import Drafter, Proposal, View
 from longstride.verification.kernels import Bounds, choose_within, permitted_ids, read_fused, usable
@@ -41,7 +41,7 @@ from longstride.verification.reading import forbidden_ids, read
 class DraftState:
     """What one session's drafter remembers."""
 
-    memory: Memory
+    memory: EncoderState
     mask_slots: Tensor
     """[rows, columns, width] what a mask slot reads at each position"""
     longest: Tensor
@@ -49,7 +49,7 @@ class DraftState:
     cache: Cache
     sizes: Tensor
     """[block + 1] 0, 1, 2, ...: how many tokens a proposal may hold"""
-    bound: tuple[list[int], Callable[[], tuple[Memory, Tensor]]] | None = None
+    bound: tuple[list[int], Callable[[], tuple[EncoderState, Tensor]]] | None = None
     """where a lone sentence lies, and what encodes it"""
 
 
@@ -68,7 +68,7 @@ class ModelDrafter(Drafter):
         self._limits = limits
         self._forbidden = forbidden_ids(limits, runner.device)
         self._takes_states = reads_whole_encoder(drafter.options, verifier)
-        self._remember = {given: remember(drafter, verifier, given) for given in (True, False)}
+        self._encode_source = {given: encode_source(drafter, verifier, given) for given in (True, False)}
         self._fused = usable(runner)
         self.catches_up = drafter.options.prefix == "causal"
         """whether what a pass runs depends on how many tokens came since the last one"""
@@ -81,7 +81,7 @@ class ModelDrafter(Drafter):
     @property
     def key(self) -> Hashable:
         """The models it drafts with, and how much."""
-        return (self._draft.identity, self._remember[False].identity, self.block, self._limits)
+        return (self._draft.identity, self._encode_source[False].identity, self.block, self._limits)
 
     def buffers(self, state: Any) -> list[Tensor] | None:
         """Memory, cache, what mask slots read and how long outputs may be."""
@@ -100,12 +100,12 @@ class ModelDrafter(Drafter):
             torch.arange(self.block + 1, device=device),
         )
 
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: Memory | None) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState | None) -> None:
         """Encode the new sentences, from the verifier's states where the drafter reads these and they are at hand."""
         states = memory.states if memory is not None and self._takes_states else None
         columns = state.mask_slots.shape[1]
         lone = len(state.longest) == 1 and not self._runner.records
-        given, program = (source.ids, source.lengths, states, columns), self._remember[states is not None]
+        given, program = (source.ids, source.lengths, states, columns), self._encode_source[states is not None]
         found, mask_slots = self._bound(state, program, given)() if lone else self._runner.call(program, *given)
         # A slice where that is all: copying to rows that have to be looked up takes several times as long.
         places: Any = slice(None) if lone else rows
@@ -115,7 +115,7 @@ class ModelDrafter(Drafter):
 
     def _bound(
         self, state: DraftState, program: Program, given: tuple[Any, ...]
-    ) -> Callable[[], tuple[Memory, Tensor]]:
+    ) -> Callable[[], tuple[EncoderState, Tensor]]:
         """What encodes the sentence that lies there: a session's lie where its first lay."""
         places = [tensor.data_ptr() for tensor in given if isinstance(tensor, Tensor)]
         if state.bound is None or state.bound[0] != places:  # what is bound is held: nothing else lies there

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from longstride import ops
 from longstride.contract import MASK, PAD, START, OptionError
 from longstride.nn import masks
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all
 from longstride.nn.link import Link
 from longstride.nn.losses import TokenLoss
@@ -231,18 +231,18 @@ class Drafter(nn.Module):
         head = o.width // o.heads
         return Cache.empty(o.decoder_layers, rows, o.heads, aligned(columns), head, self.output_weight)
 
-    def new_memory(self, rows: int, source: int) -> Memory:
+    def new_memory(self, rows: int, source: int) -> EncoderState:
         """Room for the memory of `rows` sources of at most `source` tokens."""
         o = self.options
         head = o.width // o.heads
-        return Memory.empty(o.decoder_layers, rows, o.heads, aligned(source), head, self.output_weight)
+        return EncoderState.empty(o.decoder_layers, rows, o.heads, aligned(source), head, self.output_weight)
 
-    def remember(self, ids: Tensor, lengths: Tensor, states: Tensor | None) -> Memory:
+    def encode_source(self, ids: Tensor, lengths: Tensor, states: Tensor | None) -> EncoderState:
         """Encode sources and project them once for every decoder layer."""
         visible = masks.real(lengths, ids.shape[1])
         memory = self.encode(ids, visible, states)
         projections = [layer.cross.kv for layer in self.decoder_layers()]
-        return Memory(*ops.project_layers(memory, projections, self.options.heads), visible, memory)
+        return EncoderState(*ops.project_layers(memory, projections, self.options.heads), visible, memory)
 
     def mask_slots(self, ids: Tensor, lengths: Tensor, columns: int) -> Tensor:
         """[rows, columns, width] what a mask slot reads at each position, the position itself left out."""
@@ -253,7 +253,7 @@ class Drafter(nn.Module):
         return embedded + copied
 
     def run(
-        self, embedded: Tensor, positions: Tensor, slots: Tensor, mask: Tensor, cache: Cache, memory: Memory
+        self, embedded: Tensor, positions: Tensor, slots: Tensor, mask: Tensor, cache: Cache, memory: EncoderState
     ) -> Tensor:
         """Run some slots of every row through the decoder, [rows, step, width] -> [rows, step, width].
 
@@ -271,7 +271,7 @@ class Drafter(nn.Module):
         slots: Tensor,
         seen: Tensor,
         cache: Cache,
-        memory: Memory,
+        memory: EncoderState,
         asked: tuple[ops.Length, ops.Length] | None = None,
     ) -> Tensor:
         """The same for slots that have heard their positions, x and place [rows, step, width].

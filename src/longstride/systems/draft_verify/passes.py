@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, EncoderState
 from longstride.systems.draft_verify import canvas_attention
 from longstride.systems.draft_verify.canvas import lay_out, lay_out_bare, lay_out_fused
 from longstride.systems.draft_verify.model import Drafter
@@ -30,7 +30,7 @@ class States:
     """[rows] the tokens before them, START where there is none, if they were found along the way"""
 
 
-Pass = Callable[[Tensor, Tensor, int | Tensor, int, Tensor, Cache, Memory], States]
+Pass = Callable[[Tensor, Tensor, int | Tensor, int, Tensor, Cache, EncoderState], States]
 """(tokens, length [rows], window, block, mask slots, cache, memory) -> States; the window is a number, or a tensor [1]
 that holds one"""
 
@@ -58,7 +58,7 @@ def causal(drafter: Drafter, own: Own) -> Pass:
         block: int,
         mask_slots: Tensor,
         cache: Cache,
-        memory: Memory,
+        memory: EncoderState,
     ) -> States:
         wide: int = ops.length(window)
         fused = own.canvas
@@ -86,7 +86,7 @@ def full(drafter: Drafter) -> Pass:
         block: int,
         mask_slots: Tensor,
         cache: Cache,
-        memory: Memory,
+        memory: EncoderState,
     ) -> States:
         canvas = mask_slots.shape[1]
         slots = ops.slots_from(torch.zeros_like(length), canvas)

@@ -13,7 +13,7 @@ from torch import Tensor
 from longstride import ops
 from longstride.contract import Feeds, GraphSpec, Program
 from longstride.nn import masks
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.programs import (
     F32,
     I64,
@@ -33,14 +33,14 @@ from longstride.systems.draft_verify.passes import NOTHING, Own
 from longstride.verification.reading import read
 
 
-def remember(drafter: Drafter, verifier: Transformer, from_states: bool) -> Program:
-    """(ids [rows, source], lengths [rows], verifier's states or None, columns) -> Memory, mask slots"""
+def encode_source(drafter: Drafter, verifier: Transformer, from_states: bool) -> Program:
+    """(ids [rows, source], lengths [rows], verifier's states or None, columns) -> EncoderState, mask slots"""
     o = drafter.options
 
-    def function(ids: Tensor, lengths: Tensor, states: Tensor | None, columns: int) -> tuple[Memory, Tensor]:
+    def function(ids: Tensor, lengths: Tensor, states: Tensor | None, columns: int) -> tuple[EncoderState, Tensor]:
         if states is None and o.encoder != "own":
             states = verifier_states(verifier, o, ids, masks.real(lengths, ids.shape[1]))
-        return drafter.remember(ids, lengths, states), drafter.mask_slots(ids, lengths, columns)
+        return drafter.encode_source(ids, lengths, states), drafter.mask_slots(ids, lengths, columns)
 
     reads_states = from_states and o.encoder != "own"
     inputs: dict[str, Any] = {"ids": (I64, ("rows", "source")), "lengths": (I64, ("rows",)), "columns": (I64, (1,))}
@@ -59,12 +59,12 @@ def remember(drafter: Drafter, verifier: Transformer, from_states: bool) -> Prog
     def arguments(given: Mapping[str, Any]) -> tuple[Any, ...]:
         return given["ids"], given["lengths"], given.get("states"), ops.length(given["columns"])
 
-    def results(found: tuple[Memory, Tensor]) -> dict[str, Any]:
+    def results(found: tuple[EncoderState, Tensor]) -> dict[str, Any]:
         memory, mask_slots = found
         return {"keys": memory.keys, "values": memory.values, "visible": memory.visible, "mask_slots": mask_slots}
 
-    def result(found: Mapping[str, Tensor], feeds: Feeds) -> tuple[Memory, Tensor]:
-        return Memory(found["keys"], found["values"], found["visible"]), found["mask_slots"]
+    def result(found: Mapping[str, Tensor], feeds: Feeds) -> tuple[EncoderState, Tensor]:
+        return EncoderState(found["keys"], found["values"], found["visible"]), found["mask_slots"]
 
     record = recorded(function, inputs, {}, arguments, results)
     spec = GraphSpec((drafter, verifier), feeds, inputs, {}, outputs, record, result, settings=(reads_states,))
@@ -97,7 +97,7 @@ def follow(drafter: Drafter, own: Own = NOTHING) -> Program:
         block: int,
         mask_slots: Tensor,
         cache: Cache,
-        memory: Memory,
+        memory: EncoderState,
         into: Tensor | None = None,
     ) -> Tensor:
         found = run(tokens, length, window, block, mask_slots, cache, memory)
@@ -165,7 +165,7 @@ def _spec(
         block: int,
         mask_slots: Tensor,
         cache: Cache,
-        memory: Memory,
+        memory: EncoderState,
     ) -> Feeds:
         given = {"tokens": tokens, "length": length, "block": _number(block), "mask_slots": mask_slots}
         if o.prefix == "causal":  # a graph has no inputs that it does not read

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from longstride import ops
 from longstride.contract import OptionError
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.layers import extend_all
 from longstride.nn.link import Link
 from longstride.nn.transformer import Transformer
@@ -143,7 +143,7 @@ class InterleavedModel(nn.Module):
         return self.model.closed(x)
 
     def extend(
-        self, ids: Tensor, start: Tensor, cache: Cache, memory: Memory, layout: Layout, span: int | None = None
+        self, ids: Tensor, start: Tensor, cache: Cache, memory: EncoderState, layout: Layout, span: int | None = None
     ) -> Tensor:
         """A step of every row from its own start [rows]: ids [rows, step] -> hidden [rows, step, width]
 
@@ -167,7 +167,7 @@ class InterleavedModel(nn.Module):
         return kernels.lay_out(ids, start, tokens, model.scale, layout.places, begins, starts)
 
     def step_logits(
-        self, ids: Tensor, start: Tensor, cache: Cache, memory: Memory, layout: Layout, span: int | None = None
+        self, ids: Tensor, start: Tensor, cache: Cache, memory: EncoderState, layout: Layout, span: int | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """:meth:`extend`, projected: -> [rows, step, vocabulary], of every slot by itself; and with a link what it has
         to know of the states, [rows, step, rank]"""

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec, Program
-from longstride.nn.cache import Cache, Memory
+from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.link import Link
 from longstride.nn.programs import F32, I64, LAYERED, cache_state, step_arguments, step_feeds, step_inputs
 from longstride.ops.recording import Specification, recorded
@@ -31,7 +31,7 @@ def extend(model: InterleavedModel) -> Program:
     state = cache_state(o.decoder_layers, o.heads, o.head_width)
 
     def feeds(
-        ids: Tensor, start: Tensor, cache: Cache, memory: Memory, layout: Layout, span: int | None = None
+        ids: Tensor, start: Tensor, cache: Cache, memory: EncoderState, layout: Layout, span: int | None = None
     ) -> Feeds:
         step = step_feeds(ids, start, cache, memory, span)
         return Feeds({**step.inputs, "places": layout.places, "sight": layout.sight}, step.state)

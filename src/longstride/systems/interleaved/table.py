@@ -55,7 +55,7 @@ class Table(ABC):
         self._runner = runner
         # The authors allow no EOS in the first step.
         self._earliest = max(limits.min_length, self.options.step if search.count_dropped else 0)
-        self._remember = programs.remember(model.model)
+        self._encode_source = programs.encode_source(model.model)
         self._extend = extend(model)
         link = model.interleaving.link
         self._tie = None if link is None else tie(link)
@@ -94,7 +94,7 @@ class Table(ABC):
 
     def _enter(self, arrivals: Arrivals, count: int) -> None:
         slots = arrivals.rows[:count]
-        self._memory.put(slots, self._runner.call(self._remember, arrivals.ids, arrivals.lengths).first(count))
+        self._memory.put(slots, self._runner.call(self._encode_source, arrivals.ids, arrivals.lengths).first(count))
         self.ticket.index_copy_(0, slots, arrivals.tickets[:count])
         self._open(slots, self._longest_of[arrivals.lengths[:count]])
 
