@@ -54,21 +54,21 @@ class Material:
 
 def read_material(task: str, source: Path, references: Sequence[Path]) -> Material:
     """Read a test set as the task wants it; an empty one is refused."""
-    if task not in ("translation", "correction"):
-        raise OptionError(f"--task expects translation or correction, found {task!r}.")
-    if task == "translation" and len(references) != 1:
-        raise OptionError(f"--task translation expects one --reference, found {len(references)}.")
-    found = _corrections(source, references) if task == "correction" else _translations(source, references[0])
+    if task not in TASKS:
+        raise OptionError(f"--task expects {' or '.join(TASKS)}, found {task!r}.")
+    found = TASKS[task](source, references)
     if not found.pairs:
         raise InputError(f"{source}: expected at least one sentence to translate, found none.")
     return found
 
 
-def _translations(source: Path, reference: Path) -> Material:
+def _translations(source: Path, references: Sequence[Path]) -> Material:
     from longstride.tasks.translation import score_translations, translation_metrics
     from longstride.text.corpus import read_parallel
 
-    pairs = list(read_parallel(source, reference))
+    if len(references) != 1:
+        raise OptionError(f"--task translation expects one --reference, found {len(references)}.")
+    pairs = list(read_parallel(source, references[0]))
     targets = [target for _, target in pairs]
     return Material(
         pairs,
@@ -99,3 +99,10 @@ def _at(test_set: Corrections, places: Sequence[int]) -> Corrections:
         tuple(lines[place] for place in places) for lines in (test_set.sources, *test_set.references)
     )
     return Corrections(sources, tuple(references))
+
+
+TASKS: dict[str, Callable[[Path, Sequence[Path]], Material]] = {
+    "translation": _translations,
+    "correction": _corrections,
+}
+"""How a test set is read and scored, by the name of its task: (source file, reference files) -> material."""
