@@ -47,8 +47,8 @@ from longstride.systems.draft_verify.decoder import DraftVerify
 from longstride.systems.draft_verify.model import Drafter
 from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.verification.batch_state import BatchState
+from longstride.verification.exactness import PaddingDrafter, SameShapeGreedy
 from longstride.verification.session import DecodePlan, VerificationSession
-from longstride.verification.twin import Idle, SameSteps
 
 WIDTHS = (1, 2, 8, 10, 25)
 BATCHES = (1, 32)
@@ -205,7 +205,7 @@ def probe_step(model: Transformer, runners: list[Runner], batch: int, width: int
 
 def iteration_of(model: Transformer, runner: Runner, batch: int, width: int) -> Callable[[], Any]:
     """An iteration of a full table, to be repeated."""
-    session = DecodePlan(model, runner, Idle(width - 1), Limits(max_length=OUTPUT)).start(batch, SOURCE)
+    session = DecodePlan(model, runner, PaddingDrafter(width - 1), Limits(max_length=OUTPUT)).start(batch, SOURCE)
     session.admit(sentences(batch, model.options.vocabulary))
     return partial(session.table.iterate, width - 1, width)
 
@@ -267,7 +267,7 @@ def probe_decoder(name: str, parts: dict[str, Any], runners: list[Runner], vocab
             result: dict[str, Any] = {"decoder": name, "runner": runner.name, "batch": rows, "ms": each}
             result["differ_from_eager"] = differ
             if name != "beam" and runner is not runners[0]:
-                twin = [SameSteps(decoder).decode(source, limits).tokens for source in sources]
+                twin = [SameShapeGreedy(decoder).decode(source, limits).tokens for source in sources]
                 result["differ_from_same_steps"] = differing(found, twin)
                 line += f", {result['differ_from_same_steps']} from greedy by its own steps"
             print(line, flush=True)

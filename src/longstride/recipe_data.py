@@ -78,7 +78,7 @@ def generated(data: DataOptions, split: Literal["train", "valid"]) -> Sequence[t
 
 @lru_cache(maxsize=4)
 def _generate(task: Task, count: int, split: Literal["train", "valid"]) -> Sequence[tuple[str, str]]:
-    """Kept, because tokenizer, corpus and validation each ask for the same pairs."""
+    """Pooled, because tokenizer, corpus and validation each ask for the same pairs."""
     return tuple(generate(task, count, seed=1, split=split))
 
 

@@ -14,7 +14,7 @@ from longstride.bench.sources import Section, list_table
 from longstride.bench.view import Scope, View
 from longstride.tasks.bootstrap import Comparison
 from longstride.tasks.score import Score
-from longstride.verification.places import Places
+from longstride.verification.exactness import BatchInvarianceReport
 
 from .conftest import TEST, make_latency, make_origin, make_quality, table_rows
 
@@ -222,7 +222,7 @@ def test_exactness_is_told_with_its_margins(precision: str) -> None:
         make_origin("en-de"), "blockwise", "blockwise|k:8", ModelTag("frozen"), TEST, 512,
         Agreement("greedy by the same steps", 2000, 0),
         Agreement("greedy", 2000, 2, (Mismatch(1, 3, 40, 41, 0.002), Mismatch(5, 3, 40, 41, 0.004))),
-        precision=precision, runtime="eager", place=Places(512, 8, 0, 0, 1, 0.01),
+        precision=precision, runtime="eager", place=BatchInvarianceReport(512, 8, 0, 0, 1, 0.01),
     )  # fmt: skip
     older = dataclasses.replace(record, origin=make_origin("en-de", date="2020-01-01"), batch_size=3)
     text = list_table("exactness", [record, older])

@@ -18,8 +18,7 @@ from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyO
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
 from longstride.verification import step as step_module
 from longstride.verification.acceptance import Rule, Verdict, judge
-from longstride.verification.places import probe_places
-from longstride.verification.twin import SameSteps, margins
+from longstride.verification.exactness import SameShapeGreedy, margins, probe_batch_invariance
 from tests.bench.conftest import detokenize
 from tests.decoding import oracles
 from tests.decoding.drafters import tiny_drafter
@@ -59,7 +58,7 @@ def test_a_verifying_decoder_is_greedy_by_its_own_steps(kind: str, precision: st
     workload = workload_of(random_source(13, 6, seed=1))
     everyone = range(workload.size)
     found = outputs_of(decoder, LIMITS, workload, everyone, 5)
-    twin = SameSteps(decoder)
+    twin = SameShapeGreedy(decoder)
     same = agreement(found, outputs_of(twin, LIMITS, workload, everyone, 5), twin.signature, workload, none_asked)
     assert (same.sentences, same.differing, same.mismatches) == (13, 0, ())
     assert same.reference == f"greedy by the steps of {decoder.signature}"
@@ -75,13 +74,13 @@ def none_asked(source: Source, prefixes: Any) -> list[float]:
 def test_the_twin_takes_one_token_per_iteration_at_the_decoders_width() -> None:
     decoder, _ = decoder_of("blockwise", EagerRunner(precision="fp64"))
     source = random_source(4, 6, seed=3)
-    decoded = SameSteps(decoder).decode(source, LIMITS, trace=True)
+    decoded = SameShapeGreedy(decoder).decode(source, LIMITS, trace=True)
     assert decoded.traces is not None
     for trace, tokens in zip(decoded.traces, decoded.tokens, strict=True):
         assert trace.iterations == len(tokens) + 1
         assert trace.drafted == 0
     widths = set()
-    session = SameSteps(decoder).start(4, LIMITS, source.longest)
+    session = SameShapeGreedy(decoder).start(4, LIMITS, source.longest)
     verify = session.table.verify.function  # type: ignore[attr-defined]
 
     def watched(ids: Any, *arguments: Any) -> Any:
@@ -111,7 +110,7 @@ def test_a_loop_that_accepts_too_much_is_caught(monkeypatch: pytest.MonkeyPatch)
     decoder, _ = decoder_of("blockwise", EagerRunner(precision="fp64"))
     workload = workload_of(random_source(9, 6, seed=2))
     found = outputs_of(decoder, LIMITS, workload, range(9), 4)
-    expected = outputs_of(SameSteps(decoder), LIMITS, workload, range(9), 4)
+    expected = outputs_of(SameShapeGreedy(decoder), LIMITS, workload, range(9), 4)
     same = agreement(found, expected, "greedy", workload, lambda *told: margins(decoder, *told, LIMITS))
     assert same.differing == sum(found[place] != expected[place] for place in range(9)) > 0
     for one in same.mismatches:
@@ -125,7 +124,7 @@ def test_a_loop_that_accepts_too_much_is_caught(monkeypatch: pytest.MonkeyPatch)
 class Roomy(EagerRunner):
     """Makes tables for the next power of two, as runners do that record."""
 
-    def room(self, size: int, least: int = 1) -> int:
+    def round_up(self, size: int, least: int = 1) -> int:
         return max(least, 1 << max(0, size - 1).bit_length())
 
 
@@ -156,7 +155,7 @@ def test_where_outputs_part() -> None:
 @pytest.mark.parametrize("precision", ["fp64", "fp32"])
 def test_bits_do_not_depend_on_places_on_a_cpu(kind: str, precision: str) -> None:
     decoder, _ = decoder_of(kind, EagerRunner(precision=precision), width=32)  # type: ignore[arg-type]
-    found = probe_places(decoder, random_source(8, 6, seed=5), LIMITS)
+    found = probe_batch_invariance(decoder, random_source(8, 6, seed=5), LIMITS)
     assert (found.rows, found.width) == (8, 4)
     assert (found.moved, found.neighbours, found.slots, found.largest) == (0, 0, 0, 0.0)
 
@@ -175,7 +174,7 @@ def test_a_verifier_that_looks_at_places_is_found_out() -> None:
             return result
 
     decoder._runner = Uneven(precision="fp64")  # type: ignore[attr-defined]
-    found = probe_places(decoder, random_source(8, 6, seed=5), LIMITS)
+    found = probe_batch_invariance(decoder, random_source(8, 6, seed=5), LIMITS)
     assert found.moved > 0
     assert found.neighbours == 0
     assert found.slots >= 8
@@ -192,9 +191,9 @@ def test_what_promises_nothing_is_refused() -> None:
         BlockwiseOptions(adaptive=True),
     ):
         with pytest.raises(OptionError, match="Exactness expects accept=exact"):
-            SameSteps(Blockwise(model, heads, runner, options)).start(1, LIMITS, 4)
+            SameShapeGreedy(Blockwise(model, heads, runner, options)).start(1, LIMITS, 4)
     with pytest.raises(OptionError, match="Exactness expects a decoder that verifies drafts, found beam"):
-        SameSteps(Beam([model], runner, BeamOptions())).start(1, LIMITS, 4)
+        SameShapeGreedy(Beam([model], runner, BeamOptions())).start(1, LIMITS, 4)
 
 
 @pytest.mark.gpu
@@ -208,13 +207,13 @@ def test_exact_on_a_gpu_at_the_same_step_shape(kind: str, precision: str) -> Non
     workload = workload_of(random_source(200, 12, vocabulary=200, seed=6))
     everyone = range(workload.size)
     found = outputs_of(decoder, LIMITS, workload, everyone, 64)
-    expected = outputs_of(SameSteps(decoder), LIMITS, workload, everyone, 64)
+    expected = outputs_of(SameShapeGreedy(decoder), LIMITS, workload, everyone, 64)
 
     def margin(source: Source, prefixes: Any) -> list[float]:
         return margins(decoder, source, prefixes, LIMITS)
 
     assert agreement(found, expected, "same steps", workload, margin).differing == 0
-    places = probe_places(decoder, random_source(64, 12, vocabulary=200, seed=7), LIMITS)
+    places = probe_batch_invariance(decoder, random_source(64, 12, vocabulary=200, seed=7), LIMITS)
     assert (places.moved, places.neighbours, places.slots) == (0, 0, 0)
     narrow = agreement(found, outputs_of(greedy, LIMITS, workload, everyone, 64), "width 1", workload, margin)
     # Other shapes may round otherwise: then only a near-tie can have fallen the other way.

@@ -215,7 +215,7 @@ def test_every_answer_of_a_delegate_is_the_runners_own() -> None:
     asked = {name for name in vars(Runner) if not name.startswith("_") and callable(getattr(Runner, name))}
     assert asked - set(vars(Delegate)) == {"bound", "record"}  # wrapped by both kinds of delegates
     assert (mine.records, mine.binds, mine.name) == (True, False, "cuda-graph")
-    assert (mine.describe(), mine.report(), mine.room(5)) == (runner.describe(), "", 8)
+    assert (mine.describe(), mine.report(), mine.round_up(5)) == (runner.describe(), "", 8)
     assert mine.dtype == torch.float64
 
 

@@ -23,7 +23,7 @@ from longstride.contract import Event, InputError, Trace, WorkError
 from longstride.tasks.contrastive import Cell
 from longstride.tasks.likelihood import MutualInformation
 from longstride.tasks.score import LengthBin, Score
-from longstride.verification.places import Places
+from longstride.verification.exactness import BatchInvarianceReport
 
 from .conftest import make_latency, make_origin
 
@@ -44,7 +44,7 @@ RECORDS: list[Record] = [
         512,
         Agreement("greedy, same steps", 2000, 0),
         Agreement("greedy", 2000, 1, (Mismatch(17, 3, 40, 41, 0.002),)),
-        place=Places(512, 8, 0, 0, 0, 0.0),
+        place=BatchInvarianceReport(512, 8, 0, 0, 0, 0.0),
     ),
     Quality(
         make_origin(),

@@ -154,7 +154,7 @@ def test_elsewhere_they_are_not_used():
         assert "expects fp32" in why_not(torch.device("cuda", 0), torch.float64)
 
 
-FILES = ("ops/cuda/block_attention.py", "systems/interleaved/step_kernels.py")
+FILES = ("ops/cuda/block_attention.py", "ops/cuda/interleaved_step.py")
 
 
 def kernels_of_ours() -> list[ast.FunctionDef]:

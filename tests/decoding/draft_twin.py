@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from longstride.contract import EOS, Finished, Limits, Runner, Session, Source, Step
-from longstride.contract.slots import Slots
+from longstride.engine.outputs import Outputs
+from longstride.engine.slots import Slots
 from longstride.systems.draft_verify.decoder import Draft
 from longstride.systems.draft_verify.drafter import ModelDrafter
+from longstride.verification.acceptance import forbidden_ids
 from longstride.verification.drafting import View
-from longstride.verification.outputs import Outputs
-from longstride.verification.reading import forbidden_ids
 
 
 class SlowDraftSession(Session):

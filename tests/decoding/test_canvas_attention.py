@@ -15,7 +15,7 @@ from longstride.systems.draft_verify import canvas_attention
 from tests.nn import test_overlap as overlap
 from tests.nn.running_kernels import where
 
-FILE = "systems/draft_verify/canvas_attention_kernels.py"
+FILE = "ops/cuda/canvas_attention.py"
 loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 
 

@@ -21,8 +21,8 @@ from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import begin_as
 from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.text.tokenizer import WordsTokenizer
+from longstride.verification.acceptance import forbidden_ids
 from longstride.verification.drafting import View
-from longstride.verification.reading import forbidden_ids
 from tests.decoding.drafters import KINDS, slow_drafter_alone, slow_logits, slow_proposal, tiny_drafter
 from tests.decoding.test_greedy import LIMITS
 from tests.folders import LONGEST, words, write_folder

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longstride.contract import EOS, Batch, Limits, OptionError, Source
+from longstride.engine.pool import PoolKey
 from longstride.nn.transformer import Transformer
 from longstride.runtime.eager import EagerRunner
 from longstride.search.beam import Search
@@ -27,7 +28,6 @@ from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.interleaved.programs import tie
 from longstride.systems.interleaved.sentences import sentences_of
 from longstride.systems.interleaved.slots import has_neighbour, neighbours, shifted
-from longstride.verification.lease import Lease
 from tests.decoding import interleaved as twins
 from tests.decoding.interleaved import LINKED, tiny_interleaved
 from tests.decoding.test_beam import PENALTIES
@@ -235,9 +235,9 @@ def test_a_beam_of_one_is_greedy_search(seed, variant, limits, ending):
     expected = decoder(model).decode(source, limits)
     step = model.options.step
     search = Search(1, 1, LengthPenalty("gnmt", 0.6), step, limits.min_length)
-    lease = Lease.of(RUNNER, "beam", source.rows, source.longest, 64)
+    key = PoolKey.of(RUNNER, "beam", source.rows, source.longest, 64)
     make = partial(beam_table, model, RUNNER, search, limits)
-    session = BeamSession(lease, make, 1, step, 1, partial(sentences_of, options=model.options, dedup=0))
+    session = BeamSession(key, make, 1, step, 1, partial(sentences_of, options=model.options, dedup=0))
     session.admit(source)
     found: dict[int, list[int]] = {}
     while len(found) < source.rows:

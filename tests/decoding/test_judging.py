@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import EOS
-from longstride.verification.acceptance import Reading, Rule, judge
+from longstride.verification.acceptance import LogitSummary, Rule, judge
 from longstride.verification.drafting import Proposal
 
 
-def stands(rule: Rule, reading: Reading, token: int, row: int, slot: int) -> bool:
+def stands(rule: Rule, reading: LogitSummary, token: int, row: int, slot: int) -> bool:
     top = int(reading.top[row, slot])
     if rule.kind == "exact":
         return token == top
@@ -26,7 +26,9 @@ def stands(rule: Rule, reading: Reading, token: int, row: int, slot: int) -> boo
     return bool(reading.draft_rank[row, slot] < rule.top) and bool(close)
 
 
-def slow(rule: Rule, least: int, reading: Reading, draft: list[int], count: int, row: int) -> tuple[int, list[int]]:
+def slow(
+    rule: Rule, least: int, reading: LogitSummary, draft: list[int], count: int, row: int
+) -> tuple[int, list[int]]:
     """How many drafted tokens stand, and all that is committed."""
     accepted = 0
     while accepted < count and stands(rule, reading, draft[accepted], row, accepted):
@@ -56,7 +58,7 @@ def test_a_verdict_is_what_going_token_by_token_gives(seed, rows, block, rule, l
     of_draft = -torch.rand(rows, block, generator=generator) * 3
     of_draft[torch.rand(rows, block, generator=generator) < 0.1] = -torch.inf
     exact = rule == "exact" and least == 1
-    reading = Reading(
+    reading = LogitSummary(
         top,
         -torch.rand(rows, block + 1, generator=generator),
         None,

@@ -28,7 +28,7 @@ from longstride.ops.kernels import Kernel, KernelTable, kernels_of
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.systems.blockwise.decoder import Blockwise
 from longstride.systems.draft_verify.decoder import DraftVerify
-from longstride.verification.twin import SameSteps
+from longstride.verification.exactness import SameShapeGreedy
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
@@ -332,4 +332,4 @@ def test_graphs_give_the_same_tokens_with_it_and_without(kind: str, precision: P
         padded = Source.of([source.ids[0, : source.lengths[0]].tolist()], 16)
         found = own.decode(padded, LIMITS).tokens
         assert found == plain.decode(padded, LIMITS).tokens
-        assert found == SameSteps(own).decode(padded, LIMITS).tokens
+        assert found == SameShapeGreedy(own).decode(padded, LIMITS).tokens

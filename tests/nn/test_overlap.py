@@ -33,12 +33,12 @@ FILES = (
     "ops/cuda/link_chain.py",
     "ops/cuda/row_product.py",
     "ops/cuda/source_attention.py",
-    "search/beam_kernels.py",
-    "systems/draft_verify/canvas_kernels.py",
-    "systems/lattice/candidates_kernels.py",
-    "systems/lattice/edges_kernels.py",
-    "systems/lattice/paths_kernels.py",
-    "verification/triton_kernels.py",
+    "ops/cuda/beam.py",
+    "ops/cuda/canvas.py",
+    "ops/cuda/lattice_candidates.py",
+    "ops/cuda/lattice_edges.py",
+    "ops/cuda/lattice_paths.py",
+    "ops/cuda/acceptance.py",
 )
 WEIGHTS = {"weight", "bias", "weight_from"}
 """Names of what a kernel may read before it waits: no kernel writes it."""

@@ -22,7 +22,7 @@ from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
 from longstride.verification.acceptance import Rule
-from longstride.verification.twin import SameSteps
+from longstride.verification.exactness import SameShapeGreedy
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.decoding.test_greedy import LIMITS
@@ -119,7 +119,7 @@ def test_greedy_by_the_same_steps_is_recorded_too(kind, seed):
     source = random_source(3, 6, seed=seed)
     expected = Greedy(tiny_model(seed, sharpness=1.5), EAGER).decode(source, Limits())
     for _ in range(2):
-        assert SameSteps(decoder).decode(source).tokens == decoder.decode(source).tokens == expected.tokens
+        assert SameShapeGreedy(decoder).decode(source).tokens == decoder.decode(source).tokens == expected.tokens
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *OTHERS])
@@ -215,12 +215,12 @@ class Fake:
 def test_tables_that_are_too_many_or_too_large_go_by_age():
     tables = Tables(most_recordings=4, most_bytes=100)
     for shape in range(3):
-        tables.give_back("a", shape, Fake(2, 10))
+        tables.release("a", shape, Fake(2, 10))
     assert len(list(tables)) == 2
-    assert tables.borrow("a", 0, lambda: Fake(0, 0)) == Fake(0, 0)
-    tables.give_back("b", 0, Fake(9, 85))
+    assert tables.acquire("a", 0, lambda: Fake(0, 0)) == Fake(0, 0)
+    tables.release("b", 0, Fake(9, 85))
     assert [table.nbytes for table in tables] == [10, 85]
-    kept = tables.borrow("b", 0, lambda: Fake(0, 0))
+    kept = tables.acquire("b", 0, lambda: Fake(0, 0))
     assert kept == Fake(9, 85)
     assert len(list(tables)) == 1
 
@@ -243,7 +243,7 @@ def test_tables_that_go_are_gone():
     for shape in range(3):
         table = Ring(2, 10)
         weakref.finalize(table, gone.append, shape)
-        tables.give_back("a", shape, table)
+        tables.release("a", shape, table)
         del table
     assert gone == [0]
     assert len(list(tables)) == 2
@@ -251,8 +251,8 @@ def test_tables_that_go_are_gone():
 
 def test_shapes_are_few():
     runner, _ = taped()
-    assert [runner.room(size) for size in (1, 2, 3, 5, 8, 33)] == [1, 2, 4, 8, 8, 64]
-    assert runner.room(3, 16) == 16
+    assert [runner.round_up(size) for size in (1, 2, 3, 5, 8, 33)] == [1, 2, 4, 8, 8, 64]
+    assert runner.round_up(3, 16) == 16
 
 
 def test_without_a_gpu_it_is_refused_and_int8_always():
@@ -284,7 +284,7 @@ def test_graphs_decode_as_eager_steps_do(kind, precision):
         if precision == "fp64" or (kind in KINDS and source.rows != 3):
             assert found.tokens == expected.tokens
         if kind in KINDS:
-            assert found.tokens == SameSteps(ours).decode(padded, Limits(max_length=20)).tokens
+            assert found.tokens == SameShapeGreedy(ours).decode(padded, Limits(max_length=20)).tokens
         assert all(map(math.isfinite, found.scores))
     assert heard == []
     assert captured.statistics.graphs <= 12

@@ -18,7 +18,7 @@ from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
 from longstride.systems.blockwise.decoder import Blockwise
 from longstride.systems.draft_verify.decoder import DraftVerify
-from longstride.verification.twin import SameSteps
+from longstride.verification.exactness import SameShapeGreedy
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
@@ -150,7 +150,7 @@ def test_graphs_decode_as_eager_steps_with_the_same_kernels_do(
             continue
         with kernels_of(captured.kernels):
             assert found == theirs.decode(padded, LIMITS).tokens
-        assert found == SameSteps(ours).decode(padded, LIMITS).tokens
+        assert found == SameShapeGreedy(ours).decode(padded, LIMITS).tokens
 
 
 @pytest.mark.gpu

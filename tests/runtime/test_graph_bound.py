@@ -183,19 +183,19 @@ def test_the_longest_unused_tables_go_first_and_large_ones_at_once() -> None:
     tables = TablePool(most=3, most_bytes=100)
     first, second, third, fourth = (Small(20) for _ in range(4))
     for number, table in enumerate((first, second, third)):
-        tables.give_back("kind", number, table)
-    assert tables.borrow("kind", 0, lambda: Small(0)) is first
-    tables.give_back("kind", 0, first)
-    tables.give_back("kind", 3, fourth)
+        tables.release("kind", number, table)
+    assert tables.acquire("kind", 0, lambda: Small(0)) is first
+    tables.release("kind", 0, first)
+    tables.release("kind", 3, fourth)
     assert (len(tables), tables.nbytes) == (3, 60)
     new = Small(0)
-    assert tables.borrow("kind", 1, lambda: new) is new
-    assert tables.borrow("other", 0, lambda: new) is new
-    tables.give_back("kind", 5, Small(70))
+    assert tables.acquire("kind", 1, lambda: new) is new
+    assert tables.acquire("other", 0, lambda: new) is new
+    tables.release("kind", 5, Small(70))
     assert (len(tables), tables.nbytes) == (2, 90)
-    assert tables.borrow("kind", 3, lambda: new) is fourth
-    tables.give_back("kind", 6, Small(101))
-    tables.give_back("kind", 7, Small(1, steady=False))
+    assert tables.acquire("kind", 3, lambda: new) is fourth
+    tables.release("kind", 6, Small(101))
+    tables.release("kind", 7, Small(1, steady=False))
     assert (len(tables), tables.nbytes) == (1, 70)
-    tables.give_back("kind", 5, Small(10))
+    tables.release("kind", 5, Small(10))
     assert (len(tables), tables.nbytes) == (1, 10)

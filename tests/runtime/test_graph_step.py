@@ -10,16 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, Feeds, GraphSpec, Limits, Program
+from longstride.engine.outputs import Outputs
 from longstride.nn import programs
 from longstride.runtime.eager import EagerRunner
 from longstride.runtime.processor import Processor
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.blockwise.drafter import HeadsDrafter
 from longstride.systems.draft_verify.decoder import DraftVerify
-from longstride.verification.acceptance import Rule
+from longstride.verification.acceptance import Rule, forbidden_ids
 from longstride.verification.drafting import NoDraft
-from longstride.verification.outputs import Outputs
-from longstride.verification.reading import forbidden_ids
 from longstride.verification.step import Acceptance, Batch, VerifyStep
 from tests.decoding.drafters import KINDS, tiny_drafter
 from tests.models import random_source, tiny_model

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from longstride.contract import EOS, PAD, Decoder, Limits, Runner, Source
+from longstride.engine.outputs import Outputs
+from longstride.engine.staging import InputStaging
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.runtime.cuda_graph import CudaGraphRunner
@@ -27,10 +29,8 @@ from longstride.systems.draft_verify.copy_decoder import CopyVerify
 from longstride.systems.draft_verify.decoder import DraftVerify
 from longstride.systems.draft_verify.model import Drafter
 from longstride.systems.draft_verify.options import DrafterOptions
-from longstride.verification.arrivals import Arrivals
 from longstride.verification.batch_state import BatchState
 from longstride.verification.drafting import NoDraft
-from longstride.verification.outputs import Outputs
 from longstride.verification.session import DecodePlan, PlanCache
 from tests.decoding.test_greedy import LIMITS
 from tests.models import tiny_model
@@ -161,13 +161,13 @@ def test_plans_are_few_however_many_limits_there_are():
 
 
 def test_arrivals_forget_who_came_before():
-    arrivals = Arrivals(3, 5, EAGER)
-    arrivals.send(Source.of([[5, 6, 7, 8, EOS], [9, EOS], [5, 5, EOS]]), [2, 0, 1], [4, 5, 6])
-    arrivals.send(Source.of([[7, EOS], [EOS]]), [1, 2], [7, 8])
-    assert arrivals.ids.tolist() == [[7, EOS, PAD, PAD, PAD], [EOS, PAD, PAD, PAD, PAD], [PAD] * 5]
-    assert arrivals.lengths.tolist() == [2, 1, 1]
-    assert arrivals.rows.tolist()[:2] == [1, 2]
-    assert arrivals.tickets.tolist()[:2] == [7, 8]
+    staging = InputStaging(3, 5, EAGER)
+    staging.send(Source.of([[5, 6, 7, 8, EOS], [9, EOS], [5, 5, EOS]]), [2, 0, 1], [4, 5, 6])
+    staging.send(Source.of([[7, EOS], [EOS]]), [1, 2], [7, 8])
+    assert staging.ids.tolist() == [[7, EOS, PAD, PAD, PAD], [EOS, PAD, PAD, PAD, PAD], [PAD] * 5]
+    assert staging.lengths.tolist() == [2, 1, 1]
+    assert staging.rows.tolist()[:2] == [1, 2]
+    assert staging.tickets.tolist()[:2] == [7, 8]
 
 
 def test_all_of_a_source_is_itself():

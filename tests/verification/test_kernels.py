@@ -19,7 +19,7 @@ from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOpti
 from longstride.verification import batch_state
 from longstride.verification.acceptance import Rule
 from longstride.verification.kernel_check import Sizes, differing, differs
-from longstride.verification.kernels import Bounds, choose, choose_within, permitted_ids, read_fused, why_not
+from longstride.verification.kernels import Bounds, choose, choose_within, permitted_ids, summarise_fused, why_not
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
@@ -57,12 +57,12 @@ def test_a_slot_does_not_depend_on_the_others(vocabulary):
     logits = torch.randn(rows, step, vocabulary, device=place)
     permitted = permitted_ids(Limits(), vocabulary, place)
     start, longest = torch.tensor([0, 4], device=place), torch.tensor([90, 90], device=place)
-    whole = read_fused(logits, Bounds(permitted, start, longest, 0))
+    whole = summarise_fused(logits, Bounds(permitted, start, longest, 0))
     torch.testing.assert_close(whole.normaliser, logits.logsumexp(dim=-1), atol=1e-5, rtol=1e-5)
     for row in range(rows):
         for slot in range(step):
             bounds = Bounds(permitted, start[row : row + 1] + slot, longest[row : row + 1], 0)
-            alone = read_fused(logits[row : row + 1, slot : slot + 1], bounds)
+            alone = summarise_fused(logits[row : row + 1, slot : slot + 1], bounds)
             assert torch.equal(alone.top[0, 0], whole.top[row, slot])
             assert torch.equal(alone.top_logit[0, 0], whole.top_logit[row, slot])
             assert torch.equal(alone.normaliser[0, 0], whole.normaliser[row, slot])

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Program, Runner
-from longstride.contract.running import K, Kept, M, R
+from longstride.contract.running import K, M, Pooled, R
 
 Clock = Callable[[], int]
 """Nanoseconds that only ever grow."""
@@ -136,7 +136,7 @@ def _asked(name: str) -> Callable[..., Any]:
     return lambda self, *arguments: getattr(self.runner, name)(*arguments)
 
 
-for _name in ("describe", "report", "room", "borrow", "give_back", "send", "fetch"):
+for _name in ("describe", "report", "round_up", "acquire", "release", "send", "fetch"):
     setattr(Delegate, _name, _asked(_name))
 
 
@@ -178,13 +178,13 @@ class Watched(Delegate):
         again = partial(self.watch.timed, name, found)
         return partial(self._taken_apart, name, again, marked) if marked else again
 
-    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+    def acquire(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
         """As the other does; one with marks for who is watched, without for who is not."""
-        return self.runner.borrow(self._family(family), shape, make)
+        return self.runner.acquire(self._family(family), shape, make)
 
-    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
+    def release(self, family: Hashable, shape: Hashable, table: Pooled) -> None:
         """As the other does."""
-        self.runner.give_back(self._family(family), shape, table)
+        self.runner.release(self._family(family), shape, table)
 
     def _family(self, family: Hashable) -> Hashable:
         return family if self.marks is None else (family, self.watch.on)

@@ -50,9 +50,9 @@ class ReadingRunner(Delegate):
             for parameter in module.parameters():
                 self._known[parameter.untyped_storage().data_ptr()] = parameter
 
-    def room(self, size: int, least: int = 1) -> int:
+    def round_up(self, size: int, least: int = 1) -> int:
         """As the other would choose."""
-        return self._like.room(size, least)
+        return self._like.round_up(size, least)
 
     def call(self, program: Program, *arguments: Any) -> Any:
         """Run it, seen."""

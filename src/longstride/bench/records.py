@@ -36,7 +36,7 @@ from longstride.contract import Limits, OptionError
 from longstride.tasks.contrastive import Cell
 from longstride.tasks.likelihood import MutualInformation
 from longstride.tasks.score import LengthBin, Score
-from longstride.verification.places import Places
+from longstride.verification.exactness import BatchInvarianceReport
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Exactness(OfDecoder):
     """with greedy carried out by the decoder's own steps: the guarantee is that nothing differs"""
     width_one: Agreement
     """with greedy by steps of one slot: other shapes round otherwise, and a near-tie may fall the other way"""
-    place: Places | None = None
+    place: BatchInvarianceReport | None = None
     """whether results depend on a row's place, its neighbours or a token's slot"""
 
 

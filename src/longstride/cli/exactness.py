@@ -48,8 +48,7 @@ def exactness(
     from longstride.bench.record_files import append_records
     from longstride.bench.records import Exactness
     from longstride.cli.lineup import read_settings, settings_of
-    from longstride.verification.places import probe_places
-    from longstride.verification.twin import SameSteps, margins, verifying
+    from longstride.verification.exactness import SameShapeGreedy, margins, probe_batch_invariance, verifying
 
     entries = read_settings(decoder, decoders)
     record = record_file(record, name)
@@ -76,9 +75,9 @@ def exactness(
             if limits not in expected:
                 expected[limits] = outputs_of(narrow, limits, test_set, sentences, batch, shown.to)
             found = outputs_of(one.decoder, limits, test_set, sentences, batch, shown.to)
-            twin = SameSteps(one.decoder)
+            twin = SameShapeGreedy(one.decoder)
             same = outputs_of(twin, limits, test_set, sentences, batch, shown.to)
-            places = probe_places(one.decoder, test_set.source(sentences[:batch]), limits)
+            places = probe_batch_invariance(one.decoder, test_set.source(sentences[:batch]), limits)
         result = Exactness(
             origin=origin,
             candidate=one.name,

@@ -89,7 +89,7 @@ class Program:
         return (self.name, self.function if spec is None else (spec.modules, spec.settings))
 
 
-class Kept(Protocol):
+class Pooled(Protocol):
     """A table of a session's, which a runner may keep for the next session."""
 
     @property
@@ -101,7 +101,7 @@ class Kept(Protocol):
         """What its tensors take."""
 
 
-K = TypeVar("K", bound=Kept)
+K = TypeVar("K", bound=Pooled)
 
 
 class Runner(ABC):
@@ -163,15 +163,15 @@ class Runner(ABC):
         """
         return function
 
-    def room(self, size: int, least: int = 1) -> int:
+    def round_up(self, size: int, least: int = 1) -> int:
         """The size to make a table for, so that `size` sentences or tokens fit: few sizes mean few recordings."""
         return size
 
-    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+    def acquire(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
         """A table that nobody uses: one that was given back, or a new one. Tables of a family differ in shape alone."""
         return make()
 
-    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:  # noqa: B027 (most keep nothing)
+    def release(self, family: Hashable, shape: Hashable, table: Pooled) -> None:  # noqa: B027 (most keep nothing)
         """A table that is no longer used, all its places empty."""
 
     def send(self, host: Tensor, device: Tensor) -> None:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import OptionError, Precision, Program, Runner
-from longstride.contract.running import K, Kept, M, R
+from longstride.contract.running import K, M, Pooled, R
 from longstride.ops import avoid_planned_attention
 from longstride.ops.cuda import self_test
 from longstride.ops.cuda.table import HEADS, NAMES, inference_table
@@ -174,17 +174,17 @@ class CudaGraphRunner(Runner):
         with torch.inference_mode(), kernels_of(self.kernels):
             return function()
 
-    def room(self, size: int, least: int = 1) -> int:
+    def round_up(self, size: int, least: int = 1) -> int:
         """The next power of two."""
         return max(least, 1 << max(0, size - 1).bit_length())
 
-    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+    def acquire(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
         """One that was captured before, if there is."""
-        return self.tables.borrow(family, shape, make)
+        return self.tables.acquire(family, shape, make)
 
-    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
+    def release(self, family: Hashable, shape: Hashable, table: Pooled) -> None:
         """Keep it for the next session."""
-        self.tables.give_back(family, shape, table)
+        self.tables.release(family, shape, table)
 
     @property
     def statistics(self) -> Statistics:

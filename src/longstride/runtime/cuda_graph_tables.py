@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
-from longstride.contract.running import K, Kept
+from longstride.contract.running import K, Pooled
 
 MOST_RECORDINGS = 12
 """Of one family: recording is part of what a person waits for, so a family that needs more should need fewer shapes."""
@@ -27,7 +27,7 @@ class _Free:
 
     family: Hashable
     shape: Hashable
-    table: Kept
+    table: Pooled
     recordings: int
     nbytes: int
 
@@ -40,10 +40,10 @@ class Tables:
         self._most_bytes = most_bytes
         self._free: list[_Free] = []  # the longest unused first
 
-    def __iter__(self) -> Iterator[Kept]:
+    def __iter__(self) -> Iterator[Pooled]:
         return (free.table for free in self._free)
 
-    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+    def acquire(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
         """The one of this kind that was used last, or a new one."""
         for place in reversed(range(len(self._free))):
             free = self._free[place]
@@ -53,7 +53,7 @@ class Tables:
                 return found
         return make()
 
-    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
+    def release(self, family: Hashable, shape: Hashable, table: Pooled) -> None:
         """Keep it, and let others go as far as there would be too many."""
         self._free.append(_Free(family, shape, table, table.recordings, table.nbytes))
         before = len(self._free)

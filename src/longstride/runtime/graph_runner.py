@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec, OptionError, Precision, Program, Runner
 from longstride.contract.ranges import Range, shown
-from longstride.contract.running import K, Kept, M, Shape
+from longstride.contract.running import K, M, Pooled, Shape
 from longstride.runtime.processor import Processor, this_processor
 
 Tell = Callable[[str], None]
@@ -126,13 +126,13 @@ class GraphRunner(Runner):
 
         return call
 
-    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+    def acquire(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
         """A table that an earlier session has left, with all that was bound in it."""
-        return self._tables.borrow(family, shape, make)
+        return self._tables.acquire(family, shape, make)
 
-    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
+    def release(self, family: Hashable, shape: Hashable, table: Pooled) -> None:
         """Keep a table for the next session of the same kind and shape."""
-        self._tables.give_back(family, shape, table)
+        self._tables.release(family, shape, table)
 
     def _refused(self, key: Hashable, name: str, error: Exception) -> None:
         self.graphs[key] = None
@@ -187,19 +187,19 @@ class TablePool:
 
     def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
-        self._free: dict[Hashable, Kept] = {}  # the longest unused first
+        self._free: dict[Hashable, Pooled] = {}  # the longest unused first
         self.nbytes = 0
         """of all that wait"""
 
     def __len__(self) -> int:
         return len(self._free)
 
-    def borrow(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
+    def acquire(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
         """The one that waits, or a new one."""
         found = self._taken((family, shape))
         return make() if found is None else found  # type: ignore[return-value]  # it is what `make` made before
 
-    def give_back(self, family: Hashable, shape: Hashable, table: Kept) -> None:
+    def release(self, family: Hashable, shape: Hashable, table: Pooled) -> None:
         """Keep it, if it keeps its shape, and let others go as far as there would be too much."""
         if not getattr(table, "steady", False) or table.nbytes > self._most_bytes:
             return
@@ -210,7 +210,7 @@ class TablePool:
         while len(self._free) > self._most or self.nbytes > self._most_bytes:
             self._taken(next(iter(self._free)))
 
-    def _taken(self, key: Hashable) -> Kept | None:
+    def _taken(self, key: Hashable) -> Pooled | None:
         found = self._free.pop(key, None)
         self.nbytes -= 0 if found is None else found.nbytes
         return found

@@ -17,8 +17,8 @@ from longstride.ops.kernels import TYPES, why_not_here
 from longstride.search.beam import DEAD, Beam, BeamState, Search, SlotScores
 from longstride.search.candidates import best_words
 from longstride.search.length_penalty import LengthPenalty
+from longstride.verification.acceptance import forbidden_ids
 from longstride.verification.kernels import permitted, say_once
-from longstride.verification.reading import forbidden_ids
 
 WIDEST = 16
 """Hypotheses that the kernel for single words sorts the candidates of."""
@@ -68,7 +68,7 @@ class FusedBeam:
 
     def best_words(self, logits: Tensor) -> SlotScores:
         """What :func:`longstride.search.candidates.best_words` gives of logits [rows, step, vocabulary]"""
-        from longstride.search import beam_kernels
+        from longstride.ops.cuda import beam as beam_kernels
 
         ids, gained, end = beam_kernels.candidates(
             logits.flatten(0, 1), self._no_words, self._anywhere, 0, self._search.width
@@ -79,7 +79,7 @@ class FusedBeam:
     def advance_words(self, logits: Tensor | None, scores: SlotScores | None, indirection: Tensor) -> Tensor:
         """:meth:`longstride.search.beam.Beam.advance` for single words, and what caches have to know of it; by one
         model's logits [rows, 1, vocabulary] or by scores that were made otherwise. -> who took part [sentences]"""
-        from longstride.search import beam_kernels
+        from longstride.ops.cuda import beam as beam_kernels
 
         search, (sentences, width, _) = self._search, self.last.shape
         if logits is not None:
@@ -103,7 +103,7 @@ class FusedBeam:
 
         -> the row that each hypothesis goes on from [sentences * width], and who took part [sentences]
         """
-        from longstride.search import beam_kernels
+        from longstride.ops.cuda import beam as beam_kernels
 
         search = self._search
         missing = search.width - scores.ids.shape[-1]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, Finished, Hypothesis, Source, Step
+from longstride.engine.pool import PooledSession, PoolKey
 from longstride.search.beam import best_first, hypotheses
 from longstride.search.table import BeamTable
-from longstride.verification.lease import Lease, LeasedSession
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ Finish = Callable[[Tensor, Tensor], Sentences]
 """Words in the order of writing [rows, columns] and how many there are [rows] -> sentences"""
 
 
-class BeamSession(LeasedSession[BeamTable]):
+class BeamSession(PooledSession[BeamTable]):
     """`capacity` sentences of several hypotheses; outputs are written whole, when their search ends."""
 
     @torch.inference_mode()
     def __init__(
-        self, lease: Lease, make: Callable[[int, int], BeamTable], n_best: int, step: int, models: int, finish: Finish
+        self, key: PoolKey, make: Callable[[int, int], BeamTable], n_best: int, step: int, models: int, finish: Finish
     ) -> None:
-        super().__init__(lease, make)
+        super().__init__(key, make)
         self._n_best, self._step, self._models, self._finish = n_best, step, models, finish
         # How many slots the live hypotheses of a sentence have filled, known without asking the device.
         self._filled = [0] * self.capacity

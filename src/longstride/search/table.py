@@ -22,15 +22,15 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, START, Limits, Program, Runner, Source
+from longstride.engine.host_copy import HostCopy
+from longstride.engine.staging import Admission, InputStaging
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.ops import aligned
 from longstride.search.beam import Array, Beam, BeamState, Search, SlotScores, StepScores, library
 from longstride.search.candidates import averaged, best_words, with_best_words
 from longstride.search.kernels import FusedBeam, usable
-from longstride.verification.arrivals import Arrivals, Entrance
-from longstride.verification.mirror import Mirror
-from longstride.verification.reading import forbidden_ids
+from longstride.verification.acceptance import forbidden_ids
 
 SHORTEST_SPAN = 64
 """Where every span of a cache is recorded by itself, none is shorter."""
@@ -76,7 +76,7 @@ class SearchTable(ABC):
         # By source length, looked up: working it out takes five kernels for every new sentence.
         self._longest_of = limits.longest_outputs(torch.arange(longest_source + 1)).to(device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
-        self._entrance = Entrance(runner, capacity, longest_source, self._enter, lambda: self.buffers)
+        self._admission = Admission(runner, capacity, longest_source, self._enter, lambda: self.buffers)
         self._recorded: dict[int, Callable[[], Any]] = {}
 
     @property
@@ -88,7 +88,7 @@ class SearchTable(ABC):
     @property
     def recordings(self) -> int:
         """How many steps and entrances were recorded."""
-        return len(self._recorded) + self._entrance.recordings if self._runner.records else 0
+        return len(self._recorded) + self._admission.recordings if self._runner.records else 0
 
     @property
     def nbytes(self) -> int:
@@ -97,16 +97,16 @@ class SearchTable(ABC):
 
     def admit(self, source: Source, slots: list[int], tickets: list[int]) -> int:
         """Encode new sentences and open a search for each; how many times encoders were called."""
-        return len(self._encode) * self._entrance.admit(source, slots, tickets)
+        return len(self._encode) * self._admission.admit(source, slots, tickets)
 
-    def _enter(self, arrivals: Arrivals, count: int) -> None:
-        slots = arrivals.rows[:count]
+    def _enter(self, staging: InputStaging, count: int) -> None:
+        slots = staging.rows[:count]
         # One sentence is written by a slice, without waking PyTorch's threads; recordings want the same way for all.
         where = slice(None) if len(self.ticket) == 1 and not self._runner.records else slots
         for encode, memory in zip(self._encode, self._memories, strict=True):
-            memory.put(where, self._runner.call(encode, arrivals.ids, arrivals.lengths).first(count))
-        self.ticket.index_copy_(0, slots, arrivals.tickets[:count])
-        self._open(slots, self._longest_of[arrivals.lengths[:count]])
+            memory.put(where, self._runner.call(encode, staging.ids, staging.lengths).first(count))
+        self.ticket.index_copy_(0, slots, staging.tickets[:count])
+        self._open(slots, self._longest_of[staging.lengths[:count]])
 
     @abstractmethod
     def _open(self, slots: Tensor, longest: Tensor) -> None:
@@ -152,8 +152,8 @@ class BeamTable(SearchTable):
         self._binds = bound and len(models) == 1 and scores is None
         self._indirection = self._share_pasts() if indirect and runner.records else None
         self._found: Any = None
-        self._seen: Mirror | None
-        self._ended: Mirror | None
+        self._seen: HostCopy | None
+        self._ended: HostCopy | None
         self._seen, self._ended = self._mirrors() if runner.records else (None, None)
         self._fused: FusedBeam | None = None
         if self._ended is not None and scores is None and usable(runner, search, self._indirection is not None):
@@ -177,12 +177,12 @@ class BeamTable(SearchTable):
             cache.indirection = indirection
         return indirection
 
-    def _mirrors(self) -> tuple[Mirror, Mirror]:
+    def _mirrors(self) -> tuple[HostCopy, HostCopy]:
         """What the host reads, in memory that is made once: some of the state's tensors move there."""
         state, device = self.state, self._runner.device
         kept = {name: (getattr(state, name).dtype, tuple(getattr(state, name).shape)) for name in ("done", *FINISHED)}
-        flags = Mirror({"done": kept.pop("done")}, device)
-        ended = Mirror({"scores": kept["finished"], **kept}, device)
+        flags = HostCopy({"done": kept.pop("done")}, device)
+        ended = HostCopy({"scores": kept["finished"], **kept}, device)
         for name, here in {**flags.here, **ended.here}.items():
             if name != "scores":
                 setattr(state, name, here.copy_(getattr(state, name)))
@@ -211,7 +211,7 @@ class BeamTable(SearchTable):
             return self._step(aligned(needed))
         longest = self._caches[0].longest
         # Kernels that follow an indirection look no further than a row has come, whatever the span.
-        span = longest if self._indirection is not None else min(longest, self._runner.room(needed, SHORTEST_SPAN))
+        span = longest if self._indirection is not None else min(longest, self._runner.round_up(needed, SHORTEST_SPAN))
         if span not in self._recorded:
             for cache in self._caches:
                 cache.prepare(span)

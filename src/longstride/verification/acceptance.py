@@ -16,7 +16,8 @@ there is a draft.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 import torch
@@ -24,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.contract import EOS, OptionError, option
+from longstride.contract import EOS, NEVER_GENERATED, Limits, OptionError, option
 from longstride.contract.options import Options
 from longstride.contract.ranges import shown
 from longstride.verification.drafting import Proposal
@@ -68,7 +69,7 @@ EXACT = Rule()
 
 
 @dataclass(frozen=True)
-class Reading:
+class LogitSummary:
     """What the verifier says of one step's slots: the most a rule may look at.
 
     It is in logits. Two of a slot are as far apart as their log-probabilities, and whether a draft stands then does not
@@ -109,7 +110,7 @@ class Verdict:
     """[rows] the last of the committed ids"""
 
 
-def judge(rule: Rule, min_block: int, proposal: Proposal, reading: Reading) -> Verdict:
+def judge(rule: Rule, min_block: int, proposal: Proposal, reading: LogitSummary) -> Verdict:
     """The longest prefix of the draft that the rule lets pass and the verifier's own next token, cut after an EOS."""
     block = proposal.ids.shape[1]
     if block == 0:
@@ -132,7 +133,7 @@ def judge(rule: Rule, min_block: int, proposal: Proposal, reading: Reading) -> V
     return Verdict(before + last_stands, ids, before + 1, newest)
 
 
-def stands(rule: Rule, draft: Tensor, reading: Reading) -> Tensor:
+def stands(rule: Rule, draft: Tensor, reading: LogitSummary) -> Tensor:
     """[rows, block] bool: whether the rule lets each drafted token pass, by itself."""
     block = draft.shape[1]
     top = reading.top[:, :block]
@@ -149,3 +150,66 @@ def stands(rule: Rule, draft: Tensor, reading: Reading) -> Tensor:
     among_best = reading.draft_rank < rule.top  # Eq. 6
     close = reading.top_logit[:, :block] - reading.draft_logit <= rule.gap  # Eq. 7
     return allowed & among_best & close
+
+
+# --- from logits to what rules may look at --------------------------------------------------------------------------
+
+
+def forbidden_ids(limits: Limits, device: torch.device) -> Tensor:
+    """[n] ids that may never be chosen; the same tensor each time, so that nobody may write it."""
+    return _forbidden(tuple(sorted({*NEVER_GENERATED, *limits.banned})), device)
+
+
+@cache
+def _forbidden(ids: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(ids, dtype=torch.int64, device=device)
+
+
+def summarise(
+    logits: Tensor,
+    positions: Tensor,
+    longest: Tensor,
+    forbidden: Tensor,
+    min_length: int,
+    draft: Tensor | None = None,
+    ranked: bool = False,
+) -> LogitSummary:
+    """The verifier's choice per slot, and what rules ask of drafted tokens.
+
+    logits [rows, step, vocabulary]; positions [rows, step] the output position each slot predicts; longest [rows]. At
+    position `longest` only EOS may stand, before `min_length` it may not. With `draft` [rows, step - 1] the drafted
+    tokens are read too, and `ranked` among all that may stand.
+    """
+    must_end = positions >= longest[:, None]
+    early = positions < min_length
+    top = ops.best(logits, forbidden)
+    if min_length:
+        without_end = torch.cat([forbidden, ops.full([1], EOS, forbidden)])
+        top = torch.where(early, ops.best(logits, without_end), top)
+    top = torch.where(must_end, EOS, top)
+    if draft is None:
+        return LogitSummary(top)
+    block = draft.shape[1]
+    logits, must_end, early = logits[:, :block], must_end[:, :block], early[:, :block]
+    of_draft, of_top = (logits.gather(-1, ids[..., None]) for ids in (draft, top[:, :block]))
+    stands = ((draft[..., None] == forbidden).sum(dim=-1) == 0) & ((draft == EOS) | ~must_end)
+    if min_length:
+        stands = stands & ((draft != EOS) | ~early)
+    rank = None
+    if ranked:
+        rank = (logits > of_draft).sum(dim=-1) - (logits[..., forbidden] > of_draft).sum(dim=-1)
+        if min_length:
+            rank = rank - (early & (logits[..., EOS : EOS + 1] > of_draft)[..., 0]).long()
+        rank = torch.where(must_end, 0, rank)
+    of_draft, of_top = (_wide(one)[..., 0] for one in (of_draft, of_top))
+    return LogitSummary(top, of_top, None, torch.where(stands, of_draft, FORBIDDEN), rank)
+
+
+def scored(reading: LogitSummary, logits: Tensor) -> LogitSummary:
+    """The same with how likely the verifier's choices are, in logits and what to subtract from them."""
+    wide = _wide(logits)
+    return replace(reading, top_logit=wide.gather(-1, reading.top[..., None])[..., 0], normaliser=wide.logsumexp(-1))
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits if logits.dtype == torch.float64 else logits.float()

@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from longstride.contract import START, Limits, Program, Runner, Source
+from longstride.engine.outputs import Outputs
+from longstride.engine.staging import InputStaging
 from longstride.nn import programs
 from longstride.nn.cache import EncoderState
 from longstride.nn.transformer import Transformer
-from longstride.verification.arrivals import Arrivals
+from longstride.verification.acceptance import forbidden_ids
 from longstride.verification.drafting import Drafter
 from longstride.verification.kernels import permitted_ids, usable
-from longstride.verification.outputs import Outputs
-from longstride.verification.reading import forbidden_ids
 from longstride.verification.step import Acceptance, Batch, StepResult, VerifyStep
 
 
@@ -79,7 +79,7 @@ class BatchState:
         self._window = self.batch.window.numpy() if isinstance(self.batch.window, Tensor) else None
         self.recorded = runner.records and self.buffers is not None
         """whether what is done here may come from a recording: then few shapes are better than fitting ones"""
-        self._arrivals = Arrivals(self.portion, longest_source, runner)
+        self._staging = InputStaging(self.portion, longest_source, runner)
         self._encoding: Callable[[], EncoderState] | None = None
         self._entering: Callable[[], None] | None = None
         self._iterating: dict[tuple[int, int], Callable[[], StepResult]] = {}
@@ -112,7 +112,7 @@ class BatchState:
 
     def admit(self, source: Source, rows: list[int], tickets: list[int]) -> None:
         """Open rows for up to a portion of sentences."""
-        self._arrivals.send(source, rows, tickets)
+        self._staging.send(source, rows, tickets)
         if len(rows) < self.portion:
             with torch.inference_mode():
                 self._enter(len(rows))
@@ -125,23 +125,23 @@ class BatchState:
     @torch.inference_mode()
     def _enter(self, count: int) -> None:
         """Encode the whole portion, and open rows for the first `count` of it."""
-        arrivals, batch = self._arrivals, self.batch
-        rows, ids, lengths = arrivals.rows[:count], arrivals.ids[:count], arrivals.lengths[:count]
+        staging, batch = self._staging, self.batch
+        rows, ids, lengths = staging.rows[:count], staging.ids[:count], staging.lengths[:count]
         memory = self._encoded(count)
         self.drafter.admit(batch.drafter, rows, Source(ids, lengths), memory)
         self.outputs.open(rows)
         batch.longest.index_copy_(0, rows, self._longest_of[lengths])
-        self.ticket.index_copy_(0, rows, arrivals.tickets[:count])
+        self.ticket.index_copy_(0, rows, staging.tickets[:count])
 
     def _encoded(self, count: int) -> EncoderState:
         """The portion's first sentences, encoded, as far as a call goes; the batch has them."""
-        arrivals, alone = self._arrivals, self.ticket.shape[0] == 1 and not self.recorded
+        staging, alone = self._staging, self.ticket.shape[0] == 1 and not self.recorded
         if alone and self._encoding is None:
-            self._encoding = self.runner.bound(self._encode, arrivals.ids, arrivals.lengths)
-        encode = self._encoding or partial(self.runner.call, self._encode, arrivals.ids, arrivals.lengths)
+            self._encoding = self.runner.bound(self._encode, staging.ids, staging.lengths)
+        encode = self._encoding or partial(self.runner.call, self._encode, staging.ids, staging.lengths)
         memory = encode().first(count)
         # A slice where that is all: copying to rows that have to be looked up takes several times as long.
-        places: Any = slice(None) if alone else arrivals.rows[:count]
+        places: Any = slice(None) if alone else staging.rows[:count]
         self.batch.memory.put(places, memory)
         return memory
 

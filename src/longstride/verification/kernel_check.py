@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Limits, Program
-from longstride.verification.acceptance import Rule
+from longstride.engine.outputs import Outputs
+from longstride.verification.acceptance import Rule, forbidden_ids, summarise
 from longstride.verification.drafting import Drafter, Proposal, View
 from longstride.verification.kernels import permitted_ids
-from longstride.verification.outputs import Outputs
-from longstride.verification.reading import forbidden_ids, read
 from longstride.verification.step import Acceptance, Batch, VerifyStep
 
 TOLERANCE = 1e-4
@@ -81,7 +80,7 @@ def differs(rule: Rule, min_block: int, sizes: Sizes, device: torch.device, dtyp
     positions = torch.where(done, 0, start)[:, None] + torch.arange(block + 1, device=device)
 
     # Of a draft's tokens, half are the verifier's own choice, most others among the best six, and some just any.
-    top = read(logits, positions, longest, forbidden, least).top[:, :block]
+    top = summarise(logits, positions, longest, forbidden, least).top[:, :block]
     near = logits[:, :block].float().topk(6, dim=-1).indices.gather(-1, integers(0, 6, rows, block, 1))[..., 0]
     other = torch.where(integers(0, 4, rows, block) == 0, integers(0, vocabulary, rows, block), near)
     draft = torch.where(integers(0, 2, rows, block) == 0, other, top)

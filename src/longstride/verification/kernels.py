@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, Limits, Runner
+from longstride.engine.outputs import Rows
 from longstride.ops.kernels import TYPES, why_not_here
-from longstride.verification.acceptance import Reading, Rule
-from longstride.verification.outputs import Rows
-from longstride.verification.reading import forbidden_ids
+from longstride.verification.acceptance import LogitSummary, Rule, forbidden_ids
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def permitted_ids(limits: Limits, vocabulary: int, device: torch.device) -> Tens
 
 @cache
 def permitted(forbidden: Tensor, vocabulary: int) -> Tensor:
-    """The same for forbidden ids [n], as :func:`longstride.verification.reading.forbidden_ids` gives them."""
+    """The same for forbidden ids [n], as :func:`longstride.verification.acceptance.forbidden_ids` gives them."""
     found = torch.ones(vocabulary, dtype=torch.uint8, device=forbidden.device)
     return found.index_fill_(0, forbidden, 0)
 
@@ -68,7 +67,7 @@ def choose(logits: Tensor, among: Tensor, into: Tensor | None = None, count: Ten
 
     `among` [vocabulary] as :func:`permitted` gives it; `count` [rows] is told how many there are.
     """
-    from longstride.verification import triton_kernels
+    from longstride.ops.cuda import acceptance as triton_kernels
 
     top: Tensor = triton_kernels.read(logits, among, None, None, False, False, EOS, into, count)[0]
     return top
@@ -76,33 +75,33 @@ def choose(logits: Tensor, among: Tensor, into: Tensor | None = None, count: Ten
 
 def choose_within(logits: Tensor, bounds: Bounds, into: Tensor | None = None) -> Tensor:
     """The same under all limits."""
-    from longstride.verification import triton_kernels
+    from longstride.ops.cuda import acceptance as triton_kernels
 
     limits = (bounds.start, bounds.longest, bounds.min_length)
     top: Tensor = triton_kernels.read(logits, bounds.permitted, limits, None, False, False, EOS, into)[0]
     return top
 
 
-def read_fused(logits: Tensor, bounds: Bounds, draft: Tensor | None = None, ranked: bool = False) -> Reading:
-    """What :func:`longstride.verification.reading.read` gives, normalised, in one kernel."""
-    from longstride.verification import triton_kernels
+def summarise_fused(logits: Tensor, bounds: Bounds, draft: Tensor | None = None, ranked: bool = False) -> LogitSummary:
+    """What :func:`longstride.verification.acceptance.read` gives, normalised, in one kernel."""
+    from longstride.ops.cuda import acceptance as triton_kernels
 
     limits = (bounds.start, bounds.longest, bounds.min_length)
     found = triton_kernels.read(logits, bounds.permitted, limits, draft, ranked, True, EOS)
     top, top_logit, normaliser, draft_logit, draft_rank = found
     assert top_logit is not None
-    return Reading(top, top_logit, normaliser, draft_logit, draft_rank)
+    return LogitSummary(top, top_logit, normaliser, draft_logit, draft_rank)
 
 
 def settle(
-    rule: Rule, min_block: int, ids: Tensor, count: Tensor, reading: Reading, hidden: Tensor | None, rows: Rows
+    rule: Rule, min_block: int, ids: Tensor, count: Tensor, reading: LogitSummary, hidden: Tensor | None, rows: Rows
 ) -> tuple[tuple[Tensor, ...], Tensor | None]:
     """Judge a draft and commit what comes of it, in one kernel; what happened, and the state of each newest token.
 
     ids [rows, step] are newest tokens and the draft, of which `count` [rows] are meant; hidden [rows, step, width], or
     None where nobody wants a state. What happened: active [rows], positions, ids, written [rows, step] and the draft.
     """
-    from longstride.verification import triton_kernels
+    from longstride.ops.cuda import acceptance as triton_kernels
 
     assert reading.top_logit is not None
     assert reading.normaliser is not None

@@ -12,12 +12,12 @@ from collections.abc import Callable
 import torch
 
 from longstride.contract import Finished, Limits, Need, Program, Runner, Source, Step
+from longstride.engine.pool import PooledSession, PoolKey
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.batch_state import BatchState
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.drafting import Drafter, NoDraft
-from longstride.verification.lease import Lease, LeasedSession
 from longstride.verification.step import Acceptance, StepResult
 
 
@@ -93,12 +93,12 @@ class PlanCache:
         return found
 
 
-class VerificationSession(LeasedSession[BatchState]):
+class VerificationSession(PooledSession[BatchState]):
     """One verifier, one drafter, `capacity` rows."""
 
     def __init__(self, plan: DecodePlan, capacity: int, longest_source: int, block: int) -> None:
         super().__init__(
-            Lease.of(plan.runner, plan.family, capacity, longest_source, plan.model.options.longest), plan.new_state
+            PoolKey.of(plan.runner, plan.family, capacity, longest_source, plan.model.options.longest), plan.new_state
         )
         self.plan = plan
         self._longest_source = longest_source
@@ -147,6 +147,12 @@ class VerificationSession(LeasedSession[BatchState]):
             draft=found.draft,
         )
         return self._step
+
+    def cancel(self, ticket: int) -> None:
+        """Its row idles until another sentence takes it."""
+        row = self._slots.slot_of(ticket)
+        self.table.outputs.drop(row)
+        self._slots.release(row)
 
     def take_finished(self) -> list[Finished]:
         """Look at how all rows stand, and take the outputs of those that are done."""

@@ -17,15 +17,14 @@ from torch import Tensor
 from longstride import ops
 from longstride.contract import EOS, Feeds, GraphSpec, Program
 from longstride.contract.running import Shape
+from longstride.engine.outputs import Rows
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.programs import cache_of, memory_feeds, memory_of
 from longstride.ops.recording import Specification, recorded
-from longstride.verification.acceptance import EXACT, Rule, judge
+from longstride.verification.acceptance import EXACT, Rule, judge, summarise
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View, nothing
-from longstride.verification.kernels import Bounds, read_fused
+from longstride.verification.kernels import Bounds, summarise_fused
 from longstride.verification.kernels import settle as settle_fused
-from longstride.verification.outputs import Rows
-from longstride.verification.reading import read
 from longstride.verification.tree import Tree, compact, follow
 
 I64 = torch.int64
@@ -133,12 +132,12 @@ class VerifyStep:
         limits = (batch.longest, batch.forbidden, self._min_length)
         if tree is None:
             wanted = draft.ids if acceptance.reads_draft and draft.ids.shape[1] else None
-            reading = read(logits, positions, *limits, wanted, acceptance.rule.kind == "top")
+            reading = summarise(logits, positions, *limits, wanted, acceptance.rule.kind == "top")
             verdict = judge(acceptance.rule, acceptance.min_block, draft, reading)
         else:
             assert draft.parents is not None
             assert not acceptance.reads_draft, "trees are judged exactly"
-            reading = read(logits, tree.depth + start[:, None], *limits)
+            reading = summarise(logits, tree.depth + start[:, None], *limits)
             path, chain, reading = follow(tree, acceptance.rule, draft, draft.parents, reading)
             compact(batch.cache, start, path)
             logits, hidden = ops.take(logits, path), ops.take(hidden, path)
@@ -170,7 +169,7 @@ class VerifyStep:
         assert rows.start is not None
         bounds = Bounds(batch.permitted, rows.start, batch.longest, self._min_length)
         wanted = draft.ids if acceptance.reads_draft and ids.shape[1] > 1 else None
-        reading = read_fused(logits, bounds, wanted, acceptance.rule.kind == "top")
+        reading = summarise_fused(logits, bounds, wanted, acceptance.rule.kind == "top")
         told = hidden if self._drafter.observes else None
         found, state = settle_fused(acceptance.rule, acceptance.min_block, ids, draft.count, reading, told, rows)
         return StepResult(*found), state

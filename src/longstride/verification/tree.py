@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from longstride import ops
 from longstride.contract import EOS
 from longstride.nn.cache import Cache
-from longstride.verification.acceptance import Reading, Rule, stands
+from longstride.verification.acceptance import LogitSummary, Rule, stands
 from longstride.verification.drafting import Proposal
 
 
@@ -54,8 +54,8 @@ class Tree:
 
 
 def follow(
-    tree: Tree, rule: Rule, draft: Proposal, parents: Tensor, reading: Reading
-) -> tuple[Tensor, Proposal, Reading]:
+    tree: Tree, rule: Rule, draft: Proposal, parents: Tensor, reading: LogitSummary
+) -> tuple[Tensor, Proposal, LogitSummary]:
     """The longest path that stands: its slots [rows, step] in order (beyond its end: any), and the same draft and
     reading as a chain. Of equally long ones, the one that comes first."""
     nodes = draft.ids.shape[1]
@@ -74,7 +74,7 @@ def follow(
     path = by_depth.long().argmax(dim=-1)  # [rows, step] the slot on the path of each depth
     length = tree.depth.gather(1, last[:, None])[:, 0]
     ids = draft.ids.gather(1, (path[:, 1:] - 1).clamp(min=0))
-    return path, Proposal(ids, length), Reading(reading.top.gather(1, path))
+    return path, Proposal(ids, length), LogitSummary(reading.top.gather(1, path))
 
 
 def compact(cache: Cache, start: Tensor, path: Tensor) -> None:

@@ -53,7 +53,7 @@ def needs_library() -> Any:
 
 @cache
 def pool(threads: int) -> int | None:
-    """Kept for as long as the tests run."""
+    """Pooled for as long as the tests run."""
     found: int | None = library().make_pool(threads) if threads > 1 else None
     return found
 

@@ -91,5 +91,5 @@ def test_programs_of_one_model_share_its_weights() -> None:
 
 def test_a_few_tables_serve_all_lengths() -> None:
     runner = NativeRunner("fp32", threads=1)
-    assert [runner.room(size, 16) for size in (1, 16, 17, 33)] == [16, 16, 32, 48]
-    assert [runner.room(rows) for rows in (1, 3, 17)] == [1, 3, 17]
+    assert [runner.round_up(size, 16) for size in (1, 16, 17, 33)] == [16, 16, 32, 48]
+    assert [runner.round_up(rows) for rows in (1, 3, 17)] == [1, 3, 17]

@@ -41,7 +41,7 @@ class NativeRunner(GraphRunner):
         processor = self.processor.describe() if self.precision == "int8" else self.processor.machine
         return f"native, {self.precision} on {self.threads} threads of {processor}"
 
-    def room(self, size: int, least: int = 1) -> int:
+    def round_up(self, size: int, least: int = 1) -> int:
         """Texts end at a border, so that a few tables serve all lengths: making one takes as long as an iteration.
         Rows (where one is enough) are as many as are asked for."""
         return size if least == 1 else -(-size // BORDER) * BORDER

@@ -9,6 +9,7 @@ from typing import Literal
 from longstride.contract import Decoder, Limits, Need, OptionError, Runner, Session, option
 from longstride.contract.options import Options
 from longstride.contract.signatures import signature
+from longstride.engine.pool import PoolKey
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.search.beam import Search
@@ -17,7 +18,6 @@ from longstride.search.session import BeamSession, Sentences
 from longstride.search.table import BeamTable, SearchModel, reads_indirection
 from longstride.verification.decoder import VerifyingDecoder
 from longstride.verification.drafting import NoDraft
-from longstride.verification.lease import Lease
 from longstride.verification.session import DecodePlan
 
 
@@ -80,7 +80,7 @@ class Beam(Decoder):
         o, runner, models = self.options, self._runner, self._models
         search = Search(o.width, o.n_best, LengthPenalty(o.length_penalty, o.strength), earliest=limits.min_length)
         positions = min(model.options.longest for model in models)
-        lease = Lease.of(runner, ("beam", models, search, limits), capacity, longest_source, positions)
+        key = PoolKey.of(runner, ("beam", models, search, limits), capacity, longest_source, positions)
         every = [SearchModel(model, programs.extend(model)) for model in models]
 
         def make(capacity: int, longest_source: int) -> BeamTable:
@@ -88,7 +88,7 @@ class Beam(Decoder):
             indirect = reads_indirection(runner, models)
             return BeamTable(every, runner, search, limits, capacity, longest_source, columns, indirect=indirect)
 
-        return BeamSession(lease, make, o.n_best, 1, len(models), Sentences)
+        return BeamSession(key, make, o.n_best, 1, len(models), Sentences)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the width and the sentences."""

@@ -95,7 +95,7 @@ def lay_out_bare(
 def _in_one_kernel(
     drafter: Drafter, tokens: Tensor, length: Tensor, window: int, masked: Tensor, placed: bool, seen: int | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor]:
-    from longstride.systems.draft_verify import canvas_kernels
+    from longstride.ops.cuda import canvas as canvas_kernels
 
     table, offset = drafter.target_positions.rows
     weight, block = drafter.target_embedding.weight, drafter.options.block

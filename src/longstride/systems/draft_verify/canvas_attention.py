@@ -30,7 +30,7 @@ def extend(packed: Tensor, length: Tensor, window: int, keys: Tensor, values: Te
     values go into the caches [rows, heads, longest, head], at their positions.
     -> mixed values [rows, window + block, width], or of the `last` layer the masks' alone, [rows, block, width]
     """
-    from longstride.systems.draft_verify import canvas_attention_kernels as kernels
+    from longstride.ops.cuda import canvas_attention as kernels
 
     with torch.cuda.device_of(packed):  # type: ignore[no-untyped-call]  # Triton launches on the current one
         found: Tensor = kernels.extend(packed.contiguous(), length, window, keys, values, last)

@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from longstride.contract import Limits, OptionError, Runner, Session, option
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
+from longstride.engine.pool import PoolKey
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.draft_session import DraftSession
 from longstride.systems.draft_verify.drafter import ModelDrafter
@@ -15,7 +16,6 @@ from longstride.systems.draft_verify.model import Drafter, check_fit
 from longstride.verification.acceptance import EXACT, Rule
 from longstride.verification.decoder import VerifyingDecoder
 from longstride.verification.draft_policy import DraftPolicy
-from longstride.verification.lease import Lease
 from longstride.verification.session import DecodePlan
 from longstride.verification.step import Acceptance
 
@@ -88,8 +88,8 @@ class Draft(Signed[DraftOptions]):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
         drafter = self._drafters(limits)
-        lease = Lease.of(self._runner, ("draft", drafter.key), capacity, longest_source, self._positions)
-        return DraftSession(lease, drafter, limits)
+        key = PoolKey.of(self._runner, ("draft", drafter.key), capacity, longest_source, self._positions)
+        return DraftSession(key, drafter, limits)
 
 
 def _block(k: int | None, drafter: Drafter) -> int:

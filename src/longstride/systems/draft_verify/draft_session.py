@@ -7,17 +7,17 @@ from functools import partial
 import torch
 
 from longstride.contract import Finished, Limits, Source, Step
+from longstride.engine.pool import PooledSession, PoolKey
 from longstride.systems.draft_verify.draft_table import DraftTable
 from longstride.systems.draft_verify.drafter import ModelDrafter
-from longstride.verification.lease import Lease, LeasedSession
 
 
-class DraftSession(LeasedSession[DraftTable]):
+class DraftSession(PooledSession[DraftTable]):
     """One drafter, `capacity` rows."""
 
     @torch.inference_mode()
-    def __init__(self, lease: Lease, drafter: ModelDrafter, limits: Limits) -> None:
-        super().__init__(lease, partial(DraftTable, drafter, lease.runner, limits))
+    def __init__(self, key: PoolKey, drafter: ModelDrafter, limits: Limits) -> None:
+        super().__init__(key, partial(DraftTable, drafter, key.runner, limits))
         self._first = True  # no row has a token yet
 
     @torch.inference_mode()

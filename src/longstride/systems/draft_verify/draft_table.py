@@ -14,13 +14,12 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.contract import EOS, Limits, Runner, Source
+from longstride.engine.outputs import Outputs
+from longstride.engine.staging import InputStaging
 from longstride.systems.draft_verify.drafter import ModelDrafter
-from longstride.verification.acceptance import EXACT, Reading
-from longstride.verification.arrivals import Arrivals
+from longstride.verification.acceptance import EXACT, LogitSummary, forbidden_ids
 from longstride.verification.drafting import View
 from longstride.verification.kernels import settle, usable
-from longstride.verification.outputs import Outputs
-from longstride.verification.reading import forbidden_ids
 from longstride.verification.step import StepResult
 
 
@@ -47,7 +46,7 @@ class DraftTable:
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         # A recording encodes equal portions; where there is none, whoever comes together is encoded together.
         portion = max(1, capacity // 4) if runner.records else capacity
-        self._arrivals = Arrivals(portion, longest_source, runner)
+        self._staging = InputStaging(portion, longest_source, runner)
         self._all_but_one = torch.full((capacity,), drafter.block - 1, dtype=torch.int64, device=device)
         self._entering: Callable[[], None] | None = None
         self._iterating: dict[int, Callable[[], StepResult]] = {}
@@ -71,10 +70,10 @@ class DraftTable:
 
     def admit(self, source: Source, rows: list[int], tickets: list[int]) -> int:
         """Encode new sentences and open these rows for them; how many portions they made."""
-        portion = self._arrivals.portion
+        portion = self._staging.portion
         for first in range(0, source.rows, portion):
             last = min(first + portion, source.rows)
-            self._arrivals.send(source.slice(first, last), rows[first:last], tickets[first:last])
+            self._staging.send(source.slice(first, last), rows[first:last], tickets[first:last])
             if last - first < portion:
                 self._enter(last - first)
                 continue
@@ -84,12 +83,12 @@ class DraftTable:
         return -(-source.rows // portion)
 
     def _enter(self, count: int) -> None:
-        arrivals = self._arrivals
-        rows, source = arrivals.rows[:count], Source(arrivals.ids[:count], arrivals.lengths[:count])
+        staging = self._staging
+        rows, source = staging.rows[:count], Source(staging.ids[:count], staging.lengths[:count])
         self._drafter.admit(self._state, rows, source, None)
         self.outputs.open(rows)
         self._longest.index_copy_(0, rows, self._longest_of[source.lengths])
-        self.ticket.index_copy_(0, rows, arrivals.tickets[:count])
+        self.ticket.index_copy_(0, rows, staging.tickets[:count])
 
     # --- draft, commit -----------------------------------------------------------------------------------------------
 
@@ -119,7 +118,7 @@ class DraftTable:
         rows.done.logical_or_(active & ends.any(dim=1))
         return self._counted(StepResult(active, positions, ids, written, ids))
 
-    def _commit_fused(self, reading: Reading) -> StepResult:
+    def _commit_fused(self, reading: LogitSummary) -> StepResult:
         """By a kernel, which is told that all but the block's last token were drafted and are the verifier's choices
         too, and that the last is its own: it then commits up to the first EOS."""
         ids = reading.top

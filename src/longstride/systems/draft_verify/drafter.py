@@ -33,10 +33,9 @@ from longstride.systems.draft_verify.model import Drafter as DrafterModel
 from longstride.systems.draft_verify.model import reads_whole_encoder
 from longstride.systems.draft_verify.passes import NOTHING, Own
 from longstride.systems.draft_verify.programs import draft, encode_source
-from longstride.verification.acceptance import Reading
+from longstride.verification.acceptance import LogitSummary, scored, summarise
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
-from longstride.verification.kernels import Bounds, choose_within, permitted_ids, read_fused, usable
-from longstride.verification.reading import read, scored
+from longstride.verification.kernels import Bounds, choose_within, permitted_ids, summarise_fused, usable
 
 
 @dataclass
@@ -132,15 +131,15 @@ class ModelDrafter(Drafter):
         if room is not None:
             return Proposal(choose_within(logits, self._bounds(view), into=room), count, placed=True)
         positions = ops.slots_from(view.length, block)
-        return Proposal(read(logits, positions, view.longest, view.forbidden, self._min_length).top, count)
+        return Proposal(summarise(logits, positions, view.longest, view.forbidden, self._min_length).top, count)
 
-    def choose(self, state: DraftState, view: View, block: int) -> Reading:
+    def choose(self, state: DraftState, view: View, block: int) -> LogitSummary:
         """The drafter's choices [rows, block] under the same limits as the verifier's, and how likely they are."""
         logits = self._runner.call(self._draft, *self._arguments(state, view, block))
         if self._fused:
-            return read_fused(logits, self._bounds(view))
+            return summarise_fused(logits, self._bounds(view))
         positions = ops.slots_from(view.length, block)
-        return scored(read(logits, positions, view.longest, view.forbidden, self._min_length), logits)
+        return scored(summarise(logits, positions, view.longest, view.forbidden, self._min_length), logits)
 
     def _bounds(self, view: View) -> Bounds:
         return Bounds(self._permitted, view.length, view.longest, self._min_length)

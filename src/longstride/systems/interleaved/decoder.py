@@ -9,6 +9,7 @@ from typing import Literal
 from longstride.contract import Limits, Need, OptionError, Runner, Session, option
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
+from longstride.engine.pool import PoolKey
 from longstride.nn.transformer import Transformer
 from longstride.search.beam import Search
 from longstride.search.length_penalty import LengthPenalty
@@ -17,7 +18,6 @@ from longstride.systems.interleaved.beam import beam_table
 from longstride.systems.interleaved.greedy import GreedySession, GreedyTable
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
 from longstride.systems.interleaved.sentences import sentences_of
-from longstride.verification.lease import Lease
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,11 @@ class Interleaved(Signed[InterleavedOptions]):
         earliest = max(limits.min_length, step if paper else 0)  # the authors allow no EOS in the first step
         search = Search(o.width, o.n_best, penalty, step, earliest, paper)
         family = ("interleaved", model.model, model.interleaving, search, o.dedup, limits)
-        lease = Lease.of(runner, family, capacity, longest_source, model.model.options.longest)
+        key = PoolKey.of(runner, family, capacity, longest_source, model.model.options.longest)
         if o.width == 1:
-            return GreedySession(lease, partial(GreedyTable, model, runner, search, o.dedup, limits))
+            return GreedySession(key, partial(GreedyTable, model, runner, search, o.dedup, limits))
         finish = partial(sentences_of, options=model.options, dedup=o.dedup)
-        return BeamSession(lease, partial(beam_table, model, runner, search, limits), o.n_best, step, 1, finish)
+        return BeamSession(key, partial(beam_table, model, runner, search, limits), o.n_best, step, 1, finish)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the width and the sentences."""

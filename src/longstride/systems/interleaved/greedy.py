@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, START, Finished, Hypothesis, Limits, Runner, Source, Step
+from longstride.engine.host_copy import HostCopy
+from longstride.engine.pool import PooledSession, PoolKey
 from longstride.ops import aligned
 from longstride.search.beam import Search
 from longstride.search.length_penalty import LengthPenalty
@@ -26,11 +28,8 @@ from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.interleaved.programs import extend, tie
 from longstride.systems.interleaved.sentences import sentence_of, sentences_of
 from longstride.systems.interleaved.slots import after_all, anchors
-from longstride.verification.acceptance import Reading
-from longstride.verification.kernels import Bounds, permitted, read_fused
-from longstride.verification.lease import Lease, LeasedSession
-from longstride.verification.mirror import Mirror
-from longstride.verification.reading import read, scored
+from longstride.verification.acceptance import LogitSummary, scored, summarise
+from longstride.verification.kernels import Bounds, permitted, summarise_fused
 
 SMALL = 16384
 """Bytes of words that travel to the host with every look: it takes no longer than a few numbers do."""
@@ -59,8 +58,8 @@ class Rows:
         ids = (torch.int64, (count, self.columns + step))
         every = {"length": number, "filled": number, "likelihood": real, "done": (torch.bool, (count,))}
         self._small = count * ids[1][1] * 8 <= SMALL
-        self._mirror = Mirror({**every, "words": ids} if self._small else every, device)
-        here = self._mirror.here
+        self._copy = HostCopy({**every, "words": ids} if self._small else every, device)
+        here = self._copy.here
         self._whole = here["words"] if self._small else torch.zeros(ids[1], dtype=torch.int64, device=device)
         self.words = self._whole[:, : self.columns]
         """[rows, columns] in the order of writing; beyond what a row has filled, left-overs"""
@@ -84,12 +83,12 @@ class Rows:
     @property
     def buffers(self) -> list[Tensor]:
         """All that changes."""
-        return [*([] if self._small else [self._whole]), self._mirror.whole, self.ids, self.start]
+        return [*([] if self._small else [self._whole]), self._copy.whole, self.ids, self.start]
 
     def open(self, rows: Tensor) -> None:
         """Begin anew in these rows [n]."""
         if len(self.length) == 1:  # all that is kept side by side, at once
-            self._mirror.whole.fill_(0)
+            self._copy.whole.fill_(0)
             self.ids.fill_(START)
             self.start.fill_(0)
             return
@@ -102,7 +101,7 @@ class Rows:
         """[rows, step] those that the next step fills; beyond a row's end where it is done"""
         return self.filled[:, None] + self._steps
 
-    def commit(self, found: Reading, slots: Tensor, count_dropped: bool) -> Committed:
+    def commit(self, found: LogitSummary, slots: Tensor, count_dropped: bool) -> Committed:
         """Write what was chosen into `slots`. With `count_dropped`, what stands after EOS counts too."""
         active = self.done.logical_not()
         ends = found.top == EOS
@@ -120,7 +119,7 @@ class Rows:
         self.start.copy_(self.filled * ~self.done)
         return Committed(active, torch.where(ends, self._behind, self._anchors[slots]), written)
 
-    def commit_fused(self, found: Reading, count_dropped: bool) -> Committed:
+    def commit_fused(self, found: LogitSummary, count_dropped: bool) -> Committed:
         """The same in one kernel of our own."""
         assert found.top_logit is not None
         assert found.normaliser is not None
@@ -132,9 +131,9 @@ class Rows:
 
     def look(self) -> Seen:
         """How things stand when all that was asked for has been done."""
-        self._mirror.send()
-        self._mirror.wait()
-        return Seen(self._mirror.seen, None if self._small else self._whole)
+        self._copy.send()
+        self._copy.wait()
+        return Seen(self._copy.seen, None if self._small else self._whole)
 
 
 class Seen:
@@ -207,12 +206,12 @@ class GreedyTable(SearchTable):
         rows, count_dropped, earliest = self.rows, self.search.count_dropped, self.search.earliest
         slots = rows.slots
 
-        def choose(logits: Tensor, first: int) -> Reading:
+        def choose(logits: Tensor, first: int) -> LogitSummary:
             if self._own:
                 bounds = Bounds(self._permitted, rows.start + first if first else rows.start, self._longest, earliest)
-                return read_fused(logits, bounds)
+                return summarise_fused(logits, bounds)
             at = slots[:, first : first + logits.shape[1]]
-            return scored(read(logits, at, self._longest, self._forbidden, earliest), logits)
+            return scored(summarise(logits, at, self._longest, self._forbidden, earliest), logits)
 
         logits, factors = self._extend()
         found = self._chosen(logits, factors, choose)
@@ -230,7 +229,9 @@ class GreedyTable(SearchTable):
         written = (columns <= found.lengths[:, None]) & (active & rows.done)[:, None]
         return Step(self.ticket, active, columns, found.tokens, written, self._none, self._none, when=found.steps)
 
-    def _chosen(self, logits: Tensor, factors: Tensor | None, choose: Callable[[Tensor, int], Reading]) -> Reading:
+    def _chosen(
+        self, logits: Tensor, factors: Tensor | None, choose: Callable[[Tensor, int], LogitSummary]
+    ) -> LogitSummary:
         """The best words, each given its neighbour; `choose` gets the logits of some slots, and which is the first."""
         if self._tie is None:
             return choose(logits, 0)
@@ -242,17 +243,17 @@ class GreedyTable(SearchTable):
             given = self._runner.call(self._tie, logits[:, here], factors[:, here], every[-1].top)
             every.append(choose(given, first))
         top, top_logit = (torch.cat([getattr(one, name) for one in every], dim=1) for name in ("top", "top_logit"))
-        return Reading(
+        return LogitSummary(
             top, top_logit, torch.cat([one.normaliser for one in every if one.normaliser is not None], dim=1)
         )
 
 
-class GreedySession(LeasedSession[GreedyTable]):
+class GreedySession(PooledSession[GreedyTable]):
     """One model, `capacity` rows."""
 
     @torch.inference_mode()
-    def __init__(self, lease: Lease, make: Callable[[int, int], GreedyTable]) -> None:
-        super().__init__(lease, make)
+    def __init__(self, key: PoolKey, make: Callable[[int, int], GreedyTable]) -> None:
+        super().__init__(key, make)
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:

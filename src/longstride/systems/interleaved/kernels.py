@@ -15,7 +15,7 @@ from longstride.contract import EOS, Runner
 from longstride.ops.kernels import TYPES, why_not_here
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.verification import kernels as of_verification
-from longstride.verification.acceptance import Reading
+from longstride.verification.acceptance import LogitSummary
 
 TOLERANCE = 1e-4
 """For sums of log-probabilities, whose order differs; all else is the same to the bit."""
@@ -41,7 +41,7 @@ def lay_out(
 
     With `own` the first step reads starts [step, width], or zeros where there are none, and no tokens.
     """
-    from longstride.systems.interleaved import step_kernels
+    from longstride.ops.cuda import interleaved_step as step_kernels
 
     found: tuple[Tensor, Tensor] = step_kernels.lay_out(ids, start, tokens, scale, places, own, starts)
     return found
@@ -56,7 +56,7 @@ def commit(
     count_dropped: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See :meth:`..greedy.Rows.commit_fused`."""
-    from longstride.systems.interleaved import step_kernels
+    from longstride.ops.cuda import interleaved_step as step_kernels
 
     found: tuple[Tensor, Tensor, Tensor] = step_kernels.commit(
         reading, anchors, words, state, behind, count_dropped, EOS
@@ -110,7 +110,7 @@ def self_test(
         rows.start.copy_(torch.where(done, 0, filled))
     for _ in range(3):
         top = torch.where(integers(0, 2 * step, *shape) == 0, EOS, integers(4, words, *shape))
-        reading = Reading(top, *(torch.randn(shape, generator=generator).to(device) for _ in range(2)))
+        reading = LogitSummary(top, *(torch.randn(shape, generator=generator).to(device) for _ in range(2)))
         mine, right = ours.commit_fused(reading, count_dropped), theirs.commit(reading, theirs.slots, count_dropped)
         kept = torch.arange(ours.words.shape[1], device=device) < theirs.filled[:, None]
         pairs = {

@@ -14,7 +14,7 @@ from torch import Tensor
 from longstride.contract import EOS, UNK, Limits, Program, Runner, Session, Source
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
-from longstride.search.one_step import OneStepSession, pack
+from longstride.engine.one_step import OneStepSession, pack
 from longstride.systems.lattice.tables import ONE, Tables
 
 

@@ -20,13 +20,13 @@ MAX_CANDIDATES = 128
 
 
 def _launch(file: str, name: str, where: Tensor, *arguments: Any) -> Any:
-    kernel = getattr(import_module(f"longstride.systems.lattice.{file}_kernels"), name)
+    kernel = getattr(import_module(f"longstride.ops.cuda.lattice_{file}"), name)
     with torch.cuda.device_of(where):  # type: ignore[no-untyped-call]  # Triton launches on the current one
         return kernel(*arguments)
 
 
 def proposed(source: Tensor, lengths: Tensor, *arguments: Any) -> Candidates:
-    """What `Tables.candidates` and then `usable` give; arguments as of `candidates_kernels.proposed`."""
+    """What `Tables.candidates` and then `usable` give; arguments as of `ops.cuda.lattice_candidates.proposed`."""
     source = source if source.stride(1) == 1 else source.contiguous()
     return Candidates(*_launch("candidates", "proposed", source, source, lengths, *arguments))
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from longstride.contract import EOS, PAD, UNK, Limits, OptionError, Program, Runner, Source, option
 from longstride.contract.options import Options
+from longstride.engine.one_step import pack
 from longstride.search.lengths import LengthRegression, Window
-from longstride.search.one_step import pack
 from longstride.systems.lattice import kernels, programs
 from longstride.systems.lattice.candidates import Candidates, CandidateSource, from_logits, usable
 from longstride.systems.lattice.model import Scorer
@@ -155,7 +155,7 @@ class Pipeline:
     # --- the step ----------------------------------------------------------------------------------------------------
 
     def step(self, sentences: Sentences) -> Tensor:
-        """[rows, n, 3 + columns] the best outputs, as :func:`longstride.search.one_step.pack` has them."""
+        """[rows, n, 3 + columns] the best outputs, as :func:`longstride.engine.one_step.pack` has them."""
         found: Tensor
         *_, found = self.stages(sentences)
         return found
@@ -223,7 +223,7 @@ class Pipeline:
 
 
 def packed(lattice: Lattice, paths: Paths) -> Tensor:
-    """[rows, n, 3 + columns] what paths spell, PAD after EOS, as :func:`longstride.search.one_step.pack` has it."""
+    """[rows, n, 3 + columns] what paths spell, PAD after EOS, as :func:`longstride.engine.one_step.pack` has it."""
     ids = lattice.ids[:, None].expand(-1, paths.states.shape[1], -1, -1).gather(3, paths.states[..., None])[..., 0]
     lengths = (ids != PAD).sum(dim=-1)
     scores = log_probabilities = paths.scores.double()

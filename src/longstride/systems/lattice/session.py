@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from longstride.contract import EOS, PAD, Source
+from longstride.engine.one_step import OneStepSession
 from longstride.search.lengths import Window
-from longstride.search.one_step import OneStepSession
 from longstride.systems.lattice.pipeline import Pipeline, Sentences
 
 WIDTHS = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192)
@@ -81,7 +81,7 @@ class Portion(NamedTuple):
         bounds = pipeline.bounds(source)
         longest, _, columns = bounds.amax(dim=0).tolist()
         width = padded_width(longest, pipeline.longest)
-        shape = Shape(pipeline.runner.room(source.rows), width, max(pipeline.columns(width), columns))
+        shape = Shape(pipeline.runner.round_up(source.rows), width, max(pipeline.columns(width), columns))
         return Portion(source, bounds, shape)
 
 
@@ -179,13 +179,13 @@ class CapturedLatticeSession(OneStepSession[Portion]):
             shape = portion.shape
             if shape not in used:
                 made = partial(StepBuffers, self._pipeline, shape)
-                used[shape] = self._runner.borrow(self._family(shape), shape[1:], made)
+                used[shape] = self._runner.acquire(self._family(shape), shape[1:], made)
             outputs = used[shape].launch(portion)
             found.append(outputs if len(portions) == 1 else outputs.clone())
         fetched = self._runner.fetch(*found)
         for shape, buffers in used.items():
             buffers.finish()
-            self._runner.give_back(self._family(shape), shape[1:], buffers)
+            self._runner.release(self._family(shape), shape[1:], buffers)
         return fetched
 
     def _family(self, shape: Shape) -> tuple[object, ...]:

@@ -14,8 +14,8 @@ from torch import Tensor
 from longstride.contract import EOS, NEVER_GENERATED, Limits, Need, OptionError, Runner, Session, Source, option
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
+from longstride.engine.one_step import OneStepSession
 from longstride.search.lengths import Window
-from longstride.search.one_step import OneStepSession
 from longstride.systems.non_autoregressive import programs
 from longstride.systems.non_autoregressive.filling import Encoded
 from longstride.systems.non_autoregressive.model import OnePass

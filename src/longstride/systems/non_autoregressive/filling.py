@@ -15,8 +15,8 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.contract import EOS
+from longstride.engine.one_step import pack
 from longstride.nn import masks
-from longstride.search.one_step import pack
 from longstride.search.repeats import without_repeats
 from longstride.systems.non_autoregressive.model import OnePass
 
@@ -105,7 +105,7 @@ def best(
 def choose(found: Best, lengths: Tensor, odds: Tensor, columns: int, dedup: int) -> Tensor:
     """Of what stands on canvases of these `lengths` [rows, n], the best of each row, after which EOS is repeated.
 
-    See :func:`fill`. -> [rows, 1, 3 + columns] as :func:`longstride.search.one_step.pack` has it
+    See :func:`fill`. -> [rows, 1, 3 + columns] as :func:`longstride.engine.one_step.pack` has it
     """
     shape = (*lengths.shape, columns)
     words, of_words, of_eos = (

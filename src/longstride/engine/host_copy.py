@@ -18,7 +18,7 @@ ALIGNMENT = 8
 Shapes = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
 
 
-class Mirror:
+class HostCopy:
     """Tensors by name, on the device and, as they were when they were last sent, on the host."""
 
     def __init__(self, shapes: Shapes, device: torch.device) -> None:

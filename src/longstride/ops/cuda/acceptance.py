@@ -1,8 +1,8 @@
 """Triton kernels for what lies between two model calls: one reads logits, one program a slot; one judges and commits,
 one program a row.
 
-They are twins of :mod:`longstride.verification.reading`, :mod:`longstride.verification.acceptance` and
-:class:`longstride.verification.outputs.Outputs`, which take some forty small kernels for the same. What a slot gives
+They are twins of :mod:`longstride.verification.acceptance`, :mod:`longstride.verification.acceptance` and
+:class:`longstride.engine.outputs.Outputs`, which take some forty small kernels for the same. What a slot gives
 depends on that slot's logits alone, whatever the number of slots: tiles follow from the vocabulary.
 
 Imports Triton, so only what has a CUDA device imports this. Knows no tables and no drafters.

@@ -6,6 +6,7 @@ numbers: the length (EOS counted), score and log-probability (the bits of a floa
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Generic, TypeVar
 
@@ -13,8 +14,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Finished, Hypothesis, Runner, Session, Source, Step
-from longstride.contract.slots import Slots
-from longstride.search.beam import DEAD
+from longstride.engine.slots import Slots
 
 P = TypeVar("P")
 """What a decoder makes of the sentences that go through one step together."""
@@ -73,7 +73,7 @@ class OneStepSession(Session, Generic[P]):
                 self._done[slot] = [
                     Hypothesis(one[3 : 2 + one[0]], score, total)
                     for one, (score, total) in zip(numbers, pairs, strict=True)
-                    if not score <= DEAD
+                    if not score <= -math.inf
                 ]
         calls = self.step_calls * len(outputs)
         self.calls += calls

@@ -14,7 +14,7 @@ NUMBERS = 3
 """Beside the ids of a sentence: its length, its row and its ticket."""
 
 
-class Arrivals:
+class InputStaging:
     """A portion of sentences, in a tensor that never moves; places that are not needed hold the shortest one."""
 
     def __init__(self, portion: int, longest_source: int, runner: Runner) -> None:
@@ -69,7 +69,7 @@ class Arrivals:
         return self._all[:, self._longest + 2]
 
 
-class Entrance:
+class Admission:
     """The way of sentences into a table of searches: in equal portions where the runner records, else together."""
 
     def __init__(
@@ -77,14 +77,14 @@ class Entrance:
         runner: Runner,
         capacity: int,
         longest_source: int,
-        enter: Callable[[Arrivals, int], None],
+        enter: Callable[[InputStaging, int], None],
         buffers: Callable[[], list[Tensor]],
     ) -> None:
-        """`enter` takes in so many of the arrivals; `buffers` are the tensors that it writes."""
+        """`enter` takes in so many of the staging; `buffers` are the tensors that it writes."""
         self._runner = runner
         self._enter = enter
         self._buffers = buffers
-        self._arrivals = Arrivals(max(1, capacity // 4), longest_source, runner) if runner.records else None
+        self._staging = InputStaging(max(1, capacity // 4), longest_source, runner) if runner.records else None
         self._recorded: Callable[[], None] | None = None
 
     @property
@@ -94,21 +94,21 @@ class Entrance:
 
     def admit(self, source: Source, slots: list[int], tickets: list[int]) -> int:
         """Let new sentences in; how many portions they made."""
-        arrivals = self._arrivals
-        if arrivals is None:
+        staging = self._staging
+        if staging is None:
             # Together, in a rectangle of their own: nothing is recorded, and none of it is wasted.
-            arrivals = Arrivals(source.rows, source.longest, self._runner)
-            arrivals.send(source, slots, tickets)
-            self._enter(arrivals, source.rows)
+            staging = InputStaging(source.rows, source.longest, self._runner)
+            staging.send(source, slots, tickets)
+            self._enter(staging, source.rows)
             return 1
-        for first in range(0, source.rows, arrivals.portion):
-            last = min(first + arrivals.portion, source.rows)
-            arrivals.send(source.slice(first, last), slots[first:last], tickets[first:last])
-            if last - first < arrivals.portion:
-                self._enter(arrivals, last - first)
+        for first in range(0, source.rows, staging.portion):
+            last = min(first + staging.portion, source.rows)
+            staging.send(source.slice(first, last), slots[first:last], tickets[first:last])
+            if last - first < staging.portion:
+                self._enter(staging, last - first)
                 continue
             if self._recorded is None:
-                enter = partial(self._enter, arrivals, arrivals.portion)
+                enter = partial(self._enter, staging, staging.portion)
                 self._recorded = self._runner.record("enter", enter, self._buffers())
             self._recorded()
-        return -(-source.rows // arrivals.portion)
+        return -(-source.rows // staging.portion)

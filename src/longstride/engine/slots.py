@@ -41,6 +41,12 @@ class Slots:
         self.held[slot] = None
         return ticket
 
+    def slot_of(self, ticket: int) -> int:
+        """Where a sentence stands."""
+        if ticket not in self.held:
+            raise ValueError(f"expected a sentence that is being decoded, found ticket {ticket}")
+        return self.held.index(ticket)
+
     def thinned(self) -> list[int]:
         """The slots in use once they are half of all or fewer, for a table that can drop the others; else none."""
         used = [slot for slot, ticket in enumerate(self.held) if ticket is not None]

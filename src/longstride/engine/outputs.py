@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from longstride.contract import START, Finished, Hypothesis
-from longstride.contract.slots import Slots
-from longstride.verification.mirror import Mirror
+from longstride.engine.host_copy import HostCopy
+from longstride.engine.slots import Slots
 
 SMALL = 16384
 """Bytes of ids that travel to the host with every look: it takes no longer than a few numbers do."""
@@ -47,9 +47,9 @@ class Outputs:
         every = {"length": number, "drafted": number, "accepted": number, "likelihood": real}
         every["done"] = (torch.bool, (rows,))
         self._small = rows * columns * 8 <= SMALL
-        self._mirror = Mirror({**every, "tokens": ids} if self._small else every, device)
-        here = self._mirror.here
-        self._seen = {name: tensor.numpy() for name, tensor in self._mirror.seen.items()}  # faster for single numbers
+        self._copy = HostCopy({**every, "tokens": ids} if self._small else every, device)
+        here = self._copy.here
+        self._seen = {name: tensor.numpy() for name, tensor in self._copy.seen.items()}  # faster for single numbers
         fused = newest is not None
         self.rows = Rows(
             here["tokens"] if self._small else torch.zeros(ids[1], dtype=torch.int64, device=device),
@@ -84,7 +84,7 @@ class Outputs:
         """All that changes."""
         rows = self.rows
         whole = [] if self._small else [rows.tokens]
-        return [*whole, self._mirror.whole, rows.newest, *([] if rows.start is None else [rows.start])]
+        return [*whole, self._copy.whole, rows.newest, *([] if rows.start is None else [rows.start])]
 
     def open(self, places: Tensor) -> None:
         """Begin anew in these rows."""
@@ -92,7 +92,7 @@ class Outputs:
         if len(rows.length) == 1:  # all that is kept side by side, at once
             if not self._small:
                 rows.tokens.fill_(0)
-            self._mirror.whole.fill_(0)
+            self._copy.whole.fill_(0)
             rows.newest.fill_(START)
         else:
             for tensor in (rows.tokens, rows.length, rows.done, rows.log_probability):
@@ -100,6 +100,13 @@ class Outputs:
             rows.newest.index_fill_(0, places, START)
         if rows.start is not None:
             rows.start.index_fill_(0, places, 0)
+
+    @torch.inference_mode()
+    def drop(self, row: int) -> None:
+        """Its sentence is given up."""
+        self.rows.done[row] = True
+        if self.rows.start is not None:
+            self.rows.start[row] = 0
 
     def write(self, positions: Tensor, ids: Tensor, written: Tensor, log_probability: Tensor) -> None:
         """Commit, per row, the columns that are `written`: a run of ids [rows, step] from the row's length on."""
@@ -114,11 +121,11 @@ class Outputs:
 
     def send(self) -> None:
         """Have the host see how things stand when all that was asked for so far has been done."""
-        self._mirror.send()
+        self._copy.send()
 
     def wait(self) -> None:
         """Until the host sees it."""
-        self._mirror.wait()
+        self._copy.wait()
 
     def most_accepted(self) -> int:
         """Of the last iteration, on a host that sees at once."""

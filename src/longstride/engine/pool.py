@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Generic
 
 from longstride.contract import Runner, Session
-from longstride.contract.running import K, Kept
-from longstride.contract.slots import Slots
+from longstride.contract.running import K, Pooled
+from longstride.engine.slots import Slots
 
 SHORTEST_SOURCE = 16
 """Where tables are kept, they are made for no less: so many tokens cost what one does."""
 
 
 @dataclass(frozen=True)
-class Lease:
+class PoolKey:
     """A table of one family and shape, on loan from the runner."""
 
     runner: Runner
@@ -25,38 +25,38 @@ class Lease:
     longest_source: int
 
     @staticmethod
-    def of(runner: Runner, family: Hashable, capacity: int, longest_source: int, positions: int) -> Lease:
+    def of(runner: Runner, family: Hashable, capacity: int, longest_source: int, positions: int) -> PoolKey:
         """For `capacity` sentences, or somewhat more where few shapes are better than fitting ones.
 
         `positions` is the longest source that the models can read.
         """
-        widest = min(runner.room(longest_source, SHORTEST_SOURCE), positions)
-        return Lease(runner, family, runner.room(capacity), max(longest_source, widest))
+        widest = min(runner.round_up(longest_source, SHORTEST_SOURCE), positions)
+        return PoolKey(runner, family, runner.round_up(capacity), max(longest_source, widest))
 
-    def borrow(self, make: Callable[[int, int], K]) -> K:
+    def acquire(self, make: Callable[[int, int], K]) -> K:
         """A table of this kind; `make` is given its capacity and its longest source."""
-        return self.runner.borrow(self.family, self._shape, lambda: make(*self._shape))
+        return self.runner.acquire(self.family, self._shape, lambda: make(*self._shape))
 
-    def give_back(self, table: Kept, slots: Slots) -> None:
+    def release(self, table: Pooled, slots: Slots) -> None:
         """Whoever wants one like it next may have it; not while it is in use, nor after some slots were dropped."""
         if slots.free == self.capacity:
-            self.runner.give_back(self.family, self._shape, table)
+            self.runner.release(self.family, self._shape, table)
 
     @property
     def _shape(self) -> tuple[int, int]:
         return (self.capacity, self.longest_source)
 
 
-class LeasedSession(Session, Generic[K]):
+class PooledSession(Session, Generic[K]):
     """A session whose table is on loan: all that changes on the device lies in it, and the host knows the slots."""
 
-    def __init__(self, lease: Lease, make: Callable[[int, int], K]) -> None:
+    def __init__(self, key: PoolKey, make: Callable[[int, int], K]) -> None:
         self.calls = 0
-        self.capacity = lease.capacity
-        self.table = lease.borrow(make)
-        self._lease = lease
-        self._runner = lease.runner
-        self._slots = Slots(lease.capacity)
+        self.capacity = key.capacity
+        self.table = key.acquire(make)
+        self._key = key
+        self._runner = key.runner
+        self._slots = Slots(key.capacity)
 
     @property
     def free(self) -> int:
@@ -65,4 +65,4 @@ class LeasedSession(Session, Generic[K]):
 
     def close(self) -> None:
         """Leave the table to the next session that wants one like it."""
-        self._lease.give_back(self.table, self._slots)
+        self._key.release(self.table, self._slots)

@@ -1,4 +1,4 @@
-"""Reading logits: limits hold, and counting those above a draft is looking for it among the best."""
+"""LogitSummary logits: limits hold, and counting those above a draft is looking for it among the best."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longstride.contract import EOS, Limits
-from longstride.verification.acceptance import Rule, judge
+from longstride.verification.acceptance import Rule, forbidden_ids, judge, scored, summarise
 from longstride.verification.drafting import Proposal
-from longstride.verification.reading import forbidden_ids, read, scored
 from tests.decoding.oracles import allowed
 
 VOCABULARY = 13
@@ -41,7 +40,7 @@ def test_a_rank_below_beta_is_being_among_the_beta_best(seed, rows, block, coars
     logits, draft, start, longest = random_step(seed, rows, block, coarse)
     limits = Limits(min_length=least, banned=(7,))
     positions = start[:, None] + torch.arange(block + 1)
-    reading = read(logits, positions, longest, forbidden_ids(limits, CPU), least, draft, ranked=True)
+    reading = summarise(logits, positions, longest, forbidden_ids(limits, CPU), least, draft, ranked=True)
     count = torch.full((rows,), block)
     found = judge(Rule("top", beta, gap), 1, Proposal(draft, count), reading).accepted
     for row in range(rows):
@@ -66,7 +65,7 @@ def test_choices_are_the_best_that_may_stand(seed, rows, block, least):
     limits = Limits(min_length=least)
     positions = start[:, None] + torch.arange(block + 1)
     given_ids = forbidden_ids(limits, CPU)
-    reading = scored(read(logits, positions, longest, given_ids, least), logits)
+    reading = scored(summarise(logits, positions, longest, given_ids, least), logits)
     scores = logits.log_softmax(dim=-1)
     for row in range(rows):
         for slot in range(block + 1):
@@ -82,7 +81,7 @@ def test_where_only_the_end_may_stand_a_drafted_end_is_the_best_there_is():
     positions, longest = torch.tensor([[3, 4]]), torch.tensor([3])
     for token, stands in ((EOS, 1), (6, 0)):
         draft = torch.tensor([[token]])
-        reading = read(logits.clone(), positions, longest, forbidden_ids(Limits(), CPU), 0, draft, ranked=True)
+        reading = summarise(logits.clone(), positions, longest, forbidden_ids(Limits(), CPU), 0, draft, ranked=True)
         assert reading.top.tolist() == [[EOS, EOS]]
         proposal = Proposal(draft, torch.tensor([1]))
         assert judge(Rule("top", 1, 0.0), 1, proposal, reading).accepted.tolist() == [stands]
@@ -92,6 +91,6 @@ def test_where_an_end_is_too_early_and_due_at_once_it_has_its_own_likelihood():
     """Orders that fill several ends count positions so that both can hold."""
     logits = torch.randn(1, 1, VOCABULARY)
     positions, longest = torch.tensor([[2]]), torch.tensor([2])
-    reading = scored(read(logits, positions, longest, forbidden_ids(Limits(), CPU), 3), logits)
+    reading = scored(summarise(logits, positions, longest, forbidden_ids(Limits(), CPU), 3), logits)
     assert reading.top.tolist() == [[EOS]]
     torch.testing.assert_close(reading.top_log_probability[0, 0], logits.log_softmax(dim=-1)[0, 0, EOS])
