@@ -134,8 +134,8 @@ def test_edges_are_the_twins(monkeypatch, most):
     with torch.inference_mode():
         encoded = scoring.encode(model, source.ids.to(device), source.lengths.to(device), True)
         expected = scoring.score_edges(model, encoded, words)
-        monkeypatch.setattr(scoring, "AT_MOST", most)
-        monkeypatch.setattr(scoring, "THROUGH", most)
+        monkeypatch.setattr(scoring, "MAX_LOGITS", most)
+        monkeypatch.setattr(scoring, "MAX_NUMBERS", most)
         monkeypatch.setattr(scoring, "_scored", None)  # nobody asks the twin
         with kernels_of(table_for(device, ["edges"])):
             found = scoring.score_edges(model, encoded, words)
