@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,7 +48,9 @@ class BeamSession(PooledSession[BeamTable]):
 
     def _silence(self) -> None:
         self._nothing = torch.empty(self.capacity, 0, dtype=torch.int64)
+        self._unwritten = self._nothing.bool()
         self._none = torch.zeros(self.capacity, dtype=torch.int64)
+        self._silent: Step | None = None  # an iteration that ends no search: the same each time where its tensors are
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
@@ -70,8 +73,11 @@ class BeamSession(PooledSession[BeamTable]):
         ended = [slot for slot, (was, now) in enumerate(zip(before, self._done, strict=True)) if now and not was]
         if ended:
             return self._closing(ended, active)
-        nothing, none = self._nothing, self._none
-        return Step(self.table.ticket, active, nothing, nothing, nothing.bool(), none, none, calls=self._models)
+        if self._silent is None or self._silent.active is not active:
+            nothing, none = self._nothing, self._none
+            ticket, unwritten = self.table.ticket, self._unwritten
+            self._silent = Step(ticket, active, nothing, nothing, unwritten, none, none, calls=self._models)
+        return self._silent
 
     def _closing(self, ended: list[int], active: Tensor) -> Step:
         """The iteration in which the searches of these slots have ended: their best outputs are written."""
@@ -82,22 +88,23 @@ class BeamSession(PooledSession[BeamTable]):
         tokens, kept = sentences.tokens.view(words.shape), sentences.lengths.view(lengths.shape)
         self._outputs |= zip(ended, hypotheses(tokens, kept, scores, totals), strict=True)
         shape = (self.capacity, columns)
-        ids, when = torch.full(shape, EOS), torch.zeros(shape, dtype=torch.int64)
-        written = torch.zeros(shape, dtype=torch.bool)
-        every = torch.arange(columns)
-        ids[ended] = torch.where(every < kept[:, :1], tokens[:, 0], EOS)
-        written[ended] = every <= kept[:, :1]
+        # By numpy: for so few numbers PyTorch takes longer to ask than to do it.
+        ids, when = np.full(shape, EOS), np.zeros(shape, dtype=np.int64)
+        written, every = np.zeros(shape, dtype=np.bool_), np.arange(columns)
+        first, length = tokens[:, 0].numpy(), kept[:, :1].numpy()
+        ids[ended] = np.where(every < length, first, EOS)
+        written[ended] = every <= length
         if sentences.steps is not None:
-            when[ended] = sentences.steps.view(words.shape)[:, 0]
-        return Step(
-            *(table.ticket, active, every.expand(shape), ids, written, self._none, self._none),
-            calls=self._models,
-            when=None if sentences.steps is None else when,
-        )
+            when[ended] = sentences.steps.view(words.shape)[:, 0].numpy()
+        position = np.broadcast_to(every, shape).copy()
+        told = [torch.from_numpy(one) for one in (position, ids, written)]
+        late = None if sentences.steps is None else torch.from_numpy(when)
+        return Step(table.ticket, active, *told, self._none, self._none, calls=self._models, when=late)
 
-    @torch.inference_mode()
     def take_finished(self) -> list[Finished]:
         """What the searches have found that are done."""
+        if True not in self._done:
+            return []
         ready = self._slots.ready(self._done)
         return [Finished(self._slots.release(slot), self._outputs.pop(slot)) for slot in ready]
 

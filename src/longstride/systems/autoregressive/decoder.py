@@ -81,9 +81,9 @@ class Beam(Decoder):
         search = Search(o.width, o.n_best, LengthPenalty(o.length_penalty, o.strength), earliest=limits.min_length)
         positions = min(model.options.longest for model in models)
         key = PoolKey.of(runner, ("beam", models, search, limits), capacity, longest_source, positions)
-        every = [SearchModel(model, programs.extend(model)) for model in models]
 
         def make(capacity: int, longest_source: int) -> BeamTable:
+            every = [SearchModel(model, programs.extend(model)) for model in models]
             columns = limits.longest_output(longest_source) + 1
             indirect = reads_indirection(runner, models)
             return BeamTable(every, runner, search, limits, capacity, longest_source, columns, indirect=indirect)
