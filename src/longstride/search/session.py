@@ -97,9 +97,17 @@ class BeamSession(PooledSession[BeamTable]):
         if sentences.steps is not None:
             when[ended] = sentences.steps.view(words.shape)[:, 0].numpy()
         position = np.broadcast_to(every, shape).copy()
-        told = [torch.from_numpy(one) for one in (position, ids, written)]
-        late = None if sentences.steps is None else torch.from_numpy(when)
-        return Step(table.ticket, active, *told, self._none, self._none, calls=self._models, when=late)
+        return Step(
+            table.ticket,
+            active,
+            torch.from_numpy(position),
+            torch.from_numpy(ids),
+            torch.from_numpy(written),
+            self._none,
+            self._none,
+            calls=self._models,
+            when=None if sentences.steps is None else torch.from_numpy(when),
+        )
 
     def take_finished(self) -> list[Finished]:
         """What the searches have found that are done."""
