@@ -207,7 +207,7 @@ def iteration_of(model: Transformer, runner: Runner, batch: int, width: int) -> 
     """An iteration of a full table, to be repeated."""
     session = DecodePlan(model, runner, PaddingDrafter(width - 1), Limits(max_length=OUTPUT)).start(batch, SOURCE)
     session.admit(sentences(batch, model.options.vocabulary))
-    return partial(session.table.iterate, width - 1, width)
+    return session.table.iteration(width - 1, width)
 
 
 @torch.inference_mode()
@@ -288,7 +288,7 @@ def shares(decoder: Decoder, sources: list[Source], limits: Limits, each: float)
     table = session.table
     entering = table._entering
     assert entering is not None
-    iterate = partial(table.iterate, table.drafter.block, table.drafter.block + 1)
+    iterate = table.iteration(table.drafter.block, table.drafter.block + 1)
     found = {"iterations": iterations, "encode": milliseconds(entering), "iteration": milliseconds(iterate)}
     found |= {"encode_apart": apart(entering)[1], "iteration_launch": apart(iterate)[0]}
     found |= {"iteration_apart": apart(iterate)[1], "look": apart(partial(look, table))[1], **host}

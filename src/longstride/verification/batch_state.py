@@ -64,11 +64,12 @@ class BatchState:
         # By source length, looked up: working it out takes five kernels for every new sentence.
         self._longest_of = limits.longest_outputs(torch.arange(longest_source + 1)).to(device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
+        window = torch.ones(1, dtype=torch.int64)
         self.batch = Batch(
             self.outputs.rows,
             torch.zeros(capacity, dtype=torch.int64, device=device),
             forbidden_ids(limits, device),
-            torch.ones(1, dtype=torch.int64),
+            window,
             cache,
             memory,
             drafter.begin(capacity, longest_source, columns, device),
@@ -76,7 +77,7 @@ class BatchState:
             ids=ids,
             permitted=permitted_ids(limits, model.options.vocabulary, device) if fused else None,
         )
-        self._window = self.batch.window.numpy() if isinstance(self.batch.window, Tensor) else None
+        self._window = window.numpy()
         self.recorded = runner.records and self.buffers is not None
         """whether what is done here may come from a recording: then few shapes are better than fitting ones"""
         self._staging = InputStaging(self.portion, longest_source, runner)
@@ -147,16 +148,19 @@ class BatchState:
 
     # --- draft, verify, commit ---------------------------------------------------------------------------------------
 
-    def iterate(self, block: int, window: int) -> StepResult:
-        """One iteration for all live rows, with `block` drafted tokens; at most `window` came since the last draft."""
+    def iteration(self, block: int, window: int) -> Callable[[], StepResult]:
+        """What carries out an iteration with `block` drafted tokens, again and again; at most `window` came since
+        the last draft, where that is not said anew each time (:meth:`expect`)."""
         key = (block, window if self.recorded else 0)
         found = self._iterating.get(key)
         if found is None:
             with torch.inference_mode():
                 found = self._iterating[key] = self._iteration(block, window)
-        if self._window is not None:
-            self._window[0] = window
-        return found()
+        return found
+
+    def expect(self, window: int) -> None:
+        """At most so many tokens came since the last draft."""
+        self._window[0] = window
 
     def _iteration(self, block: int, window: int) -> Callable[[], StepResult]:
         if self.recorded:

@@ -105,8 +105,9 @@ class VerificationSession(PooledSession[BatchState]):
         self._block = block
         self._looks = self.table.batch.looks
         self._calls = 1 + (plan.drafter.calls if self._block else 0)
-        self._behind = 1 if self._looks else self._block + 1
-        """tokens that rows may have got since the last draft; before the first they have none"""
+        self._iterate: Callable[[], StepResult] | None = None
+        if self._looks:
+            self.table.expect(1)  # before the first draft rows have no token that the drafter has not seen
         self._recent: StepResult | None = None
         self._step: Step | None = None  # what was made of it
 
@@ -126,14 +127,16 @@ class VerificationSession(PooledSession[BatchState]):
 
     def advance(self) -> Step:
         """Draft, verify, commit."""
-        table = self.table
-        found = table.iterate(self._block, self._behind)
+        if self._iterate is None:
+            self._iterate = self.table.iteration(self._block, self._block + 1)
+        found = self._iterate()
         self.calls += self._calls
         if self._looks and self._block:
             # Where looking at a number costs nothing, a drafter need not run more tokens again than were committed.
-            self._behind = int(table.outputs.most_accepted()) + 1
+            self.table.expect(1 + self.table.outputs.most_accepted())
         if found is self._recent and self._step is not None:  # the same tensors each time
             return self._step
+        table = self.table
         rows, self._recent = table.outputs.rows, found
         self._step = Step(
             table.ticket,
