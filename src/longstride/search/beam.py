@@ -382,13 +382,13 @@ class Beam:
 # --- what comes out --------------------------------------------------------------------------------------------------
 
 
-def best_first(n_best: int, scores: Tensor, *others: Tensor) -> list[Tensor]:
+def best_first(n_best: int, scores: Array, *others: Array) -> list[Array]:
     """Of every sentence the `n_best` by scores [sentences, n], which come first, then others [sentences, n, ...]."""
     scores, order = best(scores, n_best)
     return [scores, *(pick(one, order) for one in others)]
 
 
-def hypotheses(tokens: Tensor, lengths: Tensor, scores: Tensor, log_probabilities: Tensor) -> list[list[Hypothesis]]:
+def hypotheses(tokens: Array, lengths: Array, scores: Array, log_probabilities: Array) -> list[list[Hypothesis]]:
     """Per sentence what it has, from tokens [sentences, n, columns] and figures [sentences, n]; dead ones left out."""
     every = zip(tokens.tolist(), lengths.tolist(), scores.tolist(), log_probabilities.tolist(), strict=True)
     return [

@@ -82,20 +82,20 @@ class BeamSession(PooledSession[BeamTable]):
     def _closing(self, ended: list[int], active: Tensor) -> Step:
         """The iteration in which the searches of these slots have ended: their best outputs are written."""
         table, columns = self.table, self.table.columns
-        found = best_first(self._n_best, *(tensor[ended] for tensor in table.finished()))
+        # By numpy: for so few numbers PyTorch takes longer to ask than to do it.
+        found = best_first(self._n_best, *(tensor.numpy()[ended] for tensor in table.finished()))
         scores, totals, lengths, words = found
-        sentences = self._finish(words.reshape(-1, columns), lengths.reshape(-1))
-        tokens, kept = sentences.tokens.view(words.shape), sentences.lengths.view(lengths.shape)
+        sentences = self._finish(torch.from_numpy(words.reshape(-1, columns)), torch.from_numpy(lengths.reshape(-1)))
+        tokens, kept = sentences.tokens.numpy().reshape(words.shape), sentences.lengths.numpy().reshape(lengths.shape)
         self._outputs |= zip(ended, hypotheses(tokens, kept, scores, totals), strict=True)
         shape = (self.capacity, columns)
-        # By numpy: for so few numbers PyTorch takes longer to ask than to do it.
         ids, when = np.full(shape, EOS), np.zeros(shape, dtype=np.int64)
         written, every = np.zeros(shape, dtype=np.bool_), np.arange(columns)
-        first, length = tokens[:, 0].numpy(), kept[:, :1].numpy()
+        first, length = tokens[:, 0], kept[:, :1]
         ids[ended] = np.where(every < length, first, EOS)
         written[ended] = every <= length
         if sentences.steps is not None:
-            when[ended] = sentences.steps.view(words.shape)[:, 0].numpy()
+            when[ended] = sentences.steps.numpy().reshape(words.shape)[:, 0]
         position = np.broadcast_to(every, shape).copy()
         return Step(
             table.ticket,
