@@ -17,7 +17,7 @@ from torch import Tensor
 from longstride.contract.errors import OptionError
 from longstride.contract.memory import Need
 from longstride.contract.options import Options, option
-from longstride.contract.symbols import EOS, PAD
+from longstride.contract.symbols import DEFAULT_IDS, PAD, SpecialIds
 from longstride.contract.trace import Trace, TraceBuilder
 
 
@@ -73,8 +73,6 @@ class Limits(Options):
         super().__post_init__()
         if self.min_length > self.max_length:
             raise OptionError(f"min_length expects 0 to max_length ({self.max_length}), found {self.min_length}.")
-        if EOS in self.banned:
-            raise OptionError(f"banned may not hold the end-of-sentence id {EOS}: no output could end.")
 
     def longest_output(self, source_length: int) -> int:
         """The most tokens (EOS not counted) that the output of a source may have, whose length counts EOS."""
@@ -202,6 +200,8 @@ class Decoder(ABC):
     """A way of generating, with its options fixed. Immutable: sessions hold all that changes."""
 
     name: str
+    special: SpecialIds = DEFAULT_IDS
+    """of its model"""
 
     @property
     @abstractmethod
@@ -221,6 +221,8 @@ class Decoder(ABC):
     ) -> Decoded:
         """Decode all rows: admit, advance, collect. At most `capacity` sentences (default: all) stand side by side."""
         limits = limits or Limits()
+        if self.special.eos in limits.banned:
+            raise OptionError(f"banned may not hold the end-of-sentence id {self.special.eos}: no output could end.")
         rows = source.rows  # asked for three times an iteration
         if rows == 0:
             return Decoded([], [] if trace else None)
@@ -230,7 +232,7 @@ class Decoder(ABC):
         session = self.start(capacity, limits, source.longest)
         found: dict[int, list[Hypothesis]] = {}
         order: list[int] = []
-        builder = TraceBuilder() if trace else None
+        builder = TraceBuilder(self.special.eos) if trace else None
         iterations = 0
         while len(found) < rows:
             waiting = rows - len(order)

@@ -40,7 +40,9 @@ class Rows:
 class Outputs:
     """What each row has committed so far, on the device, and what the host has seen of it."""
 
-    def __init__(self, rows: int, columns: int, device: torch.device, newest: Tensor | None = None) -> None:
+    def __init__(
+        self, rows: int, columns: int, device: torch.device, newest: Tensor | None = None, start: int = START
+    ) -> None:
         """`newest` [rows] is where to keep the last ids, if not in a tensor of its own; kernels then keep `start`."""
         number, real = (torch.int64, (rows,)), (torch.float64, (rows,))
         ids = (torch.int64, (rows, columns))
@@ -61,7 +63,8 @@ class Outputs:
             here["accepted"],
             torch.zeros(rows, dtype=torch.int64, device=device) if fused else None,
         )
-        self.rows.newest.fill_(START)
+        self.rows.newest.fill_(start)
+        self._start = start
         self.rows.done.fill_(True)
 
     @property
@@ -93,11 +96,11 @@ class Outputs:
             if not self._small:
                 rows.tokens.fill_(0)
             self._copy.whole.fill_(0)
-            rows.newest.fill_(START)
+            rows.newest.fill_(self._start)
         else:
             for tensor in (rows.tokens, rows.length, rows.done, rows.log_probability):
                 tensor.index_fill_(0, places, 0)
-            rows.newest.index_fill_(0, places, START)
+            rows.newest.index_fill_(0, places, self._start)
         if rows.start is not None:
             rows.start.index_fill_(0, places, 0)
 

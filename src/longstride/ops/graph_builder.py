@@ -147,9 +147,7 @@ class GraphBuilder(ABC):
 
         The largest of every stretch is found first, which takes vector instructions, and then the largest within it.
         """
-        never = self.node("Expand", self.constant(torch.tensor(float("-inf"))), self.node("Shape", forbidden))
-        bias = self.node("ScatterElements", self.constant(torch.zeros(vocabulary)), forbidden, never, axis=0)
-        allowed = self.node("Add", logits, bias)
+        allowed = self._allowed(logits, forbidden, vocabulary)
         stretch = next((size for size in range(256, 31, -1) if vocabulary % size == 0), 0)
         if not stretch:
             return self.node("ArgMax", allowed, axis=-1, keepdims=0)
@@ -159,6 +157,19 @@ class GraphBuilder(ABC):
         there = self.node("GatherND", stretches, self.column(which), batch_dims=2)
         within = self.node("ArgMax", there, axis=-1, keepdims=0)
         return self.node("Add", self.node("Mul", which, self.integer(stretch)), within)
+
+    def largest_allowed(self, logits: Handle, forbidden: Handle, count: int, vocabulary: int) -> tuple[Handle, Handle]:
+        """[..., vocabulary] -> the `count` largest not among the `forbidden` ids [n], and which they are"""
+        found: tuple[Handle, Handle] = self.node(
+            "TopK", self._allowed(logits, forbidden, vocabulary), self.integers(count), outputs=2, axis=-1
+        )
+        return found
+
+    def _allowed(self, logits: Handle, forbidden: Handle, vocabulary: int) -> Handle:
+        """Logits with -inf for what is forbidden"""
+        never = self.node("Expand", self.constant(torch.tensor(float("-inf"))), self.node("Shape", forbidden))
+        bias = self.node("ScatterElements", self.constant(torch.zeros(vocabulary)), forbidden, never, axis=0)
+        return self.node("Add", logits, bias)
 
     def link_steps(
         self, before: Tensor, earlier: Handle, factors: Handle, after: Tensor, ids: Handle, values: Handle

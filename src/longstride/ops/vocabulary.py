@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.ops.trace import INTEGER, lifted, tracer_of
+from longstride.ops.trace import FLOAT, INTEGER, lifted, tracer_of
 
 
 def best(logits: Tensor, forbidden: Tensor) -> Tensor:
@@ -42,11 +44,11 @@ def likeliest(logits: Tensor, forbidden: Tensor, count: int, other: int) -> tupl
         apart = shares[..., other].clone()
         values, ids = shares.index_fill_(-1, forbidden, float("-inf")).topk(count, dim=-1)
         return ids, values, apart
-    builder, never = tracer.builder, lifted(tracer, forbidden).handle
-    banned = builder.node("Expand", builder.constant(torch.tensor(float("-inf"))), builder.node("Shape", never))
-    vocabulary = lifted(tracer, logits).sizes[-1]
-    bias = builder.node("ScatterElements", builder.constant(torch.zeros(vocabulary)), never, banned, axis=0)
-    values, ids = (logits + tracer.value(bias, torch.float32, [vocabulary])).topk(count, dim=-1)
+    given, sizes = lifted(tracer, logits), [*lifted(tracer, logits).sizes[:-1], count]
+    never, vocabulary = lifted(tracer, forbidden).handle, given.sizes[-1]
+    found = tracer.builder.largest_allowed(given.handle, never, count, vocabulary)
+    values: Any = tracer.value(found[0], FLOAT, sizes)
+    ids: Any = tracer.value(found[1], INTEGER, sizes)
     shares = log_shares(logits, F.pad(ids, (0, 1), value=other))
     possible = values > torch.finfo(torch.float32).min
     return ids, torch.where(possible, shares[..., :count], float("-inf")), shares[..., count]

@@ -67,6 +67,8 @@ class Search:
     """EOS may not stand in a slot before this one"""
     count_dropped: bool = False
     """rank endings as the paper's authors do"""
+    eos: int = EOS
+    """the id that ends an output"""
 
     def divisors(self, longest: int) -> Tensor:
         """[longest + 1] what the log-probability of an output of so many words is divided by"""
@@ -200,10 +202,10 @@ class Continuations:
     words: Array
     """[sentences, width, n, slots so far] those of one that has ended hold an EOS; what stands behind it is dropped"""
 
-    def ended(self, end: Array) -> Continuations:
+    def ended(self, end: Array, eos: int = EOS) -> Continuations:
         """With an EOS, whose log-probabilities are end [sentences, width, n or 1]"""
         scores = self.scores + end
-        return Continuations(scores, _joined(self.words, _full(scores[..., None], EOS)))
+        return Continuations(scores, _joined(self.words, _full(scores[..., None], eos)))
 
 
 def fold(partial: Continuations, ids: Array, words: Array, width: int) -> Continuations:
@@ -220,10 +222,10 @@ def fold(partial: Continuations, ids: Array, words: Array, width: int) -> Contin
     return Continuations(scores.reshape(shape), chosen.reshape(*shape, chosen.shape[2]))
 
 
-def carry(ended: Continuations, choices: Choices, width: int) -> Continuations:
+def carry(ended: Continuations, choices: Choices, width: int, eos: int = EOS) -> Continuations:
     """One slot more of what has ended before, its words or another EOS counted."""
     anything = _joined(choices.words, choices.end[..., None])
-    ids = _joined(choices.ids, _full(choices.ids[..., :1], EOS))
+    ids = _joined(choices.ids, _full(choices.ids[..., :1], eos))
     return fold(ended, ids, anything, width)
 
 
@@ -302,8 +304,8 @@ class Beam:
             choices = scores.at(slot, partial.words)
             grown = fold(partial, choices.ids, choices.words, width)
             if search.count_dropped:
-                longer = None if ended is None else carry(ended, scores.at(slot, ended.words), width)
-                ended = _best_of_both(longer, partial.ended(choices.end), width)
+                longer = None if ended is None else carry(ended, scores.at(slot, ended.words), width, self.search.eos)
+                ended = _best_of_both(longer, partial.ended(choices.end, self.search.eos), width)
             if slot == step - 1 or not search.count_dropped:
                 top, picks = best(grown.scores.reshape(sentences, -1), width)
                 ending, end = (partial, choices.end) if ended is None else (ended, None)
@@ -346,7 +348,7 @@ class Beam:
         accepted = (picks < ending.shape[1]) & (self._rank < free[:, None]) & (scores > DEAD)
         if self._look and not accepted.any():
             return free
-        words = (partial if end is None else partial.ended(end)).words
+        words = (partial if end is None else partial.ended(end, self.search.eos)).words
         picks = picks.clip(0, ending.shape[1] - 1)
         words = pick(words.reshape(sentences, -1, words.shape[3]), picks)
         found.append(Endings(scores, picks // each, words, accepted))
@@ -361,7 +363,7 @@ class Beam:
         spare = [_full(found[0].words[..., :1], PAD)] * (step - 1)
         words = join([join([one.words, *spare], 2)[..., :step] for one in found], 1)
         whole = self._written(state.words, parents, words, at)
-        length = state.length[:, None] + (words != EOS).cumprod(2).sum(2)
+        length = state.length[:, None] + (words != self.search.eos).cumprod(2).sum(2)
         place = (state.finished > DEAD).sum(1)[:, None] + accepted.cumsum(1) - 1
         goes = (place[:, None] == self._rank[:, None]) & accepted[:, None]  # [sentences, place, ending], one at most
         new, which = goes.any(2), (goes.cumsum(2) == 0).sum(2).clip(0, goes.shape[2] - 1)

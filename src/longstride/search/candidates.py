@@ -18,9 +18,9 @@ Best = tuple[Tensor, Tensor, Tensor]
 """Ids and log-probabilities of the best words [..., kept], best first, and the log-probability of EOS [...]"""
 
 
-def best_words(logits: Tensor, no_words: Tensor, count: int) -> Best:
+def best_words(logits: Tensor, no_words: Tensor, count: int, eos: int = EOS) -> Best:
     """By logits [..., vocabulary]; ids `no_words` [n] are left out, EOS among them."""
-    return ops.likeliest(logits, no_words, min(count, logits.shape[-1]), EOS)
+    return ops.likeliest(logits, no_words, min(count, logits.shape[-1]), eos)
 
 
 def averaged(logits: Sequence[Tensor]) -> Tensor:
@@ -31,13 +31,13 @@ def averaged(logits: Sequence[Tensor]) -> Tensor:
     return every.logsumexp(dim=0).sub_(math.log(len(logits)))
 
 
-def with_best_words(extend: Program, vocabulary: int, count: int) -> Program:
+def with_best_words(extend: Program, vocabulary: int, count: int, eos: int = EOS) -> Program:
     """(no_words [n], what `extend` takes) -> the best words by its logits [rows, step, vocabulary]"""
     kept = min(count, vocabulary)
 
     def function(no_words: Tensor, *arguments: Any) -> Best:
         found = extend.function(*arguments)
-        return best_words(found[0] if isinstance(found, tuple) else found, no_words, kept)
+        return best_words(found[0] if isinstance(found, tuple) else found, no_words, kept, eos)
 
     spec = extend.graph
     if spec is None:
@@ -51,7 +51,7 @@ def with_best_words(extend: Program, vocabulary: int, count: int) -> Program:
         made = dict(spec.record(builder, {name: value for name, value in given.items() if name != "no_words"}))
         tracer = ops.Tracer(builder)
         logits = tracer.value(made.pop("logits"), torch.float32, [None, None, vocabulary])
-        found = best_words(logits, tracer.value(given["no_words"], torch.int64, [None]), kept)  # type: ignore[arg-type]
+        found = best_words(logits, tracer.value(given["no_words"], torch.int64, [None]), kept, eos)  # type: ignore[arg-type]
         return made | {name: value.handle for name, value in zip(NAMES, found, strict=True)}  # type: ignore[attr-defined]
 
     words = ("rows", "step", kept)
@@ -63,7 +63,7 @@ def with_best_words(extend: Program, vocabulary: int, count: int) -> Program:
         outputs=outputs,
         record=record,
         result=lambda found, feeds: tuple(found[name] for name in NAMES),
-        settings=(*spec.settings, "candidates", kept),
+        settings=(*spec.settings, "candidates", kept, eos),
     )
     return Program(f"{extend.name} candidates", function, graph)
 

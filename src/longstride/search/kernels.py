@@ -31,8 +31,9 @@ TOLERANCE = 1e-4
 def usable(runner: Runner, search: Search, indirect: bool) -> bool:
     """Whether to use them; `indirect`: caches stay as they were written."""
     fits = search.width <= WIDEST_OF_BUNDLES and search.step <= LONGEST_BUNDLE and not search.count_dropped
+    own_ids = search.eos == EOS  # the kernels know no other
     one_word = search.step == 1 and indirect and search.width <= WIDEST
-    if not (runner.records and runner.device.type == "cuda" and (fits or one_word)):
+    if not (runner.records and runner.device.type == "cuda" and own_ids and (fits or one_word)):
         return False
     against = why_not(runner.device, runner.dtype)
     if against and runner.dtype in TYPES:

@@ -36,10 +36,18 @@ class BeamSession(PooledSession[BeamTable]):
 
     @torch.inference_mode()
     def __init__(
-        self, key: PoolKey, make: Callable[[int, int], BeamTable], n_best: int, step: int, models: int, finish: Finish
+        self,
+        key: PoolKey,
+        make: Callable[[int, int], BeamTable],
+        n_best: int,
+        step: int,
+        models: int,
+        finish: Finish,
+        eos: int = EOS,
     ) -> None:
         super().__init__(key, make)
         self._n_best, self._step, self._models, self._finish = n_best, step, models, finish
+        self._eos = eos
         # How many slots the live hypotheses of a sentence have filled, known without asking the device.
         self._filled = [0] * self.capacity
         self._done = [True] * self.capacity  # the table's flags, as they were read after the last iteration
@@ -89,10 +97,10 @@ class BeamSession(PooledSession[BeamTable]):
         tokens, kept = sentences.tokens.numpy().reshape(words.shape), sentences.lengths.numpy().reshape(lengths.shape)
         self._outputs |= zip(ended, hypotheses(tokens, kept, scores, totals), strict=True)
         shape = (self.capacity, columns)
-        ids, when = np.full(shape, EOS), np.zeros(shape, dtype=np.int64)
+        ids, when = np.full(shape, self._eos), np.zeros(shape, dtype=np.int64)
         written, every = np.zeros(shape, dtype=np.bool_), np.arange(columns)
         first, length = tokens[:, 0], kept[:, :1]
-        ids[ended] = np.where(every < length, first, EOS)
+        ids[ended] = np.where(every < length, first, self._eos)
         written[ended] = every <= length
         if sentences.steps is not None:
             when[ended] = sentences.steps.numpy().reshape(words.shape)[:, 0]

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, START, Limits, Program, Runner, Source
+from longstride.contract import Limits, Program, Runner, Source
 from longstride.engine.host_copy import HostCopy
 from longstride.engine.staging import Admission, InputStaging
 from longstride.nn import programs
@@ -72,7 +72,7 @@ class SearchTable(ABC):
         self._memories = [one.model.new_memory(capacity, longest_source) for one in models]
         # A cache whose rows move had better not be longer than it must.
         self._caches = [one.model.new_cache(capacity * width, 1 if grows else columns) for one in models]
-        self._forbidden = forbidden_ids(limits, device)
+        self._forbidden = forbidden_ids(limits, device, models[0].model.special)
         # By source length, looked up: working it out takes five kernels for every new sentence.
         self._longest_of = limits.longest_outputs(torch.arange(longest_source + 1)).to(device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
@@ -136,18 +136,19 @@ class BeamTable(SearchTable):
             models, runner, limits, capacity, longest_source, columns, search.width, not (runner.records or bound)
         )
         device, width, step = runner.device, search.width, search.step
+        special = models[0].model.special
         self._search, self._scores = search, scores
         # Where steps are recorded they may not depend on numbers; elsewhere a processor may look at them.
         self._looks = device.type == "cpu" and not runner.records
         self._beam = Beam(search, columns, None if self._looks else device)
         state = BeamState.empty(capacity, width, columns, device)
         self.state = state.numpy() if self._looks else state
-        self._last = torch.full((capacity, width, step), START, dtype=torch.int64, device=device)
+        self._last = torch.full((capacity, width, step), special.start, dtype=torch.int64, device=device)
         self._start = torch.zeros(capacity * width, dtype=torch.int64, device=device)
-        self._no_words = torch.cat([self._forbidden, torch.tensor([EOS], device=device)])
+        self._no_words = torch.cat([self._forbidden, torch.tensor([special.eos], device=device)])
         self._first = self._array(torch.arange(capacity, device=device)[:, None] * width)
         vocabulary = models[0].model.options.vocabulary
-        self._candidates = with_best_words(models[0].extend, vocabulary, width)
+        self._candidates = with_best_words(models[0].extend, vocabulary, width, special.eos)
         self._bound: Callable[[], Any] | None = None
         self._binds = bound and len(models) == 1 and scores is None
         self._indirection = self._share_pasts() if indirect and runner.records else None
@@ -197,7 +198,7 @@ class BeamTable(SearchTable):
 
     def _open(self, slots: Tensor, longest: Tensor) -> None:
         self.state.open(self._array(slots), self._array(longest))
-        self._last.index_fill_(0, slots, START)
+        self._last.index_fill_(0, slots, self._models[0].model.special.start)
         self._start.view(-1, self._search.width).index_fill_(0, slots, 0)
 
     # --- a step ------------------------------------------------------------------------------------------------------
@@ -252,7 +253,7 @@ class BeamTable(SearchTable):
             logits, others = self._logits(span)
             if self._scores is not None:
                 return self._scores(logits, others, self._no_words, self._looks)
-            found = best_words(logits, self._no_words, width)
+            found = best_words(logits, self._no_words, width, self._search.eos)
         elif self._binds:
             if self._bound is None:
                 self._bound = self._runner.bound(self._candidates, self._no_words, *self._arguments(0, None))

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.contract import EOS, NEVER_GENERATED, Limits, OptionError, option
+from longstride.contract import DEFAULT_IDS, EOS, Limits, OptionError, SpecialIds, option
 from longstride.contract.options import Options
 from longstride.contract.ranges import shown
 from longstride.verification.drafting import Proposal
@@ -110,7 +110,7 @@ class Verdict:
     """[rows] the last of the committed ids"""
 
 
-def judge(rule: Rule, min_block: int, proposal: Proposal, reading: LogitSummary) -> Verdict:
+def judge(rule: Rule, min_block: int, proposal: Proposal, reading: LogitSummary, eos: int = EOS) -> Verdict:
     """The longest prefix of the draft that the rule lets pass and the verifier's own next token, cut after an EOS."""
     block = proposal.ids.shape[1]
     if block == 0:
@@ -118,13 +118,13 @@ def judge(rule: Rule, min_block: int, proposal: Proposal, reading: LogitSummary)
         return Verdict(proposal.count, reading.top, torch.ones_like(newest), newest)
     columns = ops.arange(block, proposal.ids)
     meant = columns < proposal.count[:, None]
-    passed = meant & stands(rule, proposal.ids, reading)
+    passed = meant & stands(rule, proposal.ids, reading, eos)
     if min_block > 1:
         assert reading.draft_logit is not None
         possible = ops.first_false(meant & (reading.draft_logit > FORBIDDEN)).clamp(max=min_block - 1)
         passed = columns < torch.maximum(ops.first_false(passed), possible)[:, None]
     # What follows is committed as far as tokens stand and do not end the output, and one token more.
-    before = ops.first_false(passed & (proposal.ids != EOS))
+    before = ops.first_false(passed & (proposal.ids != eos))
     ids = reading.top
     if rule.kind != "exact" or min_block > 1:  # where it is exact, what stands is the verifier's own choice
         ids = torch.cat([torch.where(passed, proposal.ids, ids[:, :block]), ids[:, block:]], dim=1)
@@ -133,7 +133,7 @@ def judge(rule: Rule, min_block: int, proposal: Proposal, reading: LogitSummary)
     return Verdict(before + last_stands, ids, before + 1, newest)
 
 
-def stands(rule: Rule, draft: Tensor, reading: LogitSummary) -> Tensor:
+def stands(rule: Rule, draft: Tensor, reading: LogitSummary, eos: int = EOS) -> Tensor:
     """[rows, block] bool: whether the rule lets each drafted token pass, by itself."""
     block = draft.shape[1]
     top = reading.top[:, :block]
@@ -144,7 +144,7 @@ def stands(rule: Rule, draft: Tensor, reading: LogitSummary) -> Tensor:
     if rule.kind == "distance":
         # The end is a decision, not a point of the ordered space: it must be the verifier's own.
         near = (draft - top).abs() <= rule.distance
-        return allowed & torch.where((draft == EOS) | (top == EOS), draft == top, near)
+        return allowed & ((draft == top) | (near & (draft != eos) & (top != eos)))
     assert reading.draft_rank is not None
     assert reading.top_logit is not None
     among_best = reading.draft_rank < rule.top  # Eq. 6
@@ -155,9 +155,9 @@ def stands(rule: Rule, draft: Tensor, reading: LogitSummary) -> Tensor:
 # --- from logits to what rules may look at --------------------------------------------------------------------------
 
 
-def forbidden_ids(limits: Limits, device: torch.device) -> Tensor:
+def forbidden_ids(limits: Limits, device: torch.device, special: SpecialIds = DEFAULT_IDS) -> Tensor:
     """[n] ids that may never be chosen; the same tensor each time, so that nobody may write it."""
-    return _forbidden(tuple(sorted({*NEVER_GENERATED, *limits.banned})), device)
+    return _forbidden(tuple(sorted({*special.never_generated, *limits.banned})), device)
 
 
 @cache
@@ -173,6 +173,7 @@ def summarise(
     min_length: int,
     draft: Tensor | None = None,
     ranked: bool = False,
+    eos: int = EOS,
 ) -> LogitSummary:
     """The verifier's choice per slot, and what rules ask of drafted tokens.
 
@@ -184,22 +185,22 @@ def summarise(
     early = positions < min_length
     top = ops.best(logits, forbidden)
     if min_length:
-        without_end = torch.cat([forbidden, ops.full([1], EOS, forbidden)])
+        without_end = torch.cat([forbidden, ops.full([1], eos, forbidden)])
         top = torch.where(early, ops.best(logits, without_end), top)
-    top = torch.where(must_end, EOS, top)
+    top = torch.where(must_end, eos, top)
     if draft is None:
         return LogitSummary(top)
     block = draft.shape[1]
     logits, must_end, early = logits[:, :block], must_end[:, :block], early[:, :block]
     of_draft, of_top = (logits.gather(-1, ids[..., None]) for ids in (draft, top[:, :block]))
-    stands = ((draft[..., None] == forbidden).sum(dim=-1) == 0) & ((draft == EOS) | ~must_end)
+    stands = ((draft[..., None] == forbidden).sum(dim=-1) == 0) & ((draft == eos) | ~must_end)
     if min_length:
-        stands = stands & ((draft != EOS) | ~early)
+        stands = stands & ((draft != eos) | ~early)
     rank = None
     if ranked:
         rank = (logits > of_draft).sum(dim=-1) - (logits[..., forbidden] > of_draft).sum(dim=-1)
         if min_length:
-            rank = rank - (early & (logits[..., EOS : EOS + 1] > of_draft)[..., 0]).long()
+            rank = rank - (early & (logits[..., eos : eos + 1] > of_draft)[..., 0]).long()
         rank = torch.where(must_end, 0, rank)
     of_draft, of_top = (_wide(one)[..., 0] for one in (of_draft, of_top))
     return LogitSummary(top, of_top, None, torch.where(stands, of_draft, FORBIDDEN), rank)

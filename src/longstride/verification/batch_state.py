@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longstride.contract import START, Limits, Program, Runner, Source
+from longstride.contract import Limits, Program, Runner, Source
 from longstride.engine.outputs import Outputs
 from longstride.engine.staging import InputStaging
 from longstride.nn import programs
@@ -48,8 +48,8 @@ class BatchState:
         # Encoding in equal portions keeps a sentence's bits independent of who is admitted beside it.
         self.portion = max(1, capacity // 4)
         self._encode = programs.encode_source(model)
-        self._step = VerifyStep(verify, drafter, acceptance, limits.min_length)
-        fused = usable(runner)
+        self._step = VerifyStep(verify, drafter, acceptance, limits.min_length, model.special.eos)
+        fused, special = usable(runner), model.special
 
         device = runner.device
         longest = int(limits.longest_outputs(torch.tensor(longest_source)))
@@ -59,8 +59,12 @@ class BatchState:
         cache = model.new_cache(capacity, columns)
         cache.prepare(cache.longest)
         # The newest token of each row and, where a drafter puts it there, the draft behind it: what a step reads.
-        ids = torch.full((capacity, 1 + drafter.block), START, dtype=torch.int64, device=device) if fused else None
-        self.outputs = Outputs(capacity, columns, device, None if ids is None else ids[:, 0])
+        ids = (
+            torch.full((capacity, 1 + drafter.block), special.start, dtype=torch.int64, device=device)
+            if fused
+            else None
+        )
+        self.outputs = Outputs(capacity, columns, device, None if ids is None else ids[:, 0], special.start)
         # By source length, looked up: working it out takes five kernels for every new sentence.
         self._longest_of = limits.longest_outputs(torch.arange(longest_source + 1)).to(device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
@@ -68,14 +72,14 @@ class BatchState:
         self.batch = Batch(
             self.outputs.rows,
             torch.zeros(capacity, dtype=torch.int64, device=device),
-            forbidden_ids(limits, device),
+            forbidden_ids(limits, device, special),
             window,
             cache,
             memory,
             drafter.begin(capacity, longest_source, columns, device),
             looks=device.type == "cpu" and not runner.records,
             ids=ids,
-            permitted=permitted_ids(limits, model.options.vocabulary, device) if fused else None,
+            permitted=permitted_ids(limits, model.options.vocabulary, device, special) if fused else None,
         )
         self._window = window.numpy()
         self.recorded = runner.records and self.buffers is not None

@@ -19,7 +19,7 @@ class VerifyingDecoder(Signed[Options]):
 
     def __init__(self, model: Transformer, runner: Runner, options: Options, block: int = 0) -> None:
         super().__init__(runner, options)
-        self._model, self._block = model, block
+        self._model, self._block, self.special = model, block, model.special
         self._plans = PlanCache()
         self._measured: dict[Limits, DraftPolicy] = {}
 

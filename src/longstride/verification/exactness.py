@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import EOS, PAD, RESERVED, START, Decoder, Limits, OptionError, Session, Source
+from longstride.contract import PAD, RESERVED, START, Decoder, Limits, OptionError, Session, Source
 from longstride.nn.cache import EncoderState
 from longstride.verification.acceptance import FORBIDDEN
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
@@ -119,14 +119,15 @@ def _margins(decoder: Decoder, source: Source, prefixes: list[list[int]], limits
     width = max(len(prefix) for prefix in prefixes) + 1
     # A table may have more rows than were asked for; the last ones then read nothing.
     idle: list[list[int]] = [[]] * (len(table.ticket) - len(prefixes))
-    padded = [[START, *prefix, *[PAD] * (width - 1 - len(prefix))] for prefix in (*prefixes, *idle)]
+    special = session.plan.model.special
+    padded = [[special.start, *prefix, *[special.pad] * (width - 1 - len(prefix))] for prefix in (*prefixes, *idle)]
     at = torch.tensor([len(prefix) for prefix in prefixes], device=device)
     start = torch.zeros(len(padded), dtype=torch.int64, device=device)
     logits, _ = table.runner.call(table.verify, torch.tensor(padded, device=device), start, batch.cache, batch.memory)
     last = logits[torch.arange(source.rows, device=device), at].double()
     allowed = last.index_fill(-1, batch.forbidden, FORBIDDEN)
     if limits.min_length:
-        early = (at < limits.min_length)[:, None] & (torch.arange(last.shape[1], device=device) == EOS)
+        early = (at < limits.min_length)[:, None] & (torch.arange(last.shape[1], device=device) == special.eos)
         allowed = allowed.masked_fill(early, FORBIDDEN)
     best = allowed.topk(2, dim=-1).values
     margin = torch.where(at >= batch.longest[: source.rows], float("inf"), best[:, 0] - best[:, 1])

@@ -15,7 +15,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, Limits, Runner
+from longstride.contract import DEFAULT_IDS, EOS, Limits, Runner, SpecialIds
 from longstride.engine.outputs import Rows
 from longstride.ops.kernels import TYPES, why_not_here
 from longstride.verification.acceptance import LogitSummary, Rule, forbidden_ids
@@ -32,6 +32,7 @@ class Bounds:
     longest: Tensor
     """[rows]"""
     min_length: int
+    eos: int = EOS
 
 
 def usable(runner: Runner) -> bool:
@@ -50,9 +51,9 @@ def say_once(message: str) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
-def permitted_ids(limits: Limits, vocabulary: int, device: torch.device) -> Tensor:
+def permitted_ids(limits: Limits, vocabulary: int, device: torch.device, special: SpecialIds = DEFAULT_IDS) -> Tensor:
     """[vocabulary] uint8, 0 on ids that may never be chosen; the same tensor each time, so that nobody may write it."""
-    return permitted(forbidden_ids(limits, device), vocabulary)
+    return permitted(forbidden_ids(limits, device, special), vocabulary)
 
 
 @cache
@@ -78,7 +79,7 @@ def choose_within(logits: Tensor, bounds: Bounds, into: Tensor | None = None) ->
     from longstride.ops.cuda import acceptance as triton_kernels
 
     limits = (bounds.start, bounds.longest, bounds.min_length)
-    top: Tensor = triton_kernels.read(logits, bounds.permitted, limits, None, False, False, EOS, into)[0]
+    top: Tensor = triton_kernels.read(logits, bounds.permitted, limits, None, False, False, bounds.eos, into)[0]
     return top
 
 
@@ -87,14 +88,21 @@ def summarise_fused(logits: Tensor, bounds: Bounds, draft: Tensor | None = None,
     from longstride.ops.cuda import acceptance as triton_kernels
 
     limits = (bounds.start, bounds.longest, bounds.min_length)
-    found = triton_kernels.read(logits, bounds.permitted, limits, draft, ranked, True, EOS)
+    found = triton_kernels.read(logits, bounds.permitted, limits, draft, ranked, True, bounds.eos)
     top, top_logit, normaliser, draft_logit, draft_rank = found
     assert top_logit is not None
     return LogitSummary(top, top_logit, normaliser, draft_logit, draft_rank)
 
 
 def settle(
-    rule: Rule, min_block: int, ids: Tensor, count: Tensor, reading: LogitSummary, hidden: Tensor | None, rows: Rows
+    rule: Rule,
+    min_block: int,
+    ids: Tensor,
+    count: Tensor,
+    reading: LogitSummary,
+    hidden: Tensor | None,
+    rows: Rows,
+    eos: int = EOS,
 ) -> tuple[tuple[Tensor, ...], Tensor | None]:
     """Judge a draft and commit what comes of it, in one kernel; what happened, and the state of each newest token.
 
@@ -115,7 +123,7 @@ def settle(
         hidden,
         rows.tokens,
         (rows.length, rows.newest, rows.done, rows.log_probability, rows.start, rows.drafted, rows.accepted),
-        EOS,
+        eos,
     )
     return tuple(done), told
 

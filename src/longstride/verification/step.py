@@ -97,9 +97,11 @@ class Batch:
 class VerifyStep:
     """Iterations of one verifier and one drafter."""
 
-    def __init__(self, verify: Program, drafter: Drafter, acceptance: Acceptance, min_length: int) -> None:
+    def __init__(
+        self, verify: Program, drafter: Drafter, acceptance: Acceptance, min_length: int, eos: int = EOS
+    ) -> None:
         self._verify, self._drafter, self._acceptance = verify, drafter, acceptance
-        self._min_length = min_length
+        self._min_length, self._eos = min_length, eos
 
     def run(self, batch: Batch, block: int) -> StepResult:
         """Draft up to `block` tokens, verify, accept, commit."""
@@ -132,16 +134,16 @@ class VerifyStep:
         limits = (batch.longest, batch.forbidden, self._min_length)
         if tree is None:
             wanted = draft.ids if acceptance.reads_draft and draft.ids.shape[1] else None
-            reading = summarise(logits, positions, *limits, wanted, acceptance.rule.kind == "top")
-            verdict = judge(acceptance.rule, acceptance.min_block, draft, reading)
+            reading = summarise(logits, positions, *limits, wanted, acceptance.rule.kind == "top", self._eos)
+            verdict = judge(acceptance.rule, acceptance.min_block, draft, reading, self._eos)
         else:
             assert draft.parents is not None
             assert not acceptance.reads_draft, "trees are judged exactly"
-            reading = summarise(logits, tree.depth + start[:, None], *limits)
-            path, chain, reading = follow(tree, acceptance.rule, draft, draft.parents, reading)
+            reading = summarise(logits, tree.depth + start[:, None], *limits, eos=self._eos)
+            path, chain, reading = follow(tree, acceptance.rule, draft, draft.parents, reading, self._eos)
             compact(batch.cache, start, path)
             logits, hidden = ops.take(logits, path), ops.take(hidden, path)
-            verdict = judge(acceptance.rule, acceptance.min_block, chain, reading)
+            verdict = judge(acceptance.rule, acceptance.min_block, chain, reading, self._eos)
         active = ~rows.done
         committed = torch.where(active, verdict.committed, 0)
         written = ops.arange(step, committed) < committed[:, None]
@@ -156,7 +158,7 @@ class VerifyStep:
         ops.assign(rows.newest, verdict.newest)
         ops.assign(rows.drafted, torch.where(active, draft.count, 0))
         ops.assign(rows.accepted, torch.where(active, verdict.accepted, 0))
-        ops.assign(rows.done, rows.done | (verdict.newest == EOS))
+        ops.assign(rows.done, rows.done | (verdict.newest == self._eos))
         state = ops.take(hidden, verdict.committed[:, None] - 1)[:, 0] if self._drafter.observes else None
         return StepResult(active, positions, verdict.ids, written, ids[:, 1:]), state
 
@@ -167,11 +169,13 @@ class VerifyStep:
         rows, acceptance = batch.rows, self._acceptance
         assert batch.permitted is not None
         assert rows.start is not None
-        bounds = Bounds(batch.permitted, rows.start, batch.longest, self._min_length)
+        bounds = Bounds(batch.permitted, rows.start, batch.longest, self._min_length, self._eos)
         wanted = draft.ids if acceptance.reads_draft and ids.shape[1] > 1 else None
         reading = summarise_fused(logits, bounds, wanted, acceptance.rule.kind == "top")
         told = hidden if self._drafter.observes else None
-        found, state = settle_fused(acceptance.rule, acceptance.min_block, ids, draft.count, reading, told, rows)
+        found, state = settle_fused(
+            acceptance.rule, acceptance.min_block, ids, draft.count, reading, told, rows, self._eos
+        )
         return StepResult(*found), state
 
     def observe(self, batch: Batch, hidden: Tensor) -> None:
@@ -299,7 +303,7 @@ class VerifyStep:
             layered=frozenset(name for name in layered if name in inputs or name in state),
             settings=(
                 *verify.settings,
-                *(block, self._acceptance, self._min_length),
+                *(block, self._acceptance, self._min_length, self._eos),
                 *(() if drafter is None else drafter.settings),
             ),
         )

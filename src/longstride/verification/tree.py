@@ -54,15 +54,15 @@ class Tree:
 
 
 def follow(
-    tree: Tree, rule: Rule, draft: Proposal, parents: Tensor, reading: LogitSummary
+    tree: Tree, rule: Rule, draft: Proposal, parents: Tensor, reading: LogitSummary, eos: int = EOS
 ) -> tuple[Tensor, Proposal, LogitSummary]:
     """The longest path that stands: its slots [rows, step] in order (beyond its end: any), and the same draft and
     reading as a chain. Of equally long ones, the one that comes first."""
     nodes = draft.ids.shape[1]
     at_parents = replace(reading, top=reading.top.gather(1, parents))
     meant = ops.arange(nodes, draft.ids) < draft.count[:, None]
-    standing = F.pad(meant & stands(rule, draft.ids, at_parents), (1, 0), value=True)
-    ends = F.pad(draft.ids == EOS, (1, 0))
+    standing = F.pad(meant & stands(rule, draft.ids, at_parents, eos), (1, 0), value=True)
+    ends = F.pad(draft.ids == eos, (1, 0))
     # A slot is reached if it and all above it stand, and none above it but itself ends the output.
     slots = ops.arange(nodes + 1, draft.ids)
     itself = (slots[:, None] == slots)[None]

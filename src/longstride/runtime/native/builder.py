@@ -111,6 +111,11 @@ class NativeBuilder(GraphBuilder):
         """One operator, which skips what is forbidden."""
         return self._add(Node("Best", [logits, None, forbidden]))
 
+    def largest_allowed(self, logits: Handle, forbidden: Handle, count: int, vocabulary: int) -> tuple[Handle, Handle]:
+        """One operator, which skips what is forbidden."""
+        found: tuple[Handle, Handle] = self.node("TopK", logits, self.integers(count), forbidden, outputs=2, axis=-1)
+        return found
+
     def link_steps(
         self, before: Tensor, earlier: Handle, factors: Handle, after: Tensor, ids: Handle, values: Handle
     ) -> Handle:

@@ -66,7 +66,7 @@ class Beam(Decoder):
             sizes = ", ".join(str(model.options.vocabulary) for model in models)
             raise OptionError(f"An ensemble expects models of one vocabulary, found sizes {sizes}.")
         self.options = options or BeamOptions()
-        self._models = tuple(models)
+        self._models, self.special = tuple(models), models[0].special
         self._runner = runner
 
     @property
@@ -78,7 +78,8 @@ class Beam(Decoder):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
         o, runner, models = self.options, self._runner, self._models
-        search = Search(o.width, o.n_best, LengthPenalty(o.length_penalty, o.strength), earliest=limits.min_length)
+        eos, penalty = models[0].special.eos, LengthPenalty(o.length_penalty, o.strength)
+        search = Search(o.width, o.n_best, penalty, earliest=limits.min_length, eos=eos)
         positions = min(model.options.longest for model in models)
         key = PoolKey.of(runner, ("beam", models, search, limits), capacity, longest_source, positions)
 
@@ -88,7 +89,7 @@ class Beam(Decoder):
             indirect = reads_indirection(runner, models)
             return BeamTable(every, runner, search, limits, capacity, longest_source, columns, indirect=indirect)
 
-        return BeamSession(key, make, o.n_best, 1, len(models), Sentences)
+        return BeamSession(key, make, o.n_best, 1, len(models), Sentences, eos)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the width and the sentences."""

@@ -61,7 +61,7 @@ class Blockwise(VerifyingDecoder[BlockwiseOptions]):
     def plan(self, limits: Limits) -> DecodePlan:
         """The heads draft."""
         o, model, heads = self.options, self._model, self._heads
-        forbidden = forbidden_ids(limits, self._runner.device)
+        forbidden = forbidden_ids(limits, self._runner.device, model.special)
         drafter = HeadsDrafter(model, heads, self._runner, self._block + 1, forbidden)
         acceptance = Acceptance(o.accept, o.min_block)
         return DecodePlan(model, self._runner, drafter, limits, acceptance, verify(model, heads))

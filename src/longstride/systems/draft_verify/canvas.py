@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import START
 from longstride.nn import masks
 from longstride.ops import additive
 from longstride.ops.kernels import why_not_here
@@ -100,7 +99,18 @@ def _in_one_kernel(
     table, offset = drafter.target_positions.rows
     weight, block = drafter.target_embedding.weight, drafter.options.block
     found: tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor] = canvas_kernels.canvas(
-        tokens, length, window, block, weight, drafter.scale, masked, table, offset, START, placed, seen
+        tokens,
+        length,
+        window,
+        block,
+        weight,
+        drafter.scale,
+        masked,
+        table,
+        offset,
+        drafter.options.special.start,
+        placed,
+        seen,
     )
     return found
 
@@ -129,7 +139,7 @@ def differing(options: DrafterOptions, device: torch.device, dtype: torch.dtype,
     mask_slots = torch.randn(rows, canvas, options.width, generator=generator).to(device, dtype)
     given = (drafter, tokens, length, window, mask_slots, 48)
     found, expected = lay_out_fused(*given), lay_out(*given, torch.full_like(length, canvas))
-    if found.newest is None or not torch.equal(found.newest, newest_of(tokens, length)):
+    if found.newest is None or not torch.equal(found.newest, newest_of(tokens, length, drafter.options.special.start)):
         return "newest tokens"
     x, place, newest = lay_out_bare(*given[:-1])
     if not (torch.equal(x, expected.x) and torch.equal(newest, found.newest)):

@@ -80,6 +80,7 @@ class Draft(Signed[DraftOptions]):
         check_fit(drafter.options, model)
         options = options or DraftOptions()
         super().__init__(runner, replace(options, k=_block(options.k, drafter)))
+        self.special = model.special
         block = _block(self.options.k, drafter)
         self._positions = min(model.options.longest, drafter.options.longest)
         # GraphValue once for the same limits: their programs take as long to make as a pass takes to launch.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import EOS, Limits, Runner, Source
+from longstride.contract import Limits, Runner, Source
 from longstride.engine.outputs import Outputs
 from longstride.engine.staging import InputStaging
 from longstride.systems.draft_verify.drafter import ModelDrafter
@@ -39,10 +39,10 @@ class DraftTable:
         self._state = drafter.begin(capacity, longest_source, columns, device)
         self._fused = usable(runner)
         newest = torch.zeros(capacity, dtype=torch.int64, device=device) if self._fused else None
-        self.outputs = Outputs(capacity, columns, device, newest)
+        self.outputs = Outputs(capacity, columns, device, newest, drafter.special.start)
         self._longest = torch.zeros(capacity, dtype=torch.int64, device=device)
         self._longest_of = limits.longest_outputs(torch.arange(longest_source + 1)).to(device)
-        self._forbidden = forbidden_ids(limits, device)
+        self._forbidden = forbidden_ids(limits, device, drafter.special)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         # A recording encodes equal portions; where there is none, whoever comes together is encoded together.
         portion = max(1, capacity // 4) if runner.records else capacity
@@ -110,7 +110,7 @@ class DraftTable:
         ids = reading.top
         if self._fused:
             return self._commit_fused(reading)
-        ends = ids == EOS
+        ends = ids == self._drafter.special.eos
         # Up to and with the first EOS: no column after one that ends.
         written = (ends.long().cumsum(dim=1) - ends.long() == 0) & active[:, None]
         positions = ops.slots_from(before, block)
@@ -123,7 +123,9 @@ class DraftTable:
         too, and that the last is its own: it then commits up to the first EOS."""
         ids = reading.top
         shifted = torch.cat([ids[:, :1], ids[:, :-1]], dim=1)  # nobody looks at the first
-        found, _ = settle(EXACT, 1, shifted, self._all_but_one, reading, None, self.outputs.rows)
+        found, _ = settle(
+            EXACT, 1, shifted, self._all_but_one, reading, None, self.outputs.rows, self._drafter.special.eos
+        )
         active, positions, _, written, _ = found
         return self._counted(StepResult(active, positions, ids, written, ids))
 

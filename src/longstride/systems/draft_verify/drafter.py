@@ -62,7 +62,8 @@ class ModelDrafter(Drafter):
         self.block = block
         self._drafter = drafter
         self._runner = runner
-        self._min_length = limits.min_length
+        self._min_length, self.special = limits.min_length, verifier.special
+        """its verifier's special ids"""
         self._takes_states = reads_whole_encoder(drafter.options, verifier)
         self._encode_source = {given: encode_source(drafter, verifier, given) for given in (True, False)}
         self._fused = usable(runner)
@@ -71,9 +72,9 @@ class ModelDrafter(Drafter):
         own = own_kernels(drafter, runner) if self._fused and self.catches_up else NOTHING
         self._pass = passes.of(drafter, own)
         self._draft = draft(drafter, self._pass)
-        self._permitted = permitted_ids(limits, drafter.options.vocabulary, runner.device)
+        self._permitted = permitted_ids(limits, drafter.options.vocabulary, runner.device, verifier.special)
         self._sizes = torch.arange(block + 1, device=runner.device)
-        self.graph = drafter_graph(drafter, (block, limits.min_length))
+        self.graph = drafter_graph(drafter, (block, limits.min_length, self.special.eos))
 
     @property
     def key(self) -> Hashable:
@@ -131,7 +132,10 @@ class ModelDrafter(Drafter):
         if room is not None:
             return Proposal(choose_within(logits, self._bounds(view), into=room), count, placed=True)
         positions = ops.slots_from(view.length, block)
-        return Proposal(summarise(logits, positions, view.longest, view.forbidden, self._min_length).top, count)
+        return Proposal(
+            summarise(logits, positions, view.longest, view.forbidden, self._min_length, eos=self.special.eos).top,
+            count,
+        )
 
     def choose(self, state: DraftState, view: View, block: int) -> LogitSummary:
         """The drafter's choices [rows, block] under the same limits as the verifier's, and how likely they are."""
@@ -139,10 +143,12 @@ class ModelDrafter(Drafter):
         if self._fused:
             return summarise_fused(logits, self._bounds(view))
         positions = ops.slots_from(view.length, block)
-        return scored(summarise(logits, positions, view.longest, view.forbidden, self._min_length), logits)
+        return scored(
+            summarise(logits, positions, view.longest, view.forbidden, self._min_length, eos=self.special.eos), logits
+        )
 
     def _bounds(self, view: View) -> Bounds:
-        return Bounds(self._permitted, view.length, view.longest, self._min_length)
+        return Bounds(self._permitted, view.length, view.longest, self._min_length, self.special.eos)
 
     def _arguments(self, state: DraftState, view: View, block: int) -> tuple[Any, ...]:
         window = self.block + 1 if view.window is None else view.window

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.contract import MASK, PAD, START, OptionError
+from longstride.contract import OptionError
 from longstride.nn import masks
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all
@@ -74,7 +74,9 @@ class Drafter(nn.Module):
         logits = self.logits(hidden)
         if self.link is None:
             return logits
-        return self.link.chained(logits, hidden, newest_of(tokens, length) if newest is None else newest)
+        return self.link.chained(
+            logits, hidden, newest_of(tokens, length, self.options.special.start) if newest is None else newest
+        )
 
     def followed(
         self, hidden: Tensor, tokens: Tensor, length: Tensor, newest: Tensor | None = None, into: Tensor | None = None
@@ -82,7 +84,7 @@ class Drafter(nn.Module):
         """[rows, block, width] -> [rows, block], what a link drafts after these tokens, put `into` a tensor if one
         is given; for drafters with a link. Limits on outputs it does not know: whoever verifies does."""
         assert self.link is not None
-        given = newest_of(tokens, length) if newest is None else newest
+        given = newest_of(tokens, length, self.options.special.start) if newest is None else newest
         return self.link.drafted_from(hidden, self.output_weight, given, into)
 
     def projection(self, hidden: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
@@ -93,6 +95,14 @@ class Drafter(nn.Module):
         if self.link is None:
             return hidden, self.output_weight
         return self.link.widened(hidden, previous), self.link.widened_weight(self.output_weight)
+
+    @property
+    def mask(self) -> int:
+        """The id that stands for tokens yet to be drafted."""
+        mask = self.options.special.mask
+        if mask is None:
+            raise OptionError("A drafter expects a vocabulary with a mask id, found none.")
+        return mask
 
     def decoder_layers(self) -> list[DecoderLayer]:
         """The decoder's layers, with their type known."""
@@ -146,7 +156,7 @@ class Drafter(nn.Module):
         embedded = self.target_embedding(canvas) * self.scale
         copied = self.copied(source, visible, canvas.shape[1])
         if copied is not None:
-            embedded = embedded + torch.where((canvas == MASK)[..., None], copied, 0)
+            embedded = embedded + torch.where((canvas == self.mask)[..., None], copied, 0)
         place = self.target_positions(slots)
         x = self._enter(embedded + place)
         mask = self._sight(slots[None], slots, prefix, block)
@@ -177,7 +187,7 @@ class Drafter(nn.Module):
         blocks, block = cuts.shape[1], filled.shape[1] // cuts.shape[1]
         ahead = (cuts[..., None] + torch.arange(block, device=cuts.device)).flatten(1)
         spare = aligned(length + blocks * block) - length - blocks * block  # slots that nobody sees
-        ids = F.pad(torch.cat([tokens, filled], dim=1), (0, spare), value=PAD)
+        ids = F.pad(torch.cat([tokens, filled], dim=1), (0, spare), value=self.options.special.pad)
         every = torch.arange(length, device=tokens.device)
         places = F.pad(torch.cat([every.expand(rows, -1), ahead], dim=1), (0, spare))
         memory = self.encode(source, visible, states)
@@ -185,7 +195,7 @@ class Drafter(nn.Module):
         copied = self.copied(source, visible, length + block)
         if copied is not None:
             mixed = copied.gather(1, ahead[..., None].expand(-1, -1, copied.shape[2]))
-            mixed = torch.where((filled == MASK)[..., None], mixed, 0)
+            mixed = torch.where((filled == self.mask)[..., None], mixed, 0)
             embedded = embedded + F.pad(mixed, (0, 0, length, spare))
         place = self.target_positions(places)
         x = self._enter(embedded + place)
@@ -246,7 +256,7 @@ class Drafter(nn.Module):
 
     def mask_slots(self, ids: Tensor, lengths: Tensor, columns: int) -> Tensor:
         """[rows, columns, width] what a mask slot reads at each position, the position itself left out."""
-        embedded = self.target_embedding.weight[MASK] * self.scale
+        embedded = self.target_embedding.weight[self.mask] * self.scale
         copied = self.copied(ids, masks.real(lengths, ids.shape[1]), columns)
         if copied is None:
             return ops.repeated(embedded, ids, ids.shape[0], columns)
@@ -284,10 +294,10 @@ class Drafter(nn.Module):
         return self.decoder.norm(x)  # type: ignore[no-any-return]
 
 
-def newest_of(tokens: Tensor, length: Tensor) -> Tensor:
-    """[rows] the last of the first `length` [rows] of tokens [rows, columns], START where there is none"""
+def newest_of(tokens: Tensor, length: Tensor, start: int) -> Tensor:
+    """[rows] the last of the first `length` [rows] of tokens [rows, columns], `start` where there is none"""
     last = tokens.gather(1, (length - 1).clamp(min=0)[:, None])[:, 0]
-    return torch.where(length > 0, last, START)
+    return torch.where(length > 0, last, start)
 
 
 # --- the verifier's share --------------------------------------------------------------------------------------------

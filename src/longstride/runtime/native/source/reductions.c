@@ -1,6 +1,8 @@
 /* Operators that make one number of many: the largest, where it stands, a sum, the k largest. A tensor is [outer, n, inner]
    to them, and the n numbers of one (outer, inner) are gone through in an order that depends on n alone. */
 
+#include <math.h>
+
 #include "operators.h"
 
 /* --- the largest of a row: two passes, each of which takes vectors ----------------------------------------------------- */
@@ -248,11 +250,19 @@ typedef struct {
     int64_t n, k;
     float *values;
     int64_t *where;
+    const int64_t *never; /* places that are left out, or NULL */
+    int64_t nevers;
 } picking;
 
 enum { STRETCH = 64 }; /* numbers that are passed over at once */
 
-/* Kept in order; of equals the first stays before the others */
+static int left_out(const picking *p, int64_t place) {
+    for (int64_t j = 0; j < p->nevers; j++)
+        if (p->never[j] == place) return 1;
+    return 0;
+}
+
+/* Kept in order; of equals the first stays before the others. Where too few are left, the rest is the lowest number */
 static void pick_row(const picking *p, const float *x, float *values, int64_t *where) {
     int64_t kept = 0, looked = 0;
     for (int64_t j = 0; j < p->n; j++) {
@@ -264,6 +274,7 @@ static void pick_row(const picking *p, const float *x, float *values, int64_t *w
             }
         }
         if (kept == p->k && !(x[j] > values[kept - 1])) continue;
+        if (left_out(p, j)) continue;
         int64_t at = kept < p->k ? kept++ : kept - 1;
         for (; at > 0 && x[j] > values[at - 1]; at--) {
             values[at] = values[at - 1];
@@ -272,13 +283,17 @@ static void pick_row(const picking *p, const float *x, float *values, int64_t *w
         values[at] = x[j];
         where[at] = j;
     }
+    for (; kept < p->k; kept++) {
+        values[kept] = -INFINITY;
+        where[kept] = 0;
+    }
 }
 
 static void pick_rows(void *context, int64_t first, int64_t end) {
     const picking *p = context;
     for (int64_t r = first; r < end; r++) {
         const float *x = p->x + r * p->n;
-        if (p->k == 1) {
+        if (p->k == 1 && !p->nevers) {
             p->values[r] = greatest(x, p->n);
             p->where[r] = first_equal(x, p->n, p->values[r]);
         } else {
@@ -287,12 +302,15 @@ static void pick_rows(void *context, int64_t first, int64_t end) {
     }
 }
 
-/* attribute: axis (the last); input 1: k; outputs: the largest numbers in order, where they stand */
+/* attribute: axis (the last); input 1: k; input 2: places [n] that are left out, if any; outputs: the largest numbers in order, where they stand */
 int op_TopK(machine *m, const instruction *i) {
     const value *x = input_of(m, i, 0);
     int32_t axis = axis_of(i->attribute[0], x->rank);
     if (x->kind != F32 || axis < 0 || axis != x->rank - 1) return wrong(m, "TopK expects F32 and the last axis");
     picking p = {.x = x->data, .n = x->sizes[axis], .k = integer_of(input_of(m, i, 1), 0)};
+    const value *never = i->inputs > 2 ? input_of(m, i, 2) : NULL;
+    if (never && never->kind != I64) return wrong(m, "TopK expects integers for what is left out");
+    if (never) p.never = never->data, p.nevers = count_of(never);
     if (p.k < 0 || p.k > p.n) return wrong(m, "TopK expects no more numbers than there are");
     int64_t sizes[MOST_DIMENSIONS], rows = product_of(x->sizes, 0, axis);
     for (int32_t d = 0; d < axis; d++) sizes[d] = x->sizes[d];
