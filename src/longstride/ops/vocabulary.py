@@ -47,11 +47,11 @@ def likeliest(logits: Tensor, forbidden: Tensor, count: int, other: int) -> tupl
     given, sizes = lifted(tracer, logits), [*lifted(tracer, logits).sizes[:-1], count]
     never, vocabulary = lifted(tracer, forbidden).handle, given.sizes[-1]
     found = tracer.builder.largest_allowed(given.handle, never, count, vocabulary)
-    values: Any = tracer.value(found[0], FLOAT, sizes)
-    ids: Any = tracer.value(found[1], INTEGER, sizes)
-    shares = log_shares(logits, F.pad(ids, (0, 1), value=other))
-    possible = values > torch.finfo(torch.float32).min
-    return ids, torch.where(possible, shares[..., :count], float("-inf")), shares[..., count]
+    best_values: Any = tracer.value(found[0], FLOAT, sizes)
+    best_ids: Any = tracer.value(found[1], INTEGER, sizes)
+    shares = log_shares(logits, F.pad(best_ids, (0, 1), value=other))
+    possible = best_values > torch.finfo(torch.float32).min
+    return best_ids, torch.where(possible, shares[..., :count], float("-inf")), shares[..., count]
 
 
 def first_false(flags: Tensor) -> Tensor:
