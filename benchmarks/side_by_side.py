@@ -80,7 +80,7 @@ def worker(arguments: argparse.Namespace) -> None:
     for race in arguments.races.split(","):
         decoder, _, batch = race.partition("@")
         size = int(batch)
-        count = max(size, len(lines) if size > 1 else min(len(lines), 32))
+        count = max(size, len(lines) if size > 1 else min(len(lines), 100))
         text = (lines * -(-count // len(lines)))[:count]
 
         def decode(decoder: str = decoder, size: int = size, text: list[str] = text) -> Any:
