@@ -167,6 +167,8 @@ class Session(ABC):
     """How many sentences fit at once"""
     calls: int
     """Model calls so far"""
+    portion: int = 1
+    """Sentences had better be admitted in multiples of this, while there are more: such portions are captured"""
 
     @property
     @abstractmethod
@@ -239,6 +241,8 @@ class Decoder(ABC):
             # Encoding a handful of sentences at a time would cost more than a few idle slots do.
             if waiting and session.free >= min(waiting, max(1, session.capacity // 4)):
                 taken = min(waiting, session.free)
+                if taken < waiting:
+                    taken = taken - taken % session.portion or taken
                 order += session.admit(source.slice(len(order), len(order) + taken))
             step = session.advance()
             iterations += 1

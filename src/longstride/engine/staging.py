@@ -88,6 +88,11 @@ class Admission:
         self._recorded: Callable[[], None] | None = None
 
     @property
+    def portion(self) -> int:
+        """Sentences that are let in together where they are recorded; else 1."""
+        return 1 if self._staging is None else self._staging.portion
+
+    @property
     def recordings(self) -> int:
         """How many portions were recorded: one or none."""
         return int(self._recorded is not None)

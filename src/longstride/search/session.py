@@ -46,6 +46,7 @@ class BeamSession(PooledSession[BeamTable]):
         eos: int = EOS,
     ) -> None:
         super().__init__(key, make)
+        self.portion = self.table.portion
         self._n_best, self._step, self._models, self._finish = n_best, step, models, finish
         self._eos = eos
         # How many slots the live hypotheses of a sentence have filled, known without asking the device.

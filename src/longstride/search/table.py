@@ -86,6 +86,11 @@ class SearchTable(ABC):
         return [self.ticket, *memories, *(buffer for cache in self._caches for buffer in cache.buffers)]
 
     @property
+    def portion(self) -> int:
+        """Sentences that are best admitted together."""
+        return self._admission.portion
+
+    @property
     def recordings(self) -> int:
         """How many steps and entrances were recorded."""
         return len(self._recorded) + self._admission.recordings if self._runner.records else 0

@@ -105,6 +105,7 @@ class VerificationSession(PooledSession[BatchState]):
         self._block = block
         self._looks = self.table.batch.looks
         self._calls = 1 + (plan.drafter.calls if self._block else 0)
+        self.portion = self.table.portion if self.table.recorded else 1
         self._iterate: Callable[[], StepResult] | None = None
         if self._looks:
             self.table.expect(1)  # before the first draft rows have no token that the drafter has not seen

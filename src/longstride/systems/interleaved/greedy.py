@@ -254,6 +254,7 @@ class GreedySession(PooledSession[GreedyTable]):
     @torch.inference_mode()
     def __init__(self, key: PoolKey, make: Callable[[int, int], GreedyTable]) -> None:
         super().__init__(key, make)
+        self.portion = self.table.portion
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
