@@ -21,6 +21,7 @@ from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import begin_as
 from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.text.tokenizer import WordsTokenizer
+from longstride.verification import batch_state
 from longstride.verification.acceptance import forbidden_ids
 from longstride.verification.drafting import View
 from tests.decoding.drafters import KINDS, slow_drafter_alone, slow_logits, slow_proposal, tiny_drafter
@@ -284,3 +285,15 @@ def test_a_folder_without_a_fitting_drafter_is_refused(tmp_path, make, words):
     verifier, other = write_folder(tmp_path / "verifier"), make(tmp_path / "other")
     with pytest.raises(UsageError, match=words):
         load(verifier, device="cpu", drafter=other)
+
+
+def test_who_may_not_look_runs_all_that_a_block_may_have_brought(monkeypatch):
+    """On a device that would have to be waited for, drafts are those of a host that looks: the window covers them."""
+    model, drafter = pair(3, {"encoder": {"encoder": "own"}, "prefix": "causal", "link": 0})
+    source, limits = random_source(3, 6, seed=3), Limits(max_length=12)
+    expected = DraftVerify(model, drafter, RUNNER).decode(source, limits, capacity=2, trace=True)
+    begun = batch_state.Batch
+    monkeypatch.setattr(batch_state, "Batch", lambda *given, **named: begun(*given, **{**named, "looks": False}))
+    found = DraftVerify(model, drafter, RUNNER).decode(source, limits, capacity=2, trace=True)
+    assert found.tokens == expected.tokens
+    assert found.traces == expected.traces

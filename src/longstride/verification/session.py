@@ -107,8 +107,8 @@ class VerificationSession(PooledSession[BatchState]):
         self._calls = 1 + (plan.drafter.calls if self._block else 0)
         self.portion = self.table.portion if self.table.recorded else 1
         self._iterate: Callable[[], StepResult] | None = None
-        if self._looks:
-            self.table.expect(1)  # before the first draft rows have no token that the drafter has not seen
+        # Before the first draft rows have no token that the drafter has not seen.
+        self.table.expect(1 if self._looks else block + 1)
         self._recent: StepResult | None = None
         self._step: Step | None = None  # what was made of it
 
