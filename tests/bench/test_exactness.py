@@ -96,7 +96,7 @@ def test_the_twin_takes_one_token_per_iteration_at_the_decoders_width() -> None:
 def test_a_loop_that_accepts_too_much_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bug: one drafted token more than the rule lets pass. Greedy by the same steps, without drafts, has it not."""
 
-    def careless(rule: Any, min_block: int, proposal: Any, reading: Any) -> Any:
+    def careless(rule: Any, min_block: int, proposal: Any, reading: Any, eos: int) -> Any:
         verdict = judge(rule, min_block, proposal, reading)
         # Not near an end: a row that goes past its longest output has no room in the table.
         more = ~(reading.top == EOS).any(dim=1) & ~(proposal.ids == EOS).any(dim=1)

@@ -64,9 +64,9 @@ def test_a_watched_decoder_decodes_as_before(kind: str, how: str, rows: int) -> 
 @pytest.mark.parametrize(
     ("kind", "how", "expected"),
     [
-        ("greedy", "eager", {"remember", "judge"}),
-        ("draft-verify", "eager", {"remember", "remember-draft", "choose", "judge"}),
-        ("beam", "eager", {"remember", "extend"}),
+        ("greedy", "eager", {"remember", "step"}),
+        ("draft-verify", "eager", {"remember", "remember-draft", "step"}),
+        ("beam", "eager", {"remember", "extend candidates"}),
         ("lattice", "eager", {"encode", "candidates", "score", "search"}),
         ("lattice", "recorded", {"lattice"}),
     ],
@@ -231,7 +231,7 @@ def test_stages_read_the_weights_that_they_compute_with() -> None:
     projections = [layer.cross for layer in model.decoder_layers()]
     total = sum(parameter.nbytes for parameter in model.parameters())
     encoder = sum(parameter.nbytes for parameter in model.encoder.parameters())
-    assert set(runner.read) == {"remember", "judge"}
+    assert set(runner.read) == {"remember", "step"}
     assert runner.read["remember"] > encoder
     # Input rows are looked up in the very table that is the output projection: nothing is read by neither.
     assert sum(runner.read.values()) == total
@@ -273,7 +273,7 @@ def profiled(kind: str = "greedy", batch_size: int = 1, sample: int | None = Non
 def test_shares_add_up_to_the_whole() -> None:
     found = profiled()
     taken = {stage.name: stage.microseconds for stage in found.stages}
-    assert set(taken) == {"remember", "judge"}
+    assert set(taken) == {"remember", "step"}
     assert found.stages[0].calls == found.sentences == 4
     # Every reading of the clock is a microsecond after the last: one for each stage, two more around them.
     calls = sum(stage.calls for stage in found.stages)

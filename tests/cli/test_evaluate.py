@@ -290,7 +290,7 @@ def test_exactness_is_measured_and_recorded(run: Run, model: Path, pairs: tuple[
 def test_a_broken_promise_fails_once_it_is_recorded(
     run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def careless(rule: Any, min_block: int, proposal: Any, reading: Any) -> Any:
+    def careless(rule: Any, min_block: int, proposal: Any, reading: Any, eos: int) -> Any:
         """One drafted token more than the rule lets pass."""
         verdict = acceptance.judge(rule, min_block, proposal, reading)
         accepted = (verdict.accepted + 1).minimum(proposal.count)

@@ -53,7 +53,7 @@ def test_every_decoder_is_profiled_alone(run: Run, source: list[Any], tmp_path: 
         assert one.bandwidth
         assert one.notes["differing"] == 0
         assert one.options == {"max_length": "4"}
-    assert {stage.name for stage in found[0].stages} == {"remember", "remember-draft", "choose", "judge"}
+    assert {stage.name for stage in found[0].stages} == {"remember", "remember-draft", "step"}
 
 
 def test_of_several_models_those_that_have_a_decoder_take_part(run: Run, source: list[Any], tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def _asked(name: str) -> Callable[..., Any]:
     return lambda self, *arguments: getattr(self.runner, name)(*arguments)
 
 
-for _name in ("describe", "report", "round_up", "acquire", "release", "send", "fetch"):
+for _name in ("describe", "report", "uses", "round_up", "acquire", "release", "send", "fetch"):
     setattr(Delegate, _name, _asked(_name))
 
 

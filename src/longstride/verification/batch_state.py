@@ -48,7 +48,8 @@ class BatchState:
         # Encoding in equal portions keeps a sentence's bits independent of who is admitted beside it.
         self.portion = max(1, capacity // 4)
         self._encode = programs.encode_source(model)
-        self._step = VerifyStep(verify, drafter, acceptance, limits.min_length, model.special.eos)
+        call = runner.call if runner.records else None  # so that a recording can be taken apart
+        self._step = VerifyStep(verify, drafter, acceptance, limits.min_length, model.special.eos, call)
         fused, special = usable(runner), model.special
 
         device = runner.device

@@ -7,8 +7,9 @@ the rest is one program all the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ from longstride.verification.kernels import settle as settle_fused
 from longstride.verification.tree import Tree, compact, follow
 
 I64 = torch.int64
+
+Call = Callable[..., Any]
+"""(program, what it takes) -> what it gives"""
 
 OF_DRAFT = "draft_"
 """What the drafter's names begin with in a graph."""
@@ -98,10 +102,19 @@ class VerifyStep:
     """Iterations of one verifier and one drafter."""
 
     def __init__(
-        self, verify: Program, drafter: Drafter, acceptance: Acceptance, min_length: int, eos: int = EOS
+        self,
+        verify: Program,
+        drafter: Drafter,
+        acceptance: Acceptance,
+        min_length: int,
+        eos: int = EOS,
+        call: Call | None = None,
     ) -> None:
+        """`call` carries out the drafter's part and the verifier's, for who tells them apart; else they are just run."""
         self._verify, self._drafter, self._acceptance = verify, drafter, acceptance
         self._min_length, self._eos = min_length, eos
+        self._call = call or _run
+        self._draft = Program("draft", drafter.propose)
 
     def run(self, batch: Batch, block: int) -> StepResult:
         """Draft up to `block` tokens, verify, accept, commit."""
@@ -115,7 +128,10 @@ class VerifyStep:
     def propose(self, batch: Batch, block: int) -> Proposal:
         """The draft."""
         view = self._view(batch, _start(batch))
-        return self._drafter.propose(batch.drafter, view, block) if block else nothing(view)
+        if not block:
+            return nothing(view)
+        found: Proposal = self._call(self._draft, batch.drafter, view, block)
+        return found
 
     def verify(self, batch: Batch, draft: Proposal) -> tuple[StepResult, Tensor | None]:
         """Judge a draft and commit what comes of it; the state that chose each row's newest token, if wanted."""
@@ -125,7 +141,8 @@ class VerifyStep:
         else:
             ids = torch.cat([rows.newest[:, None], draft.ids], dim=1)
         tree = None if draft.parents is None else Tree.of(draft.parents)
-        logits, hidden = self._verify.function(ids, start, batch.cache, batch.memory, **_slots(tree, start))
+        verify = self._verify if tree is None else replace(self._verify, function=_of_tree(self._verify, tree, start))
+        logits, hidden = self._call(verify, ids, start, batch.cache, batch.memory)
         if batch.permitted is not None:
             assert tree is None, "kernels judge chains"
             return self._commit_fused(batch, ids, draft, logits, hidden)
@@ -315,11 +332,17 @@ def _start(batch: Batch) -> Tensor:
     return torch.where(rows.done, 0, rows.length) if rows.start is None else rows.start
 
 
-def _slots(tree: Tree | None, start: Tensor) -> dict[str, Any]:
-    """How the slots of a step lie to each other, where they are no chain."""
-    if tree is None:
-        return {}
-    return {"rule": lambda slots, seen: tree.visible(start, seen), "positions": tree.depth + start[:, None]}
+def _run(program: Program, *arguments: Any) -> Any:
+    return program.function(*arguments)
+
+
+def _of_tree(verify: Program, tree: Tree, start: Tensor) -> Callable[..., Any]:
+    """The verifier's function for slots that are no chain."""
+
+    def rule(slots: Tensor, seen: Tensor) -> Tensor:
+        return tree.visible(start, seen)
+
+    return partial(verify.function, rule=rule, positions=tree.depth + start[:, None])
 
 
 def _prefixed(values: Specification) -> dict[str, tuple[torch.dtype, Shape]]:
