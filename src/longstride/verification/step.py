@@ -110,7 +110,7 @@ class VerifyStep:
         eos: int = EOS,
         call: Call | None = None,
     ) -> None:
-        """`call` carries out the drafter's part and the verifier's, for who tells them apart; else they are just run."""
+        """`call` carries out the drafter's part and the verifier's, where they are told apart."""
         self._verify, self._drafter, self._acceptance = verify, drafter, acceptance
         self._min_length, self._eos = min_length, eos
         self._call = call or _run
