@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from longstride.contract import Decoded, Limits, Need, Runner, Session, Source
 from longstride.contract.signatures import Signed
@@ -13,6 +14,9 @@ from longstride.verification.session import DecodePlan, PlanCache, need
 
 Options = TypeVar("Options")
 
+_MEASURED: WeakKeyDictionary[Transformer, dict[str, dict[Limits, DraftPolicy]]] = WeakKeyDictionary()
+"""How long drafts should be, by model, decoder and runner (both in the signature) and limits."""
+
 
 class VerifyingDecoder(Signed[Options]):
     """A drafter proposes, the model verifies."""
@@ -21,7 +25,8 @@ class VerifyingDecoder(Signed[Options]):
         super().__init__(runner, options)
         self._model, self._block, self.special = model, block, model.special
         self._plans = PlanCache()
-        self._measured: dict[Limits, DraftPolicy] = {}
+        # With the model: decoders are made anew, what was measured of them stays.
+        self._measured = _MEASURED.setdefault(model, {}).setdefault(self.signature, {})
 
     @abstractmethod
     def plan(self, limits: Limits) -> DecodePlan:
