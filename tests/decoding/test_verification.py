@@ -212,3 +212,31 @@ def test_the_cache_after_rollback_equals_a_fresh_pass():
         model.extend(ids, torch.tensor([0]), cache, memory)
         held = session.table.batch.cache.keys[:, :, :, :length]
         torch.testing.assert_close(held, cache.keys[:, :, :, :length], atol=1e-10, rtol=1e-10)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), rows=st.integers(2, 4), after=st.integers(0, 3), data=st.data())
+def test_a_sentence_that_is_given_up_changes_nobody_elses_output(seed, rows, after, data):
+    """Its slot is free at once, and the sentence that takes it finds nothing of it."""
+    model = tiny_model(seed, sharpness=2.0)
+    source, limits = random_source(rows + 1, 6, seed=seed), Limits(max_length=12)
+    greedy, outputs = greedy_of(model, source, limits)
+    drafter = Scripted(3, half_right(outputs, seed, VOCABULARY))
+    session = Verified(model, drafter).start(rows, limits, source.longest)
+    tickets = session.admit(source.slice(0, rows))
+    found = {}
+    for _ in range(after):
+        session.advance()
+        found |= {one.ticket: one.hypotheses[0].tokens for one in session.take_finished()}
+    left = [ticket for ticket in tickets if ticket not in found]
+    given_up = None
+    if left:
+        given_up, free = data.draw(st.sampled_from(left)), session.free
+        session.cancel(given_up)
+        assert session.free == free + 1
+    tickets += session.admit(source.slice(rows, rows + 1))
+    while len(found) < rows + 1 - (given_up is not None):
+        session.advance()
+        found |= {one.ticket: one.hypotheses[0].tokens for one in session.take_finished()}
+    assert given_up not in found
+    assert all(found[ticket] == greedy.tokens[place] for place, ticket in enumerate(tickets) if ticket != given_up)

@@ -87,3 +87,21 @@ def test_a_table_that_is_given_says_how_much_is_drafted():
     for rows, most in ((1, 3), (2, 1), (3, 1), (4, 0)):
         decoded = decoder.decode(source, Limits(min_length=6), capacity=rows, trace=True)
         assert max(event.drafted for trace in decoded.traces for event in trace.events) == most
+
+
+def test_an_interrupted_measurement_is_forgotten(monkeypatch):
+    runner = EagerRunner(precision="fp64")
+    model = runner.place(tiny_model(3, sharpness=2.0))
+    decoder = Blockwise(model, runner.place(random_heads(3, 4)), runner, BlockwiseOptions(adaptive=True))
+
+    def interrupted(lengths, run):
+        run(lengths[0])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(decoders, "fastest", interrupted)
+    source = random_source(2, 6, seed=3)
+    with pytest.raises(KeyboardInterrupt):
+        decoder.decode(source)
+    monkeypatch.setattr(decoders, "fastest", lambda lengths, run: lengths[-1])
+    decoded = decoder.decode(source, trace=True)
+    assert max(event.drafted for trace in decoded.traces for event in trace.events) == 3

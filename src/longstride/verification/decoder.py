@@ -61,5 +61,8 @@ class VerifyingDecoder(Signed[Options]):
             self._measured[limits] = known.with_length(rows, length)
             super(VerifyingDecoder, self).decode(sample, limits)
 
-        best = fastest(candidates(self._block), run)
-        self._measured[limits] = known.with_length(rows, best)
+        best: int | None = None
+        try:
+            best = fastest(candidates(self._block), run)
+        finally:  # a trial that was interrupted says nothing
+            self._measured[limits] = known if best is None else known.with_length(rows, best)

@@ -30,7 +30,7 @@ NOTHING = -1
 
 
 @dataclass
-class Places:
+class SourcePosition:
     """Where each row stands in its source."""
 
     source: Tensor
@@ -59,11 +59,11 @@ class SourceDraft(Drafter):
         """Sources and places."""
         return [state.source, state.lengths, state.place]
 
-    def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Places:
+    def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> SourcePosition:
         """No sources yet, every row at the beginning of its own."""
         zeros = torch.zeros(rows, dtype=torch.int64, device=device)
         source = torch.full((rows, longest_source), PAD, dtype=torch.int64, device=device)
-        return Places(source, zeros, zeros.clone())
+        return SourcePosition(source, zeros, zeros.clone())
 
     def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
         """Remember the sources of new rows."""
