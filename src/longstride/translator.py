@@ -37,6 +37,7 @@ from longstride.contract import (
     Trace,
 )
 from longstride.contract.bundled import BUNDLED
+from longstride.contract.options import as_dict
 from longstride.contract.ranges import Range, shown
 from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
@@ -153,7 +154,7 @@ class Translator:
                 f"{name} expects one vocabulary for source and target, but {self.folder.path} has a tokenizer for each."
             )
         self.check(name)
-        own, limits = split_options(kind.options, {**config.defaults, **options}, name)
+        own, limits = split_options(kind.options, {**self._own_limits, **config.defaults, **options}, name)
         return kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
 
     def likelihood(self, decoder: str | None = None) -> Likelihood | None:
@@ -173,7 +174,7 @@ class Translator:
                     f"An ensemble expects one vocabulary: {other.folder.path} has another tokenizer than "
                     f"{self.folder.path}."
                 )
-        own, limits = split_options(BeamOptions, options, "beam")
+        own, limits = split_options(BeamOptions, {**self._own_limits, **options}, "beam")
         models: list[Any] = [translator.parts_of("beam")["model"] for translator in (self, *others)]
         shortest = min((self, *others), key=lambda translator: translator.longest)
         return Beam(models, self.runner, own), shortest._fitting(limits)
@@ -307,6 +308,12 @@ class Translator:
             return DecoderConfig(self._decoders[DECODERS[name].comes_with].parts)
         names = ", ".join([*self.decoders, *self.possible])
         raise OptionError(f"The model {self.folder.path} has no decoder {name!r}; it has {names}.")
+
+    @cached_property
+    def _own_limits(self) -> dict[str, Any]:
+        """The limits that its folder asks for, where they are not the usual ones."""
+        usual = as_dict(Limits())
+        return {name: value for name, value in as_dict(self.folder.config.limits).items() if value != usual[name]}
 
     def _fitting(self, limits: Limits) -> Limits:
         """Outputs can be no longer than the model has positions for, and only ids that it knows can be banned."""
