@@ -3,7 +3,7 @@
     config.json       format version; tokenizers; special ids; limits; parts (kind, options, weights file, sha256);
                       decoders (which part has which role, default options); provenance
     *.safetensors     weights
-    tokenizer.model   SentencePiece, or a word list
+    tokenizer.model   SentencePiece, a word list, or a Hugging Face tokenizer's files in one
 
 Every field is checked on loading: an unknown or missing one, a wrong version, hash or shape is an error that says what
 was expected and what was found. Memory is taken only for what the weights file has: see :mod:`longstride.nn.weights`.
@@ -141,7 +141,7 @@ class ModelFolder:
         """Source and target tokenizer, often the same."""
         target = self._tokenizer(self.config.tokenizer, self.config.tokenizer_sha256)
         if self.config.source_tokenizer is None:
-            return target, target
+            return target, target.as_target()
         return self._tokenizer(self.config.source_tokenizer, self.config.source_tokenizer_sha256 or ""), target
 
     def load(self, name: str, build: Callable[[], Module]) -> Module:

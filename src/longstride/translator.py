@@ -188,22 +188,21 @@ class Translator:
         self, lines: Sequence[str], warn: Callable[[str], None] | None = None, first_line: int = 1
     ) -> list[list[int]]:
         """Ids ending in EOS; a line of more tokens than the model can read is cut, with a warning that names it."""
-        encoded = self.source_tokenizer.encode_many([self.readable(line) for line in lines])
-        longest = self.longest
+        tokenizer, longest = self.source_tokenizer, self.longest
+        encoded = tokenizer.encode_many([self.readable(line) for line in lines])
+        ended = 0 if tokenizer.complete else 1  # EOS is yet to come
         for number, ids in enumerate(encoded):
-            if len(ids) + 1 > longest:
+            if len(ids) + ended > longest:
                 message = (
                     f"line {number + first_line} has {len(ids)} tokens and was cut at the model's limit of "
-                    f"{longest - 1}."
+                    f"{longest - ended}."
                 )
                 (warn or _warn)(message)
-                del ids[longest - 1 :]
-            ids.append(self.folder.special.eos)
-        return encoded
+        return [tokenizer.ended(ids, longest) for ids in encoded]
 
     def readable(self, line: str) -> str:
         """A line as the model is to read it: without characters that nobody sees and its vocabulary does not have."""
-        if line.isprintable():  # as nearly all are
+        if line.isprintable() or self.source_tokenizer.complete:  # as nearly all are; others read lines their own way
             return line
         found = {sign for sign in line if not sign.isprintable() and sign not in self._known}
         spaces = {ord(sign): " " for sign in found if unicodedata.category(sign) in _SPACES}
