@@ -43,7 +43,9 @@ def write_origin(translator: Translator, folder: Path) -> None:
     names, settings = told.get("tensors"), told.get("settings")
     family = next((one for one in FAMILIES if one.name == told.get("family")), None)
     if family is None or not isinstance(names, dict) or not isinstance(settings, dict):
-        raise ModelFolderError(f"{home.config_file}: provenance.{PROVENANCE} expects what an import wrote, found other.")
+        raise ModelFolderError(
+            f"{home.config_file}: provenance.{PROVENANCE} expects what an import wrote, found other."
+        )
     model = exportable(translator, FORMAT)
     save_file(give_weights(family, model.options, model.weights, names), folder / SAFETENSORS, {"format": "pt"})
     for name in SETTINGS:

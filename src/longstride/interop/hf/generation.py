@@ -115,7 +115,9 @@ def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
         first = bos
     suppress = _suppressed(fields, eos)
     if first is not None and first in (fields.take("suppress_tokens") or ()):
-        raise ModelFolderError(f"{fields.place}: forced_bos_token_id expects an id that is not suppressed, found {first}.")
+        raise ModelFolderError(
+            f"{fields.place}: forced_bos_token_id expects an id that is not suppressed, found {first}."
+        )
     limits = _limits(fields, eos, notes)
     limits["forced_first"] = first
     limits["no_repeat_ngram"] = fields.number("no_repeat_ngram_size", 0)

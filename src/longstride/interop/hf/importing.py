@@ -119,7 +119,9 @@ def import_folder(
     )
     _check_tokenizers(folder, taken.options, special, source, target)
     if forced is not None and forced >= taken.options.vocabulary:
-        raise ModelFolderError(f"{folder}: forced_bos_token_id expects an id of the model's vocabulary, found {forced}.")
+        raise ModelFolderError(
+            f"{folder}: forced_bos_token_id expects an id of the model's vocabulary, found {forced}."
+        )
     if taken.unread:
         notes.append(f"{folder}: not read, as transformers does not read it either: {', '.join(taken.unread)}.")
     told = {
@@ -169,10 +171,14 @@ def _converted(folder: Path) -> bytes:
     try:
         library = package("transformers")
     except MissingPackageError as error:
-        raise ModelFolderError(f"{folder}: expected tokenizer.json, found a SentencePiece model alone. {error}") from None
+        raise ModelFolderError(
+            f"{folder}: expected tokenizer.json, found a SentencePiece model alone. {error}"
+        ) from None
     found = library.AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
     if not getattr(found, "is_fast", False):
-        raise ModelFolderError(f"{folder}: expected tokenizer.json, or what transformers could make one of, found none.")
+        raise ModelFolderError(
+            f"{folder}: expected tokenizer.json, or what transformers could make one of, found none."
+        )
     return str(found.backend_tokenizer.to_str()).encode("utf-8")
 
 
