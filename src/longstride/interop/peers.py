@@ -83,6 +83,7 @@ class Peer(Decoder):
     ) -> Decoded:
         """Decode all rows, at most `capacity` at a time; there is never a trace."""
         limits = limits or Limits()
+        self.check_limits(limits)
         step = max(1, capacity or source.rows)
         outputs: Rows = []
         for first in range(0, source.rows, step):
