@@ -12,13 +12,16 @@ from typing import Any
 
 import sentencepiece
 
-WORDS = (
-    "the house is green and we walk quickly home don't can't naïve café Straße grün Haus über Öl señor 3.14 (yes) "
-    "[no] “quoted” l'été 日本語 東京 привет мир 🙂 👩‍🚀 well-known e-mail @home #1 a b c d ½ ﬁne Ⅷ"
-).split(" ")
-SPECIAL_TEXTS = (
-    "</s> <pad> <unk> <s> <mask> <mask_2> <extra_id_0> >>deu<< >>fra<< __en__ __de__ eng_Latn deu_Latn en_XX de_DE >> <<"
-).split(" ")
+_TEXT = """
+the house is green and we walk quickly home don't can't naïve café Straße grün Haus über Öl señor 3.14 (yes) [no]
+“quoted” l'été 日本語 東京 привет мир 🙂 👩‍🚀 well-known e-mail @home #1 a b c d ½ ﬁne Ⅷ
+"""
+_SPECIAL = """
+</s> <pad> <unk> <s> <mask> <mask_2> <extra_id_0> >>deu<< >>fra<< __en__ __de__ eng_Latn deu_Latn en_XX de_DE >> <<
+"""
+WORDS = _TEXT.split()
+SPECIAL_TEXTS = _SPECIAL.split()
+"""What some family or other takes for more than text."""
 
 
 def made_lines(count: int = 300, seed: int = 0) -> list[str]:
@@ -156,9 +159,8 @@ def mbart50(folder: Path, **options: Any) -> Path:
 
 def nllb(folder: Path, **options: Any) -> Path:
     """tokenizer.json of BPE; languages before the text, or behind it by legacy_behaviour."""
-    from transformers import NllbTokenizer
-
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import NllbTokenizer
 
     trained = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
     trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")

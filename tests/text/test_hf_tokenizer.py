@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from longstride.contract import InputError, ModelFolderError, OptionError
 from longstride.text.hf_tokenizer import HFTokenizer, HFTokenizers, read_hf_tokenizers
+from longstride.text.hf_tokenizer.languages import M2M100
 from longstride.text.tokenizer import load_tokenizer
 from tests.text import hf_folders
 from tests.text.hf_folders import FAMILIES, SPECIAL_TEXTS, WORDS, made_lines
@@ -26,7 +27,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "marian separate": ("marian", {"separate": True}),
     "marian cleaned up": ("marian", {"clean_up_tokenization_spaces": True}),
     "marian whole specials": ("marian", {"split_special_tokens": True}),
-    "m2m100 listed": ("m2m100", {"additional_special_tokens": ["__en__", "__de__"]}),
+    "m2m100 listed": ("m2m100", {"additional_special_tokens": [f"__{code}__" for code in M2M100["m2m100"].split()]}),
     "m2m100 wmt21": ("m2m100", {"language_codes": "wmt21"}),
     "bart files": ("bart", {"whole": False}),
     "bart prefix space": ("bart", {"whole": False, "add_prefix_space": True}),
@@ -211,7 +212,7 @@ def test_marian_marks_its_source_with_the_target_language(pair: Any) -> None:
 
 @pytest.mark.parametrize(
     ("family", "code", "near"),
-    [("nllb", "en", "eng_Latn"), ("m2m100", "en_XX", "en"), ("mbart50", "german", "de_DE"), ("marian", "de", "deu")],
+    [("nllb", "en", "eng_Latn"), ("m2m100", "en_XX", "en"), ("mbart50", "de_XX", "de_DE"), ("marian", "de", "deu")],
 )
 def test_an_unknown_language_is_refused_with_those_near_it(pair: Any, family: str, code: str, near: str) -> None:
     _, ours, folder = pair(family)
