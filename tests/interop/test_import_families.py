@@ -54,7 +54,7 @@ def test_greedy_gives_transformers_tokens(case: Case) -> None:
     """Ragged sentences, one by one and sixteen side by side, eagerly and by the native backend."""
     rows = sources(SENTENCES)
     expected = generated(case.model, rows)
-    assert len({tuple(row) for row in expected}) > 1  # else nothing would have been compared
+    assert len({tuple(row) for row in expected}) > 2  # else little would have been compared
     decoder, limits = case.translator.decoder("greedy")
     assert decoder.decode(Source.of(rows), limits, capacity=16).tokens == expected
     few = rows[: max(3, SENTENCES // 4)]
