@@ -68,6 +68,18 @@ class Limits(Options):
     max_extra: int = option(20, "See max_ratio.", least=0, most=10**6)
     min_length: int = option(0, "Every output has at least this many tokens, EOS not counted.", least=0, most=10**6)
     banned: tuple[int, ...] = option((), "Token ids that may never be generated.", least=0, most=2**31 - 1)
+    forced_first: int | None = option(
+        None,
+        "The first token of every output, whatever the model says; it counts like any other.",
+        least=0,
+        most=2**31 - 1,
+    )
+    no_repeat_ngram: int = option(
+        0,
+        "No n-gram of this many tokens stands twice in an output, the decoder's start token counted (0: any may).",
+        least=0,
+        most=10**6,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,6 +95,10 @@ class Limits(Options):
         """Per row, the most tokens (EOS not counted) its output may have, given source lengths that count EOS."""
         by_source = ((source_lengths - 1) * self.max_ratio).long() + self.max_extra
         return by_source.clamp(min=max(1, self.min_length), max=self.max_length)
+
+
+HARD_LIMITS = frozenset({"forced_first", "no_repeat_ngram"})
+"""Limits that only some decoders can obey; the others refuse them."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +223,8 @@ class Decoder(ABC):
     name: str
     special: SpecialIds = DEFAULT_IDS
     """of its model"""
+    obeys: frozenset[str] = frozenset()
+    """of the limits that not every decoder can obey (:data:`HARD_LIMITS`), those that this one does"""
 
     @property
     @abstractmethod
@@ -221,13 +239,21 @@ class Decoder(ABC):
         """What such a table takes in memory, so that one without room is refused and not made; None: not much."""
         return None
 
+    def check_limits(self, limits: Limits) -> None:
+        """Refuse limits that this decoder cannot obey: none is ignored in silence."""
+        if self.special.eos in limits.banned:
+            raise OptionError(f"banned may not hold the end-of-sentence id {self.special.eos}: no output could end.")
+        for name in sorted(HARD_LIMITS):
+            asked = getattr(limits, name)
+            if asked != getattr(Limits, name) and name not in self.obeys:
+                raise OptionError(f"The decoder {self.name} cannot obey {name}, found {asked}; greedy and beam can.")
+
     def decode(
         self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
     ) -> Decoded:
         """Decode all rows: admit, advance, collect. At most `capacity` sentences (default: all) stand side by side."""
         limits = limits or Limits()
-        if self.special.eos in limits.banned:
-            raise OptionError(f"banned may not hold the end-of-sentence id {self.special.eos}: no output could end.")
+        self.check_limits(limits)
         rows = source.rows  # asked for three times an iteration
         if rows == 0:
             return Decoded([], [] if trace else None)
@@ -260,4 +286,4 @@ class Decoder(ABC):
         return Decoded([found[ticket] for ticket in order], traces, session.calls, iterations)
 
 
-__all__ = ["Decoded", "Decoder", "Finished", "Hypothesis", "Limits", "Session", "Source", "Step"]
+__all__ = ["HARD_LIMITS", "Decoded", "Decoder", "Finished", "Hypothesis", "Limits", "Session", "Source", "Step"]
