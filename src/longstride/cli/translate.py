@@ -44,6 +44,8 @@ def translate(
     decoder: shared.DecoderName = None,
     set: shared.Set = None,
     drafter: shared.DrafterFolder = None,
+    source_lang: shared.SourceLang = None,
+    target_lang: shared.TargetLang = None,
     runtime: shared.Runtime = "eager",
     precision: shared.Precision = "fp32",
     device: shared.Device = "auto",
@@ -79,6 +81,7 @@ def translate(
     options = shared.settings(set)
     lines = Lines(input, batch * TABLES)
     translator = shared.open_model(model, runtime, precision, device, drafter, threads)
+    translator = translator.with_languages(source_lang, target_lang)
     chosen, limits = translator.decoder(decoder, **options)  # refuse bad options before reading anything
     teller = TraceTeller(translator, err) if show_trace else None
     work = _Work(translator, decoder, options, batch, as_json, trace is not None, teller)
@@ -95,6 +98,8 @@ def translate(
                 "json": as_json,
                 "trace": str(trace) if trace is not None else None,
             }
+            if source_lang is not None or target_lang is not None:
+                made_by["languages"] = [source_lang, target_lang]
             _resumed(work, lines, Partial([output, trace] if trace is not None else [output], made_by))
         else:
             _streamed(work, lines, output, trace)

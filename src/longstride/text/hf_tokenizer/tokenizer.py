@@ -126,6 +126,9 @@ class HFTokenizer(Tokenizer):
         for code, what in ((source_lang, "source_lang"), (target_lang, "target_lang")):
             if code is not None:
                 check_language(code, self.languages if what == "target_lang" else self._sources, what, origin.name)
+        language = self.languages[target_lang] if target_lang is not None else None
+        self.forced_first = language if self.family in ("nllb", "m2m100", "mbart50") else None
+        self.start = language if self.family == "mbart" else None
         self.prefix, self.suffix = (tuple(ids) for ids in self._around())
 
     @property
@@ -137,18 +140,6 @@ class HFTokenizer(Tokenizer):
     def _sources(self) -> dict[str, int]:
         """Languages that a source can be marked with: Marian's tokens are of the target alone."""
         return {} if self.family == "marian" else self.languages
-
-    @property
-    def forced_first(self) -> int | None:
-        """The first token of every output: the target's language, in families that begin their outputs so."""
-        if self.family in ("nllb", "m2m100", "mbart50") and self.target_lang is not None:
-            return self.languages[self.target_lang]
-        return None
-
-    @property
-    def start(self) -> int | None:
-        """The decoder's first input where that is the target's language (mBART-25)."""
-        return self.languages[self.target_lang] if self.family == "mbart" and self.target_lang is not None else None
 
     def as_target(self) -> HFTokenizer:
         """The other side of a tokenizer of one vocabulary."""
