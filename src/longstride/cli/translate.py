@@ -88,7 +88,7 @@ def translate(
     work.n_best = getattr(getattr(chosen, "options", None), "n_best", 1) > 1
     with _progress(lines, output) as work.shown:
         if resume and output is not None:
-            made_by = {
+            made_by: dict[str, Any] = {
                 "model": translator.folder.sha256,
                 "drafter": ModelFolder(shared.model_path(drafter)).sha256 if drafter is not None else None,
                 "decoder": chosen.signature,

@@ -29,7 +29,7 @@ class LibraryTokenizer:
         _add(library, self._tokenizer, settings, name)
         self._tokenizer.encode_special_tokens = settings.flag("split_special_tokens")
         self.ids: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
-        self.tokens = {id: token for token, id in self.ids.items()}
+        self.tokens: dict[int, str] = {id: token for token, id in self.ids.items()}
         known = self._tokenizer.get_added_tokens_decoder()
         self.skipped = frozenset(id for id, token in known.items() if token.special)
         self.languages = spelt(settings.family, {self.tokens[id]: id for id in self.skipped})
@@ -41,7 +41,7 @@ class LibraryTokenizer:
     @property
     def size(self) -> int:
         """One more than the largest id."""
-        return max(self.tokens) + 1
+        return max(self.tokens, default=-1) + 1
 
     def encode(self, texts: Sequence[str], threads: int | None) -> list[list[int]]:
         """The ids of texts; the library has its own threads."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, final, get_args
 
-from longstride.contract import ModelFolderError, SpecialIds
+from longstride.contract import ModelFolderError, OptionError, SpecialIds
 from longstride.text.files import parse_json
 from longstride.text.hf_tokenizer.languages import DEFAULT_SOURCE, check_language
 from longstride.text.hf_tokenizer.library import MERGES, LibraryTokenizer
@@ -39,6 +39,9 @@ FILES = (
     *(VOCABULARY, TARGET_VOCABULARY, MERGES, *MARIAN_MODELS, M2M100_MODEL, SPIECE),
 )
 """What a Hugging Face folder may have for its tokenizer."""
+
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+"""What reading files raises that are not what they should be, where nothing better was said."""
 
 Side = Literal["source", "target"]
 
@@ -137,7 +140,7 @@ class HFTokenizer(Tokenizer):
         return self.origin.family
 
     @property
-    def _sources(self) -> dict[str, int]:
+    def _sources(self) -> Mapping[str, int]:
         """Languages that a source can be marked with: Marian's tokens are of the target alone."""
         return {} if self.family == "marian" else self.languages
 
@@ -223,10 +226,14 @@ class HFTokenizer(Tokenizer):
                 (int(values["sizes"][0]), int(values["sizes"][1])),
                 None if converted is None else _unpacked(converted),
             )
-            side, languages = values["side"] or "source", (values["source_lang"], values["target_lang"])
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            side: Side = "target" if values["side"] == "target" else "source"
+            languages = [None if code is None else str(code) for code in (values["source_lang"], values["target_lang"])]
+        except MALFORMED as error:
             raise ModelFolderError(f"{name}: expected a Hugging Face tokenizer's files, found {error!r}.") from None
-        return HFTokenizer(origin, side, *languages)
+        try:
+            return HFTokenizer(origin, side, *languages)
+        except OptionError as error:
+            raise ModelFolderError(f"{name}: {error}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.serialized, self.side)
