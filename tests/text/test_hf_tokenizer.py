@@ -311,6 +311,11 @@ def test_files_that_are_missing_or_broken_are_refused_by_name(tmp_path: Path) ->
         with pytest.raises(ModelFolderError, match=f"found no {file}"):
             read_hf_tokenizers(folder)
     folder = hf_folders.t5(tmp_path / "t5")
+    told = json.loads((folder / "tokenizer.json").read_bytes())
+    told["model"]["unk_id"] = None
+    (folder / "tokenizer.json").write_text(json.dumps(told))
+    with pytest.raises(ModelFolderError, match="cannot read every text"):
+        read_hf_tokenizers(folder).source.encode("\u16a0")
     (folder / "tokenizer.json").write_text('{"model": 3}')
     with pytest.raises(ModelFolderError, match=r"tokenizer.json: the package tokenizers .* could not read it"):
         read_hf_tokenizers(folder)

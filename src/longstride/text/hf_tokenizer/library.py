@@ -19,6 +19,7 @@ class LibraryTokenizer:
     """Text to ids without prefix and suffix, and ids to text, by the `tokenizers` library."""
 
     def __init__(self, files: Mapping[str, bytes], settings: Settings, name: str) -> None:
+        self._name = name
         library = _library(name)
         if TOKENIZER_JSON in files:
             self._tokenizer = _from_json(library, files, settings, name)
@@ -45,7 +46,12 @@ class LibraryTokenizer:
 
     def encode(self, texts: Sequence[str], threads: int | None) -> list[list[int]]:
         """The ids of texts; the library has its own threads."""
-        found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        try:
+            found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except Exception as error:
+            if type(error) is not Exception:  # the library's own errors have no better class
+                raise
+            raise ModelFolderError(f"{self._name}: the tokenizer cannot read every text ({error}).") from None
         return [list(each.ids) for each in found]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:

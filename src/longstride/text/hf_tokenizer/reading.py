@@ -12,7 +12,7 @@ from longstride.text.files import read_regular
 from longstride.text.hf_tokenizer.languages import DEFAULT_SOURCE
 from longstride.text.hf_tokenizer.library import MERGES
 from longstride.text.hf_tokenizer.sentencepieces import M2M100_MODEL, MARIAN_MODELS, VOCABULARY
-from longstride.text.hf_tokenizer.settings import TOKENIZER_JSON, Family, json_object, named_family
+from longstride.text.hf_tokenizer.settings import TOKENIZER_CONFIG, TOKENIZER_JSON, Family, json_object, named_family
 from longstride.text.hf_tokenizer.tokenizer import FILES, MALFORMED, SPIECE, HFTokenizer, Origin
 
 
@@ -67,10 +67,17 @@ def read_hf_tokenizers(
     except MALFORMED as error:
         raise ModelFolderError(f"{folder}: expected a tokenizer's files, found {error!r}.") from None
     if family in DEFAULT_SOURCE:
-        source_lang = source_lang or origin.settings.values.get("src_lang") or DEFAULT_SOURCE[family]
-        target_lang = target_lang or origin.settings.values.get("tgt_lang")
+        source_lang = source_lang or _language(origin, "src_lang") or DEFAULT_SOURCE[family]
+        target_lang = target_lang or _language(origin, "tgt_lang")
     source = HFTokenizer(origin, "source", source_lang, target_lang)
     return HFTokenizers(source, HFTokenizer(origin, "target", source_lang, target_lang))
+
+
+def _language(origin: Origin, key: str) -> str | None:
+    told = origin.settings.values.get(key)
+    if told is not None and not isinstance(told, str):
+        raise ModelFolderError(f"{origin.name}, {TOKENIZER_CONFIG}: {key} expects a language's code, found {told!r}.")
+    return told
 
 
 def _family(named: Family | None, files: dict[str, bytes], folder: Path) -> Family:
