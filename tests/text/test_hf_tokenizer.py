@@ -287,6 +287,9 @@ def test_a_folder_without_a_tokenizer_config_goes_by_its_files(tmp_path: Path) -
         ({"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs .* is not supported"),
         ({"added_tokens_decoder": {"7": {"content": "[X]", "single_word": True}}}, "single_word true"),
         ({"added_tokens_decoder": {"7": 3}}, "expected a token's text"),
+        ({"added_tokens_decoder": {"x": "a"}}, "expected a tokenizer's files, found ValueError"),
+        ({"added_tokens_decoder": 3}, "expected a tokenizer's files, found AttributeError"),
+        ({"pad_token": None}, "expected a tokenizer with a pad_token, found none"),
         ({"separate_vocabs": True}, r"expected target_vocab.json, found no such file"),
     ],
 )
@@ -308,6 +311,11 @@ def test_files_that_are_missing_or_broken_are_refused_by_name(tmp_path: Path) ->
         with pytest.raises(ModelFolderError, match=f"found no {file}"):
             read_hf_tokenizers(folder)
     folder = hf_folders.t5(tmp_path / "t5")
+    told = json.loads((folder / "tokenizer.json").read_bytes())
+    told["model"]["unk_id"] = None
+    (folder / "tokenizer.json").write_text(json.dumps(told))
+    with pytest.raises(ModelFolderError, match="cannot read every text"):
+        read_hf_tokenizers(folder).source.encode("\u16a0")
     (folder / "tokenizer.json").write_text('{"model": 3}')
     with pytest.raises(ModelFolderError, match=r"tokenizer.json: the package tokenizers .* could not read it"):
         read_hf_tokenizers(folder)
@@ -357,6 +365,8 @@ def test_a_tampered_file_is_refused(pair: Any, tmp_path: Path) -> None:
                 {"files": {"../x": {"text": ""}}},
                 {"files": {}},
                 {"sizes": [1]},
+                {"target_lang": "xx"},
+                {"source_lang": ["deu"]},
                 {"files": {**told["files"], "source.spm": {"base64": "?"}}},
             )
         ),
