@@ -1,9 +1,9 @@
 """Model folders: plain data, never code. One `config.json`, weights in safetensors, a tokenizer.
 
-    config.json       format version; tokenizers; special ids; parts (kind, options, weights file, sha256); decoders
-                      (which part has which role, default options); provenance
+    config.json       format version; tokenizers; special ids; limits; parts (kind, options, weights file, sha256);
+                      decoders (which part has which role, default options); provenance
     *.safetensors     weights
-    tokenizer.model   SentencePiece, or a word list
+    tokenizer.model   SentencePiece, a word list, or a Hugging Face tokenizer's files in one
 
 Every field is checked on loading: an unknown or missing one, a wrong version, hash or shape is an error that says what
 was expected and what was found. Memory is taken only for what the weights file has: see :mod:`longstride.nn.weights`.
@@ -27,7 +27,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from longstride.contract import DEFAULT_IDS, ModelFolderError, OptionError, SpecialIds, WorkError, option
+from longstride.contract import DEFAULT_IDS, Limits, ModelFolderError, OptionError, SpecialIds, WorkError, option
 from longstride.contract.options import as_dict, parse
 from longstride.nn.weights import Stored, fill, not_finite, read_header, read_tensors, sketched, uninitialised
 from longstride.text.files import file_sha256, read_json
@@ -85,6 +85,7 @@ class FolderConfig:
     source_tokenizer: str | None = option(None, "File name of the source's tokenizer where it differs.")
     source_tokenizer_sha256: str | None = option(None, "Hash of that file.")
     special_ids: SpecialIds = option(DEFAULT_IDS, "Padding, start, end and the like, of all parts.")
+    limits: Limits = option(Limits(), "How long outputs may be, and the like, where whoever decodes does not say.")
     provenance: dict[str, Any] = option(factory=dict, help="Recipe, data, commit, scores: whatever made it.")
 
 
@@ -140,7 +141,7 @@ class ModelFolder:
         """Source and target tokenizer, often the same."""
         target = self._tokenizer(self.config.tokenizer, self.config.tokenizer_sha256)
         if self.config.source_tokenizer is None:
-            return target, target
+            return target, target.as_target()
         return self._tokenizer(self.config.source_tokenizer, self.config.source_tokenizer_sha256 or ""), target
 
     def load(self, name: str, build: Callable[[], Module]) -> Module:
@@ -224,6 +225,7 @@ def write(
     source_tokenizer: Tokenizer | None = None,
     provenance: Mapping[str, Any] | None = None,
     dtype: torch.dtype = torch.float32,
+    limits: Limits | None = None,
     beside: Mapping[str, str] | None = None,
 ) -> None:
     """Write a whole folder, or nothing; one that is already there is replaced. Weights that are not finite are refused.
@@ -253,6 +255,9 @@ def write(
         }
         if (special := _special(parts)) != DEFAULT_IDS:
             config["special_ids"] = as_dict(special)
+        if limits is not None and limits != Limits():
+            usual = as_dict(Limits())
+            config["limits"] = {name: value for name, value in as_dict(limits).items() if value != usual[name]}
         if source_tokenizer is not None and source_tokenizer.sha256 != tokenizer.sha256:
             source_tokenizer.save(building / f"source.{TOKENIZER}")
             config["source_tokenizer"] = f"source.{TOKENIZER}"

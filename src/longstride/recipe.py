@@ -306,7 +306,7 @@ def _validators(recipe: Recipe, tokenizer: Tokenizer, longest: int, device: torc
     else:
         pairs = list(generated(recipe.data, "valid"))
     pairs = pairs[: options.sentences]
-    ids = [row[: longest - 1] for row in tokenizer.encode_many([source for source, _ in pairs])]
+    ids = [row[: longest - 1] for row in tokenizer.encode_for_batches([source for source, _ in pairs])]
     order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
     references = [tokenizer.as_decoded(target) for _, target in pairs]
     decode = _decoder(recipe, device, Limits(max_length=min(Limits().max_length, longest - 1)))

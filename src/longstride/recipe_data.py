@@ -98,8 +98,8 @@ def corpus_of(
     """A split as ids; text files are binarized by the process that leads, unless that was done before."""
     if data.task != "files":
         pairs = generated(data, split)
-        sources = tokenizer.encode_many([source for source, _ in pairs])
-        targets = tokenizer.encode_many([target for _, target in pairs])
+        sources = tokenizer.encode_for_batches([source for source, _ in pairs])
+        targets = tokenizer.encode_for_batches([target for _, target in pairs])
         return BinarizedCorpus.from_pairs(zip(sources, targets, strict=True), tokenizer.special)
     source, target = required(data, split)
     cache = Path(data.cache or folder) / f"{split}.ids"

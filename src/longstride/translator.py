@@ -37,6 +37,7 @@ from longstride.contract import (
     Trace,
 )
 from longstride.contract.bundled import BUNDLED
+from longstride.contract.options import as_dict
 from longstride.contract.ranges import Range, shown
 from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
@@ -153,7 +154,7 @@ class Translator:
                 f"{name} expects one vocabulary for source and target, but {self.folder.path} has a tokenizer for each."
             )
         self.check(name)
-        own, limits = split_options(kind.options, {**config.defaults, **options}, name)
+        own, limits = split_options(kind.options, {**self._own_limits, **config.defaults, **options}, name)
         return kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
 
     def likelihood(self, decoder: str | None = None) -> Likelihood | None:
@@ -173,7 +174,7 @@ class Translator:
                     f"An ensemble expects one vocabulary: {other.folder.path} has another tokenizer than "
                     f"{self.folder.path}."
                 )
-        own, limits = split_options(BeamOptions, options, "beam")
+        own, limits = split_options(BeamOptions, {**self._own_limits, **options}, "beam")
         models: list[Any] = [translator.parts_of("beam")["model"] for translator in (self, *others)]
         shortest = min((self, *others), key=lambda translator: translator.longest)
         return Beam(models, self.runner, own), shortest._fitting(limits)
@@ -187,22 +188,21 @@ class Translator:
         self, lines: Sequence[str], warn: Callable[[str], None] | None = None, first_line: int = 1
     ) -> list[list[int]]:
         """Ids ending in EOS; a line of more tokens than the model can read is cut, with a warning that names it."""
-        encoded = self.source_tokenizer.encode_many([self.readable(line) for line in lines])
-        longest = self.longest
+        tokenizer, longest = self.source_tokenizer, self.longest
+        encoded = tokenizer.encode_many([self.readable(line) for line in lines])
+        ended = 0 if tokenizer.complete else 1  # EOS is yet to come
         for number, ids in enumerate(encoded):
-            if len(ids) + 1 > longest:
+            if len(ids) + ended > longest:
                 message = (
                     f"line {number + first_line} has {len(ids)} tokens and was cut at the model's limit of "
-                    f"{longest - 1}."
+                    f"{longest - ended}."
                 )
                 (warn or _warn)(message)
-                del ids[longest - 1 :]
-            ids.append(self.folder.special.eos)
-        return encoded
+        return [tokenizer.ended(ids, longest) for ids in encoded]
 
     def readable(self, line: str) -> str:
         """A line as the model is to read it: without characters that nobody sees and its vocabulary does not have."""
-        if line.isprintable():  # as nearly all are
+        if line.isprintable() or self.source_tokenizer.complete:  # as nearly all are; others read lines their own way
             return line
         found = {sign for sign in line if not sign.isprintable() and sign not in self._known}
         spaces = {ord(sign): " " for sign in found if unicodedata.category(sign) in _SPACES}
@@ -307,6 +307,12 @@ class Translator:
             return DecoderConfig(self._decoders[DECODERS[name].comes_with].parts)
         names = ", ".join([*self.decoders, *self.possible])
         raise OptionError(f"The model {self.folder.path} has no decoder {name!r}; it has {names}.")
+
+    @cached_property
+    def _own_limits(self) -> dict[str, Any]:
+        """The limits that its folder asks for, where they are not the usual ones."""
+        usual = as_dict(Limits())
+        return {name: value for name, value in as_dict(self.folder.config.limits).items() if value != usual[name]}
 
     def _fitting(self, limits: Limits) -> Limits:
         """Outputs can be no longer than the model has positions for, and only ids that it knows can be banned."""

@@ -262,6 +262,7 @@ class _Run:
             source,
             history,
             stored_dtype(folder, VERIFIER),
+            folder.config.limits,
             {
                 card.FILE: card.text(base, history, stages, records, pays),
                 RECORDS: "".join(to_line(record) + "\n" for record in records),

@@ -89,6 +89,7 @@ def text(
         f"- Model: {history['base_name']}, weights unchanged (sha256 {base.sha256[:12]}).",
         f"- Drafter: {trained['weights'] / 1e6:.1f} M weights, {trained['updates']:,} updates on {decoded['kept']:,} "
         f"outputs of the model's own greedy search ({trained['seconds'] / 60:.1f} minutes).",
+        f"- It drafts {trained['kept_ids']:,} ids, which are {trained['coverage']:.2%} of what the model writes.",
         f"- Tokens drafted, by sentences decoded side by side: {stages['lengths']['lengths']}.",
         f"- Measured on {machine} ({how}), on {history['held_out']:,} lines that were not trained on.",
         f"- Made by longstride {__version__}; records of all figures: adaptation.jsonl.",

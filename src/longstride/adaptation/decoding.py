@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from longstride.adaptation.options import AdaptOptions
 from longstride.contract import InputError
 from longstride.distillation.decoding import Teacher
 from longstride.distillation.distill import Progress, distill_lines
 from longstride.distillation.options import DistillOptions
-from longstride.text.binarized import BinarizedCorpus
+from longstride.text.binarized import BinarizedCorpus, Side, offsets_of
 from longstride.text.corpus import read_lines
 from longstride.translator import Translator
 
@@ -56,21 +59,19 @@ def own_greedy(translator: Translator) -> Teacher:
     decoder, limits = translator.decoder("greedy")
     eos = translator.folder.special.eos
 
-    def encode(lines: Sequence[str]) -> list[list[int]]:
-        return [ids[:-1] for ids in translator.encode(lines, warn=lambda said: None)]
-
     def write(rows: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(str(token) for token in row if token != eos) for row in rows]
 
     return Teacher(
         decoder,
-        encode,
+        lambda lines: translator.encode(lines, warn=lambda said: None),
         write,
         (translator.folder.sha256,),
         translator.target_tokenizer.sha256,
         limits,
         translator.longest,
         translator.folder.special,
+        whole=True,
     )
 
 
@@ -86,7 +87,7 @@ def decode(
         keep_all=True,  # loops and the like too: a drafter is to foresee whatever the model writes
         shard_lines=options.shard_lines,
         capacity=options.side_by_side,
-        longest_source=min(LONGEST_SOURCE, translator.longest),
+        longest_source=translator.longest,
     )
     outcome = distill_lines(
         own_greedy(translator), lines.training, folder, how, resume=True, progress=progress, name="own greedy"
@@ -104,12 +105,15 @@ def corpus(translator: Translator, folder: Path, longest_target: int) -> Binariz
     """What was decoded, as pairs of ids that both sides can be trained on."""
     sources = translator.encode(list(read_lines(folder / "train.src")), warn=lambda said: None)
     targets = [[int(token) for token in line.split()] for line in read_lines(folder / "train.tgt")]
-    most = min(LONGEST_SOURCE, translator.longest)
     pairs = [
         (source, target)
         for source, target in zip(sources, targets, strict=True)
-        if len(source) <= most and len(target) < longest_target
+        if len(source) <= LONGEST_SOURCE and len(target) < longest_target
     ]
     if not pairs:
         raise InputError("--source expects lines that the model has outputs for, found none that can be learnt from.")
-    return BinarizedCorpus.from_pairs(pairs, translator.folder.special)
+    special = translator.folder.special
+    rows = [source for source, _ in pairs]  # as they are: some models' sources end in a language, not in EOS
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    ids = np.fromiter(chain.from_iterable(rows), np.uint32, int(lengths.sum()))
+    return BinarizedCorpus(Side(ids, offsets_of(lengths), special), Side.of([target for _, target in pairs], special))

@@ -44,6 +44,12 @@ class AdaptOptions(Options):
         least=0,
         most=65536,
     )
+    vocabulary: int = option(
+        0,
+        "The drafter keeps so many of the model's most frequent ids (0: 16,384 where it has more than 32,768, else all).",
+        least=0,
+        most=10**7,
+    )
     peak: float = option(
         0.0, "Highest learning rate (0: 0.001 at width 512, as one by the root of the width).", least=0, most=1000
     )

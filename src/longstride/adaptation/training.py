@@ -31,6 +31,7 @@ from longstride.ops import avoid_planned_attention
 from longstride.ops.cuda.table import training_table
 from longstride.ops.kernels import train_with
 from longstride.registry import part_builder
+from longstride.systems.draft_verify.kept import count_ids
 from longstride.systems.draft_verify.objective import DrafterObjectiveOptions
 from longstride.text.batches import BatchOptions, TokenBatches
 from longstride.text.binarized import BinarizedCorpus
@@ -42,11 +43,20 @@ VERIFIER, DRAFTER = "model", "drafter"
 OBJECTIVE = DrafterObjectiveOptions(glance_first=0.0, glance_last=0.0, blocks=3, decay=0.9)
 """What short runs learnt most by: no glancing, three blocks of every target, early slots first (docs/log.md)."""
 CHECKPOINTS, AVERAGED = 20, 5
+LARGE, KEPT = 32_768, 16_384
+"""Of a vocabulary larger than the first, a drafter keeps the second: its most frequent ids."""
 WARMUP = 500
 """Updates of rising rates, at most; no more than a tenth of all."""
 _DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16}
 TRIAL_UPDATES, TRIAL_SHARE = 60, 0.1
 """Updates that are timed, and the share of the minutes that they may take."""
+
+
+def kept_ids(vocabulary: int, options: AdaptOptions) -> int | None:
+    """How many ids the drafter has of its own, at most; None: the model's."""
+    if options.vocabulary:
+        return options.vocabulary
+    return KEPT if vocabulary > LARGE else None
 
 
 def drafter_settings(verifier: TransformerOptions, options: AdaptOptions) -> dict[str, Any]:
@@ -68,8 +78,10 @@ def drafter_settings(verifier: TransformerOptions, options: AdaptOptions) -> dic
         "norm": verifier.norm,
         "activation": "gelu" if verifier.activation == "gelu-tanh" else verifier.activation,
         "longest": verifier.longest,
+        "soft_copy": verifier.source_vocabulary in (None, verifier.vocabulary),
         "dropout": 0.1,
         "begin": "verifier",
+        **({"kept": kept} if (kept := kept_ids(verifier.vocabulary, options)) else {}),
     }
 
 
@@ -133,11 +145,11 @@ def train(
             updates = {"updates": options.updates}
         else:
             tell.message("Measuring how long an update takes.")
-            built = _built(kind, folder, options)
+            built = _built(kind, folder, pairs, options)
             updates = _fitting(work.folder / "trial", built, kind, folder, pairs, options, device)
         updates = work.finish("updates", updates)
     count = int(updates["updates"])
-    built = _built(kind, folder, options)
+    built = _built(kind, folder, pairs, options)
     batches = TokenBatches(pairs, BatchOptions(tokens=options.tokens, seed=options.seed))
     tell.message(f"{count:,} updates on {len(pairs):,} pairs; {batches.waste().sentence}")
     width = built.model.options.width
@@ -159,13 +171,24 @@ def train(
         "epochs": result.epoch,
         "target_tokens": result.tokens,
         "averaged_updates": list(result.averaged),
+        "kept_ids": built.drafter.options.own_vocabulary,
+        "coverage": round(_coverage(built.drafter, pairs), 6),
         "weights": sum(weight.numel() for weight in built.drafter.parameters()),
         "seconds": round(result.seconds, 1),
         "tokens_per_second": round(result.steady_tokens_per_second or result.tokens_per_second),
     }
 
 
-def _built(kind: ObjectiveKind, folder: ModelFolder, options: AdaptOptions) -> Any:
+def _coverage(drafter: Any, pairs: BinarizedCorpus) -> float:
+    """The share of the target tokens that can be drafted."""
+    if drafter.kept_ids is None:
+        return 1.0
+    counts = count_ids(pairs.target.ids, drafter.options.vocabulary)
+    kept = torch.zeros_like(counts).index_fill_(0, drafter.kept_ids.cpu(), 1)
+    return float((counts * kept).sum() / counts.sum())
+
+
+def _built(kind: ObjectiveKind, folder: ModelFolder, pairs: BinarizedCorpus, options: AdaptOptions) -> Any:
     """The drafter beside the frozen model, always with the same first weights."""
     part = verifier_part(folder)
     verifier = folder.load(part, part_builder(folder, part))
@@ -174,7 +197,14 @@ def _built(kind: ObjectiveKind, folder: ModelFolder, options: AdaptOptions) -> A
     torch.manual_seed(options.seed)
     settings = drafter_settings(verifier.options, options)
     return kind.model(
-        Plan(settings, verifier.options.vocabulary, {VERIFIER: verifier}, str(folder.path), special=folder.special)
+        Plan(
+            settings,
+            verifier.options.vocabulary,
+            {VERIFIER: verifier},
+            str(folder.path),
+            special=folder.special,
+            targets=pairs.target.ids,
+        )
     )
 
 
@@ -238,5 +268,12 @@ def _write(path: Path, kind: ObjectiveKind, built: Any, folder: ModelFolder) -> 
         if name in folder.decoders:
             decoders[name] = DecoderConfig({"model": VERIFIER}, folder.decoders[name].defaults)
     model_folder.write(
-        path, parts, decoders, "draft-verify", target, source, dtype=stored_dtype(folder, verifier_part(folder))
+        path,
+        parts,
+        decoders,
+        "draft-verify",
+        target,
+        source,
+        dtype=stored_dtype(folder, verifier_part(folder)),
+        limits=folder.config.limits,
     )

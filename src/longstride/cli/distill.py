@@ -17,7 +17,7 @@ from longstride.cli.console import bar, say
 from longstride.cli.options import DecoderName, Device, Precision, Runtime, Set, open_model, settings
 from longstride.cli.provenance import origin_on
 from longstride.cli.streams import input_file, record_file, result_folder
-from longstride.contract import EOS, OptionError, UsageError, WorkError
+from longstride.contract import OptionError, UsageError, WorkError
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import parse
 
@@ -168,8 +168,10 @@ def make_teacher(
         raise OptionError(f"--decoder expects beam for several teachers, found {decoder!r}.")
     return Teacher(
         made,
-        lambda lines: first.source_tokenizer.encode_many([first.readable(line) for line in lines]),
-        lambda rows: first.target_tokenizer.decode_many([[token for token in row if token != EOS] for row in rows]),
+        lambda lines: first.source_tokenizer.encode_for_batches([first.readable(line) for line in lines]),
+        lambda rows: first.target_tokenizer.decode_many(
+            [[token for token in row if token != first.folder.special.eos] for row in rows]
+        ),
         tuple(translator.folder.sha256 for translator in translators),
         first.target_tokenizer.sha256,
         limits,

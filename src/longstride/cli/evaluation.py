@@ -14,7 +14,7 @@ from longstride.bench.traced_pass import NAMED_DIFFERENCES, count
 from longstride.cli.console import bar, say, warn
 from longstride.cli.lineup import Setting
 from longstride.cli.test_sets import Material
-from longstride.contract import EOS, Decoded, Likelihood, OptionError
+from longstride.contract import Decoded, Likelihood, OptionError
 from longstride.tasks.bootstrap import Comparison, paired_bootstrap
 from longstride.tasks.likelihood import (
     Likelihoods,
@@ -237,11 +237,14 @@ def score_pairs(
     Targets of more than `room` tokens, EOS not counted, are cut (default: the model's limit).
     """
     sources = translator.encode([source for source, _ in pairs], warn=lambda message: None)
-    targets = translator.target_tokenizer.encode_many([target for _, target in pairs])
+    targets = translator.target_tokenizer.encode_for_batches([target for _, target in pairs])
     room = translator.longest - 1 if room is None else room
     cut = sum(len(target) > room for target in targets)
     if cut:
         warn(f"{name}: {cut} references were cut at the model's limit of {room} tokens.")
-    ids = [(source, [*target[:room], EOS]) for source, target in zip(sources, targets, strict=True)]
+    ids = [
+        (source, [*target[:room], translator.folder.special.eos])
+        for source, target in zip(sources, targets, strict=True)
+    ]
     with bar("reading references", None) as shown:
         return likelihoods(model, ids, shown.to)

@@ -68,6 +68,18 @@ class Limits(Options):
     max_extra: int = option(20, "See max_ratio.", least=0, most=10**6)
     min_length: int = option(0, "Every output has at least this many tokens, EOS not counted.", least=0, most=10**6)
     banned: tuple[int, ...] = option((), "Token ids that may never be generated.", least=0, most=2**31 - 1)
+    forced_first: int | None = option(
+        None,
+        "The first token of every output, whatever the model says; it counts like any other.",
+        least=0,
+        most=2**31 - 1,
+    )
+    no_repeat_ngram: int = option(
+        0,
+        "No n-gram of this many tokens stands twice in an output, the decoder's start token counted (0: any may).",
+        least=0,
+        most=10**6,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -230,7 +230,7 @@ def binarize(
     ):
         while chunk := list(islice(pairs, _CHUNK)):
             sides = [
-                Side.of(each.encode_many(list(texts), threads), each.special)
+                Side.of(each.encode_for_batches(list(texts), threads), each.special)
                 for each, texts in zip(tokenizers, zip(*chunk, strict=True), strict=True)
             ]
             kept, found = filter.apply(sides[0].lengths, sides[1].lengths)

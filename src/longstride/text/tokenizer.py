@@ -16,7 +16,8 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, final
 
 import sentencepiece
@@ -38,6 +39,8 @@ from longstride.text.corpus import read_lines
 from longstride.text.files import read_regular, written_whole
 
 _WORDS_HEADER = "longstride-words 1"
+HF_HEADER = b"longstride-hf-tokenizer 1\n"
+"""How the file of a Hugging Face tokenizer begins."""
 _TRAINING_THREADS = 16
 """Not the machine's count: sums over threads would otherwise make unigram models differ from machine to machine."""
 
@@ -48,11 +51,18 @@ class Tokenizer(ABC):
     """Text to ids and back, the end-of-sentence id neither produced nor expected."""
 
     kind: str
-    """How the file is to be read: "sentencepiece" or "words"."""
+    """How the file is to be read: "sentencepiece", "words" or "hugging face"."""
     size: int
     """How many ids there are, the reserved ones included."""
     special: SpecialIds = DEFAULT_IDS
     """Those of its ids that stand for no text."""
+    complete: bool = False
+    """Another library's tokenizer: text is read as that library reads it, and its rows begin and end as models want
+    them, EOS included."""
+    languages: Mapping[str, int] = MappingProxyType({})
+    """Code -> id of the languages that a text can be marked with."""
+    forced_first: int | None = None
+    """The first token of every output, where that is the target's language."""
 
     @property
     @abstractmethod
@@ -74,6 +84,22 @@ class Tokenizer(ABC):
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id stands for, for people who read traces."""
+
+    def ended(self, ids: list[int], longest: int) -> list[int]:
+        """A row of `encode_many` as a model reads it: with its end, and cut to `longest` tokens."""
+        return [*ids[: longest - 1], self.special.eos]
+
+    def encode_for_batches(self, texts: Sequence[str], threads: int | None = None) -> list[list[int]]:
+        """The ids of many lines without EOS, which batches append to sources and targets alike."""
+        return self.encode_many(texts, threads)
+
+    def as_target(self) -> Tokenizer:
+        """The target's tokenizer of a folder that has one file for both."""
+        return self
+
+    def with_languages(self, source: str | None = None, target: str | None = None) -> Tokenizer:
+        """The same tokenizer for texts in other languages."""
+        raise OptionError("Languages expect a model with language tokens, found one without.")
 
     def encode(self, text: str) -> list[int]:
         """The ids of one line."""
@@ -137,7 +163,7 @@ class SentencePieceTokenizer(Tokenizer):
         except (TypeError, UnicodeEncodeError):
             # What is raised for text that is none depends on the version of SentencePiece; say it in our words.
             for text in texts:
-                _refuse_surrogates(text)
+                refuse_surrogates(text)
             raise
         return rows
 
@@ -223,13 +249,17 @@ class WordsTokenizer(Tokenizer):
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """Load a tokenizer of either kind, told apart by how the file begins."""
+    """Load a tokenizer of any kind, told apart by how the file begins."""
     try:
         serialized = read_regular(path)
     except FileNotFoundError as error:
         raise ModelFolderError(f"{path}: expected a tokenizer, found no file.") from error
     except OSError as error:
         raise ModelFolderError(f"{path}: expected a tokenizer, could not read it ({error.strerror}).") from error
+    if serialized.startswith(HF_HEADER):
+        from longstride.text.hf_tokenizer import HFTokenizer
+
+        return HFTokenizer.from_bytes(serialized, str(path))
     if serialized.startswith((_WORDS_HEADER.split()[0].encode(), RESERVED[PAD].encode())):
         return WordsTokenizer.from_bytes(serialized, str(path))
     return SentencePieceTokenizer(serialized, str(path))
@@ -329,7 +359,8 @@ def _check_reserved(found: Sequence[str], name: str) -> None:
         )
 
 
-def _refuse_surrogates(text: str) -> None:
+def refuse_surrogates(text: str) -> None:
+    """Refuse what is no text: half of a surrogate pair."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
