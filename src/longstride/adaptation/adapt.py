@@ -29,19 +29,23 @@ from longstride.contract import UsageError, WorkError
 from longstride.contract.options import as_dict
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.registry import part_builder
-from longstride.text.files import written_whole
+from longstride.text.files import file_sha256, read_json, written_whole
 from longstride.training.metrics import Reporter
 from longstride.translator import Translator
 from longstride.verification.draft_policy import DraftPolicy
 
-STAGES = ("decode", "train", "lengths", "exactness", "race", "write")
+STAGES = ("import", "decode", "train", "lengths", "exactness", "race", "write")
 RECORDS = "adaptation.jsonl"
 """Records of exactness and race, in the model folder."""
-FINISHED = "finished"
+IMPORTED, FINISHED = "imported", "finished"
+HF_CONFIG = "config.json"
 
 
 class Surroundings(Protocol):
     """What a run needs of whoever started it."""
+
+    def bring_in(self, folder: Path, into: Path, languages: tuple[str | None, str | None]) -> dict[str, Any]:
+        """Import a Hugging Face folder as a model folder, compared with transformers; what is to be told of it."""
 
     def open(self, folder: Path) -> Translator:
         """Load a model folder for decoding as users of the result will."""
@@ -67,7 +71,7 @@ class Request:
     """What is adapted, with what, into what."""
 
     model: Path
-    """a model folder"""
+    """a model folder of ours or a Hugging Face folder"""
     lines: Sequence[str]
     output: Path
     work: Path
@@ -78,13 +82,22 @@ class Request:
     name: str = "lines"
     """of the lines, in records"""
     race: bool = True
+    languages: tuple[str | None, str | None] = (None, None)
+    """of sources and outputs, where a Hugging Face folder has several"""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the model is yet to be imported: our own config.json says its format."""
+        return is_hugging_face(self.model)
 
     def origin(self) -> dict[str, Any]:
         """All that decides the result, by the names that a person knows."""
         digest = hashlib.sha256("\n".join(self.lines).encode("utf-8", "surrogateescape")).hexdigest()
         settings = {name: _plain(value) for name, value in as_dict(self.options).items()}
         return {
-            "model": ModelFolder(self.model).identity,
+            "model": _files_hash(self.model) if self.foreign else ModelFolder(self.model).identity,
+            "source_lang": self.languages[0],
+            "target_lang": self.languages[1],
             "source": digest,
             "device": self.device.type,
             "runtime": self.decoded_by,
@@ -132,7 +145,8 @@ class _Run:
             if figures is None:
                 return False
             found = self._work.finish(stage, {"seconds": round(time.perf_counter() - begun, 1), **figures})
-        self._around.message(f"{stage}: {card.sentence(stage, found)} ({found['seconds']:,.1f} s)")
+        if told := card.sentence(stage, found):
+            self._around.message(f"{stage}: {told} ({found['seconds']:,.1f} s)")
         return True
 
     def _open(self, folder: Path) -> Translator:
@@ -158,8 +172,17 @@ class _Run:
     def _held_out(self) -> Workload:
         return held_out_workload(self._drafted, self._lines.held_out, f"{self._request.name}, held out")
 
+    @property
+    def _model(self) -> Path:
+        return self._work.folder / IMPORTED if self._request.foreign else self._request.model
+
+    def _import(self) -> dict[str, Any]:
+        if not self._request.foreign:
+            return {}
+        return self._around.bring_in(self._request.model, self._model, self._request.languages)
+
     def _decode(self) -> dict[str, Any]:
-        translator = self._open(self._request.model)
+        translator = self._open(self._model)
         verifier_part(translator.folder)
         return decode(
             translator,
@@ -171,11 +194,11 @@ class _Run:
 
     def _train(self) -> dict[str, Any] | None:
         options = self._request.options
-        pairs = corpus(self._open(self._request.model), self._work.folder / "decoded", options.longest_target)
+        pairs = corpus(self._open(self._model), self._work.folder / "decoded", options.longest_target)
         self._opened = None
         if self._request.device.type == "cuda":
             torch.cuda.empty_cache()
-        return train(self._work, self._request.model, pairs, options, self._request.device, self._around.reporter())
+        return train(self._work, self._model, pairs, options, self._request.device, self._around.reporter())
 
     def _lengths(self) -> dict[str, Any]:
         given = self._request.options.lengths
@@ -238,11 +261,11 @@ class _Run:
             if (file := self._work.folder / f"{name}.jsonl").exists()
             for record in read_records([file])
         ]
-        base = ModelFolder(self._request.model)
+        base = ModelFolder(self._model)
         history = {
             "adaptation": self._work.origin,
             "base": base.config.provenance,
-            "base_name": card.model_name(base),
+            "base_name": self._name,
             "updates": stages["train"]["updates"],
             "pairs": stages["decode"]["kept"],
             "held_out": len(self._lines.held_out),
@@ -270,8 +293,14 @@ class _Run:
         )
         return {"default": "draft-verify" if pays else "greedy"}
 
+    @property
+    def _name(self) -> str:
+        if self._request.foreign:
+            return self._request.model.resolve().name
+        return card.model_name(ModelFolder(self._request.model))
+
     def _tag(self, translator: Translator) -> ModelTag:
-        return ModelTag(card.model_name(ModelFolder(self._request.model)), translator.folder.sha256)
+        return ModelTag(self._name, translator.folder.sha256)
 
     def _write_records(self, name: str, records: Sequence[Exactness] | Sequence[Latency]) -> None:
         with written_whole(self._work.folder / f"{name}.jsonl") as temporary:
@@ -289,6 +318,22 @@ def _finished(output: Path, origin: dict[str, Any]) -> Path | None:
         raise UsageError(f"{output}: expected a new folder to write the adapted model to, found a model in it.")
     refuse_other(output / model_folder.CONFIG, made_of, _plain(origin))
     return output
+
+
+def is_hugging_face(folder: Path) -> bool:
+    """Whether a folder's config.json is one of transformers'."""
+    try:
+        values = read_json(folder / HF_CONFIG)
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and "format" not in values and "model_type" in values
+
+
+def _files_hash(folder: Path) -> str:
+    """One hash for the files of a folder, by name and content."""
+    files = sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
+    told = "\n".join(f"{file.name}:{file_sha256(file)}" for file in files)
+    return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _plain(value: Any) -> Any:

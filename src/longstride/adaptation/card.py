@@ -21,6 +21,8 @@ def model_name(folder: ModelFolder) -> str:
 
 def sentence(stage: str, found: Mapping[str, Any]) -> str:
     """What a stage found, in a line."""
+    if stage == "import":
+        return str(found.get("told", ""))
     if stage == "decode":
         return f"{found['kept']:,} outputs of the model's own, {found['tokens']:,} tokens"
     if stage == "train":

@@ -46,7 +46,7 @@ class AdaptOptions(Options):
     )
     vocabulary: int = option(
         0,
-        "The drafter keeps so many of the model's most frequent ids (0: 16,384 where it has more than 32,768, else all).",
+        "So many of the model's ids can be drafted, the most frequent (0: 16,384 of more than 32,768, else all).",
         least=0,
         most=10**7,
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def adapt(
-    model: Annotated[str, typer.Argument(help="Model folder, or a run's folder.")],
+    model: Annotated[str, typer.Argument(help="Model folder, a run's folder or a Hugging Face folder.")],
     source: shared.Source,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the adapted model.")],
     minutes: Annotated[float | None, typer.Option(help="Minutes of training (default: 20).")] = None,
@@ -41,9 +41,13 @@ def adapt(
     ] = None,
     device: shared.Device = "auto",
     threads: shared.Threads = None,
+    source_lang: Annotated[
+        str | None, typer.Option(help="Language of sources, by its code, in multilingual Hugging Face folders.")
+    ] = None,
+    target_lang: Annotated[str | None, typer.Option(help="Language of outputs, by its code.")] = None,
     work: Annotated[Path | None, typer.Option(help="Folder for what is unfinished (default: DIR.work).")] = None,
     until: Annotated[
-        str, typer.Option(help="Stop after this stage: decode, train, lengths, exactness, race or write.")
+        str, typer.Option(help="Stop after this stage: import, decode, train, lengths, exactness, race or write.")
     ] = "write",
     race: Annotated[bool, typer.Option(help="Time greedy search, drafts and other libraries at the end.")] = True,
     keep: Annotated[bool, typer.Option("--keep", help="Keep what the stages left.")] = False,
@@ -80,7 +84,10 @@ def adapt(
         f"{runtime} {precision}",
         source.name,
         race,
+        (source_lang, target_lang),
     )
+    if (source_lang or target_lang) and not request.foreign:
+        raise OptionError("--source-lang and --target-lang expect a Hugging Face folder, found a model folder.")
     around = _Around(request, runtime, precision, str(where), threads)
     with around:
         made = run(request, around, until, keep)
@@ -110,6 +117,28 @@ class _Around:
         self._stages.__exit__(*exception)
         if self._telling is not None:
             self._telling.close()
+
+    def bring_in(self, folder: Path, into: Path, languages: tuple[str | None, str | None]) -> dict[str, Any]:
+        """As `import` does it; where transformers is not installed, the import is not compared with it."""
+        from longstride.contract import WorkError
+        from longstride.interop.hf.check import compare_with_transformers
+        from longstride.interop.hf.importing import import_folder
+        from longstride.interop.peers import SENTENCES
+        from longstride.runtime.libraries import MissingPackageError, package
+        from longstride.translator import load
+
+        found = import_folder(folder, *languages)
+        for note in found.notes:
+            self.message(note)
+        found.save(into)
+        try:
+            package("transformers")
+        except MissingPackageError:
+            return {"told": f"{found.family}, not compared: transformers is not installed"}
+        compared = compare_with_transformers(folder, load(into, device="cpu"), SENTENCES, languages)
+        if compared.first is not None:
+            raise WorkError(f"{folder}: {compared}")
+        return {"told": f"{found.family}. {compared}".rstrip(".")}
 
     def open(self, folder: Path) -> Translator:
         """As users will run it."""
