@@ -155,7 +155,9 @@ class Translator:
             )
         self.check(name)
         own, limits = split_options(kind.options, {**self._own_limits, **config.defaults, **options}, name)
-        return kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
+        made, limits = kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
+        made.check_limits(limits)
+        return made, limits
 
     def likelihood(self, decoder: str | None = None) -> Likelihood | None:
         """How probable the model holds given outputs: by the decoder named, else by the first that can say; or none."""
@@ -177,7 +179,9 @@ class Translator:
         own, limits = split_options(BeamOptions, {**self._own_limits, **options}, "beam")
         models: list[Any] = [translator.parts_of("beam")["model"] for translator in (self, *others)]
         shortest = min((self, *others), key=lambda translator: translator.longest)
-        return Beam(models, self.runner, own), shortest._fitting(limits)
+        made, limits = Beam(models, self.runner, own), shortest._fitting(limits)
+        made.check_limits(limits)
+        return made, limits
 
     @property
     def longest(self) -> int:
@@ -319,6 +323,10 @@ class Translator:
         size = self.target_tokenizer.size
         if unknown := [token for token in limits.banned if token >= size]:
             raise OptionError(f"banned expects ids of the model's vocabulary, 0 to {size - 1}, found {unknown[0]}.")
+        if limits.forced_first is not None and limits.forced_first >= size:
+            raise OptionError(
+                f"forced_first expects an id of the model's vocabulary, 0 to {size - 1}, found {limits.forced_first}."
+            )
         if limits.max_length > self.longest - 1:
             return Limits(**{**vars(limits), "max_length": self.longest - 1})
         return limits

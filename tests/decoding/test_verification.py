@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, Decoded, Decoder, Limits, OptionError, Runner, Session, Source
+from longstride.contract.decoding import HARD_LIMITS
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.verification.acceptance import Rule
@@ -27,6 +28,7 @@ VOCABULARY = 11
 
 class Verified(Decoder):
     name = "verified"
+    obeys = HARD_LIMITS
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ VOCABULARY = 40
 SHAPES: list[dict[str, int]] = [
     {"width": 16, "heads": 2, "hidden": 24, "encoder": 2, "decoder": 2},
     {"width": 24, "heads": 4, "hidden": 20, "encoder": 3, "decoder": 2},
-    {"width": 8, "heads": 1, "hidden": 32, "encoder": 2, "decoder": 1},
+    {"width": 12, "heads": 1, "hidden": 32, "encoder": 2, "decoder": 1},
 ]
 
 
@@ -113,6 +113,7 @@ def build(name: str, shape: int = 0, seed: int = 3) -> Any:
                 weight.copy_(drawn * 0.1 + ("norm" in key and key.endswith("weight")))
             else:  # layers say more than what they are added to: else a tied model repeats what it reads
                 weight.copy_(drawn * (0.5 if key.endswith(_TABLES) else 2.5 * weight.shape[1] ** -0.5))
+        model.get_output_embeddings().weight[EOS] *= 1.7  # or hardly any sentence would end
         if hasattr(model, "final_logits_bias"):
             model.final_logits_bias.copy_(0.3 * torch.randn(1, VOCABULARY, generator=generator))
     model.generation_config = transformers.GenerationConfig(

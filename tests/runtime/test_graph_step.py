@@ -89,7 +89,9 @@ def test_a_graph_does_what_the_function_does(
     forbidden = forbidden_ids(Limits(banned=(5, 9)), CPU)
     drafter = NoDraft() if heads is None else HeadsDrafter(model, own, eager, k, forbidden)
     block = 0 if heads is None else k - 1
-    whole = VerifyStep(programs.verify(model), drafter, Acceptance(Rule.from_text(rule), min_block), min_length)
+    whole = VerifyStep(
+        programs.verify(model), drafter, Acceptance(Rule.from_text(rule), min_block), Limits(min_length=min_length)
+    )
     program = whole.whole(block)
     source = random_source(rows, 7, seed=seed)
     memory = eager.call(programs.encode_source(model), source.ids, source.lengths)

@@ -9,7 +9,7 @@ import typer
 
 from longstride.cli.console import Bar, out, say
 from longstride.cli.streams import input_file, result_folder
-from longstride.contract import InputError, WorkError
+from longstride.contract import InputError, ModelFolderError, WorkError
 
 
 def import_(
@@ -40,7 +40,7 @@ def import_(
     from longstride.interop.peers import SENTENCES
     from longstride.runtime.libraries import MissingPackageError, package
     from longstride.text.corpus import read_lines
-    from longstride.text.files import temporary_beside
+    from longstride.text.folders import folder_written_whole
     from longstride.translator import load
 
     output = result_folder(output)
@@ -59,26 +59,25 @@ def import_(
     found = import_folder(folder, source_lang, target_lang)
     for note in found.notes:
         say(note)
-    place = output.resolve()
-    with temporary_beside(place, folder=True) as temporary:
-        made = temporary / "model"
-        found.save(made)
+    with folder_written_whole(output.resolve()) as building:
+        found.save(building)
         if not unchecked:
-            translator = load(made, device="cpu")
             with Bar("comparing outputs", len(lines)) as shown:
                 compared = compare_with_transformers(
-                    folder, translator, lines, (source_lang, target_lang), lambda done: shown.to(done)
+                    folder, load(building, device="cpu"), lines, (source_lang, target_lang), lambda done: shown.to(done)
                 )
             if compared.first is not None:
                 raise WorkError(f"{folder}: {compared} Nothing was written.")
             out.print(str(compared), markup=False)
-        found.save(output)
     say(f"{found.family}, imported to {output}.")
 
 
 def _check_replaceable(output: Path) -> None:
-    """Refuse to write where something else than a model folder is, before the work."""
-    from longstride.model_folder import CONFIG
+    """Refuse to write where something else than a model folder of ours is, before the work."""
+    from longstride.model_folder import ModelFolder
 
-    if output.is_dir() and any(output.iterdir()) and not (output / CONFIG).is_file():
-        raise InputError(f"{output}: expected a model folder to replace, or none, found something else.")
+    if output.is_dir() and any(output.iterdir()):
+        try:
+            ModelFolder(output)
+        except ModelFolderError:
+            raise InputError(f"{output}: expected a model folder to replace, or none, found something else.") from None

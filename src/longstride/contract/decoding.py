@@ -97,6 +97,10 @@ class Limits(Options):
         return by_source.clamp(min=max(1, self.min_length), max=self.max_length)
 
 
+HARD_LIMITS = frozenset({"forced_first", "no_repeat_ngram"})
+"""Limits that only some decoders can obey; the others refuse them."""
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """One output: ids without EOS, the score it was ranked by and the log-probability of all its tokens and EOS."""
@@ -219,6 +223,8 @@ class Decoder(ABC):
     name: str
     special: SpecialIds = DEFAULT_IDS
     """of its model"""
+    obeys: frozenset[str] = frozenset()
+    """of the limits that not every decoder can obey (:data:`HARD_LIMITS`), those that this one does"""
 
     @property
     @abstractmethod
@@ -233,13 +239,21 @@ class Decoder(ABC):
         """What such a table takes in memory, so that one without room is refused and not made; None: not much."""
         return None
 
+    def check_limits(self, limits: Limits) -> None:
+        """Refuse limits that this decoder cannot obey: none is ignored in silence."""
+        if self.special.eos in limits.banned:
+            raise OptionError(f"banned may not hold the end-of-sentence id {self.special.eos}: no output could end.")
+        for name in sorted(HARD_LIMITS):
+            asked = getattr(limits, name)
+            if asked != getattr(Limits, name) and name not in self.obeys:
+                raise OptionError(f"The decoder {self.name} cannot obey {name}, found {asked}; greedy and beam can.")
+
     def decode(
         self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
     ) -> Decoded:
         """Decode all rows: admit, advance, collect. At most `capacity` sentences (default: all) stand side by side."""
         limits = limits or Limits()
-        if self.special.eos in limits.banned:
-            raise OptionError(f"banned may not hold the end-of-sentence id {self.special.eos}: no output could end.")
+        self.check_limits(limits)
         rows = source.rows  # asked for three times an iteration
         if rows == 0:
             return Decoded([], [] if trace else None)
@@ -272,4 +286,4 @@ class Decoder(ABC):
         return Decoded([found[ticket] for ticket in order], traces, session.calls, iterations)
 
 
-__all__ = ["Decoded", "Decoder", "Finished", "Hypothesis", "Limits", "Session", "Source", "Step"]
+__all__ = ["HARD_LIMITS", "Decoded", "Decoder", "Finished", "Hypothesis", "Limits", "Session", "Source", "Step"]

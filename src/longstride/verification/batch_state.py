@@ -49,8 +49,9 @@ class BatchState:
         self.portion = max(1, capacity // 4)
         self._encode = programs.encode_source(model)
         call = runner.call if runner.records else None  # so that a recording can be taken apart
-        self._step = VerifyStep(verify, drafter, acceptance, limits.min_length, model.special.eos, call)
-        fused, special = usable(runner), model.special
+        self._step = VerifyStep(verify, drafter, acceptance, limits, model.special, call)
+        # Kernels of our own know no n-grams.
+        fused, special = usable(runner) and not self._step.judges_apart, model.special
 
         device = runner.device
         longest = int(limits.longest_outputs(torch.tensor(longest_source)))
@@ -174,20 +175,33 @@ class BatchState:
         program = self._step.whole(block)
         if program.graph is not None or not self.runner.binds:
             return self.runner.bound(program, self.batch)
+        # A draft that is made by no model call is handed in: a graph that gave back what it was given would gain nothing.
+        if self._step.judges_apart and self.drafter.graph is not None and (self.drafter.calls or not block):
+            return partial(self._judge, self.runner.bound(self._step.reading(block, drafts=True), self.batch))
+        if self._step.judges_apart:
+            reading = [self._step.reading(block, False, tree) for tree in (False, True)]
+            return partial(self._judge, partial(self._ask, reading, block))
         return partial(self._ask_and_verify, [self._step.verifying(block, tree) for tree in (False, True)], block)
 
     @torch.inference_mode()
     def _run(self, batch: Batch, block: int) -> StepResult:
         return self._step.run(batch, block)
 
-    def _ask_and_verify(self, verifying: Sequence[Program], block: int) -> StepResult:
-        """For a drafter that cannot be traced: it proposes and observes outside of the graph, of chains or of trees."""
+    def _ask(self, programs: Sequence[Program], block: int) -> Any:
+        """For a drafter that cannot be traced: it is asked outside of the graph, which is one of chains or of trees."""
+        proposal = self._step.propose(self.batch, block)
+        return self.runner.call(programs[proposal.parents is not None], replace(self.batch, proposal=proposal))
+
+    def _judge(self, read: Callable[[], Any]) -> StepResult:
+        """Where no graph can judge: what comes before is a graph, and the rest tensor code."""
         with torch.inference_mode():
-            proposal = self._step.propose(self.batch, block)
+            return self._step.judge(self.batch, *read())
+
+    def _ask_and_verify(self, verifying: Sequence[Program], block: int) -> StepResult:
+        """What a drafter that cannot be traced learns of it, too."""
+        with torch.inference_mode():
             result: StepResult
-            result, hidden = self.runner.call(
-                verifying[proposal.parents is not None], replace(self.batch, proposal=proposal)
-            )
+            result, hidden = self._ask(verifying, block)
             if hidden is not None:
                 self._step.observe(self.batch, hidden)
             return result

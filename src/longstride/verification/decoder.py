@@ -7,6 +7,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from longstride.contract import Decoded, Limits, Need, Runner, Session, Source
+from longstride.contract.decoding import HARD_LIMITS
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.verification.draft_policy import DraftPolicy, candidates, fastest
@@ -20,6 +21,8 @@ _MEASURED: WeakKeyDictionary[Transformer, dict[str, dict[Limits, DraftPolicy]]] 
 
 class VerifyingDecoder(Signed[Options]):
     """A drafter proposes, the model verifies."""
+
+    obeys = HARD_LIMITS
 
     def __init__(self, model: Transformer, runner: Runner, options: Options, block: int = 0) -> None:
         super().__init__(runner, options)

@@ -24,6 +24,7 @@ from longstride.contract import PAD, RESERVED, START, Decoder, Limits, OptionErr
 from longstride.nn.cache import EncoderState
 from longstride.verification.acceptance import FORBIDDEN
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
+from longstride.verification.ngrams import without_repeats
 from longstride.verification.session import VerificationSession
 from longstride.verification.step import Acceptance
 
@@ -67,7 +68,7 @@ class SameShapeGreedy(Decoder):
     name = "greedy by the same steps"
 
     def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
+        self._decoder, self.special, self.obeys = decoder, decoder.special, decoder.obeys
 
     @property
     def signature(self) -> str:
@@ -125,12 +126,19 @@ def _margins(decoder: Decoder, source: Source, prefixes: list[list[int]], limits
     start = torch.zeros(len(padded), dtype=torch.int64, device=device)
     logits, _ = table.runner.call(table.verify, torch.tensor(padded, device=device), start, batch.cache, batch.memory)
     last = logits[torch.arange(source.rows, device=device), at].double()
-    allowed = last.index_fill(-1, batch.forbidden, FORBIDDEN)
+    allowed = last
+    if n := limits.no_repeat_ngram:
+        inputs = torch.tensor(padded[: source.rows], device=device)[:, None]
+        allowed = without_repeats(last[:, None], inputs, at[:, None] + 1, n)[:, 0]
+    allowed = allowed.index_fill(-1, batch.forbidden, FORBIDDEN)
     if limits.min_length:
         early = (at < limits.min_length)[:, None] & (torch.arange(last.shape[1], device=device) == special.eos)
         allowed = allowed.masked_fill(early, FORBIDDEN)
     best = allowed.topk(2, dim=-1).values
-    margin = torch.where(at >= batch.longest[: source.rows], float("inf"), best[:, 0] - best[:, 1])
+    certain = at >= batch.longest[: source.rows]
+    if limits.forced_first is not None:
+        certain = certain | (at == 0)
+    margin = torch.where(certain, float("inf"), best[:, 0] - best[:, 1])
     return [float(value) for value in margin.tolist()]
 
 

@@ -99,7 +99,7 @@ def differs(rule: Rule, min_block: int, sizes: Sizes, device: torch.device, dtyp
         batch = Batch(kept, longest, forbidden, block + 1, None, None, None, looks=False)  # type: ignore[arg-type]
         if fused:
             batch = replace(batch, permitted=permitted_ids(limits, vocabulary, device))
-        found = VerifyStep(verify, drafter, Acceptance(rule, min_block), least).run(batch, block)
+        found = VerifyStep(verify, drafter, Acceptance(rule, min_block), limits).run(batch, block)
         results.append((found, kept, drafter.hidden))
     (ours, our_rows, our_state), (theirs, their_rows, their_state) = results
     for name in ("active", "positions", "written", "draft"):

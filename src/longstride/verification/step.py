@@ -16,16 +16,17 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import EOS, Feeds, GraphSpec, Program
+from longstride.contract import DEFAULT_IDS, Feeds, GraphSpec, Limits, Program, SpecialIds
 from longstride.contract.running import Shape
 from longstride.engine.outputs import Rows
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.programs import cache_of, memory_feeds, memory_of
 from longstride.ops.recording import Specification, recorded
-from longstride.verification.acceptance import EXACT, Rule, judge, summarise
+from longstride.verification.acceptance import EXACT, LogitSummary, Rule, force_first, judge, summarise
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View, nothing
 from longstride.verification.kernels import Bounds, summarise_fused
 from longstride.verification.kernels import settle as settle_fused
+from longstride.verification.ngrams import drafted_inputs, without_repeats
 from longstride.verification.tree import Tree, compact, follow
 
 I64 = torch.int64
@@ -98,6 +99,28 @@ class Batch:
     """[vocabulary] uint8, 0 on forbidden ids; likewise"""
 
 
+@dataclass(frozen=True)
+class StepSlots:
+    """What the verifier reads in one step."""
+
+    ids: Tensor
+    """[rows, step] the newest token of each row, and the draft"""
+    start: Tensor
+    """[rows] where each row's step begins"""
+    tree: Tree | None
+    """the draft's shape, where it is no chain"""
+
+    @staticmethod
+    def of(batch: Batch, draft: Proposal) -> StepSlots:
+        """Those of a draft."""
+        start = _start(batch)
+        if batch.ids is not None and (draft.placed or not draft.ids.shape[1]):
+            ids = batch.ids[:, : draft.ids.shape[1] + 1]
+        else:
+            ids = torch.cat([batch.rows.newest[:, None], draft.ids], dim=1)
+        return StepSlots(ids, start, None if draft.parents is None else Tree.of(draft.parents))
+
+
 class VerifyStep:
     """Iterations of one verifier and one drafter."""
 
@@ -106,13 +129,13 @@ class VerifyStep:
         verify: Program,
         drafter: Drafter,
         acceptance: Acceptance,
-        min_length: int,
-        eos: int = EOS,
+        limits: Limits,
+        special: SpecialIds = DEFAULT_IDS,
         call: Call | None = None,
     ) -> None:
         """`call` carries out the drafter's part and the verifier's, where they are told apart."""
         self._verify, self._drafter, self._acceptance = verify, drafter, acceptance
-        self._min_length, self._eos = min_length, eos
+        self._limits, self._special, self._eos = limits, special, special.eos
         self._call = call or _run
         self._draft = Program("draft", drafter.propose)
 
@@ -135,28 +158,37 @@ class VerifyStep:
 
     def verify(self, batch: Batch, draft: Proposal) -> tuple[StepResult, Tensor | None]:
         """Judge a draft and commit what comes of it; the state that chose each row's newest token, if wanted."""
-        rows, start = batch.rows, _start(batch)
-        if batch.ids is not None and (draft.placed or not draft.ids.shape[1]):
-            ids = batch.ids[:, : draft.ids.shape[1] + 1]
-        else:
-            ids = torch.cat([rows.newest[:, None], draft.ids], dim=1)
-        tree = None if draft.parents is None else Tree.of(draft.parents)
-        verify = self._verify if tree is None else replace(self._verify, function=_of_tree(self._verify, tree, start))
-        logits, hidden = self._call(verify, ids, start, batch.cache, batch.memory)
+        slots = StepSlots.of(batch, draft)
+        return self.commit(batch, draft, slots, *self.read(batch, slots))
+
+    def read(self, batch: Batch, slots: StepSlots) -> tuple[Tensor, Tensor]:
+        """What the verifier says of a step's slots: logits [rows, step, vocabulary] and states [rows, step, width]"""
+        verify = self._verify if slots.tree is None else replace(self._verify, function=_of_tree(self._verify, slots))
+        found: tuple[Tensor, Tensor] = self._call(verify, slots.ids, slots.start, batch.cache, batch.memory)
+        return found
+
+    def commit(
+        self, batch: Batch, draft: Proposal, slots: StepSlots, logits: Tensor, hidden: Tensor
+    ) -> tuple[StepResult, Tensor | None]:
+        """Judge a draft by what the verifier said, and commit what comes of it."""
+        rows, start, ids, tree = batch.rows, slots.start, slots.ids, slots.tree
         if batch.permitted is not None:
             assert tree is None, "kernels judge chains"
             return self._commit_fused(batch, ids, draft, logits, hidden)
         step, acceptance = ids.shape[1], self._acceptance
         positions = ops.slots_from(start, step)
-        limits = (batch.longest, batch.forbidden, self._min_length)
+        choosable = logits
+        if n := self._limits.no_repeat_ngram:
+            prefixes = drafted_inputs(rows.tokens, start, ids, self._special.start, tree)
+            choosable = without_repeats(logits, *prefixes, n)
         if tree is None:
             wanted = draft.ids if acceptance.reads_draft and draft.ids.shape[1] else None
-            reading = summarise(logits, positions, *limits, wanted, acceptance.rule.kind == "top", self._eos)
+            reading = self._summarise(batch, choosable, positions, wanted)
             verdict = judge(acceptance.rule, acceptance.min_block, draft, reading, self._eos)
         else:
             assert draft.parents is not None
             assert not acceptance.reads_draft, "trees are judged exactly"
-            reading = summarise(logits, tree.depth + start[:, None], *limits, eos=self._eos)
+            reading = self._summarise(batch, choosable, tree.depth + start[:, None], None)
             path, chain, reading = follow(tree, acceptance.rule, draft, draft.parents, reading, self._eos)
             compact(batch.cache, start, path)
             logits, hidden = ops.take(logits, path), ops.take(hidden, path)
@@ -179,6 +211,15 @@ class VerifyStep:
         state = ops.take(hidden, verdict.committed[:, None] - 1)[:, 0] if self._drafter.observes else None
         return StepResult(active, positions, verdict.ids, written, ids[:, 1:]), state
 
+    def _summarise(self, batch: Batch, logits: Tensor, positions: Tensor, draft: Tensor | None) -> LogitSummary:
+        """What the verifier says under all limits."""
+        limits, ranked = self._limits, self._acceptance.rule.kind == "top"
+        bounds = (batch.longest, batch.forbidden, limits.min_length)
+        reading = summarise(logits, positions, *bounds, draft, ranked, self._eos)
+        if limits.forced_first is None:
+            return reading
+        return force_first(reading, limits.forced_first, positions, logits, draft)
+
     def _commit_fused(
         self, batch: Batch, ids: Tensor, draft: Proposal, logits: Tensor, hidden: Tensor
     ) -> tuple[StepResult, Tensor | None]:
@@ -186,9 +227,14 @@ class VerifyStep:
         rows, acceptance = batch.rows, self._acceptance
         assert batch.permitted is not None
         assert rows.start is not None
-        bounds = Bounds(batch.permitted, rows.start, batch.longest, self._min_length, self._eos)
+        limits = self._limits
+        assert not limits.no_repeat_ngram, "kernels know no n-grams"
+        bounds = Bounds(batch.permitted, rows.start, batch.longest, limits.min_length, self._eos)
         wanted = draft.ids if acceptance.reads_draft and ids.shape[1] > 1 else None
         reading = summarise_fused(logits, bounds, wanted, acceptance.rule.kind == "top")
+        if limits.forced_first is not None:
+            positions = ops.slots_from(rows.start, ids.shape[1])
+            reading = force_first(reading, limits.forced_first, positions, logits, wanted)
         told = hidden if self._drafter.observes else None
         found, state = settle_fused(
             acceptance.rule, acceptance.min_block, ids, draft.count, reading, told, rows, self._eos
@@ -214,7 +260,8 @@ class VerifyStep:
             return self.run(batch, block)
 
         drafter, verify = self._drafter.graph, self._verify.graph
-        spec = None if drafter is None or verify is None else self._spec(verify, block, drafter)
+        untraceable = drafter is None or verify is None or self.judges_apart
+        spec = None if untraceable else self._spec(verify, block, drafter)
         return Program("step", function, spec)
 
     def verifying(self, block: int, tree: bool) -> Program:
@@ -228,19 +275,48 @@ class VerifyStep:
         spec = None if verify is None else self._spec(verify, block, None, tree)
         return Program("verify-tree" if tree else "verify-step", function, spec)
 
-    def _spec(self, verify: GraphSpec, block: int, drafter: DrafterGraph | None, tree: bool = False) -> GraphSpec:
-        """The graph's, of a whole iteration or without the drafter's part."""
-        step, tells = block + 1, drafter is None and self._drafter.observes
+    @property
+    def judges_apart(self) -> bool:
+        """Whether no graph can judge: which n-grams stand in a prefix is tensor code of PyTorch's alone."""
+        return self._limits.no_repeat_ngram > 0
+
+    def reading(self, block: int, drafts: bool, tree: bool = False) -> Program:
+        """(batch, with a proposal unless it `drafts`) -> the proposal, logits and states, for :meth:`judge`"""
+
+        def function(batch: Batch) -> tuple[Proposal, Tensor, Tensor]:
+            draft = self.propose(batch, block) if drafts else batch.proposal
+            assert draft is not None
+            return draft, *self.read(batch, StepSlots.of(batch, draft))
+
+        drafter, verify = self._drafter.graph if drafts else None, self._verify.graph
+        untraceable = verify is None or (drafts and drafter is None)
+        spec = None if untraceable else self._spec(verify, block, drafter, tree, judged=False)
+        return Program("read-tree" if tree else "read-draft" if drafts else "read-step", function, spec)
+
+    def judge(self, batch: Batch, draft: Proposal, logits: Tensor, hidden: Tensor) -> StepResult:
+        """The rest of an iteration that has been read."""
+        result, state = self.commit(batch, draft, StepSlots.of(batch, draft), logits, hidden)
+        if state is not None:
+            self.observe(batch, state)
+        return result
+
+    def _spec(
+        self, verify: GraphSpec, block: int, drafter: DrafterGraph | None, tree: bool = False, judged: bool = True
+    ) -> GraphSpec:
+        """The graph's, of a whole iteration or without the drafter's part; or of what comes before judging."""
+        step, tells = block + 1, judged and drafter is None and self._drafter.observes
         own = {} if drafter is None else {**_prefixed(drafter.inputs), **_prefixed(drafter.state)}
         inputs = {name: value for name, value in verify.inputs.items() if name not in ("ids", "start")}
-        inputs |= {"longest": (I64, ("rows",)), "forbidden": (I64, ("banned",))}
+        if judged or (drafter is not None and block):
+            inputs |= {"longest": (I64, ("rows",)), "forbidden": (I64, ("banned",))}
         if drafter is None and block:
             inputs |= {"draft": (I64, ("rows", block)), "count": (I64, ("rows",))}
         if tree:
             inputs["parents"] = (I64, ("rows", block))
         if drafter is not None and drafter.reads_window and block:
             inputs["window"] = (I64, (1,))
-        state = {**verify.state, **ROWS}
+        state = {**verify.state, **(ROWS if judged else {})}
+        inputs |= {} if judged else {name: ROWS[name] for name in ("tokens", "length", "newest", "done")}
         read = set() if drafter is None else {OF_DRAFT + name for name in drafter.inputs}
         if block:  # without a draft nobody reads what a drafter remembers
             inputs |= {name: value for name, value in own.items() if name in read}
@@ -248,7 +324,7 @@ class VerifyStep:
         kept = [name for name in own if name in inputs or name in state]
 
         def batch_of(given: Mapping[str, Any]) -> Batch:
-            rows = Rows(*(given[name] for name in ROWS))
+            rows = Rows(*(given.get(name) for name in ROWS))  # type: ignore[arg-type]
             proposal = None
             if "draft" in inputs:
                 proposal = Proposal(given["draft"], given["count"], given.get("parents"))
@@ -256,10 +332,21 @@ class VerifyStep:
                 proposal = Proposal(rows.tokens[:, :0], torch.zeros_like(rows.length))
             parts = {name.removeprefix(OF_DRAFT): given[name] for name in kept}
             memory = None if drafter is None or not kept else drafter.state_of(parts)
-            small = (given["longest"], given["forbidden"], given.get("window", step))
-            return Batch(rows, *small, cache_of(given), memory_of(given), memory, proposal)
+            small = (given.get("longest"), given.get("forbidden"), given.get("window", step))
+            return Batch(
+                rows,
+                *small,  # type: ignore[arg-type]
+                cache_of(given),
+                memory_of(given),
+                memory,
+                proposal,
+            )
 
-        def run(batch: Batch) -> tuple[StepResult, Tensor | None]:
+        def run(batch: Batch) -> tuple[Any, ...]:
+            if not judged:
+                draft = batch.proposal if drafter is None else self.propose(batch, block)
+                assert draft is not None
+                return draft, *self.read(batch, StepSlots.of(batch, draft))
             if drafter is None:
                 assert batch.proposal is not None
                 return self.verify(batch, batch.proposal)
@@ -292,17 +379,29 @@ class VerifyStep:
             "ids": (I64, wide),
             "written": (torch.bool, wide),
         }
+        if not judged:
+            outputs = {name: verify.outputs[name] for name in ("logits", "hidden")}
         if drafter is not None and block:
             outputs["proposed"] = (I64, ("rows", block))
+            outputs |= {} if judged else {"proposed_count": (I64, ("rows",))}
         if tells:
             outputs["hidden"] = verify.outputs["hidden"][0], ("rows", verify.outputs["hidden"][1][2])
 
-        def results(found: tuple[StepResult, Tensor | None]) -> dict[str, Any]:
-            result, hidden = found
-            every = {**vars(result), "proposed": result.draft, "hidden": hidden}
+        def results(found: tuple[Any, ...]) -> dict[str, Any]:
+            if judged:
+                result, hidden = found
+                every = {**vars(result), "proposed": result.draft, "hidden": hidden}
+            else:
+                draft, logits, hidden = found
+                every = {"logits": logits, "hidden": hidden, "proposed": draft.ids, "proposed_count": draft.count}
             return {name: every[name] for name in outputs}
 
         def result(found: Mapping[str, Tensor], fed: Feeds) -> Any:
+            if not judged:
+                none = fed.inputs["tokens"][:, :0], torch.zeros_like(fed.inputs["length"])
+                ids = found.get("proposed", fed.inputs.get("draft", none[0]))
+                count = found.get("proposed_count", fed.inputs.get("count", none[1]))
+                return Proposal(ids, count, fed.inputs.get("parents")), found["logits"], found["hidden"]
             draft = found.get("proposed", fed.inputs.get("draft"))
             draft = found["ids"][:, :0] if draft is None else draft
             done = StepResult(found["active"], found["positions"], found["ids"], found["written"], draft)
@@ -320,7 +419,7 @@ class VerifyStep:
             layered=frozenset(name for name in layered if name in inputs or name in state),
             settings=(
                 *verify.settings,
-                *(block, self._acceptance, self._min_length, self._eos),
+                *(block, self._acceptance, self._limits.min_length, self._limits.forced_first, self._special),
                 *(() if drafter is None else drafter.settings),
             ),
         )
@@ -336,8 +435,10 @@ def _run(program: Program, *arguments: Any) -> Any:
     return program.function(*arguments)
 
 
-def _of_tree(verify: Program, tree: Tree, start: Tensor) -> Callable[..., Any]:
+def _of_tree(verify: Program, slots: StepSlots) -> Callable[..., Any]:
     """The verifier's function for slots that are no chain."""
+    tree, start = slots.tree, slots.start
+    assert tree is not None
 
     def rule(slots: Tensor, seen: Tensor) -> Tensor:
         return tree.visible(start, seen)

@@ -309,8 +309,8 @@ FAMILIES = (
         {**_NORMALISED, **_CLOSING},
     ),
     Family(
-        "Pegasus", ("pegasus",), ("PegasusForConditionalGeneration", "PegasusModel"), _pegasus, _fairseq_layer, _CLOSING,
-        sinusoids=_SINUSOIDS,
+        "Pegasus", ("pegasus",), ("PegasusForConditionalGeneration", "PegasusModel"), _pegasus, _fairseq_layer,
+        _CLOSING, sinusoids=_SINUSOIDS,
     ),
 )  # fmt: skip
 """All that are known."""

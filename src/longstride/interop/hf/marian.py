@@ -1,4 +1,4 @@
-"""A model of ours as a Hugging Face Marian folder, written as the plain data it is: no other library is needed to write it.
+"""A model of ours as a Hugging Face Marian folder, written as the plain data it is: no other library is needed for it.
 
     config.json, generation_config.json    shape and how to generate: our start, end and forbidden symbols
     model.safetensors                      weights under Marian's names; what is tied stands once

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import fnmatch
 import pickle
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,9 @@ def _read_pytorch(file: Path) -> State:
     try:
         with file.open("rb") as opened:
             zipped = opened.read(2) == b"PK"  # files from before 2020 are none, and cannot be mapped into memory
-        found = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of kinds of pickles that may turn out not to be readable: that is said
+            found = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError:
         raise ModelFolderError(
             f"{file}: expected plain tensors, found a pickle that would run code of its own, which is never done here; "
@@ -213,7 +216,7 @@ def _bias(
 
 
 def _positions(family: Family, options: TransformerOptions, found: State) -> tuple[TransformerOptions, set[str]]:
-    """Tables of sinusoids that files have: those that are not, to the bit, what we would compute are taken as learned."""
+    """Tables of sinusoids that files have: what is not, to the bit, what we would compute is taken as learned."""
     there = [name for name in family.sinusoids or () if name in found]
     if not there:
         return options, set()
@@ -250,12 +253,3 @@ def _options(shape: Mapping[str, Any], place: str) -> TransformerOptions:
 
 def _dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def tensors_of(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """The tensors that saving a model of transformers would write, those that are tied once."""
-    seen: set[int] = set()
-    for name, tensor in model.state_dict().items():
-        if tensor.data_ptr() not in seen:
-            seen.add(tensor.data_ptr())
-            yield name, tensor

@@ -1,0 +1,57 @@
+"""No n-gram twice: which ids would complete one that stands in a slot's prefix already, and logits without them.
+
+A prefix is the decoder's own input, its start token counted, up to and with the slot: so n-grams are counted as Hugging
+Face's `no_repeat_ngram_size` counts them. In a draft, a slot's prefix is what is committed and its own ancestors.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from longstride.verification.acceptance import FORBIDDEN
+from longstride.verification.tree import Tree
+
+
+def completions(inputs: Tensor, filled: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """inputs [rows, slots or 1, columns], the first `filled` [rows, slots] of which are a slot's prefix -> the last ids
+    of all n-grams there may be [rows, slots, n-grams], and whether the others of each are those that the prefix ends in
+    """
+    count = max(0, inputs.shape[-1] - n + 1)
+    begin = torch.arange(count, device=inputs.device)
+    again = begin + n <= filled[..., None]
+    if not count:
+        n = 1
+    wide = inputs.expand(-1, filled.shape[1], -1)
+    for place in range(n - 1):
+        newest = wide.gather(2, (filled - n + 1 + place).clamp(min=0)[..., None])
+        again = again & (inputs[..., place : place + count] == newest)
+    return wide[..., n - 1 : n - 1 + count], again
+
+
+def without_repeats(logits: Tensor, inputs: Tensor, filled: Tensor, n: int) -> Tensor:
+    """logits [rows, slots, vocabulary] with all that would repeat an n-gram forbidden; see :func:`completions`."""
+    ids, again = completions(inputs, filled, n)
+    never = torch.where(again, FORBIDDEN, -FORBIDDEN).to(logits.dtype)
+    return logits.scatter_reduce(-1, ids, never, "amin")
+
+
+def drafted_inputs(
+    tokens: Tensor, start: Tensor, ids: Tensor, first: int, tree: Tree | None = None
+) -> tuple[Tensor, Tensor]:
+    """The prefixes of a step's slots, as :func:`completions` takes them.
+
+    tokens [rows, columns] are committed, `start` [rows] of them; ids [rows, step] are the newest one (`first` where
+    there is none, the decoder's start token) and a draft, which is a chain or a tree.
+    """
+    step = ids.shape[1]
+    depths = torch.arange(step, device=ids.device)
+    places = start[:, None] + depths
+    inputs = F.pad(tokens, (1, 0), value=first)
+    if tree is None:
+        return inputs.scatter(1, places, ids)[:, None], places + 1
+    # [rows, slot, depth] the slot's ancestor of each depth, and nothing beyond its own
+    ancestors = (tree.above[..., None] & (tree.depth[:, None, :, None] == depths)).long() * ids[:, None, :, None]
+    inputs = inputs[:, None].expand(-1, step, -1).scatter(2, places[:, None].expand(-1, step, -1), ancestors.sum(dim=2))
+    return inputs, start[:, None] + tree.depth + 1

@@ -1,0 +1,244 @@
+"""A forced first token and no n-gram twice: greedy search obeys them by the definition, and whatever is drafted the
+output is greedy's under them, by every backend; who cannot obey them refuses them by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longstride.contract import EOS, NEVER_GENERATED, START, Limits, OptionError, Source
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Greedy
+from longstride.systems.blockwise.decoder import Blockwise
+from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
+from longstride.systems.draft_verify.decoder import Draft, DraftVerify
+from longstride.systems.interleaved.decoder import Interleaved
+from longstride.verification.acceptance import Rule
+from longstride.verification.exactness import SameShapeGreedy, margins
+from longstride.verification.step import Acceptance
+from tests.decoding.drafters import tiny_drafter
+from tests.decoding.oracles import log_probabilities, longest_output
+from tests.decoding.scripted import Scripted, always_wrong, at_random, half_right, oracle
+from tests.decoding.test_blockwise import random_heads
+from tests.decoding.test_trees import Bushy
+from tests.decoding.test_verification import RUNNER, VOCABULARY, Verified, greedy_of, sentences
+from tests.models import random_source, tiny_model
+from tests.runtime.graphs import BOTH
+from tests.runtime.test_cuda_graph import taped
+from tests.runtime.test_graph_exact import refuse, tiny_heads
+
+HARD = st.builds(
+    Limits,
+    max_length=st.integers(3, 14),
+    max_ratio=st.just(2.0),
+    max_extra=st.integers(0, 12),
+    min_length=st.integers(0, 3),
+    banned=st.sampled_from([(), (7,), (5, 9)]),
+    forced_first=st.sampled_from([None, 0, START, EOS, 7, 10]),
+    no_repeat_ngram=st.integers(0, 4),
+)
+DRAFTS = st.sampled_from(["random", "oracle", "wrong", "empty", "all-eos", "half", "always-same"])
+
+
+def script_of(kind: str, outputs: Any, seed: int) -> Any:
+    scripts: dict[str, Any] = {
+        "random": at_random(seed, VOCABULARY),
+        "oracle": oracle(outputs),
+        "wrong": always_wrong(outputs, VOCABULARY),
+        "empty": lambda source, prefix, block: [],
+        "all-eos": lambda source, prefix, block: [EOS] * block,
+        "half": half_right(outputs, seed, VOCABULARY),
+        "always-same": lambda source, prefix, block: [6] * block,
+    }
+    return scripts[kind]
+
+
+def repeated(inputs: list[int], n: int) -> set[int]:
+    """What would complete an n-gram that stands there already."""
+    if not n:
+        return set()
+    grams = [tuple(inputs[at : at + n]) for at in range(len(inputs) - n + 1)]
+    return {gram[-1] for gram in grams if list(gram[:-1]) == inputs[len(inputs) - n + 1 :]}
+
+
+def may_follow(prefix: list[int], longest: int, limits: Limits, vocabulary: int) -> list[int]:
+    """By the definition, with nothing but lists."""
+    if not prefix and limits.forced_first is not None:
+        return [limits.forced_first]
+    if len(prefix) >= longest:
+        return [EOS]
+    never = {*NEVER_GENERATED, *limits.banned} | ({EOS} if len(prefix) < limits.min_length else set())
+    never |= repeated([START, *prefix], limits.no_repeat_ngram)
+    return [token for token in range(vocabulary) if token not in never]
+
+
+def slow_greedy(model: Any, source: list[int], limits: Limits) -> tuple[list[int], float]:
+    tokens: list[int] = []
+    total = 0.0
+    while True:
+        scores = log_probabilities([model], source, tokens)
+        choices = may_follow(tokens, longest_output(source, limits), limits, len(scores))
+        best = max(choices, key=lambda token: float(scores[token]))
+        total += float(scores[best])
+        if best == EOS:
+            return tokens, total
+        tokens.append(best)
+
+
+def repeating_model(seed: int, dtype: torch.dtype = torch.float64) -> Any:
+    """One that says the same again and again, so that n-grams matter."""
+    return tiny_model(seed, dtype, sharpness=6.0)
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10_000), limits=HARD)
+def test_greedy_obeys_by_the_definition(seed: int, limits: Limits) -> None:
+    model, source = repeating_model(seed), random_source(3, 6, seed=seed)
+    found = Greedy(model, RUNNER).decode(source, limits)
+    for row, sentence in enumerate(sentences(source)):
+        tokens, score = slow_greedy(model, list(sentence), limits)
+        assert found.tokens[row] == tokens
+        assert found.scores[row] == pytest.approx(score, abs=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 4),
+    capacity=st.integers(1, 4),
+    block=st.integers(0, 6),
+    limits=HARD,
+    drafts=DRAFTS,
+    tree=st.booleans(),
+)
+def test_exact_acceptance_is_greedy_whatever_is_drafted(
+    seed: int, rows: int, capacity: int, block: int, limits: Limits, drafts: str, tree: bool
+) -> None:
+    model, source = repeating_model(seed), random_source(rows, 6, seed=seed)
+    greedy, outputs = greedy_of(model, source, limits)
+    script = script_of(drafts, outputs, seed)
+    drafter = Bushy(max(1, block), script, seed) if tree else Scripted(block, script)
+    decoded = Verified(model, drafter).decode(source, limits, capacity=capacity, trace=True)
+    assert decoded.tokens == greedy.tokens
+    assert decoded.scores == pytest.approx(greedy.scores, abs=1e-9)
+    for trace, tokens in zip(decoded.traces or [], decoded.tokens, strict=True):
+        assert trace.replay() == tokens
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    limits=HARD,
+    rule=st.sampled_from(["top:3", "top:2,gap:1.0", "distance:2"]),
+    min_block=st.integers(1, 3),
+    drafts=DRAFTS,
+)
+def test_near_tokens_obey_too(seed: int, limits: Limits, rule: str, min_block: int, drafts: str) -> None:
+    """What a rule lets pass is still no n-gram's second time, and the first token is the one that is forced."""
+    model, source = repeating_model(seed), random_source(3, 6, seed=seed)
+    _, outputs = greedy_of(model, source, limits)
+    drafter = Scripted(4, script_of(drafts, outputs, seed))
+    found = Verified(model, drafter, Acceptance(Rule.from_text(rule), min_block)).decode(source, limits)
+    for tokens, sentence in zip(found.tokens, sentences(source), strict=True):
+        for at, token in enumerate([*tokens, EOS]):
+            assert token in may_follow(tokens[:at], longest_output(list(sentence), limits), limits, VOCABULARY)
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 10_000), limits=HARD, capacity=st.integers(1, 3))
+def test_every_decoder_that_verifies_obeys(seed: int, limits: Limits, capacity: int) -> None:
+    model, source = repeating_model(seed), random_source(3, 6, seed=seed)
+    greedy, _ = greedy_of(model, source, limits)
+    drafter = tiny_drafter(seed, link=3 if seed % 2 else 0)
+    every: list[Any] = [
+        Blockwise(model, random_heads(seed, 4), RUNNER),
+        DraftVerify(model, drafter, RUNNER),
+        CopyVerify(model, RUNNER, CopyVerifyOptions(3, suffix=2)),
+    ]
+    for decoder in (*every, SameShapeGreedy(every[0])):
+        assert decoder.decode(source, limits, capacity=capacity).tokens == greedy.tokens
+
+
+@BOTH
+@settings(max_examples=3, deadline=None)
+@given(seed=st.integers(0, 10_000), limits=HARD, capacity=st.integers(1, 3))
+def test_graphs_obey_too(graphs: Any, seed: int, limits: Limits, capacity: int) -> None:
+    """Model calls stay graphs: nothing is left to PyTorch but the judging."""
+    model, source = repeating_model(seed, torch.float32), random_source(3, 6, seed=seed)
+    runner, eager = graphs("fp32", 1, tell=refuse), EagerRunner()
+    expected = Greedy(model, eager).decode(source, limits)
+    outputs = dict(zip(sentences(source), expected.tokens, strict=True))
+    drafter = tiny_drafter(seed, torch.float32, link=3 if seed % 2 else 0)
+    bushy = Bushy(5, half_right(outputs, seed, VOCABULARY), seed)
+    for decoder in (
+        Greedy(model, runner),
+        Blockwise(model, tiny_heads(seed), runner),
+        DraftVerify(model, drafter, runner),
+        Verified(model, bushy, runner=runner),
+        Verified(model, Scripted(3, oracle(outputs)), runner=runner),
+    ):
+        found = decoder.decode(source, limits, capacity=capacity)
+        assert found.tokens == expected.tokens
+        assert found.scores == pytest.approx(expected.scores, abs=1e-3)
+
+
+@settings(max_examples=4, deadline=None)
+@given(seed=st.integers(0, 10_000), limits=HARD, capacity=st.sampled_from([1, 2, 4]))
+def test_recordings_obey_too(seed: int, limits: Limits, capacity: int) -> None:
+    runner, _ = taped()
+    model, source = runner.place(repeating_model(seed)), random_source(4, 6, seed=seed)
+    greedy, _ = greedy_of(model, source, limits)
+    for decoder in (
+        Greedy(model, runner),
+        Blockwise(model, random_heads(seed, 4), runner),
+        DraftVerify(model, runner.place(tiny_drafter(seed)), runner),
+    ):
+        assert decoder.decode(source, limits, capacity=capacity).tokens == greedy.tokens
+
+
+def test_without_the_limits_a_step_is_the_same_graph() -> None:
+    """Nothing of them is traced where they are not asked for; a forced first token is a part of the one graph."""
+    pytest.importorskip("onnxruntime")
+    from longstride.runtime.onnx_runner import OnnxRunner
+
+    model, source = tiny_model(1, torch.float32), random_source(2, 6, seed=1)
+    names = {}
+    for limits in (Limits(), Limits(forced_first=6), Limits(no_repeat_ngram=2)):
+        runner = OnnxRunner("fp32", 1, tell=refuse)
+        Blockwise(model, tiny_heads(1), runner).decode(source, limits)
+        names[limits] = {key[0] for key in runner.graphs if key[0] != "remember"}
+    assert list(names.values()) == [{"step"}, {"step"}, {"read-step"}]
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 10_000), limits=HARD)
+def test_margins_are_between_tokens_that_may_stand(seed: int, limits: Limits) -> None:
+    model, source = repeating_model(seed), random_source(3, 6, seed=seed)
+    greedy, _ = greedy_of(model, source, limits)
+    prefixes = [tokens[: seed % 5] for tokens in greedy.tokens]
+    found = margins(Blockwise(model, random_heads(seed, 3), RUNNER), source, prefixes, limits)
+    for margin, prefix, sentence in zip(found, prefixes, sentences(source), strict=True):
+        scores = log_probabilities([model], list(sentence), prefix)
+        choices = may_follow(prefix, longest_output(list(sentence), limits), limits, VOCABULARY)
+        best = sorted((float(scores[token]) for token in choices), reverse=True)
+        assert margin == pytest.approx(best[0] - best[1] if len(best) > 1 else float("inf"), abs=1e-9)
+
+
+@pytest.mark.parametrize("limits", [Limits(forced_first=0), Limits(no_repeat_ngram=2)])
+def test_who_cannot_obey_refuses_by_name(limits: Limits) -> None:
+    from longstride.systems.interleaved.model import Interleaving
+    from longstride.systems.interleaved.options import InterleavingOptions
+
+    model, source = tiny_model(1), Source.of([[5, 6, EOS]])
+    decoders = [
+        Draft(model, tiny_drafter(1), RUNNER),
+        Interleaved(model, Interleaving(InterleavingOptions(16, h=2, c=1)), RUNNER),
+    ]
+    name = "forced_first" if limits.forced_first is not None else "no_repeat_ngram"
+    for decoder in decoders:
+        with pytest.raises(OptionError, match=f"^The decoder {decoder.name} cannot obey {name}, found .*beam can.$"):
+            decoder.decode(source, limits)
