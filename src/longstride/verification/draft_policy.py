@@ -6,7 +6,7 @@ which is greedy search. Measured, the table holds whichever length took the leas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -64,6 +64,11 @@ def candidates(most: int) -> list[int]:
 
 def fastest(lengths: Sequence[int], run: Callable[[int], object]) -> int:
     """The length with which `run` takes the least time; the shortest where longer ones gain next to nothing."""
+    return best_of(timed(lengths, run))
+
+
+def timed(lengths: Sequence[int], run: Callable[[int], object]) -> dict[int, float]:
+    """The least of the seconds that `run` takes with each length, in the order given."""
     for length in lengths:
         run(length)  # what is built or captured on the way is not timed
     seconds = dict.fromkeys(lengths, float("inf"))
@@ -72,8 +77,13 @@ def fastest(lengths: Sequence[int], run: Callable[[int], object]) -> int:
             begun = perf_counter()
             run(length)
             seconds[length] = min(seconds[length], perf_counter() - begun)
-    best = lengths[0]
-    for length in lengths[1:]:
+    return seconds
+
+
+def best_of(seconds: Mapping[int, float]) -> int:
+    """The length of the least time, the first of them where later ones gain next to nothing."""
+    best, *others = seconds
+    for length in others:
         if seconds[length] < (1 - MARGIN) * seconds[best]:
             best = length
     return best
