@@ -82,7 +82,7 @@ def draft(drafter: Drafter, run: Pass | None = None) -> Program:
         found = run(tokens, length, *rest)
         return drafter.drafted(found.hidden, tokens, length, found.newest)
 
-    logits = (F32, ("rows", "block", drafter.options.own_vocabulary))
+    logits = (F32, ("rows", "block", len(drafter.output_weight)))
     return Program("draft", function, graph_spec(drafter, function, "logits", logits))
 
 
