@@ -263,6 +263,7 @@ class _Run:
         ]
         base = ModelFolder(self._model)
         history = {
+            **{name: told for name, told in base.config.provenance.items() if name == "hf"},  # exports give it back
             "adaptation": self._work.origin,
             "base": base.config.provenance,
             "base_name": self._name,

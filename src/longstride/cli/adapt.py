@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -174,17 +173,21 @@ class _Around:
         return origin_of(f"adaptation to {self._request.output.name}", translator)
 
     def race(self, translator: Translator, workload: Workload, policy: DraftPolicy) -> list[Latency]:
-        """Greedy search and drafts side by side."""
-        from longstride.bench.measure import Protocol, measure
-        from longstride.cli.lineup import Entry, line_up
+        """Greedy search, drafts and other libraries side by side."""
+        from longstride.cli.adapt_race import race
 
-        options = self._request.options
-        entries = [Entry("greedy", {}), Entry("draft-verify", {"lengths": str(policy)})]
-        candidates = [replace(one, name=one.decoder.name) for one in line_up([translator], entries, {}, {}, False)]
-        candidates[0] = replace(candidates[0], role="baseline")
-        sizes = tuple(size for size in options.batch_sizes if size <= workload.size) or (1,)
-        protocol = Protocol(options.passes, sizes, "greedy")
+        options, base = self._request.options, self._request.model
+        if self._request.foreign:
+            base = self._request.work / "imported"
         origin = self.origin(translator)
-        return [
-            record for records in measure(workload, candidates, protocol, origin, self.progress) for record in records
-        ]
+        return race(
+            translator,
+            base,
+            workload,
+            policy,
+            options.passes,
+            options.batch_sizes,
+            origin,
+            self.progress,
+            self.message,
+        )
