@@ -44,6 +44,8 @@ from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
 from longstride.runtime.choosing import make_runner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
+from longstride.verification.decoder import VerifyingDecoder
+from longstride.verification.draft_policy import LengthFile
 
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
@@ -99,6 +101,9 @@ def bundled_folder() -> Path:
 
 class Translator:
     """A loaded model folder and the decoders it offers."""
+
+    lengths: Callable[[list[str]], LengthFile] | None = None
+    """where draft lengths that decoders measure (adaptive) are kept, by the identities of the folders in use"""
 
     def __init__(self, folder: ModelFolder, runner: Runner, drafter: ModelFolder | None = None) -> None:
         self.folder = folder
@@ -177,6 +182,8 @@ class Translator:
             kind.options, {**self._own_limits, **config.defaults, **self._language, **options}, name
         )
         made, limits = kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
+        if self.lengths is not None and getattr(own, "adaptive", False) and isinstance(made, VerifyingDecoder):
+            made.keep_lengths(self.lengths(sorted({folder.identity for folder, _ in self._homes.values()})))
         made.check_limits(limits)
         return made, limits
 
