@@ -6,20 +6,24 @@ from longstride.version import __version__
 
 if TYPE_CHECKING:
     from longstride.contract import LongstrideError
+    from longstride.interop.hf.opening import from_transformers
     from longstride.translator import Translation, Translator, load
 else:
+    _HOMES = {"LongstrideError": "contract", "from_transformers": "interop.hf.opening"}
+    """Modules of names that are not the translator's"""
 
     def __getattr__(name: str) -> object:
         """What is not here yet is imported when it is asked for: `longstride --help` needs no PyTorch."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from longstride import contract, translator
+        from importlib import import_module
 
-        globals()[name] = found = getattr(contract if name == "LongstrideError" else translator, name)
+        home = import_module(f"longstride.{_HOMES.get(name, 'translator')}")
+        globals()[name] = found = getattr(home, name)
         return found
 
 
-__all__ = ["LongstrideError", "Translation", "Translator", "__version__", "load"]
+__all__ = ["LongstrideError", "Translation", "Translator", "__version__", "from_transformers", "load"]
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
 """Model folders: plain data, never code. One `config.json`, weights in safetensors, a tokenizer.
 
-    config.json       format version; tokenizers; special ids; parts (kind, options, weights file, sha256); decoders
-                      (which part has which role, default options); provenance
+    config.json       format version; tokenizers; special ids; limits; parts (kind, options, weights file, sha256);
+                      decoders (which part has which role, default options); provenance
     *.safetensors     weights
     tokenizer.model   SentencePiece, a word list, or a Hugging Face tokenizer's files in one
 
@@ -27,7 +27,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from longstride.contract import DEFAULT_IDS, ModelFolderError, OptionError, SpecialIds, WorkError, option
+from longstride.contract import DEFAULT_IDS, Limits, ModelFolderError, OptionError, SpecialIds, WorkError, option
 from longstride.contract.options import as_dict, parse
 from longstride.nn.weights import Stored, fill, not_finite, read_header, read_tensors, sketched, uninitialised
 from longstride.text.files import file_sha256, read_json
@@ -85,6 +85,7 @@ class FolderConfig:
     source_tokenizer: str | None = option(None, "File name of the source's tokenizer where it differs.")
     source_tokenizer_sha256: str | None = option(None, "Hash of that file.")
     special_ids: SpecialIds = option(DEFAULT_IDS, "Padding, start, end and the like, of all parts.")
+    limits: Limits = option(Limits(), "How long outputs may be, and the like, where whoever decodes does not say.")
     provenance: dict[str, Any] = option(factory=dict, help="Recipe, data, commit, scores: whatever made it.")
 
 
@@ -224,8 +225,12 @@ def write(
     source_tokenizer: Tokenizer | None = None,
     provenance: Mapping[str, Any] | None = None,
     dtype: torch.dtype = torch.float32,
+    limits: Limits | None = None,
+    beside: Mapping[str, str] | None = None,
 ) -> None:
     """Write a whole folder, or nothing; one that is already there is replaced. Weights that are not finite are refused.
+
+    `beside` are texts for people, by file name: a card, records. Nothing reads them when the folder is loaded.
 
     A process that is killed here leaves the folder as it was or as it was to be: see text/folders.py.
     """
@@ -250,11 +255,16 @@ def write(
         }
         if (special := _special(parts)) != DEFAULT_IDS:
             config["special_ids"] = as_dict(special)
+        if limits is not None and limits != Limits():
+            usual = as_dict(Limits())
+            config["limits"] = {name: value for name, value in as_dict(limits).items() if value != usual[name]}
         if source_tokenizer is not None and source_tokenizer.sha256 != tokenizer.sha256:
             source_tokenizer.save(building / f"source.{TOKENIZER}")
             config["source_tokenizer"] = f"source.{TOKENIZER}"
             config["source_tokenizer_sha256"] = source_tokenizer.sha256
         (building / CONFIG).write_text(_as_json(config), encoding="utf-8")
+        for name, text in (beside or {}).items():
+            (building / name).write_text(text, encoding="utf-8")
 
 
 def _as_json(config: dict[str, Any]) -> str:

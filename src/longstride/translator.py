@@ -38,11 +38,14 @@ from longstride.contract import (
     Trace,
 )
 from longstride.contract.bundled import BUNDLED
+from longstride.contract.options import as_dict
 from longstride.contract.ranges import Range, shown
 from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
 from longstride.runtime.choosing import make_runner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
+from longstride.verification.decoder import VerifyingDecoder
+from longstride.verification.draft_policy import LengthFile
 
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
@@ -98,6 +101,9 @@ def bundled_folder() -> Path:
 
 class Translator:
     """A loaded model folder and the decoders it offers."""
+
+    lengths: Callable[[list[str]], LengthFile] | None = None
+    """where draft lengths that decoders measure (adaptive) are kept, by the identities of the folders in use"""
 
     def __init__(self, folder: ModelFolder, runner: Runner, drafter: ModelFolder | None = None) -> None:
         self.folder = folder
@@ -172,8 +178,12 @@ class Translator:
                 f"{name} expects one vocabulary for source and target, but {self.folder.path} has a tokenizer for each."
             )
         self.check(name)
-        own, limits = split_options(kind.options, {**config.defaults, **self._language, **options}, name)
+        own, limits = split_options(
+            kind.options, {**self._own_limits, **config.defaults, **self._language, **options}, name
+        )
         made, limits = kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
+        if self.lengths is not None and getattr(own, "adaptive", False) and isinstance(made, VerifyingDecoder):
+            made.keep_lengths(self.lengths(sorted({folder.identity for folder, _ in self._homes.values()})))
         made.check_limits(limits)
         return made, limits
 
@@ -194,7 +204,7 @@ class Translator:
                     f"An ensemble expects one vocabulary: {other.folder.path} has another tokenizer than "
                     f"{self.folder.path}."
                 )
-        own, limits = split_options(BeamOptions, {**self._language, **options}, "beam")
+        own, limits = split_options(BeamOptions, {**self._own_limits, **self._language, **options}, "beam")
         models: list[Any] = [translator.parts_of("beam")["model"] for translator in (self, *others)]
         shortest = min((self, *others), key=lambda translator: translator.longest)
         made, limits = Beam(models, self.runner, own), shortest._fitting(limits)
@@ -336,6 +346,12 @@ class Translator:
             return DecoderConfig(self._decoders[DECODERS[name].comes_with].parts)
         names = ", ".join([*self.decoders, *self.possible])
         raise OptionError(f"The model {self.folder.path} has no decoder {name!r}; it has {names}.")
+
+    @cached_property
+    def _own_limits(self) -> dict[str, Any]:
+        """The limits that its folder asks for, where they are not the usual ones."""
+        usual = as_dict(Limits())
+        return {name: value for name, value in as_dict(self.folder.config.limits).items() if value != usual[name]}
 
     def _fitting(self, limits: Limits) -> Limits:
         """Outputs can be no longer than the model has positions for, and only ids that it knows can be banned."""

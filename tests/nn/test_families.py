@@ -1,19 +1,24 @@
 """Other people's architectures by configuration alone: T5, BART and M2M100 (NLLB) against transformers' own modules.
 
-Random weights, in float64 where the numbers must agree. What differs between families is options; a weight map is all
-that is written for one.
+Random weights, in float64 where the numbers must agree. What differs between families is options; they, and a weight
+map, are all that is written for one (interop/hf/families.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from longstride.contract import EOS, Limits, Source
+from longstride.interop.hf import generation
+from longstride.interop.hf.families import family_of, options_of
+from longstride.interop.hf.fields import Fields
+from longstride.interop.hf.weights import take_weights
 from longstride.nn import programs
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
@@ -30,7 +35,6 @@ from tests.runtime.test_graph_programs import runner, same
 transformers = pytest.importorskip("transformers")
 
 WIDTH, HEADS, HIDDEN, VOCABULARY, LONGEST = 16, 2, 24, 11, 64
-State = Mapping[str, Tensor]
 SIZES: dict[str, Any] = {
     "vocabulary": VOCABULARY,
     "width": WIDTH,
@@ -42,7 +46,7 @@ SIZES: dict[str, Any] = {
 }
 
 
-def t5(gated: bool) -> tuple[TransformerOptions, nn.Module, dict[str, Tensor]]:
+def t5(gated: bool) -> tuple[TransformerOptions, Any]:
     """RMS norms first, biases by distance, no other ones, no scaling; gated, the later T5 and mT5."""
     kind = "gated-gelu" if gated else "relu"
     config = transformers.T5Config(
@@ -57,37 +61,10 @@ def t5(gated: bool) -> tuple[TransformerOptions, nn.Module, dict[str, Tensor]]:
         activation="gelu-tanh" if gated else "relu", positions="relative", relative_buckets=8, relative_distance=20,
         scale_embeddings=False, scale_logits=not gated, tie="none" if gated else "all",
     )  # fmt: skip
-    state = theirs.state_dict()
-    found = {"target_embedding.weight": state["shared.weight"]}
-    if gated:
-        found |= {"source_embedding.weight": state["shared.weight"], "output_embedding.weight": state["lm_head.weight"]}
-    for side in ("encoder", "decoder"):
-        first = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        found[f"{side}_bias.weight"] = state[first]
-        found[f"{side}.norm.weight"] = state[f"{side}.final_layer_norm.weight"]
-        for layer in range(2):
-            there, here = f"{side}.block.{layer}.layer", f"{side}.layers.{layer}"
-            own = [state[f"{there}.0.SelfAttention.{name}.weight"] for name in "qkv"]
-            found[f"{here}.attention.qkv.weight"] = torch.cat(own)
-            found[f"{here}.attention.out.weight"] = state[f"{there}.0.SelfAttention.o.weight"]
-            found[f"{here}.attention_residual.norm.weight"] = state[f"{there}.0.layer_norm.weight"]
-            last = 1
-            if side == "decoder":
-                cross = f"{there}.1.EncDecAttention"
-                found[f"{here}.cross.q.weight"] = state[f"{cross}.q.weight"]
-                found[f"{here}.cross.kv.weight"] = torch.cat([state[f"{cross}.{name}.weight"] for name in "kv"])
-                found[f"{here}.cross.out.weight"] = state[f"{cross}.o.weight"]
-                found[f"{here}.cross_residual.norm.weight"] = state[f"{there}.1.layer_norm.weight"]
-                last = 2
-            ups = ("wi_0", "wi_1") if gated else ("wi",)
-            dense = f"{there}.{last}.DenseReluDense"
-            found[f"{here}.feed_forward.up.weight"] = torch.cat([state[f"{dense}.{name}.weight"] for name in ups])
-            found[f"{here}.feed_forward.down.weight"] = state[f"{dense}.wo.weight"]
-            found[f"{here}.feed_forward_residual.norm.weight"] = state[f"{there}.{last}.layer_norm.weight"]
-    return options, theirs, found
+    return options, theirs
 
 
-def bart() -> tuple[TransformerOptions, nn.Module, dict[str, Tensor]]:
+def bart() -> tuple[TransformerOptions, Any]:
     """Norms last, learned positions behind two spare rows, normalised embeddings, a bias of the logits."""
     config = transformers.BartConfig(
         vocab_size=VOCABULARY, d_model=WIDTH, encoder_layers=2, decoder_layers=2, encoder_attention_heads=HEADS,
@@ -101,15 +78,10 @@ def bart() -> tuple[TransformerOptions, nn.Module, dict[str, Tensor]]:
         **SIZES, activation="gelu", positions="learned", position_offset=2, embedding_norm=True, scale_embeddings=False,
         logits_bias=True,
     )  # fmt: skip
-    state = theirs.state_dict()
-    found = {"logits_bias": state["final_logits_bias"][0]}
-    for side, mine in (("encoder", "source"), ("decoder", "target")):
-        found[f"{mine}_positions.weight"] = state[f"model.{side}.embed_positions.weight"]
-        found |= _both(state, f"model.{side}.layernorm_embedding", f"{mine}_embedding_norm")
-    return options, theirs, {**found, **_fairseq_layers(state)}
+    return options, theirs
 
 
-def m2m100() -> tuple[TransformerOptions, nn.Module, dict[str, Tensor]]:
+def m2m100() -> tuple[TransformerOptions, Any]:
     """Norms first, fairseq's sinusoids from the second position on: M2M100 and NLLB."""
     config = transformers.M2M100Config(
         vocab_size=VOCABULARY, d_model=WIDTH, encoder_layers=2, decoder_layers=2, encoder_attention_heads=HEADS,
@@ -119,38 +91,7 @@ def m2m100() -> tuple[TransformerOptions, nn.Module, dict[str, Tensor]]:
     )  # fmt: skip
     theirs = _random(transformers.M2M100ForConditionalGeneration(config))
     options = TransformerOptions(**SIZES, norm="pre", sinusoid="fairseq", position_offset=2)
-    state = theirs.state_dict()
-    found: dict[str, Tensor] = {}
-    for side in ("encoder", "decoder"):
-        found |= _both(state, f"model.{side}.layer_norm", f"{side}.norm")
-    return options, theirs, {**found, **_fairseq_layers(state)}
-
-
-def _fairseq_layers(state: State) -> dict[str, Tensor]:
-    found = {"target_embedding.weight": state["model.shared.weight"]}
-    for side in ("encoder", "decoder"):
-        for layer in range(2):
-            there, here = f"model.{side}.layers.{layer}", f"{side}.layers.{layer}"
-            found |= _joined(state, [f"{there}.self_attn.{name}_proj" for name in "qkv"], f"{here}.attention.qkv")
-            found |= _both(state, f"{there}.self_attn.out_proj", f"{here}.attention.out")
-            found |= _both(state, f"{there}.self_attn_layer_norm", f"{here}.attention_residual.norm")
-            if side == "decoder":
-                found |= _both(state, f"{there}.encoder_attn.q_proj", f"{here}.cross.q")
-                found |= _joined(state, [f"{there}.encoder_attn.{name}_proj" for name in "kv"], f"{here}.cross.kv")
-                found |= _both(state, f"{there}.encoder_attn.out_proj", f"{here}.cross.out")
-                found |= _both(state, f"{there}.encoder_attn_layer_norm", f"{here}.cross_residual.norm")
-            found |= _both(state, f"{there}.fc1", f"{here}.feed_forward.up")
-            found |= _both(state, f"{there}.fc2", f"{here}.feed_forward.down")
-            found |= _both(state, f"{there}.final_layer_norm", f"{here}.feed_forward_residual.norm")
-    return found
-
-
-def _both(state: State, there: str, here: str) -> dict[str, Tensor]:
-    return {f"{here}.{name}": state[f"{there}.{name}"] for name in ("weight", "bias")}
-
-
-def _joined(state: State, there: list[str], here: str) -> dict[str, Tensor]:
-    return {f"{here}.{name}": torch.cat([state[f"{one}.{name}"] for one in there]) for name in ("weight", "bias")}
+    return options, theirs
 
 
 def _random(theirs: nn.Module) -> nn.Module:
@@ -161,7 +102,7 @@ def _random(theirs: nn.Module) -> nn.Module:
     return theirs.eval()
 
 
-FAMILIES: dict[str, Callable[[], tuple[TransformerOptions, nn.Module, dict[str, Tensor]]]] = {
+FAMILIES: dict[str, Callable[[], tuple[TransformerOptions, Any]]] = {
     "t5": lambda: t5(gated=False),
     "t5-gated": lambda: t5(gated=True),
     "bart": bart,
@@ -170,9 +111,16 @@ FAMILIES: dict[str, Callable[[], tuple[TransformerOptions, nn.Module, dict[str, 
 
 
 def family(name: str, dtype: torch.dtype) -> tuple[Transformer, nn.Module]:
-    options, theirs, state = FAMILIES[name]()
+    options, theirs = FAMILIES[name]()
+    config = Fields(theirs.config.to_dict(), "config.json")
+    kind = family_of(config)
+    config.leave(generation.EVERY)
+    given = {key: value for key, value in theirs.state_dict().items() if key not in kind.tables[:2]}
+    taken = take_weights(kind, options_of(kind, config), given, "state")
+    options = replace(options, tie="all")  # whatever config.json says, these are: transformers 5 ties T5's always
+    assert replace(taken.options, dropout=0.1, attention_dropout=0.0, longest=LONGEST) == options
     model = Transformer(options)
-    model.load_state_dict(state)
+    model.load_state_dict(taken.state)
     return model.to(dtype).eval().requires_grad_(False), theirs.to(dtype)
 
 

@@ -7,6 +7,7 @@ for, and by it what its work needs when the work begins: neither the version nor
 from __future__ import annotations
 
 import importlib
+import keyword
 from typing import Annotated, Any
 
 import typer
@@ -22,19 +23,22 @@ COMMANDS = {
     "decoders": "Show the decoders of a model, their options and defaults.",
     "train": "Train a model as a recipe says.",
     "distill": "Decode a training set with a teacher.",
+    "adapt": "Give a model a drafter, so that it decodes the same output sooner.",
     "evaluate": "Score a model's translations (or corrections) of a test set.",
     "exactness": "Compare lossless decoders' outputs with greedy's, id by id.",
     "contrastive": "Score contrastive pairs: is the right translation more probable than a wrong one?",
     "bench": "Measure decoders side by side on one test set.",
     "profile": "Say where the time of each decoder goes: every stage's share, calls, time and distance to its floor.",
     "report": "Render every table and plot from records.",
+    "import": "Make a model folder of a Hugging Face encoder-decoder.",
     "export": "Write a model in another format.",
     "demo": "Translate a handful of sentences by every decoder of the bundled model.",
     "doctor": "Say what this machine can do: runtimes, whether they are right, how fast, what to install.",
     "lattice": "Candidate tables, and a look into lattices.",
 }
-"""Each is a function of its name in a module of its name, or an `app` there that has commands of its own. The sentence
-is the first of its docstring, which help shows without importing it."""
+"""Each is a function of its name in a module of its name (with an underscore behind it where Python keeps the name for
+itself), or an `app` there that has commands of its own. The sentence is the first of its docstring, which help shows
+without importing it."""
 
 
 FORMERLY = {"--exactness": "exactness", "--contrastive": "contrastive"}
@@ -52,11 +56,12 @@ class _Commands(TyperGroup):
 
 def load(name: str) -> Any:
     """A command, imported."""
-    module = importlib.import_module(f"longstride.cli.{name}")
+    spelt = f"{name}_" if keyword.iskeyword(name) else name
+    module = importlib.import_module(f"longstride.cli.{spelt}")
     found = getattr(module, "app", None)
     if found is None:
         found = typer.Typer(add_completion=False, rich_markup_mode=None)
-        found.command(name)(getattr(module, name))
+        found.command(name)(getattr(module, spelt))
     return get_command(found)
 
 

@@ -123,7 +123,8 @@ class HuggingFace(Peer):
         self.precision = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype, str(dtype))
         self.threads = torch.get_num_threads()
         with _without_bars(transformers.utils.logging):
-            model = transformers.MarianMTModel.from_pretrained(folder, local_files_only=True, dtype=dtype)
+            loader = transformers.AutoModelForSeq2SeqLM
+            model = loader.from_pretrained(folder, local_files_only=True, dtype=dtype)
         self._model = model.to(device).eval()
         self._compiled = compiled
         if compiled:
@@ -135,6 +136,12 @@ class HuggingFace(Peer):
         settings: dict[str, Any] = {"length_penalty": o.strength} if o.width > 1 else {}
         if limits.min_length:
             settings["min_new_tokens"] = limits.min_length
+        if limits.forced_first is not None:
+            settings["forced_bos_token_id"] = limits.forced_first
+        if limits.no_repeat_ngram:
+            settings["no_repeat_ngram_size"] = limits.no_repeat_ngram
+        if forbidden := self._forbidden(limits):
+            settings["bad_words_ids"] = [[token] for token in forbidden]
         ids, most = source.ids, max(longest)
         if self._compiled:
             settings["cache_implementation"] = "static"
@@ -146,7 +153,6 @@ class HuggingFace(Peer):
             attention_mask=visible.long().to(device),
             max_length=most + 2,  # the start symbol and EOS count
             num_beams=o.width,
-            bad_words_ids=[[token] for token in self._forbidden(limits)],
             **settings,
         )
         return [_until(self.special.eos, row[1:]) for row in found.tolist()]

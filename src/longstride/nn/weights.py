@@ -74,13 +74,7 @@ def sketched(
 
     Weights that are not in the file may be `lent` by another.
     """
-    try:
-        with _at_most(2 * (len(found) + len(lent or {})) + 64, file), torch.device("meta"), _ShapesAlone():
-            module = build()
-    except (RuntimeError, OverflowError, TypeError, ValueError) as error:  # sizes that not even numbers can hold
-        raise ModelFolderError(
-            f"{file}: nothing can be built from the part's options ({_first_line(error)})."
-        ) from None
+    module = outline(build, len(found) + len(lent or {}), file)
     expected = module.state_dict()
     found = {**{name: stored for name, stored in (lent or {}).items() if name in expected}, **found}
     for name in expected:
@@ -97,6 +91,17 @@ def sketched(
             f"found {tables / (1 << 30):,.0f} GiB (longest may be too large)."
         )
     return module
+
+
+def outline(build: Callable[[], Module], weights: int, file: Path) -> Module:
+    """The module on the meta device, if it has not many more weights than `file` has tensors."""
+    try:
+        with _at_most(2 * weights + 64, file), torch.device("meta"), _ShapesAlone():
+            return build()
+    except (RuntimeError, OverflowError, TypeError, ValueError) as error:  # sizes that not even numbers can hold
+        raise ModelFolderError(
+            f"{file}: nothing can be built from the part's options ({_first_line(error)})."
+        ) from None
 
 
 class _ShapesAlone(TorchFunctionMode):

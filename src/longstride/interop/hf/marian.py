@@ -1,4 +1,4 @@
-"""A model as a Hugging Face Marian folder, written as the plain data it is: no other library is needed to write it.
+"""A model of ours as a Hugging Face Marian folder, written as the plain data it is: no other library is needed for it.
 
     config.json, generation_config.json    shape and how to generate: our start, end and forbidden symbols
     model.safetensors                      weights under Marian's names; what is tied stands once
@@ -20,12 +20,13 @@ from torch import Tensor
 
 from longstride.contract import OptionError
 from longstride.interop.exportable import Exportable, exportable, write_spm_files
+from longstride.interop.hf.families import MARIAN
 from longstride.translator import Translator
 
 FORMAT = "Hugging Face Marian"
 
 
-def export_hf(translator: Translator, folder: Path, precision: str = "fp32") -> str:
+def export_marian(translator: Translator, folder: Path, precision: str = "fp32") -> str:
     """Fill an empty folder; says what was made."""
     if precision != "fp32":
         raise OptionError(f"--precision expects fp32 for {FORMAT}, found {precision!r}.")
@@ -120,26 +121,8 @@ def marian_state(model: Exportable) -> dict[str, Tensor]:
     if o.tie == "none":
         theirs["lm_head.weight"] = model.output_embedding
 
-    def put(names: Sequence[str], ours: str) -> None:
-        """One of our layers as one or several of theirs."""
-        weight, bias = model.linear(ours)
-        for name, rows, offsets in zip(names, weight.chunk(len(names)), bias.chunk(len(names)), strict=True):
-            theirs[f"{name}.weight"], theirs[f"{name}.bias"] = rows, offsets
-
-    for side, depth in (("encoder", o.encoder_layers), ("decoder", o.decoder_layers)):
-        for number in range(depth):
-            here, ours = f"model.{side}.layers.{number}", f"{side}.layers.{number}"
-            put([f"{here}.self_attn.{kind}_proj" for kind in "qkv"], f"{ours}.attention.qkv")
-            put([f"{here}.self_attn.out_proj"], f"{ours}.attention.out")
-            put([f"{here}.self_attn_layer_norm"], f"{ours}.attention_residual.norm")
-            if side == "decoder":
-                put([f"{here}.encoder_attn.q_proj"], f"{ours}.cross.q")
-                put([f"{here}.encoder_attn.{kind}_proj" for kind in "kv"], f"{ours}.cross.kv")
-                put([f"{here}.encoder_attn.out_proj"], f"{ours}.cross.out")
-                put([f"{here}.encoder_attn_layer_norm"], f"{ours}.cross_residual.norm")
-            put([f"{here}.fc1"], f"{ours}.feed_forward.up")
-            put([f"{here}.fc2"], f"{ours}.feed_forward.down")
-            put([f"{here}.final_layer_norm"], f"{ours}.feed_forward_residual.norm")
+    for ours, names in MARIAN.weights(o).items():
+        theirs |= dict(zip(names, model.weights[ours].chunk(len(names)), strict=True))
     return theirs
 
 

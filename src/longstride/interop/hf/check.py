@@ -1,0 +1,166 @@
+"""The check that is part of an import: sentences decoded by transformers and by us, compared token by token."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from longstride.contract import Source
+from longstride.interop.exportable import GREEDY
+from longstride.runtime.libraries import package
+from longstride.translator import Translator
+
+BATCH = 8
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place where the two libraries part."""
+
+    line: int
+    """from 1"""
+    place: int
+    """token of the output, from 1; 0: the source itself is read differently"""
+    ours: str
+    theirs: str
+    margin: float | None = None
+    """how far their two best logits are apart there"""
+
+    def __str__(self) -> str:
+        if self.place == 0:
+            return f"sentence {self.line} is read as {self.ours} here, and as {self.theirs} by transformers"
+        close = "" if self.margin is None else f"; its two best logits are {self.margin:.2g} apart there"
+        return f"sentence {self.line}, token {self.place}: {self.ours} here, {self.theirs} by transformers{close}"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What came of a check."""
+
+    sentences: int
+    tokens: int
+    version: str
+    first: Difference | None
+
+    def __str__(self) -> str:
+        if self.first is None:
+            return (
+                f"The outputs of transformers {self.version} are the same, token by token: "
+                f"{self.sentences} sentences, {self.tokens} tokens."
+            )
+        return f"Other outputs than those of transformers {self.version}: {self.first}."
+
+
+def compare_with_transformers(
+    folder: Path,
+    translator: Translator,
+    lines: Sequence[str],
+    languages: tuple[str | None, str | None] = (None, None),
+    progress: Callable[[int], None] | None = None,
+) -> Compared:
+    """Greedy search by both, in single precision on the processor; the folder's settings are transformers' to obey."""
+    library = package("transformers")
+    with _quiet(library):
+        named = {key: code for key, code in zip(("src_lang", "tgt_lang"), languages, strict=True) if code is not None}
+        tokenizer = library.AutoTokenizer.from_pretrained(folder, local_files_only=True, **named)
+        model = library.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
+    with _quiet(library):
+        return compare_ids(model, str(library.__version__), translator, lines, tokenizer, progress)
+
+
+def compare_ids(
+    model: Any,
+    version: str,
+    translator: Translator,
+    lines: Sequence[str],
+    tokenizer: Any = None,
+    progress: Callable[[int], None] | None = None,
+) -> Compared:
+    """The same with a model that is loaded; without a tokenizer of theirs, ours is believed."""
+    decoder, limits = translator.decoder(GREEDY)
+    ids = translator.encode(lines, warn=lambda said: None)
+    if tokenizer is not None:
+        for number, (line, own) in enumerate(zip(lines, ids, strict=True), start=1):
+            theirs = [int(each) for each in tokenizer(line)["input_ids"]]
+            if theirs != own and len(own) < translator.longest:
+                return Compared(len(lines), 0, version, Difference(number, 0, str(own), str(theirs)))
+    tokens = 0
+    for first in range(0, len(ids), BATCH):
+        part = ids[first : first + BATCH]
+        source = Source.of(part)
+        ours = decoder.decode(source, limits).tokens
+        expected = generated(model, part, translator, limits.max_length, limits.forced_first)
+        for row, (own, other) in enumerate(zip(ours, expected, strict=True)):
+            if own != other:
+                parted = _parting(model, translator, part[row], own, other)
+                return Compared(len(lines), tokens, version, Difference(first + row + 1, *parted))
+            tokens += len(own)
+        if progress is not None:
+            progress(min(first + BATCH, len(ids)))
+    return Compared(len(lines), tokens, version, None)
+
+
+def generated(
+    model: Any, rows: Sequence[Sequence[int]], translator: Translator, longest: int, forced_first: int | None
+) -> list[list[int]]:
+    """Greedy outputs of transformers, between the first input and the end of sentence."""
+    special = translator.folder.special
+    widest = max(map(len, rows))
+    padded = torch.tensor([[*row, *[special.pad] * (widest - len(row))] for row in rows])
+    visible = torch.arange(widest) < torch.tensor([len(row) for row in rows])[:, None]
+    settings: dict[str, Any] = {"decoder_start_token_id": special.start}
+    if forced_first is not None:
+        settings["forced_bos_token_id"] = forced_first
+    own = model.generation_config
+    if own.max_length is None and own.max_new_tokens is None:
+        settings["max_new_tokens"] = longest + (own.forced_eos_token_id is not None)
+    found = model.generate(
+        padded, attention_mask=visible.long(), num_beams=1, do_sample=False, **settings
+    )  # fmt: skip
+    eos = special.eos
+    outputs = [row[1:] for row in found.tolist()]
+    return [row[: row.index(eos)] if eos in row else row for row in outputs]
+
+
+def _parting(
+    model: Any, translator: Translator, source: Sequence[int], ours: Sequence[int], theirs: Sequence[int]
+) -> tuple[int, str, str, float]:
+    """Where two outputs part, what each says there, and how sure theirs is."""
+    common = next(
+        (place for place, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other),
+        min(len(ours), len(theirs)),
+    )
+    special = translator.folder.special
+    with torch.no_grad():
+        logits = model(
+            input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([[special.start, *ours[:common]]])
+        ).logits[0, -1]
+    best = logits.float().topk(2).values
+    said = [
+        repr(translator.target_tokenizer.pieces([row[common]])[0]) if common < len(row) else "the end"
+        for row in (ours, theirs)
+    ]
+    return common + 1, said[0], said[1], float(best[0] - best[1])
+
+
+@contextmanager
+def _quiet(library: Any) -> Iterator[None]:
+    """Neither bars nor advice of theirs."""
+    logging = library.utils.logging
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()

@@ -1,0 +1,185 @@
+"""A Hugging Face folder as a model folder of ours: options, weights, tokenizers, and how it wants to generate.
+
+Its settings are kept in the provenance as they are, and the tokenizers keep their files, so that an export can give the
+folder back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longstride import model_folder
+from longstride.contract import Limits, ModelFolderError, SpecialIds
+from longstride.interop.hf.families import family_of, options_of, refuse_remote_code
+from longstride.interop.hf.fields import Fields
+from longstride.interop.hf.generation import GENERATION, read_generation
+from longstride.interop.hf.weights import read_weights, take_weights
+from longstride.model_folder import DecoderConfig, Part
+from longstride.nn.options import TransformerOptions
+from longstride.nn.transformer import Transformer
+from longstride.nn.weights import fill, uninitialised
+from longstride.runtime.libraries import MissingPackageError, package
+from longstride.text.tokenizer import Tokenizer
+
+CONFIG = "config.json"
+PROVENANCE = "hf"
+"""What provenance tells of an import is under this name."""
+
+SETTINGS = (CONFIG, GENERATION)
+"""Files that are kept as they are."""
+
+MODEL = "model"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """All of a Hugging Face folder that a model folder needs."""
+
+    family: str
+    options: TransformerOptions
+    state: dict[str, Tensor]
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+    limits: Limits
+    decoder: str
+    decoder_options: dict[str, Any]
+    provenance: dict[str, Any]
+    notes: tuple[str, ...]
+    """what a person ought to be told"""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """A type that holds every weight exactly."""
+        found = {tensor.dtype for tensor in self.state.values()}
+        return found.pop() if len(found) == 1 else torch.float32
+
+    def module(self) -> Transformer:
+        """The model, in single precision."""
+        model = uninitialised(lambda: Transformer(self.options))
+        fill(model, self.state, Path(self.provenance[PROVENANCE]["folder"]))
+        return model.eval().requires_grad_(False)
+
+    def save(self, path: Path) -> None:
+        """Write a model folder, whole or not at all."""
+        defaults = {self.decoder: self.decoder_options}
+        decoders = {name: DecoderConfig({"model": MODEL}, defaults.get(name, {})) for name in ("greedy", "beam")}
+        model_folder.write(
+            path,
+            {MODEL: Part("transformer", self.options, self.module())},
+            decoders,
+            self.decoder,
+            self.target_tokenizer,
+            self.source_tokenizer,
+            self.provenance,
+            self.dtype,
+            self.limits,
+        )
+
+
+def import_folder(
+    folder: Path,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    tokenizers: tuple[Tokenizer, Tokenizer] | None = None,
+) -> Imported:
+    """Read a folder of transformers; `tokenizers` (source, target) take the place of its own."""
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "nothing"
+        raise ModelFolderError(f"{folder}: expected a Hugging Face folder, found {found}.")
+    config = Fields.read(folder / CONFIG)
+    family = family_of(config)
+    generation = read_generation(folder, config)
+    shape = options_of(family, config)
+    forced, start, notes = generation.limits.forced_first, generation.start, list(generation.notes)
+    if tokenizers is None:
+        if (folder / "tokenizer_config.json").is_file():
+            refuse_remote_code(Fields.read(folder / "tokenizer_config.json"))
+        from longstride.text.hf_tokenizer import read_hf_tokenizers
+
+        read = read_hf_tokenizers(folder, source_lang, target_lang, _converted)
+        tokenizers = read.source, read.target
+        if target_lang is not None:  # it has the last word
+            forced = read.forced_first if read.forced_first is not None else forced
+            start = read.start if read.start is not None else start
+    source, target = tokenizers
+    tied = config.values.get("tie_word_embeddings") is not False
+    taken = take_weights(family, shape, read_weights(folder), str(folder), tied)
+    special = SpecialIds(
+        pad=target.special.pad if generation.pad is None else generation.pad,
+        unk=target.special.unk,
+        start=start,
+        eos=generation.eos,
+        mask=target.special.mask,
+        suppress=generation.suppress,
+    )
+    _check_tokenizers(folder, taken.options, special, source, target)
+    if forced is not None and forced >= taken.options.vocabulary:
+        raise ModelFolderError(
+            f"{folder}: forced_bos_token_id expects an id of the model's vocabulary, found {forced}."
+        )
+    if taken.unread:
+        notes.append(f"{folder}: not read, as transformers does not read it either: {', '.join(taken.unread)}.")
+    told = {
+        "folder": folder.resolve().name,
+        "family": family.name,
+        "tensors": {name: kind for name, kind in taken.names.items() if name not in taken.unread},
+        "settings": {name: (folder / name).read_text("utf-8") for name in SETTINGS if (folder / name).is_file()},
+        "source_lang": source_lang,
+        "target_lang": target_lang,
+    }
+    return Imported(
+        family.name,
+        replace(taken.options, special=special),
+        taken.state,
+        source,
+        target,
+        replace(generation.limits, forced_first=forced),
+        generation.decoder,
+        generation.decoder_options,
+        {PROVENANCE: told},
+        tuple(notes),
+    )
+
+
+def _check_tokenizers(
+    folder: Path, options: TransformerOptions, special: SpecialIds, source: Tokenizer, target: Tokenizer
+) -> None:
+    """Refuse tokenizers whose ids the model does not have, or whose special ids it gives another meaning."""
+    for tokenizer, size in ((source, options.source_vocabulary or options.vocabulary), (target, options.vocabulary)):
+        if tokenizer.size > size:
+            raise ModelFolderError(
+                f"{folder}: expected a tokenizer of at most the model's {size} ids, found one of {tokenizer.size}."
+            )
+        for name in ("pad", "eos"):
+            if (own := getattr(tokenizer.special, name)) != (told := getattr(special, name)):
+                raise ModelFolderError(
+                    f"{folder}: expected a tokenizer whose {name} is the model's {told}, found one with {own}."
+                )
+    if special.largest >= options.vocabulary:
+        raise ModelFolderError(
+            f"{folder}: expected special ids of the model's {options.vocabulary}, found {special.largest}."
+        )
+
+
+def _converted(folder: Path) -> bytes:
+    """tokenizer.json of a folder that has a SentencePiece model alone, as transformers makes it."""
+    try:
+        library = package("transformers")
+    except MissingPackageError as error:
+        raise ModelFolderError(
+            f"{folder}: expected tokenizer.json, found a SentencePiece model alone. {error}"
+        ) from None
+    found = library.AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
+    if not getattr(found, "is_fast", False):
+        raise ModelFolderError(
+            f"{folder}: expected tokenizer.json, or what transformers could make one of, found none."
+        )
+    return str(found.backend_tokenizer.to_str()).encode("utf-8")
+
+
+__all__ = ["CONFIG", "PROVENANCE", "SETTINGS", "Imported", "import_folder"]
