@@ -146,14 +146,16 @@ class Translator:
         made = copy.copy(self)
         made.source_tokenizer = self.source_tokenizer.with_languages(source, target)
         made.target_tokenizer = self.target_tokenizer.with_languages(source, target)
-        start = made.target_tokenizer.start
+        if target is None:  # what outputs begin with stays as the folder says
+            return made
+        start, forced = made.target_tokenizer.start, made.target_tokenizer.forced_first
         if start is not None and start != self.folder.special.start:
             raise OptionError(
                 f"target_lang expects the language that {self.folder.path} was imported with, which its decoder begins "
                 f"with, found {target!r}; import the model again for it."
             )
-        if made.target_tokenizer.forced_first is not None:
-            made._language = {"forced_first": made.target_tokenizer.forced_first}
+        if forced is not None:
+            made._language = {"forced_first": forced}
         return made
 
     def part(self, name: str) -> nn.Module:
