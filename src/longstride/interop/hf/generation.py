@@ -97,7 +97,7 @@ def read_generation(folder: Path, config: Fields) -> Generation:
 
 
 def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
-    notes = []
+    notes: list[str] = []
     eos = _eos(fields, config)
     bos, pad = (
         fields.optional_number(name) if fields.take(name) is not None else config.optional_number(name)

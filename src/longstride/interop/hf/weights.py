@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -192,7 +192,7 @@ def _tables(
     source, target, output = tables
     one_output = torch.equal(target, output)
     one_source = not separate and torch.equal(source, target)
-    tie = "all" if one_output and one_source else "target" if one_output else "none"
+    tie: Literal["all", "target", "none"] = "all" if one_output and one_source else "target" if one_output else "none"
     if shared_name in found and any(torch.equal(found[shared_name], table) for table in tables):
         used.add(shared_name)
     state = {"target_embedding.weight": target}
