@@ -18,7 +18,7 @@ from longstride.contract import Limits, ModelFolderError, SpecialIds
 from longstride.interop.hf.families import family_of, options_of, refuse_remote_code
 from longstride.interop.hf.fields import Fields
 from longstride.interop.hf.generation import GENERATION, read_generation
-from longstride.interop.hf.weights import read_weights, take_weights
+from longstride.interop.hf.weights import out_of_reach, read_weights, take_weights
 from longstride.model_folder import DecoderConfig, Part
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
@@ -118,6 +118,9 @@ def import_folder(
         suppress=generation.suppress,
     )
     _check_tokenizers(folder, taken.options, special, source, target)
+    put_out = {}
+    if generation.shared_out:
+        taken, put_out = out_of_reach(taken, generation.suppress)
     if forced is not None and forced >= taken.options.vocabulary:
         raise ModelFolderError(
             f"{folder}: forced_bos_token_id expects an id of the model's vocabulary, found {forced}."
@@ -129,6 +132,7 @@ def import_folder(
         "family": family.name,
         "tensors": {name: kind for name, kind in taken.names.items() if name not in taken.unread},
         "settings": {name: (folder / name).read_text("utf-8") for name in SETTINGS if (folder / name).is_file()},
+        "logits_bias": put_out,
         "source_lang": source_lang,
         "target_lang": target_lang,
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -137,10 +137,23 @@ def take_weights(
     return Taken(options, state, dtypes, tuple(unread))
 
 
+def out_of_reach(taken: Taken, ids: Sequence[int]) -> tuple[Taken, dict[str, float]]:
+    """Ids whose probability is to go to the rest (`renormalize_logits`), by a bias; and what biases they had."""
+    bias = taken.state.get("logits_bias", next(iter(taken.state.values())).new_zeros(taken.options.vocabulary)).clone()
+    had = {str(token): float(bias[token]) for token in ids}
+    bias[list(ids)] = max(-1e9, torch.finfo(bias.dtype).min / 2)
+    options = replace(taken.options, logits_bias=True)
+    return replace(taken, options=options, state={**taken.state, "logits_bias": bias}), had
+
+
 def give_weights(
-    family: Family, options: TransformerOptions, state: Mapping[str, Tensor], names: Mapping[str, str]
+    family: Family,
+    options: TransformerOptions,
+    state: Mapping[str, Tensor],
+    names: Mapping[str, str],
+    biases: Mapping[str, float] | None = None,
 ) -> State:
-    """The way back: our state as the tensors of these names and types."""
+    """The way back: our state as the tensors of these names and types; `biases` are what :func:`out_of_reach` told."""
     named = set(names)
     bare = bool(family.prefix) and not any(name.startswith(family.prefix) for name in named)
     found: State = {}
@@ -151,7 +164,9 @@ def give_weights(
     source, output = (target if options.tie in kinds else state[f"{side}_embedding.weight"]
                       for side, kinds in (("source", ("all",)), ("output", ("all", "target"))))  # fmt: skip
     found |= dict(zip(family.tables, (source, target, output, target), strict=True))
-    bias = state["logits_bias"] if options.logits_bias else torch.zeros(options.vocabulary)
+    bias = state["logits_bias"].clone() if options.logits_bias else torch.zeros(options.vocabulary)
+    for token, value in (biases or {}).items():
+        bias[int(token)] = value
     found[LOGITS_BIAS] = bias[None]
     for name in family.sinusoids or ():
         found.setdefault(name, _sinusoids(options))
