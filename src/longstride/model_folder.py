@@ -226,8 +226,11 @@ def write(
     provenance: Mapping[str, Any] | None = None,
     dtype: torch.dtype = torch.float32,
     limits: Limits | None = None,
+    beside: Mapping[str, str] | None = None,
 ) -> None:
     """Write a whole folder, or nothing; one that is already there is replaced. Weights that are not finite are refused.
+
+    `beside` are texts for people, by file name: a card, records. Nothing reads them when the folder is loaded.
 
     A process that is killed here leaves the folder as it was or as it was to be: see text/folders.py.
     """
@@ -260,6 +263,8 @@ def write(
             config["source_tokenizer"] = f"source.{TOKENIZER}"
             config["source_tokenizer_sha256"] = source_tokenizer.sha256
         (building / CONFIG).write_text(_as_json(config), encoding="utf-8")
+        for name, text in (beside or {}).items():
+            (building / name).write_text(text, encoding="utf-8")
 
 
 def _as_json(config: dict[str, Any]) -> str:

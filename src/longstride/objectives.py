@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from torch import nn
 
 from longstride.contract import DEFAULT_IDS, Objective, OptionError, SpecialIds
@@ -20,6 +22,7 @@ from longstride.search.lengths import LengthRegression
 from longstride.systems.autoregressive.objective import AutoregressiveObjective, AutoregressiveObjectiveOptions
 from longstride.systems.blockwise.model import BlockwiseModel, Heads, HeadsOptions
 from longstride.systems.blockwise.objective import BlockwiseObjective, BlockwiseObjectiveOptions
+from longstride.systems.draft_verify.kept import count_ids, most_frequent
 from longstride.systems.draft_verify.model import Drafter, begin_as, check_encoder
 from longstride.systems.draft_verify.objective import DrafterObjective, DrafterObjectiveOptions, DrafterWithVerifier
 from longstride.systems.draft_verify.options import DrafterOptions
@@ -50,6 +53,8 @@ class Plan:
     lengths: LengthRegression = field(default_factory=LengthRegression)
     """of target on source words, over the training pairs"""
     special: SpecialIds = DEFAULT_IDS
+    targets: npt.NDArray[np.integer[Any]] | None = None
+    """all target ids of the training pairs, one sentence after the other"""
 
 
 @dataclass(frozen=True)
@@ -109,12 +114,18 @@ def _blockwise(plan: Plan) -> BlockwiseModel:
 def _drafter(plan: Plan) -> DrafterWithVerifier:
     """A drafter that fits the base, which verifies and lends it as much of its encoder as the recipe says."""
     base = _base(plan)
-    settings = {**plan.settings, "vocabulary": plan.vocabulary, "special": plan.special}
+    settings = {**plan.settings, "vocabulary": base.options.vocabulary, "special": plan.special}
     if settings.get("encoder", "own") != "own":
         settings = {"verifier_width": base.options.width, **settings}
     options = parse(DrafterOptions, settings, plan.where)
     check_encoder(options, base)
+    kept = None
+    if plan.targets is not None and (options.kept is not None or plan.special != DEFAULT_IDS):
+        kept = most_frequent(count_ids(plan.targets, base.options.vocabulary), plan.special, options.kept)
+        options = replace(options, kept=kept.size)
     drafter = Drafter(options)
+    if kept is not None:
+        drafter.keep(kept.ids)
     if options.begin == "verifier":
         begin_as(drafter, base)
     return DrafterWithVerifier(base, drafter)

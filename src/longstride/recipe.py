@@ -146,7 +146,7 @@ def run(
     base = _loaded(recipe.base, tokenizer) if recipe.base else {}
     objective.special = ModelFolder(resolve(recipe.base)).special if recipe.base else tokenizer.special
     plan = _plan(recipe, tokenizer.size, base, lengths_of(corpora["train"]))
-    model = kind.model(replace(plan, special=objective.special))
+    model = kind.model(replace(plan, special=objective.special, targets=corpora["train"].target.ids))
     if recipe.init == "depth-scaled":
         scale_by_depth(part.module for name, part in kind.parts(model).items() if name not in base)
     longest = _longest(kind.parts(model))

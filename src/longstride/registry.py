@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -194,8 +194,10 @@ def part_options(folder: ModelFolder, name: str) -> Any:
     with _naming(folder):
         if "special" in config.options:
             raise OptionError(f"parts.{name}: special ids are expected in special_ids, for all parts, found some here.")
-        options: Any = parse(find(PARTS, config.kind, "kind of part").options, config.options, f"parts.{name}")
-    return replace(options, special=folder.special) if hasattr(options, "special") else options
+        kind = find(PARTS, config.kind, "kind of part").options
+        told = {"special": folder.special} if any(field.name == "special" for field in fields(kind)) else {}
+        options: Any = parse(kind, {**config.options, **told}, f"parts.{name}")
+    return options
 
 
 def part_builder(folder: ModelFolder, name: str) -> Callable[[], nn.Module]:

@@ -47,15 +47,16 @@ def agreement(
     """Compare two decoders' outputs for the same sentences, id by id."""
     differing = [sentence for sentence in sorted(found) if found[sentence] != expected[sentence]]
     told = differing[:MOST_MISMATCHES]
-    positions = [first_difference(found[sentence], expected[sentence]) for sentence in told]
+    eos = workload.eos
+    positions = [first_difference(found[sentence], expected[sentence], eos) for sentence in told]
     prefixes = [found[sentence][:position] for sentence, position in zip(told, positions, strict=True)]
     read = margins(workload.source(told), prefixes) if told else []
     mismatches = tuple(
         Mismatch(
             sentence,
             position,
-            (*found[sentence], EOS)[position],
-            (*expected[sentence], EOS)[position],
+            (*found[sentence], eos)[position],
+            (*expected[sentence], eos)[position],
             min(margin, CERTAIN),
         )
         for sentence, position, margin in zip(told, positions, read, strict=True)
@@ -63,7 +64,7 @@ def agreement(
     return Agreement(reference, len(found), len(differing), mismatches)
 
 
-def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int:
+def first_difference(ours: Sequence[int], theirs: Sequence[int], eos: int = EOS) -> int:
     """The first position at which two different outputs differ, the end of a sentence counted as a token."""
-    pairs = zip((*ours, EOS), (*theirs, EOS), strict=False)
+    pairs = zip((*ours, eos), (*theirs, eos), strict=False)
     return next(place for place, (one, other) in enumerate(pairs) if one != other)

@@ -39,6 +39,8 @@ class Workload:
     """the first is the one that tables and plots lead with"""
     whole: bool = False
     """metrics know each sentence by its place, as GLEU does, and are never asked about some sentences alone"""
+    eos: int = EOS
+    """what sources end in"""
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -49,7 +51,7 @@ class Workload:
                 f"found {len(self.sources)} sources and {len(self.references)} references."
             )
         for number, sentence in enumerate(self.sources, start=1):
-            if not sentence or sentence[-1] != EOS or EOS in sentence[:-1]:
+            if not sentence or sentence[-1] != self.eos or self.eos in sentence[:-1]:
                 raise InputError(
                     f"Workload {self.name!r}: expected source sentence {number} to end in EOS and hold no other, "
                     f"found {list(sentence[-8:])} at its end."
@@ -66,6 +68,7 @@ class Workload:
         warmup: Sequence[Sequence[int]] = (),
         metrics: Sequence[Metric] | None = None,
         whole: bool = False,
+        eos: int = EOS,
     ) -> Workload:
         """A workload that warms up on `warmup` (less what is also measured) and on altered sentences of all lengths.
 
@@ -84,6 +87,7 @@ class Workload:
             tuple(chosen),
             translation_metrics(references) if metrics is None else tuple(metrics),
             whole,
+            eos,
         )
 
     @property

@@ -23,6 +23,7 @@ COMMANDS = {
     "decoders": "Show the decoders of a model, their options and defaults.",
     "train": "Train a model as a recipe says.",
     "distill": "Decode a training set with a teacher.",
+    "adapt": "Give a model a drafter, so that it decodes the same output sooner.",
     "evaluate": "Score a model's translations (or corrections) of a test set.",
     "exactness": "Compare lossless decoders' outputs with greedy's, id by id.",
     "contrastive": "Score contrastive pairs: is the right translation more probable than a wrong one?",

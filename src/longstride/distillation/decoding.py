@@ -27,6 +27,8 @@ class Teacher:
     longest_source: int | None = None
     """the most source tokens (EOS counted) it can read, where it has such a limit"""
     special: SpecialIds = DEFAULT_IDS
+    whole: bool = False
+    """`encode` gives rows as the model reads them, their end included: nothing is appended"""
 
     @property
     def signature(self) -> str:
@@ -53,30 +55,30 @@ def decode_shard(
     advanced: Callable[[int], None] = lambda rows: None,
 ) -> DecodedShard:
     """One output per line, in order; `advanced` is told how many lines each group finished."""
-    sources, eos = teacher.encode(lines), teacher.special.eos
+    sources, ending = teacher.encode(lines), [] if teacher.whole else [teacher.special.eos]
     degenerate: dict[int, Reason] = {}
     rows: list[int] = []  # those that are decoded at all
     for row, (line, ids) in enumerate(zip(lines, sources, strict=True)):
         if not line.strip() or not ids:
             degenerate[row] = "empty source"
             continue
-        if len(ids) + 1 > options.longest_source:
+        if len(ids) + len(ending) > options.longest_source:
             degenerate[row] = "source too long"
             if not options.keep_all:
                 continue
-            sources[row] = ids[: options.longest_source - 1]
+            sources[row] = ids[: options.longest_source - len(ending)]
         rows.append(row)
     advanced(len(lines) - len(rows))
 
     outputs: list[list[int]] = [[] for _ in lines]
-    lengths = torch.tensor([len(sources[row]) + 1 for row in rows], dtype=torch.int64)
+    lengths = torch.tensor([len(sources[row]) + len(ending) for row in rows], dtype=torch.int64)
     limits = teacher.limits.longest_outputs(lengths).tolist()
     on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     devices = [torch.cuda.current_device()] if on_cuda else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
         for group in grouped(lengths.tolist(), limits, options):
-            source = Source.of([[*sources[rows[index]], eos] for index in group.rows], longest=group.width)
+            source = Source.of([[*sources[rows[index]], *ending] for index in group.rows], longest=group.width)
             found = teacher.decoder.decode(source, teacher.limits, capacity=group.capacity)
             for index, tokens in zip(group.rows, found.tokens, strict=True):
                 outputs[rows[index]] = tokens

@@ -65,7 +65,7 @@ def export_onnx(translator: Translator, folder: Path, precision: str = "fp32") -
     config = translator.folder.config
     for name in {config.tokenizer, config.source_tokenizer or config.tokenizer}:
         shutil.copyfile(translator.folder.path / name, folder / name)
-    manifest = {
+    manifest: dict[str, Any] = {
         "format": FORMAT,
         "producer": f"longstride {__version__}",
         "precision": precision,
@@ -78,6 +78,9 @@ def export_onnx(translator: Translator, folder: Path, precision: str = "fp32") -
         "source_tokenizer": config.source_tokenizer or config.tokenizer,
         "graphs": graphs,
     }
+    drafter = _parts(translator).get("drafter")
+    if isinstance(drafter, Drafter) and drafter.kept_ids is not None:
+        manifest["kept_ids"] = drafter.kept_ids.tolist()
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return f"{len(graphs)} ONNX graphs in {precision} ({', '.join(graphs)}), and {MANIFEST}."
 
@@ -89,12 +92,18 @@ def _symbols(translator: Translator) -> dict[str, int]:
     return {name: token for name, token in found if token is not None}
 
 
-def _programs(translator: Translator) -> Iterator[Program]:
-    """The model calls of every decoder that has graphs."""
+def _parts(translator: Translator) -> dict[str, Any]:
+    """What those decoders are made of, by role."""
     parts: dict[str, Any] = {}
     for decoder in VERIFIED:
         if decoder in translator.decoders:
             parts = {**translator.parts_of(decoder), **parts}
+    return parts
+
+
+def _programs(translator: Translator) -> Iterator[Program]:
+    """The model calls of every decoder that has graphs."""
+    parts = _parts(translator)
     model, heads, drafter = (parts.get(role) for role in ("model", "heads", "drafter"))
     if not isinstance(model, Transformer):
         offered = ", ".join(translator.decoders)

@@ -7,7 +7,9 @@ do, a draft may begin one and go on with the other. A link adds to the logits of
 
 a table of pairs of low rank, which the state may weigh. In training y_(i-1) is known, and this is nothing but a wider
 product. In drafting the slots' best candidates are compared in pairs, all at once, and the best chain is walked from
-the left: one look per slot, no model call. None of the papers has it; drafts are verified, so that it may be anything.
+the left: one look per slot, no model call. DSpark (arXiv 2607.05147) has such a table too, as its Markov head: an
+embedding of the token before, projected onto the vocabulary and added to the logits of a block drafter. The papers that
+the systems here follow have none; drafts are verified, so that it may be anything.
 Decoders whose words nobody verifies choose one after another, each of the whole vocabulary: a small product per slot.
 """
 

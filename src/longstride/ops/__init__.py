@@ -24,7 +24,7 @@ from longstride.ops.attention import (
     to_border,
 )
 from longstride.ops.chain import best_chain, best_of_classes, chain_logits, chain_tokens, chain_tokens_of_states
-from longstride.ops.indexing import arange, by_position, full, largest, length, repeated, slots_from, take
+from longstride.ops.indexing import arange, by_position, full, largest, length, look_up, repeated, slots_from, take
 from longstride.ops.kernels import KernelTable, kernels_of, uses
 from longstride.ops.layers import ACTIVATIONS, add_norm, embed, linear, norm, row_product
 from longstride.ops.portions import in_portions
@@ -72,6 +72,7 @@ __all__ = [
     "likeliest",
     "linear",
     "log_shares",
+    "look_up",
     "move_slots",
     "norm",
     "project_layers",

@@ -49,6 +49,16 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     return tracer.value(handle, values.dtype, [*places.sizes, *values.sizes[2:]])  # type: ignore[return-value]
 
 
+def look_up(table: Tensor, index: Tensor) -> Tensor:
+    """table [n] and places [...] -> what stands there [...]"""
+    tracer = tracer_of(table, index)
+    if tracer is None:
+        return table[index]
+    values, places = lifted(tracer, table), lifted(tracer, index)
+    handle = tracer.builder.node("Gather", values.handle, places.handle, axis=0)
+    return tracer.value(handle, values.dtype, places.sizes)  # type: ignore[return-value]
+
+
 def by_position(function: Callable[[Tensor], Tensor], length: Any, count: int, like: Tensor) -> Tensor:
     """What a function makes of each position 0, 1, ... by itself -> [length, n]
 

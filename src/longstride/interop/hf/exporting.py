@@ -47,7 +47,7 @@ def write_origin(translator: Translator, folder: Path) -> None:
             f"{home.config_file}: provenance.{PROVENANCE} expects what an import wrote, found other."
         )
     model = exportable(translator, FORMAT)
-    state = give_weights(family, model.options, model.weights, names, told.get("logits_bias"))
+    state = give_weights(family, model.options, model.weights, names, told.get("logits_bias"), told.get("vocabulary"))
     save_file(state, folder / SAFETENSORS, {"format": "pt"})
     for name in SETTINGS:
         if name in settings:

@@ -16,24 +16,25 @@ first halves of whole blocks in all). Only what is asked for is projected.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import Limits, Program, Runner, Source
+from longstride.contract import DEFAULT_IDS, Limits, Program, Runner, Source
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.programs import F32, LAYERED, cache_of, cache_state, memory_feeds, memory_inputs, memory_of
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify import canvas_attention, passes
 from longstride.systems.draft_verify.canvas import why_not
+from longstride.systems.draft_verify.kept import NEVER_DRAFTED
 from longstride.systems.draft_verify.model import Drafter as DrafterModel
 from longstride.systems.draft_verify.model import reads_whole_encoder
 from longstride.systems.draft_verify.passes import NOTHING, Own
 from longstride.systems.draft_verify.programs import draft, encode_source
-from longstride.verification.acceptance import LogitSummary, scored, summarise
+from longstride.verification.acceptance import LogitSummary, forbidden_ids, scored, summarise
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
 from longstride.verification.kernels import Bounds, choose_within, permitted_ids, summarise_fused, usable
 
@@ -72,9 +73,17 @@ class ModelDrafter(Drafter):
         own = own_kernels(drafter, runner) if self._fused and self.catches_up else NOTHING
         self._pass = passes.of(drafter, own)
         self._draft = draft(drafter, self._pass)
-        self._permitted = permitted_ids(limits, drafter.options.vocabulary, runner.device, verifier.special)
+        kept, size = drafter.kept_ids is not None, len(drafter.output_weight)
+        limits = Limits(min_length=limits.min_length, banned=_never_drafted(drafter, limits)) if kept else limits
+        special = DEFAULT_IDS if kept else verifier.special
+        self._eos = special.eos
+        self._forbidden = forbidden_ids(limits, runner.device, special) if kept else None
+        """of a drafter with own ids, those that are never drafted"""
+        self._permitted = permitted_ids(limits, size, runner.device, special)
         self._sizes = torch.arange(block + 1, device=runner.device)
-        self.graph = drafter_graph(drafter, (block, limits.min_length, self.special.eos))
+        self.graph = drafter_graph(
+            drafter, (block, limits.min_length, self.special.eos, *((limits.banned,) if kept else ()))
+        )
 
     @property
     def key(self) -> Hashable:
@@ -122,37 +131,49 @@ class ModelDrafter(Drafter):
 
         A link knows no limits on outputs: they are the verifier's, who keeps no token that breaks them.
         """
-        room = None if view.room is None or not self._fused else view.room[:, :block]
+        drafter = self._drafter
+        # Kernels put own ids into a room: these have to be the verifier's.
+        room = None if view.room is None or not self._fused or drafter.kept_ids is not None else view.room[:, :block]
         count = torch.full_like(view.length, block) if room is None else self._sizes[block].expand(len(view.length))
-        found = self._pass(*self._arguments(state, view, block))
-        if self._drafter.link is not None:
-            ids = self._drafter.followed(found.hidden, view.tokens, view.length, found.newest, room)
-            return Proposal(ids, count, placed=room is not None)
-        logits = self._drafter.drafted(found.hidden, view.tokens, view.length, found.newest)
-        if room is not None:
-            return Proposal(choose_within(logits, self._bounds(view), into=room), count, placed=True)
-        positions = ops.slots_from(view.length, block)
-        return Proposal(
-            summarise(logits, positions, view.longest, view.forbidden, self._min_length, eos=self.special.eos).top,
-            count,
-        )
+        tokens = drafter.own(view.tokens)
+        found = self._pass(tokens, *self._arguments(state, view, block)[1:])
+        if drafter.link is not None:
+            ids = drafter.followed(found.hidden, tokens, view.length, found.newest, room)
+        else:
+            logits = drafter.drafted(found.hidden, tokens, view.length, found.newest)
+            ids = (
+                self._summary(logits, view, block).top
+                if room is None
+                else choose_within(logits, self._bounds(view), room)
+            )
+        return Proposal(drafter.verifiers(ids), count, placed=room is not None)
 
     def choose(self, state: DraftState, view: View, block: int) -> LogitSummary:
         """The drafter's choices [rows, block] under the same limits as the verifier's, and how likely they are."""
         logits = self._runner.call(self._draft, *self._arguments(state, view, block))
         if self._fused:
-            return summarise_fused(logits, self._bounds(view))
+            found = summarise_fused(logits, self._bounds(view))
+        else:
+            found = scored(self._summary(logits, view, block), logits)
+        return replace(found, top=self._drafter.verifiers(found.top))
+
+    def _summary(self, logits: Tensor, view: View, block: int) -> LogitSummary:
+        forbidden = view.forbidden if self._forbidden is None else self._forbidden
         positions = ops.slots_from(view.length, block)
-        return scored(
-            summarise(logits, positions, view.longest, view.forbidden, self._min_length, eos=self.special.eos), logits
-        )
+        return summarise(logits, positions, view.longest, forbidden, self._min_length, eos=self._eos)
 
     def _bounds(self, view: View) -> Bounds:
-        return Bounds(self._permitted, view.length, view.longest, self._min_length, self.special.eos)
+        return Bounds(self._permitted, view.length, view.longest, self._min_length, self._eos)
 
     def _arguments(self, state: DraftState, view: View, block: int) -> tuple[Any, ...]:
         window = self.block + 1 if view.window is None else view.window
         return (view.tokens, view.length, window, block, state.mask_slots, state.cache, state.memory)
+
+
+def _never_drafted(drafter: DrafterModel, limits: Limits) -> tuple[int, ...]:
+    """Own ids: those that stand for nothing, and those of ids that the verifier may never choose either."""
+    never = forbidden_ids(limits, torch.device("cpu"), drafter.options.special)
+    return tuple(sorted({*NEVER_DRAFTED, *drafter.own(never.to(drafter.output_weight.device)).tolist()}))
 
 
 def own_kernels(drafter: DrafterModel, runner: Runner) -> Own:

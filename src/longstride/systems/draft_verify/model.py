@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.contract import OptionError
+from longstride.contract import EOS, RESERVED, OptionError
 from longstride.nn import masks
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all
@@ -28,17 +28,27 @@ from longstride.nn.losses import TokenLoss
 from longstride.nn.positions import make_positions
 from longstride.nn.transformer import Stack, Transformer
 from longstride.ops import additive, aligned
+from longstride.systems.draft_verify.kept import NEVER_DRAFTED, most_frequent, own_ids_of, reserved_ids
 from longstride.systems.draft_verify.options import DrafterOptions
 
 
 class Drafter(nn.Module):
-    """Embeddings (one table for source, target and output), encoder layers if it has any, and a decoder."""
+    """Embeddings (one table for source, target and output), encoder layers if it has any, and a decoder.
+
+    Sources are given in the verifier's ids; all other ids, in and out, are its own, which :meth:`own` and
+    :meth:`verifiers` translate.
+    """
+
+    kept_ids: Tensor | None
+    own_ids: Tensor | None
 
     def __init__(self, options: DrafterOptions) -> None:
         super().__init__()
         self.options = options
+        self.special = options.own_special
+        """its own special ids"""
         layers = options.layers()
-        self.target_embedding = nn.Embedding(options.vocabulary, options.width)
+        self.target_embedding = nn.Embedding(options.own_vocabulary, options.width)
         nn.init.normal_(self.target_embedding.weight, std=options.width**-0.5)
         positions = options.longest + options.block  # the last block may begin at the last position
         self.source_positions = make_positions(options.positions, options.width, positions)
@@ -48,10 +58,55 @@ class Drafter(nn.Module):
         self.bridge = nn.Linear(options.verifier_width or options.width, options.width) if self._bridged else None
         self.decoder = Stack([DecoderLayer(layers) for _ in range(options.decoder_layers)], layers)
         self.copy = nn.Linear(options.width, options.width, bias=False) if options.soft_copy else None
-        self.link = Link(options.vocabulary, options.width, options.link) if options.link else None
+        self.link = Link(options.own_vocabulary, options.width, options.link) if options.link else None
         self.dropout = nn.Dropout(options.dropout)
         self.token_loss = TokenLoss()
         self.scale = math.sqrt(options.width) if options.scale_embeddings else 1.0
+        kept = None if options.kept is None else torch.zeros(options.kept, dtype=torch.int64)
+        every = None if options.kept is None else torch.zeros(options.vocabulary, dtype=torch.int64)
+        self.register_buffer("kept_ids", kept)
+        self.register_buffer("own_ids", every, persistent=False)
+        self.register_load_state_dict_post_hook(_map_ids)  # type: ignore[no-untyped-call]
+        if kept is not None and every is not None and not kept.is_meta:
+            self.keep(most_frequent(every, options.special).ids[: len(kept) - len(RESERVED)])
+
+    # --- ids of its own ----------------------------------------------------------------------------------------------
+
+    def keep(self, ids: Tensor) -> None:
+        """Draft these ids of the verifier, int64 [kept - 5], and its EOS."""
+        kept, expected = self.kept_ids, (self.options.kept or 0) - len(RESERVED)
+        if kept is None or ids.shape != (expected,):
+            raise OptionError(f"A drafter of {self.options.kept} own ids expects {expected} to keep, found {len(ids)}.")
+        reserved = torch.tensor(reserved_ids(self.options.special), device=kept.device)
+        kept.copy_(torch.cat([reserved, ids.to(kept.device)]))
+        self.check_weights()
+        _map_ids(self)
+
+    def check_weights(self) -> None:
+        """Refuse kept ids that the verifier does not have."""
+        if self.kept_ids is None:
+            return
+        least, most = (int(found) for found in self.kept_ids.aminmax())
+        if least < 0 or most >= self.options.vocabulary or int(self.kept_ids[EOS]) != self.options.special.eos:
+            raise OptionError(
+                f"kept_ids expects ids from 0 to {self.options.vocabulary - 1}, {self.options.special.eos} (eos) in "
+                f"place {EOS}, found {least} to {most}, {int(self.kept_ids[EOS])} in that place."
+            )
+
+    def own(self, ids: Tensor) -> Tensor:
+        """The verifier's ids -> its own [...]"""
+        return ids if self.own_ids is None else ops.look_up(self.own_ids, ids)
+
+    def verifiers(self, ids: Tensor) -> Tensor:
+        """Its own ids -> the verifier's [...]"""
+        return ids if self.kept_ids is None else ops.look_up(self.kept_ids, ids)
+
+    def restricted(self, scores: Tensor, never: float) -> Tensor:
+        """What a verifier says of all its ids, [..., vocabulary], logits or probabilities -> of the drafter's own
+        [..., own vocabulary]; those that are never drafted get `never`"""
+        if self.kept_ids is None:
+            return scores
+        return scores[..., self.kept_ids].index_fill(-1, self.kept_ids.new_tensor(NEVER_DRAFTED), never)
 
     @property
     def _bridged(self) -> bool:
@@ -75,7 +130,7 @@ class Drafter(nn.Module):
         if self.link is None:
             return logits
         return self.link.chained(
-            logits, hidden, newest_of(tokens, length, self.options.special.start) if newest is None else newest
+            logits, hidden, newest_of(tokens, length, self.special.start) if newest is None else newest
         )
 
     def followed(
@@ -84,7 +139,7 @@ class Drafter(nn.Module):
         """[rows, block, width] -> [rows, block], what a link drafts after these tokens, put `into` a tensor if one
         is given; for drafters with a link. Limits on outputs it does not know: whoever verifies does."""
         assert self.link is not None
-        given = newest_of(tokens, length, self.options.special.start) if newest is None else newest
+        given = newest_of(tokens, length, self.special.start) if newest is None else newest
         return self.link.drafted_from(hidden, self.output_weight, given, into)
 
     def projection(self, hidden: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,7 +154,7 @@ class Drafter(nn.Module):
     @property
     def mask(self) -> int:
         """The id that stands for tokens yet to be drafted."""
-        mask = self.options.special.mask
+        mask = self.special.mask
         if mask is None:
             raise OptionError("A drafter expects a vocabulary with a mask id, found none.")
         return mask
@@ -111,10 +166,10 @@ class Drafter(nn.Module):
     # --- the source --------------------------------------------------------------------------------------------------
 
     def encode(self, ids: Tensor, visible: Tensor | None, states: Tensor | None) -> Tensor:
-        """What the decoder reads, [rows, source, width]: from ids [rows, source], or from the verifier's states."""
+        """What the decoder reads, [rows, source, width]: from the verifier's ids [rows, source], or its states."""
         if states is None:
             positions = ops.arange(ids.shape[1], ids)
-            x = self._enter(self.target_embedding(ids) * self.scale + self.source_positions(positions))
+            x = self._enter(self.target_embedding(self.own(ids)) * self.scale + self.source_positions(positions))
         else:
             x = states if self.bridge is None else self.bridge(states)
         if self.encoder is None:
@@ -128,7 +183,7 @@ class Drafter(nn.Module):
         """[rows, columns, width] what a mask slot at each position takes from the source, or None."""
         if self.copy is None:
             return None
-        source = self.target_embedding(ids) * self.scale
+        source = self.target_embedding(self.own(ids)) * self.scale
         keys = source + self.source_positions(ops.arange(ids.shape[1], ids))
         copy, last = self.copy, self.options.longest + self.options.block
 
@@ -149,7 +204,8 @@ class Drafter(nn.Module):
         """Hidden states of every row's block, [rows, block, width].
 
         canvas [rows, slots] holds `prefix` [rows] tokens, then a block of MASK, or of tokens that are revealed; what
-        follows is not seen. source and visible [rows, source]; states as in :meth:`encode`.
+        follows is not seen; all of them own ids. source (the verifier's ids) and visible [rows, source]; states as in
+        :meth:`encode`.
         """
         memory = self.encode(source, visible, states)
         slots = torch.arange(canvas.shape[1], device=canvas.device)
@@ -187,7 +243,7 @@ class Drafter(nn.Module):
         blocks, block = cuts.shape[1], filled.shape[1] // cuts.shape[1]
         ahead = (cuts[..., None] + torch.arange(block, device=cuts.device)).flatten(1)
         spare = aligned(length + blocks * block) - length - blocks * block  # slots that nobody sees
-        ids = F.pad(torch.cat([tokens, filled], dim=1), (0, spare), value=self.options.special.pad)
+        ids = F.pad(torch.cat([tokens, filled], dim=1), (0, spare), value=self.special.pad)
         every = torch.arange(length, device=tokens.device)
         places = F.pad(torch.cat([every.expand(rows, -1), ahead], dim=1), (0, spare))
         memory = self.encode(source, visible, states)
@@ -294,6 +350,12 @@ class Drafter(nn.Module):
         return self.decoder.norm(x)  # type: ignore[no-any-return]
 
 
+def _map_ids(drafter: Drafter, _: object = None) -> None:
+    """Make the table from the verifier's ids to the drafter's of that which was set or loaded."""
+    if drafter.kept_ids is not None and drafter.own_ids is not None:
+        drafter.own_ids.copy_(own_ids_of(drafter.kept_ids, drafter.options.vocabulary, drafter.options.special))
+
+
 def newest_of(tokens: Tensor, length: Tensor, start: int) -> Tensor:
     """[rows] the last of the first `length` [rows] of tokens [rows, columns], `start` where there is none"""
     last = tokens.gather(1, (length - 1).clamp(min=0)[:, None])[:, 0]
@@ -328,8 +390,14 @@ def check_fit(drafter: DrafterOptions, verifier: Transformer) -> None:
             f"A drafter expects a verifier with its own vocabulary of {drafter.vocabulary} pieces, "
             f"found one with {own.vocabulary}."
         )
-    if own.source_vocabulary not in (None, own.vocabulary):
-        raise OptionError("A drafter expects one vocabulary for source and target, found two.")
+    if own.source_vocabulary not in (None, own.vocabulary) and (drafter.encoder == "own" or drafter.soft_copy):
+        raise OptionError(
+            "A drafter with an encoder of its own or soft copy expects one vocabulary for source and target, found two."
+        )
+    if drafter.kept is not None and drafter.special != own.special:
+        raise OptionError(
+            f"A drafter with ids of its own expects its verifier's special ids, {own.special}, found {drafter.special}."
+        )
     check_encoder(drafter, verifier)
 
 
@@ -357,9 +425,15 @@ def begin_as(drafter: Drafter, verifier: Transformer) -> int:
     o = drafter.options
     below = 0 if o.encoder == "own" else o.shared_layers or verifier.options.encoder_layers
     given = verifier.state_dict()
+    if drafter.kept_ids is not None:
+        # Its one table is the output projection first of all; what a verifier divides by is divided by here too.
+        projection = verifier.output_weight * (verifier.options.width**-0.5 if verifier.options.scale_logits else 1.0)
+        given["target_embedding.weight"] = projection[drafter.kept_ids]
     copied = 0
     for name, weight in drafter.state_dict().items():
         head, _, rest = name.removeprefix("encoder.layers.").partition(".")
+        if name == "kept_ids":
+            continue
         other = given.get(f"encoder.layers.{int(head) + below}.{rest}" if name.startswith("encoder.layers.") else name)
         if other is not None and other.shape == weight.shape:
             weight.copy_(other)

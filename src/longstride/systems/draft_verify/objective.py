@@ -29,7 +29,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import MASK, PAD, START, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.contract import (
+    DEFAULT_IDS,
+    MASK,
+    PAD,
+    START,
+    UNK,
+    Batch,
+    Loss,
+    Objective,
+    OptionError,
+    Prepared,
+    option,
+)
 from longstride.contract.options import Options
 from longstride.nn import masks
 from longstride.nn.transformer import Transformer
@@ -62,6 +74,12 @@ class DrafterWithVerifier(nn.Module):
 
     def __init__(self, model: Transformer, drafter: Drafter) -> None:
         super().__init__()
+        o, d = drafter.options.own_special, DEFAULT_IDS
+        if (o.pad, o.start, o.eos, o.mask) != (d.pad, d.start, d.eos, d.mask):
+            raise OptionError(
+                "Training a drafter for a model whose special ids are not those of our own vocabularies expects ids of "
+                "its own (kept), found none."
+            )
         self.model = model.requires_grad_(False).eval()
         self.drafter = drafter
 
@@ -106,6 +124,14 @@ def reveal(found: Tensor, wanted: Tensor, chance: Tensor, ratio: Tensor) -> Tens
     return valid & (order < count[:, None])
 
 
+def _own_targets(drafter: Drafter, target: Tensor, lengths: Tensor) -> Tensor:
+    """Targets of a batch [rows, longest] in the drafter's own ids, PAD beyond lengths [rows]: with a verifier's ids, 0
+    may be a word of its."""
+    if drafter.kept_ids is None:
+        return target
+    return torch.where(masks.real(lengths, target.shape[1]), drafter.own(target), PAD)
+
+
 class DrafterObjective(Objective):
     """−log p(y_i | y_≤p, x) for the block after a random prefix, smoothed, with glancing."""
 
@@ -141,7 +167,7 @@ class DrafterObjective(Objective):
         if drafter.options.encoder != "own":
             with torch.no_grad():
                 states = verifier_states(model.model, drafter.options, source, visible)
-        target, columns = tensors["target"], columns_of(prefix, block)
+        target, columns = _own_targets(drafter, tensors["target"], tensors["target_lengths"]), columns_of(prefix, block)
         wanted = F.pad(target, (0, block), value=PAD).gather(1, columns.flatten(1))
         wanted = torch.where(columns.flatten(1) < tensors["target_lengths"][:, None], wanted, PAD)
         shifted = F.pad(F.pad(target, (1, 0), value=START), (0, block), value=PAD)
@@ -157,13 +183,15 @@ class DrafterObjective(Objective):
 
         filled = torch.full_like(wanted, MASK)
         wanted = wanted.view(-1, block)
+        valid = wanted != PAD
+        if drafter.kept_ids is not None:  # what is not kept cannot be drafted: nothing to learn there, and a miss
+            wanted = wanted.masked_fill(wanted == UNK, PAD)
         glances = drafter.training and max(self.options.glance_first, self.options.glance_last) > 0
         with torch.set_grad_enabled(torch.is_grad_enabled() and not glances):
             hidden = draft(filled)
         with torch.no_grad():
             # A link is given the tokens before: as far as a draft is right, it has the same, so that `run` is its own.
             found = F.linear(*drafter.projection(hidden, previous)).argmax(dim=-1)
-        valid = wanted != PAD
         left = wanted
         if glances:
             chance = F.pad(tensors["chance"], (0, block)).gather(1, columns.flatten(1)).view(-1, block)
@@ -179,7 +207,7 @@ class DrafterObjective(Objective):
         counted = left != PAD if share is None else (left != PAD) * share
         weight = counted.sum()  # may be below 1, where few slots are left and late ones: only nothing is nothing
         scale = prepared.tokens / weight.masked_fill(weight == 0, 1)
-        right = (found == wanted) & valid
+        right = (found == wanted) & (wanted != PAD)
         figures = {
             "nll": nll * scale,
             "right": right.sum() * (prepared.tokens / valid.sum()),

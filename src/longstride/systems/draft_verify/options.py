@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from longstride.contract import DEFAULT_IDS, OptionError, SpecialIds, option
+from longstride.contract import DEFAULT_IDS, RESERVED, OptionError, SpecialIds, option
 from longstride.contract.options import Options
 from longstride.nn.options import TransformerOptions
+from longstride.systems.draft_verify.kept import reserved_ids
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,13 @@ class DrafterOptions(Options):
 
     vocabulary: int = option(
         help="Vocabulary size of both sides, the five reserved ids included: the verifier's.", least=1, most=10**7
+    )
+    kept: int | None = option(
+        None,
+        "Ids of its own, five reserved ones and as many of the verifier's; no others are drafted (none: the verifier's "
+        "ids as they are); see kept.py.",
+        least=len(RESERVED),
+        most=10**7,
     )
     block: int = option(25, "Tokens drafted at once (k).", least=1, most=1024)
     width: int = option(512, "Model width d.", least=1, most=65536)
@@ -69,12 +77,34 @@ class DrafterOptions(Options):
         super().__post_init__()
         if self.shared_layers is not None and self.encoder != "partial":
             raise OptionError(f"shared_layers expects encoder: partial, found {self.encoder}.")
+        if self.kept is not None:
+            self._check_kept(self.kept)
         self.layers()  # checks all the rest
+
+    def _check_kept(self, kept: int) -> None:
+        if self.special.largest >= self.vocabulary:
+            raise OptionError(
+                f"vocabulary expects more ids than the largest special one, {self.special.largest}, "
+                f"found {self.vocabulary}."
+            )
+        most = self.vocabulary - len({*reserved_ids(self.special)}) + len(RESERVED)
+        if kept > most:
+            raise OptionError(f"kept expects at most {most} ids with a vocabulary of {self.vocabulary}, found {kept}.")
+
+    @property
+    def own_vocabulary(self) -> int:
+        """How many ids it drafts with."""
+        return self.kept or self.vocabulary
+
+    @property
+    def own_special(self) -> SpecialIds:
+        """The special ones among them."""
+        return self.special if self.kept is None else DEFAULT_IDS
 
     def layers(self) -> TransformerOptions:
         """The same as the shared Transformer's layers want it."""
         return TransformerOptions(
-            vocabulary=self.vocabulary,
+            vocabulary=self.own_vocabulary,
             width=self.width,
             feed_forward=self.feed_forward,
             heads=self.heads,
@@ -88,5 +118,5 @@ class DrafterOptions(Options):
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
             activation_dropout=self.activation_dropout,
-            special=self.special,
+            special=self.own_special,
         )

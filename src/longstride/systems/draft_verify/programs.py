@@ -70,7 +70,7 @@ def encode_source(drafter: Drafter, verifier: Transformer, from_states: bool) ->
 
 
 def draft(drafter: Drafter, run: Pass | None = None) -> Program:
-    """(tokens, length [rows], window, block, mask slots, cache, memory) -> logits [rows, block, vocabulary]
+    """(tokens, length [rows], window, block, mask slots, cache, memory) -> logits [rows, block, own vocabulary]
 
     The window is a number, or a tensor [1] that holds one.
     """
@@ -78,16 +78,18 @@ def draft(drafter: Drafter, run: Pass | None = None) -> Program:
     run = run or passes.of(drafter)
 
     def function(tokens: Tensor, length: Tensor, *rest: Any) -> Tensor:
+        tokens = drafter.own(tokens)
         found = run(tokens, length, *rest)
         return drafter.drafted(found.hidden, tokens, length, found.newest)
 
-    logits = (F32, ("rows", "block", drafter.options.vocabulary))
-    return Program("draft", function, _spec(drafter, function, "logits", logits))
+    logits = (F32, ("rows", "block", len(drafter.output_weight)))
+    return Program("draft", function, graph_spec(drafter, function, "logits", logits))
 
 
-def _spec(
+def graph_spec(
     drafter: Drafter, function: Callable[..., Tensor], name: str, output: tuple[torch.dtype, tuple[Any, ...]]
 ) -> GraphSpec:
+    """How a function of such arguments, with this one output, is traced."""
     o = drafter.options
     shape = (o.decoder_layers, o.heads, o.width // o.heads)
     inputs: Specification = {

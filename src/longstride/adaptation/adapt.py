@@ -1,0 +1,346 @@
+"""All stages of adapting a model, one after another, each skipped if it is done: a run goes on where it was cut."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from longstride import model_folder
+from longstride.adaptation import card
+from longstride.adaptation.checking import check, held_out_workload
+from longstride.adaptation.decoding import Lines, corpus, decode, divide
+from longstride.adaptation.lengths import choose
+from longstride.adaptation.options import AdaptOptions
+from longstride.adaptation.training import DRAFTER, VERIFIER, stored_dtype, train, verifier_part
+from longstride.adaptation.work import Work, refuse_other
+from longstride.bench.record_files import read_records, to_line
+from longstride.bench.record_parts import ModelTag, Origin
+from longstride.bench.records import Exactness, Latency, Record
+from longstride.bench.workload import Workload
+from longstride.contract import UsageError, WorkError
+from longstride.contract.options import as_dict
+from longstride.model_folder import DecoderConfig, ModelFolder, Part
+from longstride.registry import part_builder
+from longstride.text.files import file_sha256, read_json, written_whole
+from longstride.training.metrics import Reporter
+from longstride.translator import Translator
+from longstride.verification.draft_policy import DraftPolicy
+
+STAGES = ("import", "decode", "train", "lengths", "exactness", "race", "write")
+RECORDS = "adaptation.jsonl"
+"""Records of exactness and race, in the model folder."""
+IMPORTED, FINISHED = "imported", "finished"
+HF_CONFIG = "config.json"
+
+
+class Surroundings(Protocol):
+    """What a run needs of whoever started it."""
+
+    def bring_in(self, folder: Path, into: Path, languages: tuple[str | None, str | None]) -> dict[str, Any]:
+        """Import a Hugging Face folder as a model folder, compared with transformers; what is to be told of it."""
+
+    def open(self, folder: Path) -> Translator:
+        """Load a model folder for decoding as users of the result will."""
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """So much of something is done."""
+
+    def message(self, text: str) -> None:
+        """A sentence."""
+
+    def reporter(self) -> Reporter:
+        """Who hears of training."""
+
+    def origin(self, translator: Translator) -> Origin:
+        """What records say of this run."""
+
+    def race(self, translator: Translator, workload: Workload, policy: DraftPolicy) -> list[Latency]:
+        """Time our decoders and other libraries side by side."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is adapted, with what, into what."""
+
+    model: Path
+    """a model folder of ours or a Hugging Face folder"""
+    lines: Sequence[str]
+    output: Path
+    work: Path
+    options: AdaptOptions
+    device: torch.device
+    decoded_by: str
+    """runtime and precision, which decide the ids"""
+    name: str = "lines"
+    """of the lines, in records"""
+    race: bool = True
+    languages: tuple[str | None, str | None] = (None, None)
+    """of sources and outputs, where a Hugging Face folder has several"""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the model is yet to be imported: our own config.json says its format."""
+        return is_hugging_face(self.model)
+
+    def origin(self) -> dict[str, Any]:
+        """All that decides the result, by the names that a person knows."""
+        digest = hashlib.sha256("\n".join(self.lines).encode("utf-8", "surrogateescape")).hexdigest()
+        settings = {name: _plain(value) for name, value in as_dict(self.options).items()}
+        return {
+            "model": _files_hash(self.model) if self.foreign else ModelFolder(self.model).identity,
+            "source_lang": self.languages[0],
+            "target_lang": self.languages[1],
+            "source": digest,
+            "device": self.device.type,
+            "runtime": self.decoded_by,
+            "race": self.race,
+            **settings,
+        }
+
+
+def adapt(request: Request, around: Surroundings, until: str = STAGES[-1], keep: bool = False) -> Path | None:
+    """Carry out the stages up to and with `until`; the finished folder, or None where the run was cut before it."""
+    origin = {"format": 1, **request.origin()}
+    if there := _finished(request.output, origin):
+        around.message(f"{request.output} is there already, adapted with the same model, lines and options.")
+        if not keep:
+            shutil.rmtree(request.work, ignore_errors=True)
+        return there
+    work = Work(request.work, request.origin())
+    run = _Run(request, around, work)
+    for stage in STAGES[: STAGES.index(until) + 1]:
+        if not run.carry_out(stage):
+            return None
+    if until != STAGES[-1]:
+        return None
+    os.replace(work.folder / FINISHED, request.output)
+    if not keep:
+        shutil.rmtree(work.folder)
+    return request.output
+
+
+class _Run:
+    """The stages, with what they hand on."""
+
+    def __init__(self, request: Request, around: Surroundings, work: Work) -> None:
+        self._request, self._around, self._work = request, around, work
+        self._lines: Lines = divide(request.lines, request.options.held_out)
+        self._opened: tuple[Path, Translator] | None = None
+
+    def carry_out(self, stage: str) -> bool:
+        """Do a stage unless it is done; False where somebody asked to stop."""
+        found = self._work.found(stage)
+        if found is None or (stage == "write" and not (self._work.folder / FINISHED).is_dir()):
+            begun = time.perf_counter()
+            act: Callable[[], dict[str, Any] | None] = getattr(self, f"_{stage}")
+            figures = act()
+            if figures is None:
+                return False
+            found = self._work.finish(stage, {"seconds": round(time.perf_counter() - begun, 1), **figures})
+        if told := card.sentence(stage, found):
+            self._around.message(f"{stage}: {told} ({found['seconds']:,.1f} s)")
+        return True
+
+    def _open(self, folder: Path) -> Translator:
+        if self._opened is None or self._opened[0] != folder:
+            self._opened = None  # before the next one takes memory
+            self._opened = folder, self._around.open(folder)
+        return self._opened[1]
+
+    @property
+    def _drafted(self) -> Translator:
+        return self._open(self._work.folder / "drafted")
+
+    @property
+    def _policy(self) -> DraftPolicy:
+        return DraftPolicy.from_text(self._figures("lengths")["lengths"])
+
+    def _figures(self, stage: str) -> dict[str, Any]:
+        found = self._work.found(stage)
+        if found is None:
+            raise UsageError(f"{self._work.folder}: expected the stage {stage} to be done, found it missing.")
+        return found
+
+    def _held_out(self) -> Workload:
+        return held_out_workload(self._drafted, self._lines.held_out, f"{self._request.name}, held out")
+
+    @property
+    def _model(self) -> Path:
+        return self._work.folder / IMPORTED if self._request.foreign else self._request.model
+
+    def _import(self) -> dict[str, Any]:
+        if not self._request.foreign:
+            return {}
+        return self._around.bring_in(self._request.model, self._model, self._request.languages)
+
+    def _decode(self) -> dict[str, Any]:
+        translator = self._open(self._model)
+        verifier_part(translator.folder)
+        return decode(
+            translator,
+            self._lines,
+            self._work.folder / "decoded",
+            self._request.options,
+            lambda found: self._around.progress("decoding", found.lines, found.of),
+        )
+
+    def _train(self) -> dict[str, Any] | None:
+        options = self._request.options
+        pairs = corpus(self._open(self._model), self._work.folder / "decoded", options.longest_target)
+        self._opened = None
+        if self._request.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return train(self._work, self._model, pairs, options, self._request.device, self._around.reporter())
+
+    def _lengths(self) -> dict[str, Any]:
+        given = self._request.options.lengths
+        if given is not None:
+            return {"lengths": str(given), "milliseconds": {}}
+        sources = self._drafted.encode(list(self._lines.held_out), warn=lambda said: None)
+        return choose(self._drafted, sources, self._request.options.rows, self._around.progress)
+
+    def _exactness(self) -> dict[str, Any]:
+        translator, origin = self._drafted, self._around.origin(self._drafted)
+        records = check(
+            translator,
+            self._held_out(),
+            self._policy,
+            self._request.options.batch_sizes,
+            origin,
+            self._tag(translator),
+            self._around.progress,
+        )
+        self._write_records("exactness", records)
+        if broken := [one for one in records if one.same_shape.differing]:
+            raise WorkError(
+                f"expected greedy's output at the same step shape on held-out lines, found "
+                f"{broken[0].same_shape.differing} of {broken[0].same_shape.sentences} outputs to differ "
+                f"at batch size {broken[0].batch_size}; no folder was written."
+            )
+        return {
+            str(one.batch_size): {
+                "k": one.options["k"],
+                "sentences": one.same_shape.sentences,
+                "differing": one.same_shape.differing,
+                "differing_from_steps_of_one": one.width_one.differing,
+                **one.notes["counts"],
+            }
+            for one in records
+        }
+
+    def _race(self) -> dict[str, Any]:
+        if not self._request.race:
+            return {}
+        records = self._around.race(self._drafted, self._sample(), self._policy)
+        self._write_records("race", records)
+        return card.race_figures(records)
+
+    def _sample(self) -> Workload:
+        lines = self._lines.held_out[: self._request.options.sentences]
+        return held_out_workload(self._drafted, lines, f"{self._request.name}, held out")
+
+    def _write(self) -> dict[str, Any]:
+        folder = ModelFolder(self._work.folder / "drafted")
+        source, target = folder.tokenizers()
+        policy = self._policy
+        pays = any(length for _, length in policy.lengths)
+        decoders = dict(folder.decoders)
+        decoders["draft-verify"] = DecoderConfig(decoders["draft-verify"].parts, {"lengths": str(policy)})
+        stages = {stage: self._figures(stage) for stage in STAGES[:-1]}
+        records: list[Record] = [
+            record
+            for name in ("exactness", "race")
+            if (file := self._work.folder / f"{name}.jsonl").exists()
+            for record in read_records([file])
+        ]
+        base = ModelFolder(self._model)
+        history = {
+            **{name: told for name, told in base.config.provenance.items() if name == "hf"},  # exports give it back
+            "adaptation": self._work.origin,
+            "base": base.config.provenance,
+            "base_name": self._name,
+            "updates": stages["train"]["updates"],
+            "pairs": stages["decode"]["kept"],
+            "held_out": len(self._lines.held_out),
+            "exactness": {size: each for size, each in stages["exactness"].items() if size != "seconds"},
+        }
+        parts = {
+            name: Part(folder.parts[name].kind, module.options, module)
+            for name in (VERIFIER, DRAFTER)
+            for module in [folder.load(name, part_builder(folder, name))]
+        }
+        model_folder.write(
+            self._work.folder / FINISHED,
+            parts,
+            decoders,
+            "draft-verify" if pays else "greedy",
+            target,
+            source,
+            history,
+            stored_dtype(folder, VERIFIER),
+            folder.config.limits,
+            {
+                card.FILE: card.text(base, history, stages, records, pays),
+                RECORDS: "".join(to_line(record) + "\n" for record in records),
+            },
+        )
+        return {"default": "draft-verify" if pays else "greedy"}
+
+    @property
+    def _name(self) -> str:
+        if self._request.foreign:
+            return self._request.model.resolve().name
+        return card.model_name(ModelFolder(self._request.model))
+
+    def _tag(self, translator: Translator) -> ModelTag:
+        return ModelTag(self._name, translator.folder.sha256)
+
+    def _write_records(self, name: str, records: Sequence[Exactness] | Sequence[Latency]) -> None:
+        with written_whole(self._work.folder / f"{name}.jsonl") as temporary:
+            temporary.write_text("".join(to_line(record) + "\n" for record in records), encoding="utf-8")
+
+
+def _finished(output: Path, origin: dict[str, Any]) -> Path | None:
+    """The folder, if it is there and was made of just this; anything else that is there is refused."""
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return None
+    if not (output / model_folder.CONFIG).is_file():
+        raise UsageError(f"{output}: expected a new folder to write the adapted model to, found something else.")
+    made_of = ModelFolder(output).config.provenance.get("adaptation")
+    if not isinstance(made_of, dict):
+        raise UsageError(f"{output}: expected a new folder to write the adapted model to, found a model in it.")
+    refuse_other(output / model_folder.CONFIG, made_of, _plain(origin))
+    return output
+
+
+def is_hugging_face(folder: Path) -> bool:
+    """Whether a folder's config.json is one of transformers'."""
+    try:
+        values = read_json(folder / HF_CONFIG)
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and "format" not in values and "model_type" in values
+
+
+def _files_hash(folder: Path) -> str:
+    """One hash for the files of a folder, by name and content."""
+    files = sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
+    told = "\n".join(f"{file.name}:{file_sha256(file)}" for file in files)
+    return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value

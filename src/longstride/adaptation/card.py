@@ -1,0 +1,125 @@
+"""The card of an adapted model, made from records: what it is, how much it drafts, how fast it is, how exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from longstride.bench.records import Exactness, Latency, Record
+from longstride.model_folder import ModelFolder
+from longstride.version import __version__
+
+FILE = "README.md"
+
+
+def model_name(folder: ModelFolder) -> str:
+    """The name that its recipe gave a model, else that of its folder."""
+    recipe = folder.config.provenance.get("recipe")
+    name = recipe.get("name") if isinstance(recipe, Mapping) else None
+    return str(name or folder.path.resolve().name)
+
+
+def sentence(stage: str, found: Mapping[str, Any]) -> str:
+    """What a stage found, in a line."""
+    if stage == "import":
+        return str(found.get("told", ""))
+    if stage == "decode":
+        return f"{found['kept']:,} outputs of the model's own, {found['tokens']:,} tokens"
+    if stage == "train":
+        speed = f"{found['tokens_per_second']:,} target tokens/s"
+        return f"{found['updates']:,} updates, {found['weights'] / 1e6:.1f} M weights in the drafter, {speed}"
+    if stage == "lengths":
+        return f"tokens drafted by sentences side by side: {found['lengths']}"
+    if stage == "exactness":
+        sizes = {size: each for size, each in found.items() if size != "seconds"}
+        return "; ".join(
+            f"batch size {size}: {each['differing']} of {each['sentences']:,} outputs differ from greedy at the same "
+            f"step shape, {each['tokens_per_iteration']:.2f} tokens an iteration"
+            for size, each in sizes.items()
+        )
+    if stage == "race":
+        sizes = {size: each for size, each in found.items() if size != "seconds"}
+        told = (
+            f"batch size {size}: " + ", ".join(f"{name} {ms:.2f}" for name, ms in each.items())
+            for size, each in sizes.items()
+        )
+        return f"milliseconds a sentence, {'; '.join(told)}" if sizes else "not run"
+    return f"the default decoder is {found['default']}"
+
+
+def race_figures(records: Sequence[Latency]) -> dict[str, Any]:
+    """Milliseconds a sentence, by batch size and candidate."""
+    found: dict[str, dict[str, float]] = {}
+    for record in records:
+        found.setdefault(str(record.batch_size), {})[record.candidate] = round(milliseconds(record), 3)
+    return found
+
+
+def milliseconds(record: Latency) -> float:
+    """Per sentence, the mean over all passes."""
+    passes = record.latencies_us
+    return sum(map(sum, passes)) / len(passes) / len(record.output_lengths) / 1000
+
+
+def text(
+    base: ModelFolder,
+    history: Mapping[str, Any],
+    stages: Mapping[str, Mapping[str, Any]],
+    records: Sequence[Record],
+    pays: bool,
+) -> str:
+    """The whole card."""
+    exact = [record for record in records if isinstance(record, Exactness)]
+    timed = [record for record in records if isinstance(record, Latency)]
+    decoded, trained = stages["decode"], stages["train"]
+    machine = (exact or timed)[0].origin.machine.device if exact or timed else "an unknown device"
+    how = f"{exact[0].runtime}, {exact[0].precision}" if exact else ""
+    same = "The same model, with a drafter that foresees several of its tokens: the output of greedy search, sooner."
+    slower = (
+        "The same model, with a drafter. On this device drafts are not faster than greedy search, so that it "
+        "is the default; `--decoder draft-verify` drafts all the same, with the same output."
+    )
+    columns = (
+        ["batch size", "tokens drafted", "sentences", "outputs that differ from greedy, same step shape"],
+        ["from steps of one token", "tokens an iteration"],
+    )
+    lines = [
+        f"# {history['base_name']}, adapted",
+        "",
+        same if pays else slower,
+        "",
+        f"- Model: {history['base_name']}, weights unchanged (sha256 {base.sha256[:12]}).",
+        f"- Drafter: {trained['weights'] / 1e6:.1f} M weights, {trained['updates']:,} updates on {decoded['kept']:,} "
+        f"outputs of the model's own greedy search ({trained['seconds'] / 60:.1f} minutes).",
+        f"- It drafts {trained['kept_ids']:,} ids, which are {trained['coverage']:.2%} of what the model writes.",
+        f"- Tokens drafted, by sentences decoded side by side: {stages['lengths']['lengths']}.",
+        f"- Measured on {machine} ({how}), on {history['held_out']:,} lines that were not trained on.",
+        f"- Made by longstride {__version__}; records of all figures: adaptation.jsonl.",
+        "",
+        "## Exactness and drafts",
+        "",
+        f"| {' | '.join([*columns[0], *columns[1]])} |",
+        "|---" * 6 + "|",
+    ]
+    for record in exact:
+        lines.append(
+            f"| {record.batch_size} | {record.options['k']} | {record.same_shape.sentences:,} | "
+            f"{record.same_shape.differing} | {record.width_one.differing} | "
+            f"{record.notes['counts']['tokens_per_iteration']:.2f} |"
+        )
+    if timed:
+        lines += [
+            "",
+            "## Times",
+            "",
+            "| batch size | decoder | milliseconds a sentence | times greedy |",
+            "|---|---|---|---|",
+        ]
+        greedy = {one.batch_size: milliseconds(one) for one in timed if one.candidate == "greedy"}
+        for record in timed:
+            ours, base_time = milliseconds(record), greedy.get(record.batch_size)
+            ratio = f"{base_time / ours:.2f}" if base_time else ""
+            lines.append(f"| {record.batch_size} | {record.candidate} ({record.precision}) | {ours:.2f} | {ratio} |")
+    lines += ["", "## Stages", "", "| stage | seconds |", "|---|---|"]
+    lines += [f"| {stage} | {found['seconds']:,.1f} |" for stage, found in stages.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,103 @@
+"""Stage 4: on lines never trained on, is every output greedy's own, and how many tokens does a step commit?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from longstride.bench.exactness import agreement, outputs_of
+from longstride.bench.record_parts import Counts, ModelTag, Origin
+from longstride.bench.records import Exactness
+from longstride.bench.traced_pass import Progress, batches_of, count, no_progress
+from longstride.bench.workload import Workload
+from longstride.contract import Decoder, Limits, Source
+from longstride.translator import Translator
+from longstride.verification.draft_policy import DraftPolicy
+from longstride.verification.exactness import SameShapeGreedy, margins
+
+
+def held_out_workload(translator: Translator, lines: Sequence[str], name: str) -> Workload:
+    """Lines as ids; where no person's translations are known, the model's own greedy outputs stand for references."""
+    sources = [ids for ids in translator.encode(list(lines), warn=lambda said: None) if len(ids) > 1]
+    decoder, limits = translator.decoder("greedy")
+    order = sorted(range(len(sources)), key=lambda place: len(sources[place]))
+    texts = [""] * len(sources)
+    for first in range(0, len(order), 32):
+        group = order[first : first + 32]
+        decoded = decoder.decode(Source.of([sources[place] for place in group]), limits)
+        for place, text in zip(group, translator.text(decoded.tokens), strict=True):
+            texts[place] = text
+    return Workload.of(name, sources, texts, lambda ids: translator.text([ids])[0], eos=translator.folder.special.eos)
+
+
+def check(
+    translator: Translator,
+    workload: Workload,
+    policy: DraftPolicy,
+    batch_sizes: Sequence[int],
+    origin: Origin,
+    tag: ModelTag,
+    progress: Progress = no_progress,
+) -> list[Exactness]:
+    """Per batch size, drafting against greedy search by the same steps, id by id, and against steps of one token."""
+    greedy, _ = translator.decoder("greedy")
+    block = int(translator.decoder("draft-verify")[0].options.k)  # type: ignore[attr-defined]
+    records = []
+    sentences = range(workload.size)
+    for size in batch_sizes:
+        k = policy.length(size, block) or block  # where drafts do not pay they are lossless all the same
+        decoder, limits = translator.decoder("draft-verify", k=k, lengths=None)
+
+        def margin(
+            rows: Source, prefixes: Sequence[Sequence[int]], by: Decoder = decoder, limits: Limits = limits
+        ) -> list[float]:
+            return margins(by, rows, prefixes, limits)
+
+        twin = SameShapeGreedy(decoder)
+        found, counts = _traced(decoder, limits, workload, size, progress)
+        same = outputs_of(twin, limits, workload, sentences, size, progress)
+        narrow = outputs_of(greedy, limits, workload, sentences, size, progress)
+        records.append(
+            Exactness(
+                origin=origin,
+                candidate=f"draft-verify k={k}",
+                decoder=decoder.signature,
+                model=tag,
+                workload=workload.tag,
+                batch_size=size,
+                same_shape=agreement(found, same, twin.signature, workload, margin),
+                width_one=agreement(found, narrow, greedy.signature, workload, margin),
+                device=str(translator.runner.device),
+                precision=translator.runner.precision,
+                runtime=translator.runner.name,
+                limits=limits,
+                options={"k": k},
+                notes={"counts": _counted(counts)},
+            )
+        )
+    return records
+
+
+def _traced(
+    decoder: Decoder, limits: Limits, workload: Workload, batch_size: int, progress: Progress
+) -> tuple[dict[int, tuple[int, ...]], Counts]:
+    """Outputs by place in the workload, and what their traces add up to."""
+    found, traces, calls = {}, [], 0
+    for batch in batches_of(workload, range(workload.size), batch_size):
+        progress(f"decoding by {decoder.signature}", len(found), workload.size)
+        decoded = decoder.decode(workload.source(batch), limits, trace=True)
+        found.update(zip(batch, map(tuple, decoded.tokens), strict=True))
+        traces += decoded.traces or []
+        calls += decoded.calls
+    return found, count(traces, list(found.values()), calls)
+
+
+def _counted(counts: Counts) -> dict[str, Any]:
+    """What the card tells of a drafter: tokens an iteration, and how often each drafted token stood."""
+    return {
+        "tokens_per_iteration": round(counts.tokens_with_eos / max(1, counts.iterations), 3),
+        "iterations": counts.iterations,
+        "tokens": counts.tokens,
+        "accepted_at": list(counts.accepted_at),
+        "reached_at": list(counts.reached_at),
+    }

@@ -1,0 +1,119 @@
+"""Stage 1: the model decodes the lines by its own greedy search, which is what a drafter has to foresee.
+
+The last lines are held out: they are judged on later and never trained on, nor is any earlier line that equals one.
+Outputs are kept as ids, so that nothing is lost between decoding and training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longstride.adaptation.options import AdaptOptions
+from longstride.contract import InputError
+from longstride.distillation.decoding import Teacher
+from longstride.distillation.distill import Progress, distill_lines
+from longstride.distillation.options import DistillOptions
+from longstride.text.binarized import BinarizedCorpus, Side, offsets_of
+from longstride.text.corpus import read_lines
+from longstride.translator import Translator
+
+FEWEST, MOST, EVERY = 20, 1_000, 50
+"""Lines that are held out: every so many-th, within these bounds."""
+LONGEST_SOURCE = 1_024
+"""Tokens, EOS counted: longer sources are left out of training."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The user's lines, divided."""
+
+    training: tuple[str, ...]
+    held_out: tuple[str, ...]
+
+
+def divide(lines: Sequence[str], held_out: int = 0) -> Lines:
+    """The last lines for judging, all others that do not equal one of them for training; empty ones are left out."""
+    full = [line for line in lines if line.strip()]
+    wanted = held_out or min(MOST, max(FEWEST, len(full) // EVERY))
+    if len(full) < 2 * wanted:
+        raise InputError(
+            f"--source expects at least {2 * wanted} lines that are not empty, {wanted} of them to be held out, "
+            f"found {len(full)}."
+        )
+    kept = tuple(full[-wanted:])
+    unseen = set(kept)
+    training = tuple(line for line in full[:-wanted] if line not in unseen)
+    if not training:
+        raise InputError("--source expects lines besides those held out, found none that differ from them.")
+    return Lines(training, kept)
+
+
+def own_greedy(translator: Translator) -> Teacher:
+    """The model as its own teacher, whose outputs are written as ids."""
+    decoder, limits = translator.decoder("greedy")
+    eos = translator.folder.special.eos
+
+    def write(rows: Sequence[Sequence[int]]) -> list[str]:
+        return [" ".join(str(token) for token in row if token != eos) for row in rows]
+
+    return Teacher(
+        decoder,
+        lambda lines: translator.encode(lines, warn=lambda said: None),
+        write,
+        (translator.folder.sha256,),
+        translator.target_tokenizer.sha256,
+        limits,
+        translator.longest,
+        translator.folder.special,
+        whole=True,
+    )
+
+
+def decode(
+    translator: Translator,
+    lines: Lines,
+    folder: Path,
+    options: AdaptOptions,
+    progress: Callable[[Progress], None] | None = None,
+) -> dict[str, Any]:
+    """Decode all that is trained on, going on with the shards that are there; what the manifest says of it."""
+    how = DistillOptions(
+        keep_all=True,  # loops and the like too: a drafter is to foresee whatever the model writes
+        shard_lines=options.shard_lines,
+        capacity=options.side_by_side,
+        longest_source=translator.longest,
+    )
+    outcome = distill_lines(
+        own_greedy(translator), lines.training, folder, how, resume=True, progress=progress, name="own greedy"
+    )
+    assert outcome.manifest is not None
+    told = ("kept", "dropped", "degenerate", "tokens")
+    return {
+        **{name: outcome.manifest[name] for name in told},
+        "decoder": outcome.manifest["decoder"],
+        "seconds": round(60 * outcome.manifest["minutes"], 1),
+    }
+
+
+def corpus(translator: Translator, folder: Path, longest_target: int) -> BinarizedCorpus:
+    """What was decoded, as pairs of ids that both sides can be trained on."""
+    sources = translator.encode(list(read_lines(folder / "train.src")), warn=lambda said: None)
+    targets = [[int(token) for token in line.split()] for line in read_lines(folder / "train.tgt")]
+    pairs = [
+        (source, target)
+        for source, target in zip(sources, targets, strict=True)
+        if len(source) <= LONGEST_SOURCE and len(target) < longest_target
+    ]
+    if not pairs:
+        raise InputError("--source expects lines that the model has outputs for, found none that can be learnt from.")
+    special = translator.folder.special
+    rows = [source for source, _ in pairs]  # as they are: some models' sources end in a language, not in EOS
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    ids = np.fromiter(chain.from_iterable(rows), np.uint32, int(lengths.sum()))
+    return BinarizedCorpus(Side(ids, offsets_of(lengths), special), Side.of([target for _, target in pairs], special))

@@ -1,0 +1,81 @@
+"""What can be set when a model is adapted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from longstride.contract import OptionError, option
+from longstride.contract.options import Options
+from longstride.verification.draft_policy import DraftPolicy
+
+
+@dataclass(frozen=True)
+class AdaptOptions(Options):
+    """What decides the result. Where 0 says "by the device", the number is fixed when a run begins."""
+
+    updates: int = option(0, "Updates of the drafter's training (0: as many as fit into minutes).", least=0, most=10**9)
+    minutes: float = option(20.0, "Minutes of training, where updates does not say how many.", above=0, most=10**5)
+    held_out: int = option(
+        0,
+        "The last so many lines are judged on and never trained on (0: every fiftieth, from 20 to 1,000).",
+        least=0,
+        most=10**6,
+    )
+    shard_lines: int = option(
+        0,
+        "Lines decoded between two saves (0: 25,000 on a GPU, 1,000 on a processor).",
+        least=0,
+        most=10**9,
+    )
+    side_by_side: int = option(
+        0, "Sentences decoded side by side (0: 1,024 on a GPU, 32 on a processor).", least=0, most=10**6
+    )
+    tokens: int = option(0, "Padded tokens per update (0: 32,768 on a GPU, 4,096 on a processor).", least=0, most=10**9)
+    longest_target: int = option(128, "Longer outputs (tokens, EOS counted) are not learnt from.", least=2, most=10**6)
+    layers: int = option(2, "Decoder layers of the drafter.", least=1, most=1000)
+    own_encoder_layers: int = option(
+        0, "Encoder layers of the drafter's own, on top of the model's (0: none).", least=0, most=1000
+    )
+    block: int = option(10, "Tokens drafted at once, at most.", least=1, most=1024)
+    link: int = option(
+        0,
+        "Rank of the table that ties neighbouring tokens (0: an eighth of the width, at most 64).",
+        least=0,
+        most=65536,
+    )
+    vocabulary: int = option(
+        0,
+        "So many of the model's ids can be drafted, the most frequent (0: 16,384 of more than 32,768, else all).",
+        least=0,
+        most=10**7,
+    )
+    peak: float = option(
+        0.0, "Highest learning rate (0: 0.001 at width 512, as one by the root of the width).", least=0, most=1000
+    )
+    compile: Literal["auto", "none", "layers"] = option("auto", "Compile the layers that are trained (auto: on a GPU).")
+    lengths: DraftPolicy | None = option(
+        None, "Tokens drafted by how many sentences are decoded side by side, as 1:10,8:4,32:0 (none: measured)."
+    )
+    rows: tuple[int, ...] = option((1, 8, 32), "Batch sizes that lengths are measured for.", least=1, most=10**6)
+    sentences: int = option(100, "Held-out sentences of the race.", least=1, most=10**6)
+    passes: int = option(2, "How often the race is run.", least=1, most=1000)
+    batch_sizes: tuple[int, ...] = option((1, 32), "Batch sizes of the race.", least=1, most=10**6)
+    seed: int = option(1, "Seeds first weights, data order and dropout.", least=0, most=2**32 - 1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("rows", "batch_sizes"):
+            if not getattr(self, name):
+                raise OptionError(f"{name} expects at least one number, found none.")
+
+    def on(self, device: str) -> AdaptOptions:
+        """With the numbers that go by the device ("cuda" or "cpu") filled in."""
+        gpu = device == "cuda"
+        return replace(
+            self,
+            shard_lines=self.shard_lines or (25_000 if gpu else 1_000),
+            side_by_side=self.side_by_side or (1_024 if gpu else 32),
+            tokens=self.tokens or (32_768 if gpu else 4_096),
+            compile=("layers" if gpu else "none") if self.compile == "auto" else self.compile,
+        )

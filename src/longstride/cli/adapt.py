@@ -1,0 +1,193 @@
+"""longstride adapt: a model gets a drafter of its own; cut at any moment, the same command goes on where it was."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longstride.cli import options as shared
+from longstride.cli.console import say, stages
+from longstride.cli.streams import input_file, result_folder
+from longstride.contract import OptionError
+from longstride.contract.options import parse
+
+if TYPE_CHECKING:
+    from longstride.adaptation.adapt import Request
+    from longstride.bench.record_parts import Origin
+    from longstride.bench.records import Latency
+    from longstride.bench.workload import Workload
+    from longstride.training.metrics import Reporter
+    from longstride.translator import Translator
+    from longstride.verification.draft_policy import DraftPolicy
+
+
+def adapt(
+    model: Annotated[str, typer.Argument(help="Model folder, a run's folder or a Hugging Face folder.")],
+    source: shared.Source,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the adapted model.")],
+    minutes: Annotated[float | None, typer.Option(help="Minutes of training (default: 20).")] = None,
+    updates: Annotated[int | None, typer.Option(help="Updates of training, instead of minutes.")] = None,
+    set: shared.Set = None,
+    runtime: Annotated[
+        str | None,
+        typer.Option(help="What the result will be run by (default: cuda-graph on a GPU, native on a processor)."),
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="The same (default: fp16 on a GPU, int8 on a processor).")
+    ] = None,
+    device: shared.Device = "auto",
+    threads: shared.Threads = None,
+    source_lang: Annotated[
+        str | None, typer.Option(help="Language of sources, by its code, in multilingual Hugging Face folders.")
+    ] = None,
+    target_lang: Annotated[str | None, typer.Option(help="Language of outputs, by its code.")] = None,
+    work: Annotated[Path | None, typer.Option(help="Folder for what is unfinished (default: DIR.work).")] = None,
+    until: Annotated[
+        str, typer.Option(help="Stop after this stage: import, decode, train, lengths, exactness, race or write.")
+    ] = "write",
+    race: Annotated[bool, typer.Option(help="Time greedy search, drafts and other libraries at the end.")] = True,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep what the stages left.")] = False,
+) -> None:
+    """Give a model a drafter, so that it decodes the same output sooner.
+
+    The model decodes the lines by its own greedy search; a drafter is trained to foresee these outputs; lengths of
+    drafts are chosen by what they cost on this device; outputs for lines that were held out are compared with greedy's,
+    id by id, and timed. Cut at any moment, the same command goes on where it was.
+    """
+    from longstride.adaptation.adapt import STAGES, Request
+    from longstride.adaptation.adapt import adapt as run
+    from longstride.adaptation.options import AdaptOptions
+    from longstride.runtime.choosing import check_device
+    from longstride.text.corpus import read_lines
+
+    if until not in STAGES:
+        raise OptionError(f"--until expects {', '.join(STAGES)}, found {until!r}.")
+    given = {name: value for name, value in (("minutes", minutes), ("updates", updates)) if value is not None}
+    options = parse(AdaptOptions, {**given, **shared.settings(set)}, "adapt")
+    where = check_device(device)
+    gpu = where.type == "cuda"
+    runtime = runtime or ("cuda-graph" if gpu else "native")
+    precision = precision or ("fp16" if gpu else "int8" if runtime in ("native", "onnx") else "fp32")
+    folder = result_folder(output)
+    source = input_file(source)
+    request = Request(
+        shared.model_path(model),
+        list(read_lines(source)),
+        folder,
+        work or folder.with_name(f"{folder.name}.work"),
+        options.on(where.type),
+        where,
+        f"{runtime} {precision}",
+        source.name,
+        race,
+        (source_lang, target_lang),
+    )
+    if (source_lang or target_lang) and not request.foreign:
+        raise OptionError("--source-lang and --target-lang expect a Hugging Face folder, found a model folder.")
+    around = _Around(request, runtime, precision, str(where), threads)
+    with around:
+        made = run(request, around, until, keep)
+    if made is not None:
+        say(f"Adapted model: {made}; what it is and does: {made / 'README.md'}")
+    elif around.stopped:
+        say("Stopped; the same command goes on.")
+        sys.exit(130)
+
+
+class _Around:
+    """What a run needs of the command line."""
+
+    def __init__(self, request: Request, runtime: str, precision: str, device: str, threads: int | None) -> None:
+        self._request = request
+        self._how = runtime, precision, device
+        self._threads = threads
+        self._stages = stages()
+        self._telling: Any = None
+        self.stopped = False
+
+    def __enter__(self) -> _Around:
+        self._shown = self._stages.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._stages.__exit__(*exception)
+        if self._telling is not None:
+            self._telling.close()
+
+    def bring_in(self, folder: Path, into: Path, languages: tuple[str | None, str | None]) -> dict[str, Any]:
+        """As `import` does it; where transformers is not installed, the import is not compared with it."""
+        from longstride.contract import WorkError
+        from longstride.interop.hf.check import compare_with_transformers
+        from longstride.interop.hf.importing import import_folder
+        from longstride.interop.peers import SENTENCES
+        from longstride.runtime.libraries import MissingPackageError, package
+        from longstride.translator import load
+
+        found = import_folder(folder, *languages)
+        for note in found.notes:
+            self.message(note)
+        found.save(into)
+        try:
+            package("transformers")
+        except MissingPackageError:
+            return {"told": f"{found.family}, not compared: transformers is not installed"}
+        compared = compare_with_transformers(folder, load(into, device="cpu"), SENTENCES, languages)
+        if compared.first is not None:
+            raise WorkError(f"{folder}: {compared}")
+        return {"told": f"{found.family}. {compared}".rstrip(".")}
+
+    def open(self, folder: Path) -> Translator:
+        """As users will run it."""
+        runtime, precision, device = self._how
+        return shared.open_model(str(folder), runtime, precision, device, threads=self._threads)
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """A bar on a terminal."""
+        self._shown.to(stage, done, total)
+
+    def message(self, text: str) -> None:
+        """A line."""
+        self._shown.close()
+        if self._telling is not None:
+            self._telling.close()
+            self._telling = None
+            self.stopped = False
+        say(text)
+
+    def reporter(self) -> Reporter:
+        """As `train` tells it."""
+        from longstride.cli.train import _Reporter
+
+        self._shown.close()
+        self._telling = _Reporter()
+        self.stopped = True  # until the stage is told to be done
+        return self._telling
+
+    def origin(self, translator: Translator) -> Origin:
+        """This run, on this machine."""
+        from longstride.cli.provenance import origin_of
+
+        return origin_of(f"adaptation to {self._request.output.name}", translator)
+
+    def race(self, translator: Translator, workload: Workload, policy: DraftPolicy) -> list[Latency]:
+        """Greedy search, drafts and other libraries side by side."""
+        from longstride.cli.adapt_race import race
+
+        options, base = self._request.options, self._request.model
+        if self._request.foreign:
+            base = self._request.work / "imported"
+        origin = self.origin(translator)
+        return race(
+            translator,
+            base,
+            workload,
+            policy,
+            options.passes,
+            options.batch_sizes,
+            origin,
+            self.progress,
+            self.message,
+        )
