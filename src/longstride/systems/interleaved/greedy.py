@@ -98,6 +98,11 @@ class Rows:
             zeroed.index_fill_(0, rows, 0)
         self.ids.index_fill_(0, rows, self._special.start)
 
+    @torch.inference_mode()
+    def drop(self, row: int) -> None:
+        """Its sentence is given up."""
+        self.done[row], self.start[row] = True, 0
+
     @property
     def slots(self) -> Tensor:
         """[rows, step] those that the next step fills; beyond a row's end where it is done"""
@@ -197,6 +202,10 @@ class GreedyTable(SearchTable):
     def _open(self, slots: Tensor, longest: Tensor) -> None:
         self.rows.open(slots)
         self._longest.index_copy_(0, slots, longest)
+
+    def drop(self, slot: int) -> None:
+        """Give the sentence in this slot up."""
+        self.rows.drop(slot)
 
     def step(self) -> Step:
         """One step of every live row."""
