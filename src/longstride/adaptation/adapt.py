@@ -77,8 +77,9 @@ class Request:
     work: Path
     options: AdaptOptions
     device: torch.device
-    decoded_by: str
-    """runtime and precision, which decide the ids"""
+    runtime: str
+    precision: str
+    """these two decide ids: the result is made for whoever runs it so"""
     name: str = "lines"
     """of the lines, in records"""
     race: bool = True
@@ -100,7 +101,8 @@ class Request:
             "target_lang": self.languages[1],
             "source": digest,
             "device": self.device.type,
-            "runtime": self.decoded_by,
+            "runtime": self.runtime,
+            "precision": self.precision,
             "race": self.race,
             **settings,
         }

@@ -27,7 +27,14 @@ def held_out_workload(translator: Translator, lines: Sequence[str], name: str) -
         decoded = decoder.decode(Source.of([sources[place] for place in group]), limits)
         for place, text in zip(group, translator.text(decoded.tokens), strict=True):
             texts[place] = text
-    return Workload.of(name, sources, texts, lambda ids: translator.text([ids])[0], eos=translator.folder.special.eos)
+    return Workload.of(
+        name,
+        sources,
+        texts,
+        lambda ids: translator.text([ids])[0],
+        eos=translator.folder.special.eos,
+        own_endings=translator.source_tokenizer.complete,
+    )
 
 
 def check(
