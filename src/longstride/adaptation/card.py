@@ -116,10 +116,10 @@ def text(
             "|---|---|---|---|",
         ]
         greedy = {one.batch_size: milliseconds(one) for one in timed if one.candidate == "greedy"}
-        for record in timed:
-            ours, base_time = milliseconds(record), greedy.get(record.batch_size)
+        for one in timed:
+            ours, base_time = milliseconds(one), greedy.get(one.batch_size)
             ratio = f"{base_time / ours:.2f}" if base_time else ""
-            lines.append(f"| {record.batch_size} | {record.candidate} ({record.precision}) | {ours:.2f} | {ratio} |")
+            lines.append(f"| {one.batch_size} | {one.candidate} ({one.precision}) | {ours:.2f} | {ratio} |")
     lines += ["", "## Stages", "", "| stage | seconds |", "|---|---|"]
     lines += [f"| {stage} | {found['seconds']:,.1f} |" for stage, found in stages.items()]
     return "\n".join(lines) + "\n"

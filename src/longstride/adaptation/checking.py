@@ -10,7 +10,7 @@ from longstride.bench.record_parts import Counts, ModelTag, Origin
 from longstride.bench.records import Exactness
 from longstride.bench.traced_pass import Progress, batches_of, count, no_progress
 from longstride.bench.workload import Workload
-from longstride.contract import Decoder, Limits, Source
+from longstride.contract import Decoder, Limits, Source, Trace
 from longstride.translator import Translator
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.exactness import SameShapeGreedy, margins
@@ -89,7 +89,9 @@ def _traced(
     decoder: Decoder, limits: Limits, workload: Workload, batch_size: int, progress: Progress
 ) -> tuple[dict[int, tuple[int, ...]], Counts]:
     """Outputs by place in the workload, and what their traces add up to."""
-    found, traces, calls = {}, [], 0
+    found: dict[int, tuple[int, ...]] = {}
+    traces: list[Trace] = []
+    calls = 0
     for batch in batches_of(workload, range(workload.size), batch_size):
         progress(f"decoding by {decoder.signature}", len(found), workload.size)
         decoded = decoder.decode(workload.source(batch), limits, trace=True)

@@ -162,9 +162,9 @@ class _Around:
         from longstride.cli.train import _Reporter
 
         self._shown.close()
-        self._telling = _Reporter()
+        found = self._telling = _Reporter()
         self.stopped = True  # until the stage is told to be done
-        return self._telling
+        return found
 
     def origin(self, translator: Translator) -> Origin:
         """This run, on this machine."""
