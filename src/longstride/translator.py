@@ -9,6 +9,7 @@ piece of the vocabulary (U+2028, form feeds, NUL) are read as spaces, and those 
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import re
@@ -108,6 +109,7 @@ class Translator:
         self._decoders = dict(folder.decoders)
         self._checked: set[str] = set()  # decoders whose options were found to be right
         self._default = folder.config.default_decoder
+        self._language: dict[str, Any] = {}  # limits that the target's language asks for
         check_folder(folder, self.source_tokenizer, self.target_tokenizer)
         if drafter is not None:
             self._take_drafter(drafter)
@@ -132,6 +134,23 @@ class Translator:
         """Source and target ids mean the same."""
         return self.source_tokenizer.sha256 == self.target_tokenizer.sha256
 
+    def with_languages(self, source: str | None = None, target: str | None = None) -> Translator:
+        """The same model for texts in other languages, with the same weights in memory; None leaves one as it is."""
+        if source is None and target is None:
+            return self
+        made = copy.copy(self)
+        made.source_tokenizer = self.source_tokenizer.with_languages(source, target)
+        made.target_tokenizer = self.target_tokenizer.with_languages(source, target)
+        start = made.target_tokenizer.start
+        if start is not None and start != self.folder.special.start:
+            raise OptionError(
+                f"target_lang expects the language that {self.folder.path} was imported with, which its decoder begins "
+                f"with, found {target!r}; import the model again for it."
+            )
+        if made.target_tokenizer.forced_first is not None:
+            made._language = {"forced_first": made.target_tokenizer.forced_first}
+        return made
+
     def part(self, name: str) -> nn.Module:
         """A part's module, loaded when first asked for."""
         if name not in self._parts:
@@ -154,7 +173,9 @@ class Translator:
                 f"{name} expects one vocabulary for source and target, but {self.folder.path} has a tokenizer for each."
             )
         self.check(name)
-        own, limits = split_options(kind.options, {**self._own_limits, **config.defaults, **options}, name)
+        own, limits = split_options(
+            kind.options, {**self._own_limits, **config.defaults, **self._language, **options}, name
+        )
         made, limits = kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
         made.check_limits(limits)
         return made, limits
@@ -176,7 +197,7 @@ class Translator:
                     f"An ensemble expects one vocabulary: {other.folder.path} has another tokenizer than "
                     f"{self.folder.path}."
                 )
-        own, limits = split_options(BeamOptions, {**self._own_limits, **options}, "beam")
+        own, limits = split_options(BeamOptions, {**self._own_limits, **self._language, **options}, "beam")
         models: list[Any] = [translator.parts_of("beam")["model"] for translator in (self, *others)]
         shortest = min((self, *others), key=lambda translator: translator.longest)
         made, limits = Beam(models, self.runner, own), shortest._fitting(limits)
@@ -240,14 +261,21 @@ class Translator:
         warn: Callable[[str], None] | None = None,
         first_line: int = 1,
         watch: Callable[[Decoded], None] | None = None,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
         **options: Any,
     ) -> str | list[Translation]:
         """Translate one text (a str gives a str) or many (a list gives a list of the same length).
 
         A text is a line; one with line breaks in it is translated line by line, and keeps them.
         `batch` sentences are decoded side by side; `warn` hears of lines that were cut, counted from `first_line`;
-        `watch` is shown the raw results of each group of lines. All other names are the decoder's options and limits.
+        `watch` is shown the raw results of each group of lines; `source_lang` and `target_lang` are codes of a
+        multilingual model's languages. All other names are the decoder's options and limits.
         """
+        if source_lang is not None or target_lang is not None:
+            made = self.with_languages(source_lang, target_lang)
+            told = {"batch": batch, "trace": trace, "warn": warn, "first_line": first_line, "watch": watch}
+            return made.translate(text, decoder, **told, **options)
         if not BATCHES.fits(int, batch):
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
         chosen, limits = self.decoder(decoder, **options)

@@ -28,6 +28,19 @@ def allowed(position: int, longest: int, limits: Limits, vocabulary: int) -> lis
     return [token for token in range(vocabulary) if token not in never]
 
 
+def may_follow(prefix: list[int], longest: int, limits: Limits, vocabulary: int) -> list[int]:
+    """The same after a prefix, under limits that depend on it too."""
+    if not prefix and limits.forced_first is not None:
+        return [limits.forced_first]
+    choices = allowed(len(prefix), longest, limits, vocabulary)
+    if len(prefix) >= longest or not limits.no_repeat_ngram:
+        return choices
+    n, inputs = limits.no_repeat_ngram, [START, *prefix]
+    grams = [inputs[at : at + n] for at in range(len(inputs) - n + 1)]
+    again = {gram[-1] for gram in grams if gram[:-1] == inputs[len(inputs) - n + 1 :]}
+    return [token for token in choices if token not in again]
+
+
 def longest_output(source: list[int], limits: Limits) -> int:
     return int(limits.longest_outputs(torch.tensor(len(source))))
 
@@ -37,7 +50,7 @@ def greedy(model: Transformer, source: list[int], limits: Limits) -> tuple[list[
     total = 0.0
     while True:
         scores = log_probabilities([model], source, tokens)
-        choices = allowed(len(tokens), longest_output(source, limits), limits, len(scores))
+        choices = may_follow(tokens, longest_output(source, limits), limits, len(scores))
         best = max(choices, key=lambda token: float(scores[token]))
         total += float(scores[best])
         if best == EOS:
@@ -56,7 +69,9 @@ def beam(
         grown = []
         for total, tokens in live:
             scores = log_probabilities(models, source, tokens)
-            for token in allowed(len(tokens), longest, limits, len(scores)):
+            if not tokens and limits.forced_first is not None:
+                scores = torch.zeros_like(scores)  # what is forced costs nothing
+            for token in may_follow(tokens, longest, limits, len(scores)):
                 grown.append((total + float(scores[token]), [*tokens, token]))
         grown.sort(key=lambda item: -item[0])
         grown = grown[: 2 * width]

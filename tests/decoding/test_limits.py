@@ -3,6 +3,7 @@ output is greedy's under them, by every backend; who cannot obey them refuses th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import EOS, NEVER_GENERATED, START, Limits, OptionError, Source
+from longstride.contract import EOS, START, Limits, OptionError, Source
 from longstride.runtime.eager import EagerRunner
-from longstride.systems.autoregressive.decoder import Greedy
+from longstride.search.length_penalty import LengthPenalty
+from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
 from longstride.systems.blockwise.decoder import Blockwise
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 from longstride.systems.draft_verify.decoder import Draft, DraftVerify
@@ -21,7 +23,8 @@ from longstride.verification.acceptance import Rule
 from longstride.verification.exactness import SameShapeGreedy, margins
 from longstride.verification.step import Acceptance
 from tests.decoding.drafters import tiny_drafter
-from tests.decoding.oracles import log_probabilities, longest_output
+from tests.decoding.oracles import beam, log_probabilities, longest_output, may_follow
+from tests.decoding.oracles import greedy as greedy_search
 from tests.decoding.scripted import Scripted, always_wrong, at_random, half_right, oracle
 from tests.decoding.test_blockwise import random_heads
 from tests.decoding.test_trees import Bushy
@@ -57,38 +60,6 @@ def script_of(kind: str, outputs: Any, seed: int) -> Any:
     return scripts[kind]
 
 
-def repeated(inputs: list[int], n: int) -> set[int]:
-    """What would complete an n-gram that stands there already."""
-    if not n:
-        return set()
-    grams = [tuple(inputs[at : at + n]) for at in range(len(inputs) - n + 1)]
-    return {gram[-1] for gram in grams if list(gram[:-1]) == inputs[len(inputs) - n + 1 :]}
-
-
-def may_follow(prefix: list[int], longest: int, limits: Limits, vocabulary: int) -> list[int]:
-    """By the definition, with nothing but lists."""
-    if not prefix and limits.forced_first is not None:
-        return [limits.forced_first]
-    if len(prefix) >= longest:
-        return [EOS]
-    never = {*NEVER_GENERATED, *limits.banned} | ({EOS} if len(prefix) < limits.min_length else set())
-    never |= repeated([START, *prefix], limits.no_repeat_ngram)
-    return [token for token in range(vocabulary) if token not in never]
-
-
-def slow_greedy(model: Any, source: list[int], limits: Limits) -> tuple[list[int], float]:
-    tokens: list[int] = []
-    total = 0.0
-    while True:
-        scores = log_probabilities([model], source, tokens)
-        choices = may_follow(tokens, longest_output(source, limits), limits, len(scores))
-        best = max(choices, key=lambda token: float(scores[token]))
-        total += float(scores[best])
-        if best == EOS:
-            return tokens, total
-        tokens.append(best)
-
-
 def repeating_model(seed: int, dtype: torch.dtype = torch.float64) -> Any:
     """One that says the same again and again, so that n-grams matter."""
     return tiny_model(seed, dtype, sharpness=6.0)
@@ -100,9 +71,27 @@ def test_greedy_obeys_by_the_definition(seed: int, limits: Limits) -> None:
     model, source = repeating_model(seed), random_source(3, 6, seed=seed)
     found = Greedy(model, RUNNER).decode(source, limits)
     for row, sentence in enumerate(sentences(source)):
-        tokens, score = slow_greedy(model, list(sentence), limits)
+        tokens, score = greedy_search(model, list(sentence), limits)
         assert found.tokens[row] == tokens
         assert found.scores[row] == pytest.approx(score, abs=1e-9)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    limits=HARD,
+    width=st.integers(1, 4),
+    kind=st.sampled_from(["gnmt", "average", "none"]),
+    capacity=st.integers(1, 3),
+)
+def test_beams_obey_by_the_definition(seed: int, limits: Limits, width: int, kind: Any, capacity: int) -> None:
+    model, source = repeating_model(seed), random_source(3, 4, seed=seed)
+    limits = replace(limits, max_length=min(limits.max_length, 6))
+    found = Beam([model], RUNNER, BeamOptions(width, kind, 0.6, width)).decode(source, limits, capacity=capacity)
+    for row, sentence in enumerate(sentences(source)):
+        expected = beam([model], list(sentence), limits, width, LengthPenalty(kind, 0.6), width)
+        assert [one.tokens for one in found.hypotheses[row]] == [tokens for tokens, _ in expected]
+        assert [one.score for one in found.hypotheses[row]] == pytest.approx([score for _, score in expected], abs=1e-9)
 
 
 @settings(max_examples=25, deadline=None)

@@ -20,7 +20,7 @@ VOCABULARY = 40
 SHAPES: list[dict[str, int]] = [
     {"width": 16, "heads": 2, "hidden": 24, "encoder": 2, "decoder": 2},
     {"width": 24, "heads": 4, "hidden": 20, "encoder": 3, "decoder": 2},
-    {"width": 12, "heads": 1, "hidden": 32, "encoder": 2, "decoder": 1},
+    {"width": 32, "heads": 1, "hidden": 48, "encoder": 2, "decoder": 1},
 ]
 
 
@@ -95,15 +95,19 @@ MODELS: dict[str, tuple[str, Callable[[dict[str, int]], Settings], Settings]] = 
 _TABLES = ("shared.weight", "embed_tokens.weight", "embed_positions.weight", "lm_head.weight")
 
 
-def build(name: str, shape: int = 0, seed: int = 3) -> Any:
-    """A model of a family in single precision."""
+def build(name: str, shape: int = 0, seed: int = 5, **changes: Any) -> Any:
+    """A model of a family in single precision; `changes` are of its settings and of how it generates."""
     kind, settings, generation = MODELS[name]
-    config = getattr(transformers, f"{kind}Config")(**settings(SHAPES[shape]))
+    known = getattr(transformers, f"{kind}Config")().to_dict()
+    config = getattr(transformers, f"{kind}Config")(
+        **settings(SHAPES[shape]) | {key: value for key, value in changes.items() if key in known}
+    )
+    vocabulary, eos = config.vocab_size, changes.get("eos_token_id", EOS)
     model = getattr(transformers, "MarianMTModel" if kind == "Marian" else f"{kind}ForConditionalGeneration")(config)
     generator = torch.Generator().manual_seed(seed + 10 * shape)
     separate = name == "flan-t5" or name == "mt5"
     if separate:  # as its published models are
-        model.lm_head.weight = torch.nn.Parameter(torch.empty(VOCABULARY, SHAPES[shape]["width"]))
+        model.lm_head.weight = torch.nn.Parameter(torch.empty(vocabulary, SHAPES[shape]["width"]))
     with torch.no_grad():
         for key, weight in model.named_parameters():
             if "embed_positions" in key and kind in ("Marian", "Pegasus"):
@@ -111,15 +115,28 @@ def build(name: str, shape: int = 0, seed: int = 3) -> Any:
             drawn = torch.randn(weight.shape, generator=generator)
             if weight.dim() == 1:
                 weight.copy_(drawn * 0.1 + ("norm" in key and key.endswith("weight")))
-            else:  # layers say more than what they are added to: else a tied model repeats what it reads
-                weight.copy_(drawn * (0.5 if key.endswith(_TABLES) else 2.5 * weight.shape[1] ** -0.5))
-        model.get_output_embeddings().weight[EOS] *= 1.7  # or hardly any sentence would end
+            else:  # layers, and the source above all, say more than what they are added to: else a model repeats itself
+                spread = 6.0 if "encoder_attn." in key or "EncDecAttention." in key else 2.5
+                weight.copy_(drawn * (0.5 if key.endswith(_TABLES) else spread * weight.shape[1] ** -0.5))
+        model.get_output_embeddings().weight[eos] *= 1.7  # or hardly any sentence would end
         if hasattr(model, "final_logits_bias"):
-            model.final_logits_bias.copy_(0.3 * torch.randn(1, VOCABULARY, generator=generator))
+            model.final_logits_bias.copy_(0.3 * torch.randn(1, vocabulary, generator=generator))
     model.generation_config = transformers.GenerationConfig(
-        **{"max_length": 24, "pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, **generation}
+        **{
+            "max_length": 24,
+            "pad_token_id": PAD,
+            "bos_token_id": BOS,
+            "eos_token_id": EOS,
+            **generation,
+            **_of_generating(changes),
+        }
     )
     return model.eval()
+
+
+def _of_generating(changes: dict[str, Any]) -> dict[str, Any]:
+    known = transformers.GenerationConfig().to_dict()
+    return {key: value for key, value in changes.items() if key in known}
 
 
 def saved(model: Any, folder: Path, **how: Any) -> Path:

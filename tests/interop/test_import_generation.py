@@ -52,9 +52,11 @@ def test_sampling_is_said(tmp_path: Path) -> None:
 
 def test_beams(tmp_path: Path) -> None:
     found = read(tmp_path, num_beams=4, length_penalty=0.8, early_stopping=True)
-    expected = {"width": 4, "length_penalty": "hf", "strength": 0.8, "early_stopping": "true"}
+    search = {"width": 4, "length_penalty": "hf", "strength": 0.8, "early_stopping": True}
+    expected = {**search, "forced_eos": False}
     assert (found.decoder, found.decoder_options) == ("beam", expected)
-    assert read(tmp_path, num_beams=2, early_stopping="never").decoder_options["early_stopping"] == "never"
+    found = read(tmp_path, num_beams=2, early_stopping="never", forced_eos_token_id=3)
+    assert (found.decoder_options["early_stopping"], found.decoder_options["forced_eos"]) == ("never", True)
     found = read(tmp_path, length_penalty=0.8)
     assert (found.decoder, found.decoder_options) == ("greedy", {})
 

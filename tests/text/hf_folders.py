@@ -24,6 +24,10 @@ SPECIAL_TEXTS = _SPECIAL.split()
 """What some family or other takes for more than text."""
 
 
+Lines = Sequence[str] | None
+"""What to train on; None: lines made here."""
+
+
 def made_lines(count: int = 300, seed: int = 0) -> list[str]:
     """Lines of a few words each."""
     draw = random.Random(seed)
@@ -62,12 +66,12 @@ def _json(path: Path, values: Any) -> None:
     path.write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
 
 
-def marian(folder: Path, separate: bool = False, **options: Any) -> Path:
+def marian(folder: Path, separate: bool = False, lines: Lines = None, size: int = 150, **options: Any) -> Path:
     """source.spm, target.spm, vocab.json; a vocabulary for each side if `separate`."""
     from transformers import MarianTokenizer
 
     folder.mkdir(parents=True)
-    models = {"source": spm(made_lines(seed=1), 120), "target": spm(made_lines(seed=2), 150)}
+    models = {"source": spm(lines or made_lines(seed=1), size), "target": spm(lines or made_lines(seed=2), size - 30)}
     for side, model in models.items():
         (folder / f"{side}.spm").write_bytes(model)
     found = {side: [piece for piece, _ in pieces(model)] for side, model in models.items()}
@@ -87,12 +91,12 @@ def marian(folder: Path, separate: bool = False, **options: Any) -> Path:
         return _saved(MarianTokenizer(*files, source_lang="en", target_lang="de", **options), folder)
 
 
-def m2m100(folder: Path, **options: Any) -> Path:
+def m2m100(folder: Path, lines: Lines = None, size: int = 160, **options: Any) -> Path:
     """sentencepiece.bpe.model and vocab.json; languages beside them."""
     from transformers import M2M100Tokenizer
 
     folder.mkdir(parents=True)
-    model = spm(made_lines(), kind="bpe")
+    model = spm(lines or made_lines(), size, kind="bpe")
     (folder / "sentencepiece.bpe.model").write_bytes(model)
     vocabulary = ["<s>", "<pad>", "</s>", "<unk>", *(piece for piece, _ in pieces(model)[3:])]
     _json(folder / "vocab.json", {piece: id for id, piece in enumerate(vocabulary)})
@@ -100,7 +104,7 @@ def m2m100(folder: Path, **options: Any) -> Path:
     return _saved(M2M100Tokenizer(*files, src_lang="en", tgt_lang="de", **options), folder)
 
 
-def bart(folder: Path, whole: bool = True, **options: Any) -> Path:
+def bart(folder: Path, whole: bool = True, lines: Lines = None, size: int = 340, **options: Any) -> Path:
     """Byte-level BPE as tokenizer.json or, if not `whole`, as vocab.json and merges.txt."""
     from tokenizers import ByteLevelBPETokenizer
     from transformers import BartTokenizer
@@ -108,7 +112,7 @@ def bart(folder: Path, whole: bool = True, **options: Any) -> Path:
     folder.mkdir(parents=True)
     trained = ByteLevelBPETokenizer()
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trained.train_from_iterator(made_lines(), vocab_size=340, special_tokens=special, show_progress=False)
+    trained.train_from_iterator(lines or made_lines(), vocab_size=size, special_tokens=special, show_progress=False)
     trained.save_model(str(folder))
     if whole:
         tokenizer = BartTokenizer.from_pretrained(folder, **options)
@@ -119,45 +123,46 @@ def bart(folder: Path, whole: bool = True, **options: Any) -> Path:
     return folder
 
 
-def t5(folder: Path, **options: Any) -> Path:
+def t5(folder: Path, lines: Lines = None, size: int = 160, **options: Any) -> Path:
     """tokenizer.json with sentinels at the end."""
     from transformers import T5Tokenizer
 
-    model = spm(made_lines(), pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    model = spm(lines or made_lines(), size, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     extra = [(f"<extra_id_{number}>", 0.0) for number in range(9, -1, -1)]
     return _saved(T5Tokenizer(vocab=[*pieces(model), *extra], extra_ids=10, **options), folder)
 
 
-def pegasus(folder: Path, **options: Any) -> Path:
+def pegasus(folder: Path, lines: Lines = None, size: int = 160, **options: Any) -> Path:
     """tokenizer.json with masks and numbered unknowns at the beginning."""
     from transformers import PegasusTokenizer
 
     first = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, 10)), "<unk>"]
-    vocabulary = [(token, 0.0) for token in first] + pieces(spm(made_lines()))[3:]
+    vocabulary = [(token, 0.0) for token in first] + pieces(spm(lines or made_lines(), size))[3:]
     return _saved(PegasusTokenizer(vocab=vocabulary, offset=10, **options), folder)
 
 
-def _fairseq(kind: str) -> list[tuple[str, float]]:
-    return [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")] + pieces(spm(made_lines(), kind=kind))[3:]
+def _fairseq(lines: Lines, size: int) -> list[tuple[str, float]]:
+    first = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+    return first + pieces(spm(lines or made_lines(), size))[3:]
 
 
-def mbart(folder: Path, **options: Any) -> Path:
+def mbart(folder: Path, lines: Lines = None, size: int = 160, **options: Any) -> Path:
     """tokenizer.json; languages stand behind the text."""
     from transformers import MBartTokenizer
 
-    return _saved(MBartTokenizer(vocab=_fairseq("unigram"), **options), folder)
+    return _saved(MBartTokenizer(vocab=_fairseq(lines, size), **options), folder)
 
 
-def mbart50(folder: Path, **options: Any) -> Path:
+def mbart50(folder: Path, lines: Lines = None, size: int = 160, **options: Any) -> Path:
     """tokenizer.json; languages stand before the text."""
     from transformers import MBart50Tokenizer
     from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES
 
     codes = [(code, 0.0) for code in (*FAIRSEQ_LANGUAGE_CODES, "<mask>")]
-    return _saved(MBart50Tokenizer(vocab=[*_fairseq("unigram"), *codes], **options), folder)
+    return _saved(MBart50Tokenizer(vocab=[*_fairseq(lines, size), *codes], **options), folder)
 
 
-def nllb(folder: Path, **options: Any) -> Path:
+def nllb(folder: Path, lines: Lines = None, size: int = 200, **options: Any) -> Path:
     """tokenizer.json of BPE; languages before the text, or behind it by legacy_behaviour."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     from transformers import NllbTokenizer
@@ -165,7 +170,8 @@ def nllb(folder: Path, **options: Any) -> Path:
     trained = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
     trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     special = ["<s>", "<pad>", "</s>", "<unk>"]
-    trained.train_from_iterator(made_lines(), trainers.BpeTrainer(vocab_size=200, special_tokens=special))
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+    trained.train_from_iterator(lines or made_lines(), trainer)
     model = json.loads(trained.to_str())["model"]
     merges = [tuple(merge) for merge in model["merges"]]
     return _saved(NllbTokenizer(vocab=model["vocab"], merges=merges, **options), folder)

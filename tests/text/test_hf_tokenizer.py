@@ -232,6 +232,13 @@ def test_a_family_without_languages_takes_none(pair: Any, family: str) -> None:
 
 def test_added_tokens_of_older_folders(tmp_path: Path) -> None:
     """special_tokens_map.json and added_tokens.json, which transformers 4 wrote before 4.34."""
+    folder = hf_folders.m2m100(tmp_path / "m2m100")
+    tokens = [f"__{code}__" for code in M2M100["m2m100"].split()]
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "M2M100Tokenizer", "tgt_lang": "de"}')
+    (folder / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": tokens}))
+    theirs, ours = theirs_of(folder), read_hf_tokenizers(folder)
+    for line in ["__de__ a", "a __zu__"]:
+        check_text(theirs, ours, line)
     folder = hf_folders.marian(tmp_path / "marian")
     size = len(json.loads((folder / "vocab.json").read_bytes()))
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "MarianTokenizer"}')
@@ -253,6 +260,59 @@ def test_added_tokens_of_a_tokenizer_json(tmp_path: Path) -> None:
     theirs, ours = theirs_of(folder), read_hf_tokenizers(folder)
     for line in ["a [X] b", "[Y]  [X]", "the [Y]house", "<extra_id_1>a"]:
         check_text(theirs, ours, line)
+
+
+def test_a_bare_sentencepiece_model_is_converted(tmp_path: Path) -> None:
+    """What was made goes into the one file, and is no original to be written back."""
+    for family, file, ids in (
+        ("T5Tokenizer", "spiece.model", {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}),
+        ("MBart50Tokenizer", "sentencepiece.bpe.model", {}),
+    ):
+        folder = tmp_path / family
+        folder.mkdir()
+        (folder / file).write_bytes(hf_folders.spm(made_lines(), **ids))
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": family}))
+        theirs = theirs_of(folder)
+        ours = read_hf_tokenizers(folder, convert=lambda _: theirs.backend_tokenizer.to_str().encode())  # noqa: B023
+        for line in ["", *SPECIAL_TEXTS, *made_lines(10, seed=4)]:
+            check_text(theirs, ours, line)
+        again = HFTokenizer.from_bytes(ours.source.serialized)
+        assert again.encode_many(made_lines(10)) == ours.source.encode_many(made_lines(10))
+        again.write_files(tmp_path)
+        assert (tmp_path / file).read_bytes() == (folder / file).read_bytes()
+        assert not (tmp_path / "tokenizer.json").exists()
+
+
+def test_any_tokenizer_json_goes_by_its_post_processor(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = ["<pad>", "</s>", "<unk>", "<s>", "[A]", *"abc"]
+    tokenizer = Tokenizer(models.WordLevel({word: id for id, word in enumerate(words)}, "<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    named = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    template = processors.TemplateProcessing(single="[A] $A </s> [A]", special_tokens=[("[A]", 4), ("</s>", 1)])
+    byte_level = processors.ByteLevel(trim_offsets=False)
+    for place, processor in enumerate(
+        [
+            None,
+            byte_level,
+            template,
+            processors.RobertaProcessing(("</s>", 1), ("<s>", 3)),
+            processors.BertProcessing(("</s>", 1), ("<s>", 3)),
+            processors.Sequence([byte_level, template]),
+        ]
+    ):
+        if processor is not None:
+            tokenizer.post_processor = processor
+        folder = tmp_path / str(place)
+        transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named).save_pretrained(folder)
+        theirs, ours = theirs_of(folder), read_hf_tokenizers(folder)
+        assert ours.source.family == "tokenizers"
+        for line in ("", "a b", "c </s> x", "[A]"):
+            assert ours.source.encode(line) == theirs(line)["input_ids"]
+            assert ours.target.decode(theirs(line)["input_ids"]) == theirs.decode(
+                theirs(line)["input_ids"], skip_special_tokens=True
+            )
 
 
 def test_a_vocabulary_is_as_large_as_the_model(tmp_path: Path) -> None:
@@ -287,6 +347,9 @@ def test_a_folder_without_a_tokenizer_config_goes_by_its_files(tmp_path: Path) -
         ({"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs .* is not supported"),
         ({"added_tokens_decoder": {"7": {"content": "[X]", "single_word": True}}}, "single_word true"),
         ({"added_tokens_decoder": {"7": 3}}, "expected a token's text"),
+        ({"added_tokens_decoder": {"x": "a"}}, "expected a tokenizer's files, found ValueError"),
+        ({"added_tokens_decoder": 3}, "expected a tokenizer's files, found AttributeError"),
+        ({"pad_token": None}, "expected a tokenizer with a pad_token, found none"),
         ({"separate_vocabs": True}, r"expected target_vocab.json, found no such file"),
     ],
 )
@@ -308,6 +371,11 @@ def test_files_that_are_missing_or_broken_are_refused_by_name(tmp_path: Path) ->
         with pytest.raises(ModelFolderError, match=f"found no {file}"):
             read_hf_tokenizers(folder)
     folder = hf_folders.t5(tmp_path / "t5")
+    told = json.loads((folder / "tokenizer.json").read_bytes())
+    told["model"]["unk_id"] = None
+    (folder / "tokenizer.json").write_text(json.dumps(told))
+    with pytest.raises(ModelFolderError, match="cannot read every text"):
+        read_hf_tokenizers(folder).source.encode("\u16a0")
     (folder / "tokenizer.json").write_text('{"model": 3}')
     with pytest.raises(ModelFolderError, match=r"tokenizer.json: the package tokenizers .* could not read it"):
         read_hf_tokenizers(folder)
@@ -357,6 +425,8 @@ def test_a_tampered_file_is_refused(pair: Any, tmp_path: Path) -> None:
                 {"files": {"../x": {"text": ""}}},
                 {"files": {}},
                 {"sizes": [1]},
+                {"target_lang": "xx"},
+                {"source_lang": ["deu"]},
                 {"files": {**told["files"], "source.spm": {"base64": "?"}}},
             )
         ),

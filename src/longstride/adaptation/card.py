@@ -79,6 +79,8 @@ def text(
         "The same model, with a drafter. On this device drafts are not faster than greedy search, so that it "
         "is the default; `--decoder draft-verify` drafts all the same, with the same output."
     )
+    asked = base.config.default_decoder
+    beams = [f"- Its own settings ask for {asked}: `--decoder {asked}` is as before."] if asked != "greedy" else []
     columns = (
         ["batch size", "tokens drafted", "sentences", "outputs that differ from greedy, same step shape"],
         ["from steps of one token", "tokens an iteration"],
@@ -89,6 +91,7 @@ def text(
         same if pays else slower,
         "",
         f"- Model: {history['base_name']}, weights unchanged (sha256 {base.sha256[:12]}).",
+        *beams,
         f"- Drafter: {trained['weights'] / 1e6:.1f} M weights, {trained['updates']:,} updates on {decoded['kept']:,} "
         f"outputs of the model's own greedy search ({trained['seconds'] / 60:.1f} minutes).",
         f"- It drafts {trained['kept_ids']:,} ids, which are {trained['coverage']:.2%} of what the model writes.",

@@ -21,6 +21,12 @@ DecoderName = Annotated[str | None, typer.Option("--decoder", help="Way of gener
 DrafterFolder = Annotated[
     str | None, typer.Option("--drafter", help="Model folder, or a run's, whose drafter is to draft for the model.")
 ]
+SourceLang = Annotated[
+    str | None, typer.Option("--source-lang", help="Language of the text, as a multilingual model codes it.")
+]
+TargetLang = Annotated[
+    str | None, typer.Option("--target-lang", help="Language to translate to, as a multilingual model codes it.")
+]
 Set = Annotated[list[str] | None, typer.Option("--set", help="An option as name=value; may be given several times.")]
 Runtime = Annotated[
     str,

@@ -44,6 +44,8 @@ def translate(
     decoder: shared.DecoderName = None,
     set: shared.Set = None,
     drafter: shared.DrafterFolder = None,
+    source_lang: shared.SourceLang = None,
+    target_lang: shared.TargetLang = None,
     runtime: shared.Runtime = "eager",
     precision: shared.Precision = "fp32",
     device: shared.Device = "auto",
@@ -79,13 +81,14 @@ def translate(
     options = shared.settings(set)
     lines = Lines(input, batch * TABLES)
     translator = shared.open_model(model, runtime, precision, device, drafter, threads)
+    translator = translator.with_languages(source_lang, target_lang)
     chosen, limits = translator.decoder(decoder, **options)  # refuse bad options before reading anything
     teller = TraceTeller(translator, err) if show_trace else None
     work = _Work(translator, decoder, options, batch, as_json, trace is not None, teller)
     work.n_best = getattr(getattr(chosen, "options", None), "n_best", 1) > 1
     with _progress(lines, output) as work.shown:
         if resume and output is not None:
-            made_by = {
+            made_by: dict[str, Any] = {
                 "model": translator.folder.sha256,
                 "drafter": ModelFolder(shared.model_path(drafter)).sha256 if drafter is not None else None,
                 "decoder": chosen.signature,
@@ -95,6 +98,8 @@ def translate(
                 "json": as_json,
                 "trace": str(trace) if trace is not None else None,
             }
+            if source_lang is not None or target_lang is not None:
+                made_by["languages"] = [source_lang, target_lang]
             _resumed(work, lines, Partial([output, trace] if trace is not None else [output], made_by))
         else:
             _streamed(work, lines, output, trace)

@@ -32,6 +32,7 @@ from longstride.contract import (
     WorkError,
     option,
 )
+from longstride.contract.decoding import HARD_LIMITS
 from longstride.contract.options import Options
 from longstride.interop.exportable import GREEDY
 from longstride.runtime.libraries import package
@@ -66,6 +67,7 @@ class Peer(Decoder):
     precision: str
     threads: int
     special: SpecialIds = DEFAULT_IDS
+    obeys = HARD_LIMITS
 
     @property
     def signature(self) -> str:
@@ -174,8 +176,11 @@ class CTranslate2(Peer):
         options: PeerOptions | None = None,
         precision: str = "fp32",
         threads: int | None = None,
+        complete: bool = False,
     ) -> None:
+        """`complete`: the library is told of the end of sources, which it puts there itself otherwise."""
         ctranslate2 = package("ctranslate2")
+        self._end = 0 if complete else 1
         self.options = options or PeerOptions()
         self.version = str(ctranslate2.__version__)
         self.precision = precision
@@ -192,9 +197,12 @@ class CTranslate2(Peer):
 
     def _outputs(self, source: Source, limits: Limits, longest: Sequence[int]) -> Rows:
         pieces, o = self._source_pieces, self.options
-        rows = zip(source.ids.tolist(), source.lengths.tolist(), strict=True)
+        rows = list(zip(source.ids.tolist(), source.lengths.tolist(), strict=True))
+        first = limits.forced_first
         found = self._translator.translate_batch(
-            [[pieces[token] for token in ids[: length - 1]] for ids, length in rows],
+            [[pieces[token] for token in ids[: length - self._end]] for ids, length in rows],
+            target_prefix=None if first is None else [[self._target_pieces[first]]] * len(rows),
+            no_repeat_ngram_size=limits.no_repeat_ngram,
             beam_size=o.width,
             length_penalty=o.strength,
             suppress_sequences=[[self._target_pieces[token]] for token in self._forbidden(limits)],
@@ -222,7 +230,7 @@ def open_peer(
         source, target = (
             one.pieces(range(one.size)) for one in (translator.source_tokenizer, translator.target_tokenizer)
         )
-        peer = CTranslate2(folder, source, target, options, precision, threads)
+        peer = CTranslate2(folder, source, target, options, precision, threads, translator.source_tokenizer.complete)
     else:
         raise OptionError(f"There is no peer {name!r}; there are {' and '.join(PEERS)}.")
     peer.special = translator.folder.special

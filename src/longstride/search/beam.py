@@ -13,6 +13,10 @@ exact bound, see :meth:`LengthPenalty.best`). Endings are ranked in one of two w
 - at the end of the step, as the paper's authors do (`count_dropped`): words after EOS are dropped from the output, but
   their log-probabilities and their number stay in the score.
 
+Hugging Face's beams (`like_hf`, for steps of one word) differ in three things: `width` hypotheses always live on, and
+the `width` best finished ones by score are kept beside them; when a search is done is up to `early_stopping`; at the
+longest output hypotheses are cut as they are, or end in an EOS that costs nothing.
+
 Arrays are PyTorch's or NumPy's, and the code is the same: on a processor PyTorch takes several times as long for
 operations on a handful of numbers, which is what a step of a small model would then wait for.
 """
@@ -20,7 +24,7 @@ operations on a handful of numbers, which is what a step of a small model would 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import torch
@@ -55,6 +59,17 @@ def best(scores: Array, count: int) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
+class LikeHF:
+    """What Hugging Face's beams can be told beside the length penalty."""
+
+    early_stopping: bool | Literal["never"] = False
+    """done as soon as `width` hypotheses have finished (True); or when the best live one, were it to end now (False) or
+    as late as it may ("never"), scores no better than the worst of them"""
+    forced_eos: bool = False
+    """at the longest output EOS follows, of log-probability 0; else outputs are cut there, and no EOS is counted"""
+
+
+@dataclass(frozen=True)
 class Search:
     """How hypotheses are kept and ranked."""
 
@@ -69,6 +84,15 @@ class Search:
     """rank endings as the paper's authors do"""
     eos: int = EOS
     """the id that ends an output"""
+    forced_first: int | None = None
+    """the first word of every hypothesis, of log-probability 0; for steps of one word"""
+    like_hf: LikeHF | None = None
+    """search as Hugging Face does; for steps of one word"""
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is one that the kernels of our own know."""
+        return self.forced_first is None and self.like_hf is None
 
     def divisors(self, longest: int) -> Tensor:
         """[longest + 1] what the log-probability of an output of so many words is divided by"""
@@ -184,6 +208,14 @@ class SlotScores:
         words = where(must_end[:, None, :, None], DEAD, self.words)
         return SlotScores(self.ids, words, self.end if too_early is None else where(too_early[:, None], DEAD, self.end))
 
+    def only(self, where: Array, id: int, eos: int) -> SlotScores:
+        """The same where in some sentences [sentences] one id alone, a word or EOS, may stand, and costs nothing."""
+        choose, kept = library(self.words).where, where[:, None, None]
+        first = library(self.words).arange(self.words.shape[-1], device=self.words.device) == 0
+        ids = choose(kept[..., None], id, self.ids)
+        words = choose(kept[..., None], choose(first & (id != eos), 0.0, DEAD), self.words)
+        return SlotScores(ids, words, choose(kept, 0.0 if id == eos else DEAD, self.end))
+
     def at(self, slot: int, chosen: Array) -> Choices:
         """See :meth:`StepScores.at`."""
         one = slice(slot, slot + 1)
@@ -283,7 +315,14 @@ class Beam:
 
     def scores(self, state: BeamState) -> Array:
         """[sentences, width] scores of the finished hypotheses, -inf where there is none"""
-        return state.finished / self._divisors[state.finished_length]
+        return self._scored(state.finished, state.finished_length, state.longest)
+
+    def _scored(self, log_probabilities: Array, length: Array, longest: Array) -> Array:
+        """Of hypotheses of `length` words, all [sentences, n]"""
+        like_hf = self.search.like_hf
+        if like_hf is not None and not like_hf.forced_eos:
+            length = library(length).minimum(length, longest[:, None] - 1)  # those that were cut have no EOS to count
+        return log_probabilities / self._divisors[length]
 
     def advance(self, state: BeamState, scores: StepScores) -> tuple[Array, Array]:
         """Extend by a step, finish, prune: changes the fields of the state, not its arrays.
@@ -295,9 +334,15 @@ class Beam:
         at = state.length[:, None] + self._slots
         must_end = at >= state.longest[:, None]
         scores = scores.within(must_end, (at < search.earliest) & ~must_end if search.earliest else None)
+        like_hf, forced = search.like_hf, search.forced_first
+        if like_hf is not None and like_hf.forced_eos:
+            scores = scores.only(must_end[:, 0], search.eos, search.eos)
+        if forced is not None:
+            scores = scores.only(state.length == 0, forced, search.eos)
         live = where(state.done[:, None], DEAD, state.live)[..., None]
         partial = Continuations(live, state.words[..., None, :0])
-        free = width - (state.finished > DEAD).sum(1)
+        taken = (state.finished > DEAD).sum(1)
+        free = width - taken if like_hf is None else library(taken).full_like(taken, width)
         found: list[Endings] = []
         ended: Continuations | None = None
         for slot in range(step):
@@ -309,8 +354,11 @@ class Beam:
             if slot == step - 1 or not search.count_dropped:
                 top, picks = best(grown.scores.reshape(sentences, -1), width)
                 ending, end = (partial, choices.end) if ended is None else (ended, None)
-                free = self._rank_endings(ending, end, top, free, found)
+                left = self._rank_endings(ending, end, top, free, found)
+                free = left if like_hf is None else free
             partial = grown
+        if like_hf is not None and not like_hf.forced_eos:
+            self._cut(state, live + choices.end, top, picks, partial, found)
         if found:
             self._finish(state, found, at)
 
@@ -321,7 +369,7 @@ class Beam:
         state.words = self._written(state.words, parents, last, at)
         state.live = where(alive, top, DEAD)
         state.length = where(state.done, state.length, state.length + step)
-        state.done = state.done | self._nothing_can_win(state)
+        state.done = state.done | (self._nothing_can_win(state) if like_hf is None else self._ends(state, like_hf))
         return parents, last
 
     def _written(self, past: Array, parents: Array, words: Array, at: Array) -> Array:
@@ -364,12 +412,43 @@ class Beam:
         words = join([join([one.words, *spare], 2)[..., :step] for one in found], 1)
         whole = self._written(state.words, parents, words, at)
         length = state.length[:, None] + (words != self.search.eos).cumprod(2).sum(2)
+        if self.search.like_hf is not None:
+            totals = join([state.finished, where(accepted, scores, DEAD)], 1)
+            length, whole = join([state.finished_length, length], 1), join([state.finished_words, whole], 1)
+            _, kept = best(self._scored(totals, length, state.longest), self.search.width)
+            state.finished, state.finished_length = pick(totals, kept), pick(length, kept)
+            state.finished_words = pick(whole, kept)
+            return
         place = (state.finished > DEAD).sum(1)[:, None] + accepted.cumsum(1) - 1
         goes = (place[:, None] == self._rank[:, None]) & accepted[:, None]  # [sentences, place, ending], one at most
         new, which = goes.any(2), (goes.cumsum(2) == 0).sum(2).clip(0, goes.shape[2] - 1)
         state.finished_words = where(new[..., None], pick(whole, which), state.finished_words)
         state.finished_length = where(new, pick(length, which), state.finished_length)
         state.finished = where(new, pick(scores, which), state.finished)
+
+    def _cut(
+        self, state: BeamState, ending: Array, top: Array, picks: Array, grown: Continuations, found: list[Endings]
+    ) -> None:
+        """Of sentences that have come to their longest output, what lives on finishes as it is, if it is among the
+        `width` best: top [sentences, width] at `picks`, against what ends here [sentences, width, 1]."""
+        here = state.length + 1 >= state.longest
+        if self._look and not here.any():
+            return
+        rank = self._rank + (ending[:, None, :, 0] >= top[..., None]).sum(2)
+        accepted = here[:, None] & (rank < self.search.width) & (top > DEAD)
+        words = pick(grown.words.reshape(len(top), -1, grown.words.shape[3]), picks)
+        found.append(Endings(top, picks // grown.scores.shape[2], words, accepted))
+
+    def _ends(self, state: BeamState, like_hf: LikeHF) -> Array:
+        """[sentences] bool: whether Hugging Face's search would go no further."""
+        leading, past = state.live[:, 0], state.longest + like_hf.forced_eos
+        over = (leading == DEAD) | (state.length >= past)
+        worst = best(self.scores(state), self.search.width)[0][:, -1]
+        if like_hf.early_stopping is True:
+            return over | (worst > DEAD)
+        late = like_hf.early_stopping == "never" and self.search.penalty.strength > 0
+        hoped = leading / self._divisors[(past if late else state.length) - 1]
+        return over | ((worst > DEAD) & (hoped <= worst))
 
     def _nothing_can_win(self, state: BeamState) -> Array:
         """[sentences] bool: no live hypothesis can still rank among the n best."""

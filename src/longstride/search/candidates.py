@@ -13,6 +13,7 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.contract import EOS, Feeds, Program
+from longstride.verification.ngrams import without_repeats
 
 Best = tuple[Tensor, Tensor, Tensor]
 """Ids and log-probabilities of the best words [..., kept], best first, and the log-probability of EOS [...]"""
@@ -21,6 +22,19 @@ Best = tuple[Tensor, Tensor, Tensor]
 def best_words(logits: Tensor, no_words: Tensor, count: int, eos: int = EOS) -> Best:
     """By logits [..., vocabulary]; ids `no_words` [n] are left out, EOS among them."""
     return ops.likeliest(logits, no_words, min(count, logits.shape[-1]), eos)
+
+
+def best_new_words(
+    logits: Tensor, no_words: Tensor, count: int, eos: int, inputs: Tensor, filled: Tensor, n: int
+) -> Best:
+    """The same without what would repeat an n-gram of a row's prefix, EOS too; logits [rows, 1, vocabulary]
+
+    inputs [rows, 1, columns] and filled [rows, 1] as :func:`longstride.verification.ngrams.completions` takes them.
+    """
+    shares = without_repeats(logits.log_softmax(dim=-1, dtype=ops.wide(logits)), inputs, filled, n)
+    end = shares[..., eos].clone()
+    words, ids = shares.index_fill_(-1, no_words, float("-inf")).topk(min(count, shares.shape[-1]), dim=-1)
+    return ids, words, end
 
 
 def averaged(logits: Sequence[Tensor]) -> Tensor:

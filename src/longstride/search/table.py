@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from longstride.contract import Limits, Program, Runner, Source
 from longstride.engine.host_copy import HostCopy
@@ -28,7 +29,7 @@ from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.ops import aligned
 from longstride.search.beam import Array, Beam, BeamState, Search, SlotScores, StepScores, library
-from longstride.search.candidates import averaged, best_words, with_best_words
+from longstride.search.candidates import averaged, best_new_words, best_words, with_best_words
 from longstride.search.kernels import FusedBeam, usable
 from longstride.verification.acceptance import forbidden_ids
 
@@ -142,7 +143,7 @@ class BeamTable(SearchTable):
         )
         device, width, step = runner.device, search.width, search.step
         special = models[0].model.special
-        self._search, self._scores = search, scores
+        self._search, self._scores, self._no_repeat = search, scores, limits.no_repeat_ngram
         # Where steps are recorded they may not depend on numbers; elsewhere a processor may look at them.
         self._looks = device.type == "cpu" and not runner.records
         self._beam = Beam(search, columns, None if self._looks else device)
@@ -155,14 +156,15 @@ class BeamTable(SearchTable):
         vocabulary = models[0].model.options.vocabulary
         self._candidates = with_best_words(models[0].extend, vocabulary, width, special.eos)
         self._bound: Callable[[], Any] | None = None
-        self._binds = bound and len(models) == 1 and scores is None
+        self._binds = bound and len(models) == 1 and scores is None and not self._no_repeat
         self._indirection = self._share_pasts() if indirect and runner.records else None
         self._found: Any = None
         self._seen: HostCopy | None
         self._ended: HostCopy | None
         self._seen, self._ended = self._mirrors() if runner.records else (None, None)
         self._fused: FusedBeam | None = None
-        if self._ended is not None and scores is None and usable(runner, search, self._indirection is not None):
+        fits = scores is None and search.plain and not self._no_repeat
+        if self._ended is not None and fits and usable(runner, search, self._indirection is not None):
             self._fused = FusedBeam(self.state, search, limits, vocabulary, self._ended.here["scores"])
             self._last, self._start = self._fused.last, self._fused.start
         self._stage()
@@ -254,11 +256,15 @@ class BeamTable(SearchTable):
         sentences, width, step = self._last.shape
         if self._fused is not None and len(self._models) == 1:
             return self._fused.best_words(self._logits(span)[0].flatten(0, 1))
-        if self._scores is not None or len(self._models) > 1 or self._runner.records:
+        if self._scores is not None or len(self._models) > 1 or self._runner.records or self._no_repeat:
             logits, others = self._logits(span)
             if self._scores is not None:
                 return self._scores(logits, others, self._no_words, self._looks)
-            found = best_words(logits, self._no_words, width, self._search.eos)
+            given = (self._no_words, width, self._search.eos)
+            if self._no_repeat:
+                found = best_new_words(logits.flatten(0, 1), *given, *self._prefixes(), self._no_repeat)
+            else:
+                found = best_words(logits, *given)
         elif self._binds:
             if self._bound is None:
                 self._bound = self._runner.bound(self._candidates, self._no_words, *self._arguments(0, None))
@@ -271,6 +277,17 @@ class BeamTable(SearchTable):
             ids, words, end = (self._array(one) for one in found)
             self._made = SlotScores(ids.reshape(shape), words.reshape(shape), end.reshape(shape[:3]))
         return self._made
+
+    def _prefixes(self) -> tuple[Tensor, Tensor]:
+        """The decoder's inputs of every row [rows, 1, columns], and how many there are; none where EOS alone may stand:
+        it then may whatever it repeats."""
+        words, length, longest = (
+            torch.from_numpy(one) if self._looks else one
+            for one in (self.state.words, self.state.length, self.state.longest)
+        )
+        inputs = F.pad(words.flatten(0, 1), (1, 0), value=self._models[0].model.special.start)
+        filled = torch.where(length >= longest, 0, length + 1)
+        return inputs[:, None], filled[:, None].expand(words.shape[:2]).reshape(-1, 1)
 
     def _logits(self, span: int) -> tuple[Tensor, Any]:
         """[sentences, width, step, vocabulary] of all models together, and what else the last one gives"""

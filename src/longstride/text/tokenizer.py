@@ -63,6 +63,8 @@ class Tokenizer(ABC):
     """Code -> id of the languages that a text can be marked with."""
     forced_first: int | None = None
     """The first token of every output, where that is the target's language."""
+    start: int | None = None
+    """The decoder's first input, where that is the target's language."""
 
     @property
     @abstractmethod

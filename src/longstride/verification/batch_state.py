@@ -175,7 +175,7 @@ class BatchState:
         program = self._step.whole(block)
         if program.graph is not None or not self.runner.binds:
             return self.runner.bound(program, self.batch)
-        # A draft that is made by no model call is handed in: a graph that gave back what it was given would gain nothing.
+        # A draft that no model call makes is handed in: a graph gains nothing by giving back what it was given.
         if self._step.judges_apart and self.drafter.graph is not None and (self.drafter.calls or not block):
             return partial(self._judge, self.runner.bound(self._step.reading(block, drafts=True), self.batch))
         if self._step.judges_apart:

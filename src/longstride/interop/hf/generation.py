@@ -123,11 +123,12 @@ def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
     limits["no_repeat_ngram"] = fields.number("no_repeat_ngram_size", 0)
     beams = fields.number("num_beams", 1, 1)
     stopping, strength = fields.take("early_stopping", False), fields.real("length_penalty", 1.0)
-    if stopping not in (True, False, "never"):
+    if not isinstance(stopping, bool) and stopping != "never":
         raise fields.wrong("early_stopping", "true, false or never", stopping)
     search: dict[str, Any] = {}
     if beams > 1:
-        search = {"width": beams, "length_penalty": "hf", "strength": strength, "early_stopping": str(stopping).lower()}
+        search = {"width": beams, "length_penalty": "hf", "strength": strength, "early_stopping": stopping}
+        search["forced_eos"] = fields.take("forced_eos_token_id") is not None
     if fields.take("do_sample"):
         notes.append(f"{fields.place} asks for sampling (do_sample); here the most likely output is searched for.")
     return Generation(

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longstride.contract import Decoder, Limits, Need, OptionError, Runner, Session, option
+from longstride.contract.decoding import HARD_LIMITS
 from longstride.contract.options import Options
+from longstride.contract.ranges import shown
 from longstride.contract.signatures import signature
 from longstride.engine.pool import PoolKey
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
-from longstride.search.beam import Search
+from longstride.search.beam import LikeHF, Search
 from longstride.search.length_penalty import LengthPenalty
 from longstride.search.session import BeamSession, Sentences
 from longstride.search.table import BeamTable, SearchModel, reads_indirection
@@ -44,22 +46,40 @@ class BeamOptions(Options):
     """Options of beam search."""
 
     width: int = option(5, "Hypotheses kept per sentence.", least=1, most=1000)
-    length_penalty: Literal["gnmt", "average", "none"] = option(
-        "gnmt", "Score = log-probability / ((5 + length) / 6)^strength (gnmt) or / length^strength (average)."
+    length_penalty: Literal["gnmt", "average", "none", "hf"] = option(
+        "gnmt",
+        "Score = log-probability / ((5 + length) / 6)^strength (gnmt) or / length^strength (average); hf: the same as "
+        "average, and the search as a whole is Hugging Face's.",
     )
     strength: float = option(0.6, "Strength of the length penalty.", least=-10, most=10)
     n_best: int = option(1, "How many hypotheses to return, at most width.", least=1, most=1000)
+    early_stopping: bool | Literal["never"] = option(
+        False,
+        "With length_penalty=hf, when a search is done: at width finished hypotheses (true), or when the best live "
+        "one, ending now (false) or as late as it may (never), would not beat the worst of them.",
+    )
+    forced_eos: bool = option(
+        False,
+        "With length_penalty=hf, what becomes of outputs of max_length: EOS is put there and costs nothing (true), or "
+        "they are cut without one (false).",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_best > self.width:
             raise OptionError(f"n_best expects 1 to width ({self.width}), found {self.n_best}.")
+        if self.early_stopping not in (True, False, "never"):
+            raise OptionError(f"early_stopping expects true, false or never, found {shown(self.early_stopping)}.")
+        for name in ("early_stopping", "forced_eos"):
+            if getattr(self, name) and self.length_penalty != "hf":
+                raise OptionError(f"{name} expects length_penalty=hf, found length_penalty={self.length_penalty}.")
 
 
 class Beam(Decoder):
-    """Beam search with exact early stopping; several models are averaged as an ensemble."""
+    """Beam search with exact early stopping, or Hugging Face's; several models are averaged as an ensemble."""
 
     name = "beam"
+    obeys = HARD_LIMITS
 
     def __init__(self, models: Sequence[Transformer], runner: Runner, options: BeamOptions | None = None) -> None:
         if len({model.options.vocabulary for model in models}) != 1:
@@ -78,8 +98,16 @@ class Beam(Decoder):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
         o, runner, models = self.options, self._runner, self._models
-        eos, penalty = models[0].special.eos, LengthPenalty(o.length_penalty, o.strength)
-        search = Search(o.width, o.n_best, penalty, earliest=limits.min_length, eos=eos)
+        eos = models[0].special.eos
+        search = Search(
+            o.width,
+            o.n_best,
+            LengthPenalty("average" if o.length_penalty == "hf" else o.length_penalty, o.strength),
+            earliest=limits.min_length,
+            eos=eos,
+            forced_first=limits.forced_first,
+            like_hf=LikeHF(o.early_stopping, o.forced_eos) if o.length_penalty == "hf" else None,
+        )
         positions = min(model.options.longest for model in models)
         key = PoolKey.of(runner, ("beam", models, search, limits), capacity, longest_source, positions)
 

@@ -19,6 +19,7 @@ class LibraryTokenizer:
     """Text to ids without prefix and suffix, and ids to text, by the `tokenizers` library."""
 
     def __init__(self, files: Mapping[str, bytes], settings: Settings, name: str) -> None:
+        self._name = name
         library = _library(name)
         if TOKENIZER_JSON in files:
             self._tokenizer = _from_json(library, files, settings, name)
@@ -29,7 +30,7 @@ class LibraryTokenizer:
         _add(library, self._tokenizer, settings, name)
         self._tokenizer.encode_special_tokens = settings.flag("split_special_tokens")
         self.ids: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
-        self.tokens = {id: token for token, id in self.ids.items()}
+        self.tokens: dict[int, str] = {id: token for token, id in self.ids.items()}
         known = self._tokenizer.get_added_tokens_decoder()
         self.skipped = frozenset(id for id, token in known.items() if token.special)
         self.languages = spelt(settings.family, {self.tokens[id]: id for id in self.skipped})
@@ -41,11 +42,16 @@ class LibraryTokenizer:
     @property
     def size(self) -> int:
         """One more than the largest id."""
-        return max(self.tokens) + 1
+        return max(self.tokens, default=-1) + 1
 
     def encode(self, texts: Sequence[str], threads: int | None) -> list[list[int]]:
         """The ids of texts; the library has its own threads."""
-        found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        try:
+            found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except Exception as error:
+            if type(error) is not Exception:  # the library's own errors have no better class
+                raise
+            raise ModelFolderError(f"{self._name}: the tokenizer cannot read every text ({error}).") from None
         return [list(each.ids) for each in found]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:

@@ -12,8 +12,8 @@ from longstride.text.files import read_regular
 from longstride.text.hf_tokenizer.languages import DEFAULT_SOURCE
 from longstride.text.hf_tokenizer.library import MERGES
 from longstride.text.hf_tokenizer.sentencepieces import M2M100_MODEL, MARIAN_MODELS, VOCABULARY
-from longstride.text.hf_tokenizer.settings import TOKENIZER_JSON, Family, json_object, named_family
-from longstride.text.hf_tokenizer.tokenizer import FILES, SPIECE, HFTokenizer, Origin
+from longstride.text.hf_tokenizer.settings import TOKENIZER_CONFIG, TOKENIZER_JSON, Family, json_object, named_family
+from longstride.text.hf_tokenizer.tokenizer import FILES, MALFORMED, SPIECE, HFTokenizer, Origin
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class HFTokenizers:
     @property
     def languages(self) -> dict[str, int]:
         """Code -> id of the languages that source or target can be marked with."""
-        return self.source.languages
+        return dict(self.source.languages)
 
 
 def read_hf_tokenizers(
@@ -62,12 +62,22 @@ def read_hf_tokenizers(
     sizes = [model.get("vocab_size") or 0, model.get("decoder_vocab_size") or model.get("vocab_size") or 0]
     if any(type(size) is not int for size in sizes):
         raise ModelFolderError(f"{folder}, config.json: vocab_size expects a number, found {model['vocab_size']!r}.")
-    origin = Origin(str(folder), family, files, (sizes[0], sizes[1]), converted)
+    try:
+        origin = Origin(str(folder), family, files, (sizes[0], sizes[1]), converted)
+    except MALFORMED as error:
+        raise ModelFolderError(f"{folder}: expected a tokenizer's files, found {error!r}.") from None
     if family in DEFAULT_SOURCE:
-        source_lang = source_lang or origin.settings.values.get("src_lang") or DEFAULT_SOURCE[family]
-        target_lang = target_lang or origin.settings.values.get("tgt_lang")
+        source_lang = source_lang or _language(origin, "src_lang") or DEFAULT_SOURCE[family]
+        target_lang = target_lang or _language(origin, "tgt_lang")
     source = HFTokenizer(origin, "source", source_lang, target_lang)
     return HFTokenizers(source, HFTokenizer(origin, "target", source_lang, target_lang))
+
+
+def _language(origin: Origin, key: str) -> str | None:
+    told = origin.settings.values.get(key)
+    if told is not None and not isinstance(told, str):
+        raise ModelFolderError(f"{origin.name}, {TOKENIZER_CONFIG}: {key} expects a language's code, found {told!r}.")
+    return told
 
 
 def _family(named: Family | None, files: dict[str, bytes], folder: Path) -> Family:

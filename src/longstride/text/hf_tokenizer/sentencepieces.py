@@ -55,7 +55,7 @@ class SentencePieces:
     @property
     def size(self) -> int:
         """One more than the largest id."""
-        return max(self.tokens) + 1
+        return max(self.tokens, default=-1) + 1
 
     def encode(self, texts: Sequence[str], threads: int | None) -> list[list[int]]:
         """The ids of texts; SentencePiece is asked once for all that lies between added tokens."""

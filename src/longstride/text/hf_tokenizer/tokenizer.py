@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, final, get_args
 
-from longstride.contract import ModelFolderError, SpecialIds
+from longstride.contract import ModelFolderError, OptionError, SpecialIds
 from longstride.text.files import parse_json
 from longstride.text.hf_tokenizer.languages import DEFAULT_SOURCE, check_language
 from longstride.text.hf_tokenizer.library import MERGES, LibraryTokenizer
@@ -39,6 +39,9 @@ FILES = (
     *(VOCABULARY, TARGET_VOCABULARY, MERGES, *MARIAN_MODELS, M2M100_MODEL, SPIECE),
 )
 """What a Hugging Face folder may have for its tokenizer."""
+
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+"""What reading files raises that are not what they should be, where nothing better was said."""
 
 Side = Literal["source", "target"]
 
@@ -126,6 +129,9 @@ class HFTokenizer(Tokenizer):
         for code, what in ((source_lang, "source_lang"), (target_lang, "target_lang")):
             if code is not None:
                 check_language(code, self.languages if what == "target_lang" else self._sources, what, origin.name)
+        language = self.languages[target_lang] if target_lang is not None else None
+        self.forced_first = language if self.family in ("nllb", "m2m100", "mbart50") else None
+        self.start = language if self.family == "mbart" else None
         self.prefix, self.suffix = (tuple(ids) for ids in self._around())
 
     @property
@@ -134,21 +140,9 @@ class HFTokenizer(Tokenizer):
         return self.origin.family
 
     @property
-    def _sources(self) -> dict[str, int]:
+    def _sources(self) -> Mapping[str, int]:
         """Languages that a source can be marked with: Marian's tokens are of the target alone."""
         return {} if self.family == "marian" else self.languages
-
-    @property
-    def forced_first(self) -> int | None:
-        """The first token of every output: the target's language, in families that begin their outputs so."""
-        if self.family in ("nllb", "m2m100", "mbart50") and self.target_lang is not None:
-            return self.languages[self.target_lang]
-        return None
-
-    @property
-    def start(self) -> int | None:
-        """The decoder's first input where that is the target's language (mBART-25)."""
-        return self.languages[self.target_lang] if self.family == "mbart" and self.target_lang is not None else None
 
     def as_target(self) -> HFTokenizer:
         """The other side of a tokenizer of one vocabulary."""
@@ -232,10 +226,14 @@ class HFTokenizer(Tokenizer):
                 (int(values["sizes"][0]), int(values["sizes"][1])),
                 None if converted is None else _unpacked(converted),
             )
-            side, languages = values["side"] or "source", (values["source_lang"], values["target_lang"])
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            side: Side = "target" if values["side"] == "target" else "source"
+            languages = [None if code is None else str(code) for code in (values["source_lang"], values["target_lang"])]
+        except MALFORMED as error:
             raise ModelFolderError(f"{name}: expected a Hugging Face tokenizer's files, found {error!r}.") from None
-        return HFTokenizer(origin, side, *languages)
+        try:
+            return HFTokenizer(origin, side, *languages)
+        except OptionError as error:
+            raise ModelFolderError(f"{name}: {error}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.serialized, self.side)
