@@ -1,4 +1,4 @@
-"""Whole Hugging Face folders for tests: a family's own tokenizer, trained here, and a tiny random model that fits it."""
+"""Whole Hugging Face folders: a family's own tokenizer, trained here, and a tiny random model that fits it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from longstride.adaptation.decoding import Lines, corpus, decode, divide
 from longstride.adaptation.lengths import choose
 from longstride.adaptation.options import AdaptOptions
 from longstride.adaptation.training import DRAFTER, VERIFIER, stored_dtype, train, verifier_part
-from longstride.adaptation.work import Work, refuse_other
+from longstride.adaptation.work import FORMAT, Work, refuse_other
 from longstride.bench.record_files import read_records, to_line
 from longstride.bench.record_parts import ModelTag, Origin
 from longstride.bench.records import Exactness, Latency, Record
@@ -77,8 +77,9 @@ class Request:
     work: Path
     options: AdaptOptions
     device: torch.device
-    decoded_by: str
-    """runtime and precision, which decide the ids"""
+    runtime: str
+    precision: str
+    """these two decide ids: the result is made for whoever runs it so"""
     name: str = "lines"
     """of the lines, in records"""
     race: bool = True
@@ -100,7 +101,8 @@ class Request:
             "target_lang": self.languages[1],
             "source": digest,
             "device": self.device.type,
-            "runtime": self.decoded_by,
+            "runtime": self.runtime,
+            "precision": self.precision,
             "race": self.race,
             **settings,
         }
@@ -108,14 +110,15 @@ class Request:
 
 def adapt(request: Request, around: Surroundings, until: str = STAGES[-1], keep: bool = False) -> Path | None:
     """Carry out the stages up to and with `until`; the finished folder, or None where the run was cut before it."""
-    origin = {"format": 1, **request.origin()}
-    if there := _finished(request.output, origin):
+    origin = request.origin()
+    if there := _finished(request.output, {"format": FORMAT, **origin}):
         around.message(f"{request.output} is there already, adapted with the same model, lines and options.")
         if not keep:
             shutil.rmtree(request.work, ignore_errors=True)
         return there
-    work = Work(request.work, request.origin())
-    run = _Run(request, around, work)
+    lines = divide(request.lines, request.options.held_out)
+    work = Work(request.work, origin)
+    run = _Run(request, around, work, lines)
     for stage in STAGES[: STAGES.index(until) + 1]:
         if not run.carry_out(stage):
             return None
@@ -130,9 +133,8 @@ def adapt(request: Request, around: Surroundings, until: str = STAGES[-1], keep:
 class _Run:
     """The stages, with what they hand on."""
 
-    def __init__(self, request: Request, around: Surroundings, work: Work) -> None:
-        self._request, self._around, self._work = request, around, work
-        self._lines: Lines = divide(request.lines, request.options.held_out)
+    def __init__(self, request: Request, around: Surroundings, work: Work, lines: Lines) -> None:
+        self._request, self._around, self._work, self._lines = request, around, work, lines
         self._opened: tuple[Path, Translator] | None = None
 
     def carry_out(self, stage: str) -> bool:

@@ -79,6 +79,8 @@ def text(
         "The same model, with a drafter. On this device drafts are not faster than greedy search, so that it "
         "is the default; `--decoder draft-verify` drafts all the same, with the same output."
     )
+    asked = base.config.default_decoder
+    beams = [f"- Its own settings ask for {asked}: `--decoder {asked}` is as before."] if asked != "greedy" else []
     columns = (
         ["batch size", "tokens drafted", "sentences", "outputs that differ from greedy, same step shape"],
         ["from steps of one token", "tokens an iteration"],
@@ -89,6 +91,7 @@ def text(
         same if pays else slower,
         "",
         f"- Model: {history['base_name']}, weights unchanged (sha256 {base.sha256[:12]}).",
+        *beams,
         f"- Drafter: {trained['weights'] / 1e6:.1f} M weights, {trained['updates']:,} updates on {decoded['kept']:,} "
         f"outputs of the model's own greedy search ({trained['seconds'] / 60:.1f} minutes).",
         f"- It drafts {trained['kept_ids']:,} ids, which are {trained['coverage']:.2%} of what the model writes.",
@@ -116,10 +119,10 @@ def text(
             "|---|---|---|---|",
         ]
         greedy = {one.batch_size: milliseconds(one) for one in timed if one.candidate == "greedy"}
-        for record in timed:
-            ours, base_time = milliseconds(record), greedy.get(record.batch_size)
+        for one in timed:
+            ours, base_time = milliseconds(one), greedy.get(one.batch_size)
             ratio = f"{base_time / ours:.2f}" if base_time else ""
-            lines.append(f"| {record.batch_size} | {record.candidate} ({record.precision}) | {ours:.2f} | {ratio} |")
+            lines.append(f"| {one.batch_size} | {one.candidate} ({one.precision}) | {ours:.2f} | {ratio} |")
     lines += ["", "## Stages", "", "| stage | seconds |", "|---|---|"]
     lines += [f"| {stage} | {found['seconds']:,.1f} |" for stage, found in stages.items()]
     return "\n".join(lines) + "\n"

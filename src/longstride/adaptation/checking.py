@@ -10,7 +10,7 @@ from longstride.bench.record_parts import Counts, ModelTag, Origin
 from longstride.bench.records import Exactness
 from longstride.bench.traced_pass import Progress, batches_of, count, no_progress
 from longstride.bench.workload import Workload
-from longstride.contract import Decoder, Limits, Source
+from longstride.contract import Decoder, Limits, Source, Trace
 from longstride.translator import Translator
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.exactness import SameShapeGreedy, margins
@@ -27,7 +27,14 @@ def held_out_workload(translator: Translator, lines: Sequence[str], name: str) -
         decoded = decoder.decode(Source.of([sources[place] for place in group]), limits)
         for place, text in zip(group, translator.text(decoded.tokens), strict=True):
             texts[place] = text
-    return Workload.of(name, sources, texts, lambda ids: translator.text([ids])[0], eos=translator.folder.special.eos)
+    return Workload.of(
+        name,
+        sources,
+        texts,
+        lambda ids: translator.text([ids])[0],
+        eos=translator.folder.special.eos,
+        own_endings=translator.source_tokenizer.complete,
+    )
 
 
 def check(
@@ -82,7 +89,9 @@ def _traced(
     decoder: Decoder, limits: Limits, workload: Workload, batch_size: int, progress: Progress
 ) -> tuple[dict[int, tuple[int, ...]], Counts]:
     """Outputs by place in the workload, and what their traces add up to."""
-    found, traces, calls = {}, [], 0
+    found: dict[int, tuple[int, ...]] = {}
+    traces: list[Trace] = []
+    calls = 0
     for batch in batches_of(workload, range(workload.size), batch_size):
         progress(f"decoding by {decoder.signature}", len(found), workload.size)
         decoded = decoder.decode(workload.source(batch), limits, trace=True)

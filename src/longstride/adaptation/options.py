@@ -50,6 +50,12 @@ class AdaptOptions(Options):
         least=0,
         most=10**7,
     )
+    distance: float = option(
+        0.0,
+        "Share of the loss that is the distance to the model's distribution; the rest: cross-entropy with its output.",
+        least=0,
+        most=1,
+    )
     peak: float = option(
         0.0, "Highest learning rate (0: 0.001 at width 512, as one by the root of the width).", least=0, most=1000
     )

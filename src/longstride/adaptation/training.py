@@ -147,6 +147,8 @@ def train(
             tell.message("Measuring how long an update takes.")
             built = _built(kind, folder, pairs, options)
             updates = _fitting(work.folder / "trial", built, kind, folder, pairs, options, device)
+            if updates is None:
+                return None
         updates = work.finish("updates", updates)
     count = int(updates["updates"])
     built = _built(kind, folder, pairs, options)
@@ -162,6 +164,7 @@ def train(
         work.folder / "training",
         device,
         tell,
+        options.distance,
     ).run(resume=True)
     if result.interrupted:
         return None
@@ -217,8 +220,9 @@ def _trainer(
     into: Path,
     device: torch.device,
     reporter: Reporter,
+    distance: float,
 ) -> Trainer:
-    objective = kind.build(OBJECTIVE)
+    objective = kind.build(replace(OBJECTIVE, distance=distance))
     objective.special = folder.special
     return Trainer(built, objective, batches, options, into, device, reporter=reporter)
 
@@ -241,15 +245,17 @@ def _fitting(
     pairs: BinarizedCorpus,
     options: AdaptOptions,
     device: torch.device,
-) -> dict[str, Any]:
-    """As many updates as fit into the minutes, by the time that some take after the first ones."""
+) -> dict[str, Any] | None:
+    """As many updates as fit into the minutes, by the time that some take after the first ones; None if cut."""
     shutil.rmtree(into, ignore_errors=True)
     begun, times = time.perf_counter(), _Times()
     how = training_options(TRIAL_UPDATES, built.model.options.width, options, device)
     how = replace(how, log_every=1, checkpoint_every=10**9, max_minutes=max(0.05, TRIAL_SHARE * options.minutes))
     batches = TokenBatches(pairs, BatchOptions(tokens=options.tokens, seed=options.seed))
-    _trainer(built, kind, folder, batches, how, into, device, times).run()
+    result = _trainer(built, kind, folder, batches, how, into, device, times, options.distance).run()
     shutil.rmtree(into, ignore_errors=True)
+    if result.interrupted:
+        return None
     taken = [after - before for before, after in zip(times.readings, times.readings[1:], strict=False)]
     each = statistics.median(taken[len(taken) // 2 :]) if taken else time.perf_counter() - begun
     left = 60 * options.minutes - (time.perf_counter() - begun)

@@ -41,6 +41,8 @@ class Workload:
     """metrics know each sentence by its place, as GLEU does, and are never asked about some sentences alone"""
     eos: int = EOS
     """what sources end in"""
+    own_endings: bool = False
+    """sources are as another library's tokenizer makes them: EOS may stand elsewhere, as before a language"""
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -51,6 +53,8 @@ class Workload:
                 f"found {len(self.sources)} sources and {len(self.references)} references."
             )
         for number, sentence in enumerate(self.sources, start=1):
+            if self.own_endings and sentence:
+                continue
             if not sentence or sentence[-1] != self.eos or self.eos in sentence[:-1]:
                 raise InputError(
                     f"Workload {self.name!r}: expected source sentence {number} to end in EOS and hold no other, "
@@ -69,6 +73,7 @@ class Workload:
         metrics: Sequence[Metric] | None = None,
         whole: bool = False,
         eos: int = EOS,
+        own_endings: bool = False,
     ) -> Workload:
         """A workload that warms up on `warmup` (less what is also measured) and on altered sentences of all lengths.
 
@@ -88,6 +93,7 @@ class Workload:
             translation_metrics(references) if metrics is None else tuple(metrics),
             whole,
             eos,
+            own_endings,
         )
 
     @property

@@ -80,14 +80,15 @@ def adapt(
         work or folder.with_name(f"{folder.name}.work"),
         options.on(where.type),
         where,
-        f"{runtime} {precision}",
+        runtime,
+        precision,
         source.name,
         race,
         (source_lang, target_lang),
     )
     if (source_lang or target_lang) and not request.foreign:
         raise OptionError("--source-lang and --target-lang expect a Hugging Face folder, found a model folder.")
-    around = _Around(request, runtime, precision, str(where), threads)
+    around = _Around(request, threads)
     with around:
         made = run(request, around, until, keep)
     if made is not None:
@@ -100,9 +101,8 @@ def adapt(
 class _Around:
     """What a run needs of the command line."""
 
-    def __init__(self, request: Request, runtime: str, precision: str, device: str, threads: int | None) -> None:
+    def __init__(self, request: Request, threads: int | None) -> None:
         self._request = request
-        self._how = runtime, precision, device
         self._threads = threads
         self._stages = stages()
         self._telling: Any = None
@@ -141,8 +141,8 @@ class _Around:
 
     def open(self, folder: Path) -> Translator:
         """As users will run it."""
-        runtime, precision, device = self._how
-        return shared.open_model(str(folder), runtime, precision, device, threads=self._threads)
+        asked = self._request
+        return shared.open_model(str(folder), asked.runtime, asked.precision, str(asked.device), threads=self._threads)
 
     def progress(self, stage: str, done: int, total: int) -> None:
         """A bar on a terminal."""
@@ -162,9 +162,9 @@ class _Around:
         from longstride.cli.train import _Reporter
 
         self._shown.close()
-        self._telling = _Reporter()
+        found = self._telling = _Reporter()
         self.stopped = True  # until the stage is told to be done
-        return self._telling
+        return found
 
     def origin(self, translator: Translator) -> Origin:
         """This run, on this machine."""

@@ -46,7 +46,7 @@ from longstride.contract.options import Options
 from longstride.nn import masks
 from longstride.nn.transformer import Transformer
 from longstride.ops import aligned
-from longstride.systems.draft_verify.model import Drafter, verifier_states
+from longstride.systems.draft_verify.model import Drafter, reads_whole_encoder, verifier_states
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,13 @@ class DrafterObjectiveOptions(Options):
     )
     decay: float = option(
         1.0, "What a slot counts, times what the slot before it does: below 1, early slots lead.", above=0, most=1
+    )
+    distance: float = option(
+        0.0,
+        "Share of the loss that is the distance between the drafter's and the verifier's distributions; the rest is "
+        "cross-entropy with the target.",
+        least=0,
+        most=1,
     )
 
 
@@ -132,11 +139,40 @@ def _own_targets(drafter: Drafter, target: Tensor, lengths: Tensor) -> Tensor:
     return torch.where(masks.real(lengths, target.shape[1]), drafter.own(target), PAD)
 
 
+class Distance(nn.Module):
+    """Total variation, half the sum of |p - q|: the chance that a draft drawn from p would be refused. No weights."""
+
+    compile_unit = True
+
+    def forward(self, logits: Tensor, theirs: Tensor, counted: Tensor) -> Tensor:
+        """logits [n, block, own vocabulary], theirs [n, block, own vocabulary] probabilities, counted [n, block] ->
+        the sum over all slots"""
+        own = logits.float().softmax(dim=-1)
+        return (0.5 * (own - theirs).abs().sum(dim=-1) * counted).sum()
+
+
+def verifier_probabilities(
+    model: DrafterWithVerifier, tensors: dict[str, Tensor], columns: Tensor, visible: Tensor | None, memory: Tensor
+) -> Tensor:
+    """[rows * blocks, block, own vocabulary] what the verifier would say at each slot [rows, blocks, block], given the
+    target's tokens before it; ids that the drafter has not kept are left out"""
+    verifier, target = model.model, tensors["target"]
+    ids = F.pad(target, (1, 0), value=verifier.special.start)[:, :-1]
+    hidden = verifier.decode(ids, memory, visible)
+    places = columns.flatten(1).clamp(max=target.shape[1] - 1)
+    hidden = hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[2])).view(
+        -1, columns.shape[2], hidden.shape[2]
+    )
+    found = verifier.logits(hidden).float().softmax(dim=-1)
+    return found if model.drafter.kept_ids is None else found[..., model.drafter.kept_ids]
+
+
 class DrafterObjective(Objective):
     """−log p(y_i | y_≤p, x) for the block after a random prefix, smoothed, with glancing."""
 
     def __init__(self, options: DrafterObjectiveOptions) -> None:
         self.options = options
+        self._distance = Distance()
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """Draw the prefixes, and by what chance a slot is revealed: one number per target token."""
@@ -207,10 +243,18 @@ class DrafterObjective(Objective):
         counted = left != PAD if share is None else (left != PAD) * share
         weight = counted.sum()  # may be below 1, where few slots are left and late ones: only nothing is nothing
         scale = prepared.tokens / weight.masked_fill(weight == 0, 1)
+        loss = total * scale
+        if (share_of := self.options.distance) and drafter.training:
+            with torch.no_grad():
+                whole = states is not None and reads_whole_encoder(drafter.options, model.model)
+                memory = states if whole and states is not None else model.model.encode(source, visible)
+                theirs = verifier_probabilities(model, tensors, columns, visible, memory)
+            apart = self._distance(F.linear(hidden, output_weight), theirs, counted.to(torch.float32))
+            loss = (1 - share_of) * loss + share_of * apart * scale
         right = (found == wanted) & (wanted != PAD)
         figures = {
             "nll": nll * scale,
             "right": right.sum() * (prepared.tokens / valid.sum()),
             "run": right.long().cumprod(dim=1).sum() * (prepared.tokens / len(wanted)),
         }
-        return Loss(total * scale, figures)
+        return Loss(loss, figures)

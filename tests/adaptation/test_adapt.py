@@ -1,0 +1,169 @@
+"""`longstride adapt`: a model with a drafter and a card, whose output is greedy's; held-out lines are never learnt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longstride.adaptation import training
+from longstride.adaptation.decoding import divide
+from longstride.adaptation.options import AdaptOptions
+from longstride.bench.record_files import read_records
+from longstride.bench.records import Exactness, Latency
+from longstride.cli import adapt_race
+from longstride.cli.main import main
+from longstride.contract import InputError
+from longstride.nn.weights import read_tensors
+from longstride.translator import load
+from tests.adaptation.tiny import SETTINGS, lines_file
+from tests.folders import write_folder
+
+Adapt = Callable[..., int]
+
+
+@pytest.fixture
+def adapt(tmp_path: Path) -> Adapt:
+    """Adapt a tiny model with further options, into the folder `out`."""
+    model, source = write_folder(tmp_path / "model"), lines_file(tmp_path)
+
+    def call(*options: str, settings: list[str] = SETTINGS, lines: Path = source) -> int:
+        return main(["adapt", str(model), "-s", str(lines), "-o", str(tmp_path / "out"), *settings, *options])
+
+    return call
+
+
+def test_the_same_model_with_a_drafter_and_a_card(
+    adapt: Adapt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapt_race, "_others", lambda *arguments: [])  # other libraries are slow to import
+    assert adapt("--set", "sentences=2", "--set", "passes=1") == 0
+    out = tmp_path / "out"
+    translator = load(out, device="cpu")
+    assert translator.decoders[0] == "draft-verify"
+    assert translator.folder.decoders["draft-verify"].defaults == {"lengths": "1:3"}
+    lines = lines_file(tmp_path, 6, seed=9).read_text().splitlines()
+    drafted, greedy = (translator.translate(lines, decoder, batch=1) for decoder in ("draft-verify", "greedy"))
+    assert [one.tokens for one in drafted] == [one.tokens for one in greedy]
+    before, after = (read_tensors(folder / "model.safetensors") for folder in (tmp_path / "model", out))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    records = read_records([out / "adaptation.jsonl"])
+    (exact,) = (record for record in records if isinstance(record, Exactness))
+    assert exact.same_shape.differing == 0
+    assert exact.same_shape.sentences == 2
+    timed = [record.candidate for record in records if isinstance(record, Latency)]
+    assert timed[:2] == ["greedy", "draft-verify"]
+    card = (out / "README.md").read_text()
+    assert "| 1 | 3 | 2 | 0 |" in card
+    assert "greedy (fp32)" in card
+    assert not (tmp_path / "out.work").exists()
+
+
+def test_once_more_is_nothing_and_something_else_is_refused(
+    adapt: Adapt, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert adapt("--no-race") == 0
+    config = (tmp_path / "out" / "config.json").read_bytes()
+    assert adapt("--no-race") == 0
+    assert adapt("--no-race", "--set", "seed=2") == 2
+    assert "the seed that the run was started with, 1, found 2" in capsys.readouterr().err
+    assert (tmp_path / "out" / "config.json").read_bytes() == config
+
+
+def test_stages_one_by_one_and_other_options_on_the_way(
+    adapt: Adapt, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert adapt("--no-race", "--until", "decode") == 0
+    work = tmp_path / "out.work"
+    assert (work / "decode.json").exists()
+    assert not (work / "training").exists()
+    assert not (tmp_path / "out").exists()
+    others = (
+        ("updates", ["--updates", "21"]),
+        ("tokens", ["--set", "tokens=130"]),
+        ("precision", ["--precision", "fp64"]),
+    )
+    for name, options in others:
+        assert adapt("--no-race", *options) == 2
+        assert f"the {name} that the run was started with" in capsys.readouterr().err
+    assert adapt("--no-race", lines=lines_file(tmp_path, seed=1)) == 2
+    assert "the source that the run was started with" in capsys.readouterr().err
+    assert adapt("--no-race", "--until", "train") == 0
+    assert (work / "drafted" / "config.json").exists()
+    assert adapt("--no-race", "--keep") == 0
+    assert (tmp_path / "out" / "config.json").exists()
+    assert work.exists()
+
+
+def test_where_drafts_do_not_pay_greedy_stays_the_default(adapt: Adapt, tmp_path: Path) -> None:
+    assert adapt("--no-race", "--set", "lengths=1:0") == 0
+    assert load(tmp_path / "out", device="cpu").decoders[0] == "greedy"
+    assert "not faster than greedy search" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_updates_that_fit_are_counted_once(
+    adapt: Adapt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(training, "TRIAL_UPDATES", 3)
+    by_time = [*SETTINGS[2:], "--minutes", "0.0001"]
+    assert adapt("--no-race", "--until", "train", settings=by_time) == 0
+    kept = json.loads((tmp_path / "out.work" / "updates.json").read_text())
+    assert kept["updates"] == training.CHECKPOINTS  # the least there are
+    assert not (tmp_path / "out.work" / "trial").exists()
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c d", "", " ", "e"]), max_size=40), st.integers(1, 6))
+def test_no_held_out_line_is_learnt(lines: list[str], held_out: int) -> None:
+    full = [line for line in lines if line.strip()]
+    try:
+        found = divide(lines, held_out)
+    except InputError:
+        assert len(full) < 2 * held_out or set(full[:-held_out]) <= set(full[-held_out:])
+        return
+    assert list(found.held_out) == full[-held_out:]
+    assert not set(found.training) & set(found.held_out)
+    assert set(found.training) == set(full[:-held_out]) - set(found.held_out)
+
+
+@given(st.integers(100, 10**6))
+def test_weights_are_averaged_over_the_last_quarter_alone(updates: int) -> None:
+    options = training.training_options(updates, 512, AdaptOptions(updates=updates), torch.device("cpu"))
+    saved = [*range(options.checkpoint_every, updates, options.checkpoint_every), updates]
+    assert options.average == "last"
+    assert options.average_count == options.keep
+    assert saved[-options.average_count] >= 0.75 * updates
+    assert options.schedule.warmup <= updates / 10
+    assert options.schedule.for_run(updates).rate(updates) == 0
+
+
+def test_too_few_lines_are_refused(adapt: Adapt, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert adapt("--set", "held_out=9") == 2
+    assert "--source expects at least 18 lines" in capsys.readouterr().err
+    assert not (tmp_path / "out.work").exists()
+
+
+@pytest.mark.parametrize("family", ["marian", "mbart"])
+def test_a_hugging_face_folder(family: str, tmp_path: Path) -> None:
+    """Marian has no mask and begins with pad; mBART's sources end in a language."""
+    pytest.importorskip("transformers")
+    from tests.adaptation import hf
+    from tests.text.hf_folders import made_lines
+
+    folder, out = hf.write(family, tmp_path / "hf"), tmp_path / "out"
+    source = tmp_path / "lines.txt"
+    source.write_text("".join(f"{line}\n" for line in made_lines(20, seed=3)), encoding="utf-8")
+    asked = ["--set", "sentences=2", "--set", "passes=1"] if family == "marian" else ["--no-race"]
+    assert main(["adapt", str(folder), "-s", str(source), "-o", str(out), *SETTINGS, *asked]) == 0
+    records = read_records([out / "adaptation.jsonl"])
+    (exact,) = (record for record in records if isinstance(record, Exactness))
+    assert exact.same_shape.differing == 0
+    if family == "marian":
+        others = [record for record in records if isinstance(record, Latency) if record.runtime == "hf"]
+        assert [one.candidate for one in others] == ["hf generate", "hf prompt lookup"]
+        assert all(one.equality is not None and one.equality.differing == 0 for one in others)
