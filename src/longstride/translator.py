@@ -37,7 +37,7 @@ from longstride.contract import (
     Trace,
 )
 from longstride.contract.bundled import BUNDLED
-from longstride.contract.ranges import Range, shown
+from longstride.contract.options import Range, shown
 from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
 from longstride.runtime.choosing import make_runner

@@ -9,7 +9,8 @@ from longstride.contract.options import as_dict
 from longstride.contract.running import Runner
 from longstride.version import __version__
 
-Options = TypeVar("Options")
+Chosen = TypeVar("Chosen")
+"""A decoder's options."""
 
 
 def signature(name: str, options: Any, runner: Runner) -> str:
@@ -24,10 +25,10 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool | type(None)) else str(value)
 
 
-class Signed(Decoder, Generic[Options]):
+class Signed(Decoder, Generic[Chosen]):
     """A decoder with options, and a runner that carries its programs out: with its name, these tell its output."""
 
-    def __init__(self, runner: Runner, options: Options) -> None:
+    def __init__(self, runner: Runner, options: Chosen) -> None:
         self.options = options
         self._runner = runner
 
