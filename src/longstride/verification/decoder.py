@@ -8,8 +8,8 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from longstride.contract import Decoded, Limits, Need, Runner, Session, Source
+from longstride.contract.decoding import Signed
 from longstride.contract.options import as_dict
-from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
 from longstride.verification.draft_policy import DraftPolicy, LengthFile, candidates, fastest
 from longstride.verification.session import DecodePlan, PlanCache, need

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longstride.contract import Decoder, Limits, Need, OptionError, Runner, Session, option
+from longstride.contract.decoding import signature
 from longstride.contract.options import Options
-from longstride.contract.signatures import signature
 from longstride.engine.pool import PoolKey
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from longstride.contract import Limits, OptionError, Runner, Session, option
+from longstride.contract.decoding import Signed
 from longstride.contract.options import Options
-from longstride.contract.signatures import Signed
 from longstride.engine.pool import PoolKey
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.draft_session import DraftSession
