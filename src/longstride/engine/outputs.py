@@ -9,7 +9,7 @@ from torch import Tensor
 
 from longstride.contract import START, Finished, Hypothesis
 from longstride.engine.host_copy import HostCopy
-from longstride.engine.slots import Slots
+from longstride.engine.pool import Slots
 
 SMALL = 16384
 """Bytes of ids that travel to the host with every look: it takes no longer than a few numbers do."""
