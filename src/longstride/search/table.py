@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Limits, Program, Runner, Source
-from longstride.engine.host_copy import HostCopy
+from longstride.engine.outputs import HostCopy
 from longstride.engine.staging import Admission, InputStaging
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
