@@ -25,7 +25,10 @@ from longstride.ops.attention import (
 )
 from longstride.ops.chain import best_chain, best_of_classes, chain_logits, chain_tokens, chain_tokens_of_states
 from longstride.ops.indexing import (
+    accumulate,
+    append,
     arange,
+    assign,
     best,
     by_position,
     first_false,
@@ -34,6 +37,7 @@ from longstride.ops.indexing import (
     length,
     likeliest,
     log_shares,
+    move_slots,
     repeated,
     slots_from,
     take,
@@ -43,7 +47,6 @@ from longstride.ops.kernels import KernelTable, kernels_of, uses
 from longstride.ops.layers import ACTIVATIONS, add_norm, embed, linear, norm, row_product
 from longstride.ops.portions import in_portions
 from longstride.ops.size import Length, Size, TraceError
-from longstride.ops.state import accumulate, append, assign, move_slots
 from longstride.ops.trace import Tracer, Value
 
 __all__ = [
