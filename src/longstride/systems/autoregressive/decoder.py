@@ -16,9 +16,8 @@ from longstride.search.beam import Search
 from longstride.search.length_penalty import LengthPenalty
 from longstride.search.session import BeamSession, Sentences
 from longstride.search.table import BeamTable, SearchModel, reads_indirection
-from longstride.verification.decoder import VerifyingDecoder
 from longstride.verification.drafting import NoDraft
-from longstride.verification.session import DecodePlan
+from longstride.verification.session import DecodePlan, VerifyingDecoder
 
 
 @dataclass(frozen=True)

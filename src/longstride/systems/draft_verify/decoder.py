@@ -14,9 +14,8 @@ from longstride.systems.draft_verify.draft_session import DraftSession
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import Drafter, check_fit
 from longstride.verification.acceptance import EXACT, Rule
-from longstride.verification.decoder import VerifyingDecoder
 from longstride.verification.draft_policy import DraftPolicy
-from longstride.verification.session import DecodePlan
+from longstride.verification.session import DecodePlan, VerifyingDecoder
 from longstride.verification.step import Acceptance
 
 
