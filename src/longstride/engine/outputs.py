@@ -1,4 +1,7 @@
-"""The outputs of a table of rows that are written from left to right, each at its own pace. Tensors never move."""
+"""The outputs of a table of rows that are written from left to right, each at its own pace, and their copy on the host.
+
+Tensors never move.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Tables on loan: a session asks its runner for one that an earlier session has left, and leaves it to the next."""
+"""Tables on loan, and the sentences in them.
+
+A session asks its runner for a table that an earlier session has left, keeps book of which sentence stands in which
+slot, and leaves it to the next.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting and looking up: places, and what stands there."""
+"""Counting, looking up, choosing and writing: places, what stands there, and what becomes of a step's states."""
 
 from __future__ import annotations
 
