@@ -19,8 +19,7 @@ from torch import nn
 from longstride import model_folder, recipe_origin
 from longstride.contract import RESERVED, InputError, Limits, OptionError, Source, UsageError, option
 from longstride.contract.memory import GIB, available
-from longstride.contract.options import Options, as_dict, parse
-from longstride.contract.ranges import shown
+from longstride.contract.options import Options, as_dict, parse, shown
 from longstride.contract.running import DTYPES
 from longstride.model_folder import MODEL, DecoderConfig, ModelFolder, Part, resolve
 from longstride.nn.transformer import scale_by_depth

@@ -38,14 +38,13 @@ from longstride.contract import (
     Trace,
 )
 from longstride.contract.bundled import BUNDLED
-from longstride.contract.options import as_dict
-from longstride.contract.ranges import Range, shown
+from longstride.contract.options import Range, as_dict, shown
 from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
 from longstride.runtime.choosing import make_runner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
-from longstride.verification.decoder import VerifyingDecoder
 from longstride.verification.draft_policy import LengthFile
+from longstride.verification.session import VerifyingDecoder
 
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.contract import OptionError, option
-from longstride.contract.options import Options, fields, parse
-from longstride.contract.ranges import Range, shown
+from longstride.contract.options import Options, Range, fields, parse, shown
 
 
 @dataclass(frozen=True)

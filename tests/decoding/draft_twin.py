@@ -6,7 +6,7 @@ import torch
 
 from longstride.contract import EOS, Finished, Limits, Runner, Session, Source, Step
 from longstride.engine.outputs import Outputs
-from longstride.engine.slots import Slots
+from longstride.engine.pool import Slots
 from longstride.systems.draft_verify.decoder import Draft
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.verification.acceptance import forbidden_ids

@@ -13,8 +13,8 @@ from longstride.contract import Limits, OptionError
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
-from longstride.verification import decoder as decoders
 from longstride.verification import draft_policy
+from longstride.verification import session as decoders
 from longstride.verification.draft_policy import DraftPolicy, LengthFile, candidates, fastest
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model

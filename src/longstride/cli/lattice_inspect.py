@@ -45,7 +45,7 @@ from longstride.cli.provenance import data_name, origin_of
 from longstride.cli.streams import STANDARD, input_file, result_files
 from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.bundled import BUNDLED
-from longstride.contract.ranges import shown
+from longstride.contract.options import shown
 from longstride.text.files import output_file, regular_target
 
 if TYPE_CHECKING:

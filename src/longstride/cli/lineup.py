@@ -19,8 +19,7 @@ from longstride.bench.profile_watch import synchronizer
 from longstride.cli.options import whole_number
 from longstride.cli.provenance import folder_name, model_name, model_notes, model_tag
 from longstride.contract import Decoder, Limits, OptionError, Runner
-from longstride.contract.options import assignments
-from longstride.contract.ranges import shown
+from longstride.contract.options import assignments, shown
 from longstride.registry import DECODERS
 from longstride.translator import Translator
 

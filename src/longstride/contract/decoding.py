@@ -8,17 +8,20 @@ slots advance together, finished sentences are taken out and their slots given t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from longstride.contract.errors import OptionError
 from longstride.contract.memory import Need
-from longstride.contract.options import Options, option
+from longstride.contract.options import Options, as_dict, option
+from longstride.contract.running import Runner
 from longstride.contract.symbols import DEFAULT_IDS, PAD, SpecialIds
 from longstride.contract.trace import Trace, TraceBuilder
+from longstride.version import __version__
 
 
 @dataclass(frozen=True)
@@ -284,3 +287,36 @@ class Decoder(ABC):
 
 
 __all__ = ["HARD_LIMITS", "Decoded", "Decoder", "Finished", "Hypothesis", "Limits", "Session", "Source", "Step"]
+
+
+# --- signatures ------------------------------------------------------------------------------------------------------
+
+
+Chosen = TypeVar("Chosen")
+"""A decoder's options."""
+
+
+def signature(name: str, options: Any, runner: Runner, without: Collection[str] = ()) -> str:
+    """``beam|width:5|length_penalty:gnmt|strength:0.6|n_best:1|eager|fp16|v0.1.0``: every option, defaults included,
+    but for those `without` which the output is the same."""
+    settings = [f"{key}:{_text(value)}" for key, value in as_dict(options).items() if key not in without]
+    return "|".join([name, *settings, runner.name, runner.precision, f"v{__version__}"])
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(_text(item) for item in value)
+    return str(value).lower() if isinstance(value, bool | type(None)) else str(value)
+
+
+class Signed(Decoder, Generic[Chosen]):
+    """A decoder with options, and a runner that carries its programs out: with its name, these tell its output."""
+
+    def __init__(self, runner: Runner, options: Chosen) -> None:
+        self.options = options
+        self._runner = runner
+
+    @property
+    def signature(self) -> str:
+        """Its name, every option and the runner."""
+        return signature(self.name, self.options, self._runner)

@@ -52,7 +52,7 @@ class GraphSpec:
     Shapes are tuples of numbers and of names, which stand for whatever a call brings. `record` gets a graph builder
     (longstride.ops.graph_builder) and handles of all inputs and states by name; it gives those of all outputs, and of
     every state the new one under the state's own name: it is the program's function, run on values
-    (longstride.ops.recording). What is `layered` has layers for its first dimension; the graph sees a list, one for
+    (longstride.ops.trace). What is `layered` has layers for its first dimension; the graph sees a list, one for
     each layer.
     """
 

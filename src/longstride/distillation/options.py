@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longstride.contract import OptionError, option
-from longstride.contract.options import Options
-from longstride.contract.ranges import shown
+from longstride.contract.options import Options, shown
 from longstride.distillation.degenerate import Rules
 
 Compression = Literal["none", "gz", "xz"]

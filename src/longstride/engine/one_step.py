@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Finished, Hypothesis, Runner, Session, Source, Step
-from longstride.engine.slots import Slots
+from longstride.engine.pool import Slots
 
 P = TypeVar("P")
 """What a decoder makes of the sentences that go through one step together."""

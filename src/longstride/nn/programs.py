@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from longstride.contract import Feeds, GraphSpec, Program
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.transformer import Transformer
-from longstride.ops.recording import Specification, recorded
+from longstride.ops.trace import Specification, recorded
 
 F32, I64, BOOL = torch.float32, torch.int64, torch.bool
 

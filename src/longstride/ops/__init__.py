@@ -24,14 +24,31 @@ from longstride.ops.attention import (
     to_border,
 )
 from longstride.ops.chain import best_chain, best_of_classes, chain_logits, chain_tokens, chain_tokens_of_states
-from longstride.ops.indexing import arange, by_position, full, largest, length, look_up, repeated, slots_from, take
+from longstride.ops.indexing import (
+    accumulate,
+    append,
+    arange,
+    assign,
+    best,
+    by_position,
+    first_false,
+    full,
+    largest,
+    length,
+    likeliest,
+    log_shares,
+    look_up,
+    move_slots,
+    repeated,
+    slots_from,
+    take,
+    wide,
+)
 from longstride.ops.kernels import KernelTable, kernels_of, uses
 from longstride.ops.layers import ACTIVATIONS, add_norm, embed, linear, norm, row_product
 from longstride.ops.portions import in_portions
 from longstride.ops.size import Length, Size, TraceError
-from longstride.ops.state import accumulate, append, assign, move_slots
 from longstride.ops.trace import Tracer, Value
-from longstride.ops.vocabulary import best, first_false, likeliest, log_shares, wide
 
 __all__ = [
     "ACTIVATIONS",

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec, OptionError, Precision, Program, Runner
-from longstride.contract.ranges import Range, shown
+from longstride.contract.options import Range, shown
 from longstride.contract.running import K, M, Pooled, Shape
 from longstride.runtime.processor import Processor, this_processor
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride.contract import Limits, Program, Runner, Source
-from longstride.engine.host_copy import HostCopy
+from longstride.engine.outputs import HostCopy
 from longstride.engine.staging import Admission, InputStaging
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer

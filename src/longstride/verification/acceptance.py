@@ -26,8 +26,7 @@ from torch.nn import functional as F
 
 from longstride import ops
 from longstride.contract import DEFAULT_IDS, EOS, Limits, OptionError, SpecialIds, option
-from longstride.contract.options import Options
-from longstride.contract.ranges import shown
+from longstride.contract.options import Options, shown
 from longstride.verification.drafting import Proposal
 
 FORBIDDEN = float("-inf")

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import perf_counter
 
 from longstride.contract import OptionError, WorkError
-from longstride.contract.ranges import shown
+from longstride.contract.options import shown
 from longstride.text.files import output_file, read_json
 
 MARGIN = 0.02

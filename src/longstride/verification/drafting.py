@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from longstride.contract import Source
 from longstride.nn.cache import EncoderState
-from longstride.ops.recording import Specification
+from longstride.ops.trace import Specification
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from longstride.contract.running import Shape
 from longstride.engine.outputs import Rows
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.programs import cache_of, memory_feeds, memory_of
-from longstride.ops.recording import Specification, recorded
+from longstride.ops.trace import Specification, recorded
 from longstride.verification.acceptance import EXACT, LogitSummary, Rule, force_first, judge, summarise
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View, nothing
 from longstride.verification.kernels import Bounds, summarise_fused

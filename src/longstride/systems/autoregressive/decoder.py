@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longstride.contract import Decoder, Limits, Need, OptionError, Runner, Session, option
-from longstride.contract.decoding import HARD_LIMITS
-from longstride.contract.options import Options
-from longstride.contract.ranges import shown
-from longstride.contract.signatures import signature
+from longstride.contract.decoding import HARD_LIMITS, signature
+from longstride.contract.options import Options, shown
 from longstride.engine.pool import PoolKey
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
@@ -18,9 +16,8 @@ from longstride.search.beam import LikeHF, Search
 from longstride.search.length_penalty import LengthPenalty
 from longstride.search.session import BeamSession, Sentences
 from longstride.search.table import BeamTable, SearchModel, reads_indirection
-from longstride.verification.decoder import VerifyingDecoder
 from longstride.verification.drafting import NoDraft
-from longstride.verification.session import DecodePlan
+from longstride.verification.session import DecodePlan, VerifyingDecoder
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from longstride.systems.blockwise.drafter import HeadsDrafter
 from longstride.systems.blockwise.model import Heads
 from longstride.systems.blockwise.programs import verify
 from longstride.verification.acceptance import EXACT, Rule, forbidden_ids
-from longstride.verification.decoder import VerifyingDecoder
 from longstride.verification.draft_policy import DraftPolicy
-from longstride.verification.session import DecodePlan
+from longstride.verification.session import DecodePlan, VerifyingDecoder
 from longstride.verification.step import Acceptance
 
 

@@ -9,7 +9,7 @@ from longstride import ops
 from longstride.contract import Feeds, GraphSpec, Program
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
-from longstride.ops.recording import Specification, recorded
+from longstride.ops.trace import Specification, recorded
 from longstride.systems.blockwise.model import Heads
 
 

@@ -9,9 +9,8 @@ from longstride.contract.options import Options
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.copying import SourceDraft
 from longstride.verification.acceptance import EXACT, Rule
-from longstride.verification.decoder import VerifyingDecoder
 from longstride.verification.draft_policy import DraftPolicy
-from longstride.verification.session import DecodePlan
+from longstride.verification.session import DecodePlan, VerifyingDecoder
 from longstride.verification.step import Acceptance
 
 

@@ -6,17 +6,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from longstride.contract import Limits, OptionError, Runner, Session, option
+from longstride.contract.decoding import Signed
 from longstride.contract.options import Options
-from longstride.contract.signatures import Signed
 from longstride.engine.pool import PoolKey
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.draft_session import DraftSession
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import Drafter, check_fit
 from longstride.verification.acceptance import EXACT, Rule
-from longstride.verification.decoder import VerifyingDecoder
 from longstride.verification.draft_policy import DraftPolicy
-from longstride.verification.session import DecodePlan
+from longstride.verification.session import DecodePlan, VerifyingDecoder
 from longstride.verification.step import Acceptance
 
 

@@ -25,7 +25,7 @@ from longstride.nn.programs import (
     memory_outputs,
 )
 from longstride.nn.transformer import Transformer
-from longstride.ops.recording import Specification, recorded
+from longstride.ops.trace import Specification, recorded
 from longstride.systems.draft_verify import passes
 from longstride.systems.draft_verify.model import Drafter, verifier_states
 from longstride.systems.draft_verify.passes import Pass

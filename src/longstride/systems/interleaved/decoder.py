@@ -7,8 +7,8 @@ from functools import partial
 from typing import Literal
 
 from longstride.contract import Limits, Need, OptionError, Runner, Session, option
+from longstride.contract.decoding import Signed
 from longstride.contract.options import Options
-from longstride.contract.signatures import Signed
 from longstride.engine.pool import PoolKey
 from longstride.nn.transformer import Transformer
 from longstride.search.beam import Search

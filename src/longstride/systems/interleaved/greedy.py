@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Finished, Hypothesis, Limits, Runner, Source, SpecialIds, Step
-from longstride.engine.host_copy import HostCopy
+from longstride.engine.outputs import HostCopy
 from longstride.engine.pool import PooledSession, PoolKey
 from longstride.ops import aligned
 from longstride.search.beam import Search

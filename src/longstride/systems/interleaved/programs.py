@@ -14,7 +14,7 @@ from longstride.contract import Feeds, GraphSpec, Program
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.link import Link
 from longstride.nn.programs import F32, I64, LAYERED, cache_state, step_arguments, step_feeds, step_inputs
-from longstride.ops.recording import Specification, recorded
+from longstride.ops.trace import Specification, recorded
 from longstride.systems.interleaved.model import InterleavedModel, Layout
 
 

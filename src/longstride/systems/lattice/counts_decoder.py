@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Limits, Program, Runner, Session, Source
+from longstride.contract.decoding import Signed
 from longstride.contract.options import Options
-from longstride.contract.signatures import Signed
 from longstride.engine.one_step import OneStepSession, pack
 from longstride.systems.lattice.candidates import fallback_word
 from longstride.systems.lattice.tables import ONE, Tables

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import islice
 
 from longstride.contract import Limits, Need, OptionError, Runner, Session, Source
-from longstride.contract.signatures import Signed
+from longstride.contract.decoding import Signed
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice.candidates import CandidateSource
 from longstride.systems.lattice.model import Scorer

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from longstride import ops
 from longstride.contract import Feeds, GraphSpec, Program
 from longstride.nn.programs import BOOL, F32, I64, LAYERED, memory_inputs
-from longstride.ops.recording import Specification, recorded
+from longstride.ops.trace import Specification, recorded
 from longstride.systems.lattice import scoring
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.scoring import Encoded, Normalise, Scores

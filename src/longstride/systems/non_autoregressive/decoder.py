@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Limits, Need, OptionError, Runner, Session, Source, option
+from longstride.contract.decoding import Signed
 from longstride.contract.options import Options
-from longstride.contract.signatures import Signed
 from longstride.engine.one_step import OneStepSession
 from longstride.search.lengths import Window
 from longstride.systems.non_autoregressive import programs

@@ -16,7 +16,7 @@ from torch import Tensor
 from longstride import ops
 from longstride.contract import Feeds, GraphSpec, Program
 from longstride.nn.programs import BOOL, F32, I64
-from longstride.ops.recording import Specification, recorded
+from longstride.ops.trace import Specification, recorded
 from longstride.systems.non_autoregressive import filling
 from longstride.systems.non_autoregressive.filling import Best, Encoded, choose
 from longstride.systems.non_autoregressive.model import OnePass
