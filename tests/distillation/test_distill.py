@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.contract import InputError, Limits, OptionError, UsageError
+from longstride.contract.decoding import HARD_LIMITS
 from longstride.contract.options import as_dict, parse
 from longstride.distillation.decoding import Teacher
 from longstride.distillation.degenerate import Rules
