@@ -12,6 +12,7 @@ import os
 from hypothesis import HealthCheck, settings
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests ask for the package by its name too
+os.environ["LONGSTRIDE_CACHE"] = ""  # nothing is kept in the user's cache folder
 
 settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]

@@ -142,6 +142,14 @@ def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None
         translator.translate("a", batch=0)
 
 
+def test_a_forced_first_token_is_one_of_the_vocabulary(translator: Translator) -> None:
+    size = translator.target_tokenizer.size
+    with pytest.raises(OptionError, match=f"forced_first expects an id of the model's vocabulary, 0 to {size - 1}, f"):
+        translator.decoder("greedy", forced_first=size)
+    _, limits = translator.decoder("beam", forced_first=str(size - 1), no_repeat_ngram="2")
+    assert (limits.forced_first, limits.no_repeat_ngram) == (size - 1, 2)
+
+
 def test_defaults_in_the_folder_are_below_what_is_asked(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "model")
     edit_config(folder, "decoders", "beam", "defaults", value={"width": 2, "max_length": 7})

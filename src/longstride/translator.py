@@ -44,6 +44,8 @@ from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
 from longstride.runtime.choosing import make_runner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
+from longstride.verification.decoder import VerifyingDecoder
+from longstride.verification.draft_policy import LengthFile
 
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
@@ -100,6 +102,9 @@ def bundled_folder() -> Path:
 class Translator:
     """A loaded model folder and the decoders it offers."""
 
+    lengths: Callable[[list[str]], LengthFile] | None = None
+    """where draft lengths that decoders measure (adaptive) are kept, by the identities of the folders in use"""
+
     def __init__(self, folder: ModelFolder, runner: Runner, drafter: ModelFolder | None = None) -> None:
         self.folder = folder
         self.runner = runner
@@ -141,14 +146,16 @@ class Translator:
         made = copy.copy(self)
         made.source_tokenizer = self.source_tokenizer.with_languages(source, target)
         made.target_tokenizer = self.target_tokenizer.with_languages(source, target)
-        start = made.target_tokenizer.start
+        if target is None:  # what outputs begin with stays as the folder says
+            return made
+        start, forced = made.target_tokenizer.start, made.target_tokenizer.forced_first
         if start is not None and start != self.folder.special.start:
             raise OptionError(
                 f"target_lang expects the language that {self.folder.path} was imported with, which its decoder begins "
                 f"with, found {target!r}; import the model again for it."
             )
-        if made.target_tokenizer.forced_first is not None:
-            made._language = {"forced_first": made.target_tokenizer.forced_first}
+        if forced is not None:
+            made._language = {"forced_first": forced}
         return made
 
     def part(self, name: str) -> nn.Module:
@@ -177,6 +184,8 @@ class Translator:
             kind.options, {**self._own_limits, **config.defaults, **self._language, **options}, name
         )
         made, limits = kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
+        if self.lengths is not None and getattr(own, "adaptive", False) and isinstance(made, VerifyingDecoder):
+            made.keep_lengths(self.lengths(sorted({folder.identity for folder, _ in self._homes.values()})))
         made.check_limits(limits)
         return made, limits
 

@@ -42,6 +42,10 @@ def test_languages_set_the_source_prefix_and_the_first_token(run: Run, nllb: Pat
     assert made.part("model") is translator.part("model")
     (other,) = translator.translate([LINE], target_lang="eng_Latn", forced_first=languages["fra_Latn"])
     assert other.tokens[0] == languages["fra_Latn"]  # what the caller says counts
+    assert translator.with_languages("fra_Latn").decoder()[1].forced_first is None  # as the folder says
+    for decoder in translator.decoders:
+        (first,) = translator.translate([LINE], decoder, target_lang="eng_Latn")
+        assert first.tokens[0] == languages["eng_Latn"]
 
 
 def test_an_unknown_language_is_misuse(run: Run, nllb: Path, tmp_path: Path) -> None:

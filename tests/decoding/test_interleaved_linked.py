@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from longstride.contract import EOS, Batch, Limits, OptionError, Source
+from longstride.contract import EOS, START, Batch, Limits, OptionError, Source
 from longstride.engine.pool import PoolKey
 from longstride.nn.transformer import Transformer
 from longstride.runtime.eager import EagerRunner
@@ -73,7 +73,7 @@ def test_the_neighbour_is_the_word_before_in_the_same_direction_and_step():
 def logits_of(model: InterleavedModel, words: Tensor, source: Tensor) -> Tensor:
     """[rows, slots, vocabulary] of known words, as training sees them"""
     memory = model.model.encode(source, None).expand(len(words), -1, -1)
-    states, weight = model.projection(model.decode(shifted(words, model.options.step), memory, None), words)
+    states, weight = model.projection(model.decode(shifted(words, model.options.step, START), memory, None), words)
     return states @ weight.t()
 
 
@@ -86,7 +86,7 @@ def test_step_by_step_equals_all_at_once(seed, variant, steps):
     words = torch.randint(5, 11, (2, steps * step), generator=torch.Generator().manual_seed(seed))
     whole = logits_of(model, words, source.ids)
     memory = model.model.encode_source(source.ids.expand(2, -1), source.lengths.expand(2))
-    cache, inputs = model.model.new_cache(2, steps * step), shifted(words, step)
+    cache, inputs = model.model.new_cache(2, steps * step), shifted(words, step, START)
     layout = model.layout(cache.longest)
     for first in range(0, steps * step, step):
         here = slice(first, first + step)

@@ -19,7 +19,7 @@ SOURCE = torch.tensor([[5, 7, 9, 3]])
 
 def logits(model: InterleavedModel, words: torch.Tensor, source: torch.Tensor = SOURCE) -> torch.Tensor:
     memory = model.model.encode(source, None).expand(words.shape[0], -1, -1)
-    return model.model.logits(model.decode(shifted(words, model.options.step), memory, None))
+    return model.model.logits(model.decode(shifted(words, model.options.step, START), memory, None))
 
 
 @settings(max_examples=40, deadline=None)
@@ -52,13 +52,13 @@ def test_step_by_step_equals_all_at_once(seed, variant, steps):
     source = random_source(3, 6, seed=seed)
     words = torch.randint(5, 11, (3, steps * step), generator=torch.Generator().manual_seed(seed))
     visible = torch.arange(source.longest) < source.lengths[:, None]
-    whole = model.decode(shifted(words, step), model.model.encode(source.ids, visible), visible)
+    whole = model.decode(shifted(words, step, START), model.model.encode(source.ids, visible), visible)
 
     memory = model.model.encode_source(source.ids, source.lengths)
     # Every row somewhere else: one waits at the front, one is ahead.
     cache = model.model.new_cache(3, steps * step)
     layout = model.layout(cache.longest)
-    inputs = shifted(words, step)
+    inputs = shifted(words, step, START)
     found = torch.zeros_like(whole)
     begun = [0, 0, 0]
     for turn in range(steps + 2):
@@ -81,7 +81,7 @@ def test_step_by_step_equals_all_at_once(seed, variant, steps):
 def test_it_is_the_transformer_with_other_positions_and_another_mask(seed, variant):
     model = tiny_interleaved(seed, variant)
     words = torch.randint(5, 11, (2, 9), generator=torch.Generator().manual_seed(seed))
-    inputs = shifted(words, model.options.step)
+    inputs = shifted(words, model.options.step, START)
     memory = model.model.encode(SOURCE, None).expand(2, -1, -1)
     slots = torch.arange(9)
     mask = rule_of(model.options)(slots[None], slots)[:, None]
@@ -94,7 +94,7 @@ def test_one_direction_and_one_word_are_the_ordinary_transformer():
     words = torch.randint(5, 11, (2, 9), generator=torch.Generator().manual_seed(3))
     memory = model.model.encode(SOURCE, None).expand(2, -1, -1)
     inputs = torch.cat([torch.full((2, 1), START), words[:, :-1]], dim=1)
-    assert torch.equal(model.decode(shifted(words, 1), memory, None), model.model.decode(inputs, memory, None))
+    assert torch.equal(model.decode(shifted(words, 1, START), memory, None), model.model.decode(inputs, memory, None))
     assert not list(model.interleaving.parameters())
     assert model.options.ordinary
     assert not tiny_interleaved(3, {"h": 2}).options.ordinary

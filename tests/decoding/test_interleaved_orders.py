@@ -131,9 +131,9 @@ def test_independent_directions_see_nobody_else():
 
 def test_inputs_are_shifted_by_a_step():
     words = torch.tensor([[5, 6, 7, 8, EOS]])
-    assert shifted(words, 1).tolist() == [[START, 5, 6, 7, 8]]
-    assert shifted(words, 2).tolist() == [[START, START, 5, 6, 7]]
-    assert shifted(words, 8).tolist() == [[START] * 5]
+    assert shifted(words, 1, START).tolist() == [[START, 5, 6, 7, 8]]
+    assert shifted(words, 2, START).tolist() == [[START, START, 5, 6, 7]]
+    assert shifted(words, 8, START).tolist() == [[START] * 5]
 
 
 @pytest.mark.parametrize(

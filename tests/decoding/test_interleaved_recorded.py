@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import Limits, Runner
+from longstride.contract import DEFAULT_IDS, Limits, Runner
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
@@ -64,7 +64,7 @@ def test_a_sentence_at_a_time_is_recorded_once(width):
 @pytest.mark.parametrize("room", [10, 3000])
 def test_the_host_sees_rows_whether_few_or_many_words_travel(room):
     with torch.inference_mode():
-        rows = Rows(5, room, InterleavingOptions(8, 2, 1), torch.device("cpu"))
+        rows = Rows(5, room, InterleavingOptions(8, 2, 1), DEFAULT_IDS, torch.device("cpu"))
         assert rows.look().done == [True] * 5
         rows.open(torch.tensor([1, 3]))
         rows.words[3, :3] = torch.tensor([7, 8, 9])

@@ -60,7 +60,7 @@ def foreign_source(special: SpecialIds, rows: int, seed: int) -> Source:
     return Source.of([[*(words[id % len(words)] for id in row[:-1]), special.eos] for row in ours])
 
 
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     name=st.sampled_from(sorted(SPECIALS)),
@@ -120,7 +120,7 @@ def same_drafts(runner: Any, dtype: torch.dtype, seed: int, identity: bool, **ki
         assert found.scores == pytest.approx(expected.scores, abs=1e-4)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 10_000), identity=st.booleans(), kind=KINDS)
 def test_all_ids_kept_draft_what_a_plain_drafter_does(seed, identity, kind):
     same_drafts(RUNNER, torch.float64, seed, identity, **kind)
@@ -130,23 +130,50 @@ def test_all_ids_kept_draft_what_a_plain_drafter_does(seed, identity, kind):
 def test_in_graphs_too(graphs):
     runner = graphs("fp32", 1)
     shared = {"encoder": "shared", "verifier_width": 16}
-    for seed, kind in enumerate(({"link": 3}, {"link": 0, **shared}, {"link": 3, "soft_copy": False, **shared})):
+    for seed, kind in enumerate(({"link": 3}, {"link": 0, "soft_copy": False, **shared})):
         same_drafts(runner, torch.float32, seed, seed == 1, **kind)
         special = SPECIALS["marian"]
         model = tiny_model(seed, torch.float32, sharpness=2.0, encoder_layers=2, special=special)
         source = foreign_source(special, 3, seed)
-        for ids in ([], [4, 8, 2]):
+        for ids, banned in (([], ()), ([4, 8, 2], (8,))):
             drafter = keeping(ids, seed, torch.float32, special=special, **kind)
-            for banned in ((), (8,)):  # what may not be drafted is a part of the graph
-                limits = Limits(max_length=12, banned=banned)
-                found = DraftVerify(model, drafter, runner, DraftVerifyOptions(k=3)).decode(source, limits)
-                assert found.tokens == Greedy(model, runner).decode(source, limits).tokens
+            limits = Limits(max_length=12, banned=banned)
+            found = DraftVerify(model, drafter, runner, DraftVerifyOptions(k=3)).decode(source, limits)
+            assert found.tokens == Greedy(model, runner).decode(source, limits).tokens
+
+
+@BOTH
+@pytest.mark.parametrize("kept", [None, 9])
+def test_limits_hold_for_a_drafter_alone_that_was_used_under_others_before(graphs, kept):
+    """A table that the runner keeps for the next session is of one set of limits."""
+    decoder = Draft(tiny_model(1, torch.float32), tiny_drafter(1, torch.float32, kept=kept), graphs("fp32", 1))
+    source = random_source(3, 6, seed=1)
+    banned = {token for tokens in decoder.decode(source, Limits(max_length=6)).tokens for token in tokens}
+    found = decoder.decode(source, Limits(max_length=6, banned=tuple(banned))).tokens
+    assert banned
+    assert not banned & {token for tokens in found for token in tokens}
+
+
+def train_a_little(objective: Any, model: Any, prepared: Any, updates: int) -> list[float]:
+    """Some updates of a drafter along its gradient, none of them long; losses per token."""
+    losses = []
+    for _ in range(updates):
+        model.drafter.zero_grad()
+        loss = objective.loss(model, prepared).total / prepared.tokens
+        loss.backward()
+        gradients = [(weight, weight.grad) for weight in model.drafter.parameters() if weight.grad is not None]
+        length = torch.stack([gradient.norm() for _, gradient in gradients]).norm()
+        with torch.no_grad():
+            for weight, gradient in gradients:
+                weight.sub_(gradient * (0.3 / length))
+        losses.append(float(loss.detach()))
+    return losses
 
 
 # --- training --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 1000), identity=st.booleans(), kind=KINDS, glance=st.sampled_from([0.0, 0.5]))
 def test_all_ids_kept_have_the_loss_of_a_plain_drafter(seed, identity, kind, glance):
     model, drafter, other, own, order = translated(seed, torch.float64, identity, **kind)
@@ -202,14 +229,7 @@ def test_training_lowers_the_loss_whatever_the_special_ids_are(name):
     batch = Batch(source.ids, source.ids, source.lengths, source.lengths, torch.arange(6))
     objective = DrafterObjective(DrafterObjectiveOptions(glance_first=0.0, glance_last=0.0, label_smoothing=0.0))
     prepared = objective.prepare(batch, torch.Generator().manual_seed(0))
-    optimiser = torch.optim.Adam(drafter.parameters(), 0.01)
-    losses = []
-    for _ in range(8):
-        optimiser.zero_grad()
-        loss = objective.loss(trained, prepared).total
-        loss.backward()
-        optimiser.step()
-        losses.append(float(loss.detach()))
+    losses = train_a_little(objective, trained, prepared, 6)
     assert losses[-1] < losses[0] * 0.9
 
 

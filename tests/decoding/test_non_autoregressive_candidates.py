@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import Source
+from longstride.contract import DEFAULT_IDS, Source
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice import candidates
-from longstride.systems.lattice.candidates import NOT_WORDS, ScoredCandidates
+from longstride.systems.lattice.candidates import ScoredCandidates, not_words
 from longstride.systems.lattice.decoder import LatticeDecoder
 from longstride.systems.lattice.pipeline import LatticeOptions
 from longstride.systems.non_autoregressive import filling
@@ -54,9 +54,9 @@ def test_candidates_are_its_best_words_whatever_the_batch(monkeypatch):
     proposing = ScoredCandidates(partial(place_scores, model), 11, EagerRunner("cpu", "fp64"))
     together = proposing.candidates(source.ids, source.lengths, 9, 20)
     assert together.ids.shape == (4, 9, 20)
-    assert not set(together.ids[together.log_scores > -torch.inf].tolist()) & set(NOT_WORDS)
+    assert not set(together.ids[together.log_scores > -torch.inf].tolist()) & set(not_words(DEFAULT_IDS))
     scores = place_scores(model, source.ids, source.lengths, 9)
-    best = scores.index_fill(-1, torch.tensor(NOT_WORDS), -torch.inf).argmax(-1)
+    best = scores.index_fill(-1, torch.tensor(not_words(DEFAULT_IDS)), -torch.inf).argmax(-1)
     assert torch.equal(together.ids[..., 0], best)
     for row, length in enumerate(source.lengths.tolist()):
         alone = proposing.candidates(source.ids[row : row + 1, :length], source.lengths[row : row + 1], 9, 20)

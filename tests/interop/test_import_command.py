@@ -98,6 +98,31 @@ def test_an_import_is_checked_and_translates_as_transformers_does(run: Run, fold
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+def test_a_model_without_a_row_for_the_tokenizers_last_special_token(run: Run, tmp_path: Path) -> None:
+    """bart-large-cnn is published so: <mask> is one id more than the model has."""
+    folder = make("bart", tmp_path / "bart")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    last = max(len(tokenizer["model"]["vocab"]), *(each["id"] + 1 for each in tokenizer["added_tokens"]))
+    tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": last, "content": "<mask_2>"})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    model = build("bart", vocab_size=last, eos_token_id=2, pad_token_id=1, decoder_start_token_id=2,
+                  forced_bos_token_id=0, forced_eos_token_id=2, num_beams=3)  # fmt: skip
+    saved(model, folder)
+    ran = run("import", folder, "-o", tmp_path / "ours")
+    assert "the same, token by token" in ran.out, ran.err
+    theirs = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    assert len(theirs) == last + 1
+    batch = theirs(LINES, return_tensors="pt", padding=True)
+    rows = model.generate(batch["input_ids"], attention_mask=batch["attention_mask"]).tolist()
+    translator = load(tmp_path / "ours", device="cpu")
+    found = [list(one.tokens) for one in translator.translate(LINES)]
+    assert found == [row[1 : row.index(2, 1)] if 2 in row[1:] else row[1:] for row in rows]
+    (tmp_path / "out").mkdir()
+    export_hf(translator, tmp_path / "out")
+    before, after = (load_file(one / "model.safetensors") for one in (folder, tmp_path / "out"))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
 def test_from_transformers_gives_what_load_gives(folder: Path) -> None:
     if folder.name in LANGUAGES:
         pytest.skip("languages are told to the import")

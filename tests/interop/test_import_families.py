@@ -93,6 +93,23 @@ def test_an_export_is_the_folder_it_came_from(case: Case, tmp_path: Path) -> Non
         assert (case.folder / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
+def test_beams_that_share_the_probability_of_what_is_suppressed(tmp_path: Path) -> None:
+    """OPUS-MT's folders say renormalize_logits; an export has the original biases again."""
+    asked = {"num_beams": 4, "renormalize_logits": True, "bad_words_ids": [[0], [9], [12], [16], [20]]}
+    folder = saved(build("marian", **asked), tmp_path / "hf")
+    found = import_folder(folder, tokenizers=(words(), words()))
+    found.save(tmp_path / "ours")
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True).eval()
+    translator, rows = load(tmp_path / "ours", device="cpu"), sources(SENTENCES)
+    for decoder, limits in (translator.decoder(), translator.decoder("greedy")):
+        beams = 4 if decoder.name == "beam" else 1
+        assert decoder.decode(Source.of(rows), limits).tokens == generated(model, rows, num_beams=beams)
+    (tmp_path / "out").mkdir()
+    export_hf(translator, tmp_path / "out")
+    before, after = (load_file(one / "model.safetensors") for one in (folder, tmp_path / "out"))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
 @pytest.mark.parametrize("name", ["marian", "m2m100", "bart", "mbart50", "pegasus", "flan-t5"])
 def test_ctranslate2_takes_what_was_imported(tmp_path: Path, name: str) -> None:
     """All but T5's kind, which is refused."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, PAD, START
+from longstride.contract import DEFAULT_IDS, EOS, PAD, START
 from longstride.ops.cuda.self_test import Random, apart
 from longstride.search.lengths import Window
 from longstride.systems.lattice import kernels
@@ -51,7 +51,7 @@ def candidates(random: Random, keep: int) -> float:
     worst = 0.0
     for k, fallback in ((5, None), (64, 7)):
         expected = tables.candidates(source, lengths, COLUMNS, k)
-        expected = expected if fallback is None else usable(expected, None, fallback)
+        expected = expected if fallback is None else usable(expected, None, fallback, PAD)
         found = there.proposed(source.to(device), lengths.to(device), COLUMNS, k, fallback)
         assert torch.equal(found.ids.cpu(), expected.ids)
         worst = max(worst, apart(found.log_scores.exp().cpu(), expected.log_scores.exp()))
@@ -138,6 +138,7 @@ def random_lattice(
 
 def searched(first: Tensor, edges: Tensor, words: Tensor, window: Window, ends: Tensor | None) -> Tensor:
     """What :func:`kernels.best_paths` must give."""
-    lattice = assemble(Candidates(words, torch.zeros(words.shape, device=words.device)), Scores(first, edges), window)
+    candidates = Candidates(words, torch.zeros(words.shape, device=words.device))
+    lattice = assemble(candidates, Scores(first, edges), window, DEFAULT_IDS)
     lattice = lattice if ends is None else with_ends(lattice, ends)
     return packed(lattice, viterbi(lattice.first, lattice.edges))

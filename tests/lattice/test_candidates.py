@@ -144,7 +144,7 @@ def test_equal_words_are_added_up_and_ties_go_to_the_lower_id(entries: list[tupl
         sums[word] = sums.get(word, 0) + amount
     ranked = sorted((word for word in sums if sums[word]), key=lambda word: (-sums[word], word))[:k]
     words, amounts = (torch.tensor(column).view(1, 1, -1) for column in zip(*entries, strict=True))
-    assert best_sums(words, amounts, k).ids[0, 0].tolist() == ranked + [PAD] * (k - len(ranked))
+    assert best_sums(words, amounts, k, PAD).ids[0, 0].tolist() == ranked + [PAD] * (k - len(ranked))
 
 
 def test_logits_propose_words_alone() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from longstride.contract import EOS, Limits, Source
+from longstride.contract import EOS, PAD, Limits, Source
 from longstride.ops.cuda.self_test import TOLERANCE, random_of
 from longstride.ops.kernels import kernels_of
 from longstride.runtime.cuda_graph import CudaGraphRunner
@@ -117,7 +117,7 @@ def test_words_do_not_depend_on_the_other_rows():
         alone = tables.proposed(source[row : row + 1], lengths[row : row + 1], 6, 8, 1)
         assert torch.equal(alone.ids[0], whole.ids[row])
         assert torch.equal(alone.log_scores[0], whole.log_scores[row])
-    expected = usable(tables.candidates(source, lengths, 6, 8), None, 1)
+    expected = usable(tables.candidates(source, lengths, 6, 8), None, 1, PAD)
     assert torch.equal(whole.ids, expected.ids)
     torch.testing.assert_close(whole.log_scores, expected.log_scores)
 

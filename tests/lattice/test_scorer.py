@@ -26,7 +26,7 @@ LENGTH = 9
 
 def _logits(model: Scorer, target: torch.Tensor, segment: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     memory = model.encode(source, None)
-    return model.logits(model.decode(segment_inputs(target, segment), memory, None, mask=segment_mask(segment)))
+    return model.logits(model.decode(segment_inputs(target, segment, START), memory, None, mask=segment_mask(segment)))
 
 
 def test_segments_begin_at_the_offset_and_every_order_slots_after():
@@ -40,7 +40,7 @@ def test_segments_begin_at_the_offset_and_every_order_slots_after():
 
 def test_a_segment_begins_with_start():
     target = torch.tensor([[5, 6, 7, 8, 9, 10]])
-    assert segment_inputs(target, segments(torch.tensor([1]), 3, 6)).tolist() == [[START, START, 6, 7, START, 9]]
+    assert segment_inputs(target, segments(torch.tensor([1]), 3, 6), START).tolist() == [[START, START, 6, 7, START, 9]]
 
 
 @settings(deadline=None, max_examples=20)

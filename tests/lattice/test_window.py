@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import EOS, PAD, UNK, Limits
+from longstride.contract import DEFAULT_IDS, EOS, PAD, UNK, Limits
 from longstride.search.lengths import Window
 from longstride.systems.lattice.candidates import Candidates, usable
 from longstride.systems.lattice.scoring import Scores
@@ -49,7 +49,7 @@ def test_one_search_equals_the_best_of_separate_lengths(seed, k, windows, triple
         scores = Scores(scores.first, scores.edges)
 
     def search(window: Window) -> tuple[list[float], list[list[int]]]:
-        lattice = assemble(candidates, scores, window)
+        lattice = assemble(candidates, scores, window, DEFAULT_IDS)
         if lattice.triples is None:
             paths = viterbi(lattice.first, lattice.edges)
         else:
@@ -71,7 +71,7 @@ def test_one_search_equals_the_best_of_separate_lengths(seed, k, windows, triple
 @given(seed=st.integers(0, 1 << 30), low=st.integers(2, 3), more=st.integers(0, 2))
 def test_every_path_is_words_then_one_end_then_padding(seed, low, more):
     candidates, scores = _scored(1, low + more + 1, 2, seed)
-    lattice = assemble(candidates, Scores(scores.first, scores.edges), _window([low], [low + more]))
+    lattice = assemble(candidates, Scores(scores.first, scores.edges), _window([low], [low + more]), DEFAULT_IDS)
     paths = all_paths(lattice.first[0], lattice.edges[0])
     assert len(paths) == sum(2 ** (length - 1) for length in range(low, low + more + 1))
     for _, path in paths:
@@ -84,7 +84,7 @@ def test_every_path_is_words_then_one_end_then_padding(seed, low, more):
 
 def test_forbidden_edges():
     candidates, scores = _scored(1, 5, 3, seed=0)
-    lattice = assemble(candidates, Scores(scores.first, scores.edges), _window([2], [5]))
+    lattice = assemble(candidates, Scores(scores.first, scores.edges), _window([2], [5]), DEFAULT_IDS)
     edges = lattice.edges[0]
     assert (edges[:, :3, 4] == NEVER).all()  # a word, then padding
     assert (edges[:, 3:, :4] == NEVER).all()  # the end or padding, then a word or another end
@@ -94,7 +94,7 @@ def test_forbidden_edges():
 
 def test_the_end_keeps_its_score():
     candidates, scores = _scored(1, 4, 3, seed=0)
-    lattice = assemble(candidates, Scores(scores.first, scores.edges), _window([3], [4]))
+    lattice = assemble(candidates, Scores(scores.first, scores.edges), _window([3], [4]), DEFAULT_IDS)
     assert torch.equal(lattice.edges[0, 1:, :3, 3], scores.edges[0, 1:, :, 3])
     assert (lattice.edges[0, 0, :, 3] == NEVER).all()
 
@@ -115,7 +115,7 @@ def test_windows_stay_inside_the_limits():
 
 def test_a_column_without_candidates_gets_one():
     ids, scores = torch.tensor([[[5, 6], [7, PAD], [PAD, PAD]]]), torch.tensor([[[-1.0, -2], [-1, NEVER], [NEVER] * 2]])
-    found = usable(Candidates(ids, scores), None, UNK)
+    found = usable(Candidates(ids, scores), None, UNK, PAD)
     assert found.ids.tolist() == [[[5, 6], [7, PAD], [UNK, PAD]]]
-    banned = usable(Candidates(ids, scores), torch.tensor([5, 7]), 8)
+    banned = usable(Candidates(ids, scores), torch.tensor([5, 7]), 8, PAD)
     assert banned.ids.tolist() == [[[PAD, 6], [8, PAD], [8, PAD]]]

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import longstride
 from longstride.cli.train import read_recipe
-from longstride.contract import EOS, PAD, Batch, Loss, OptionError
+from longstride.contract import EOS, PAD, START, Batch, Loss, OptionError
 from longstride.contract.options import parse
 from longstride.nn.transformer import Transformer
 from longstride.objectives import OBJECTIVES, Plan
@@ -150,7 +150,7 @@ def test_a_share_of_the_slots_has_the_loss_of_those_slots(first: str, frozen: bo
     everything = BlockwiseObjective(BlockwiseObjectiveOptions(sub_loss="mean", label_smoothing=0.0))
     full = everything.prepare(batch, torch.Generator().manual_seed(5))
     visible = torch.arange(3) < batch.source_lengths[:, None]
-    hidden = model(batch.source, visible, full.tensors["inputs"])
+    hidden = model(batch.source, visible, F.pad(batch.target[:, :-1], (1, 0), value=START))
     means = []
     for head in range(2 if frozen and first == "identity" else 1, 5):
         target = targets_of(torch.tensor(head), batch.target, 4)

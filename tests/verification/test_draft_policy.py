@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +15,7 @@ from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.verification import decoder as decoders
 from longstride.verification import draft_policy
-from longstride.verification.draft_policy import DraftPolicy, candidates, fastest
+from longstride.verification.draft_policy import DraftPolicy, LengthFile, candidates, fastest
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
 
@@ -105,3 +108,56 @@ def test_an_interrupted_measurement_is_forgotten(monkeypatch):
     monkeypatch.setattr(decoders, "fastest", lambda lengths, run: lengths[-1])
     decoded = decoder.decode(source, trace=True)
     assert max(event.drafted for trace in decoded.traces for event in trace.events) == 3
+
+
+# --- kept on disk ----------------------------------------------------------------------------------------------------
+
+ABOUT = {"device": "a processor", "version": "1"}
+
+
+def adaptive(file: Path, about: dict[str, str] = ABOUT) -> Blockwise:
+    """A decoder as the next process makes it, of a model that nothing was measured of."""
+    runner = EagerRunner(precision="fp64")
+    model = runner.place(tiny_model(3, sharpness=2.0))
+    decoder = Blockwise(model, runner.place(random_heads(3, 4)), runner, BlockwiseOptions(adaptive=True))
+    decoder.keep_lengths(LengthFile(file, about))
+    return decoder
+
+
+def test_the_next_start_reads_what_was_measured(tmp_path, monkeypatch):
+    asked: list[int] = []
+    monkeypatch.setattr(decoders, "fastest", lambda lengths, run: asked.append(len(lengths)) or 1)
+    file, source = tmp_path / "cache" / "lengths.json", random_source(4, 6, seed=3)
+    for rows, times in ((2, 1), (2, 1), (4, 2), (2, 2)):
+        decoded = adaptive(file).decode(source, capacity=rows, trace=True)
+        assert len(asked) == times
+        assert max(event.drafted for trace in decoded.traces for event in trace.events) <= 1
+    adaptive(file).decode(source, Limits(max_length=3), capacity=2)  # other limits are measured for themselves
+    assert adaptive(file).start(2, Limits(), 6)._block == 1  # as a server starts one
+    adaptive(file, {**ABOUT, "device": "another"}).decode(source, capacity=2)
+    assert len(asked) == 4
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"\xff", b'{"format": 1}', b'{"format": 2, "about": {}, "lengths": {}}', "lengths", "table"],
+)
+def test_a_damaged_file_is_measured_anew(tmp_path, monkeypatch, content):
+    asked: list[int] = []
+    monkeypatch.setattr(decoders, "fastest", lambda lengths, run: asked.append(len(lengths)) or 1)
+    file, source = tmp_path / "lengths.json", random_source(2, 6, seed=3)
+    if content == "lengths":
+        content = json.dumps({"format": 1, "about": ABOUT, "lengths": [1]}).encode()
+    elif content == "table":
+        content = json.dumps({"format": 1, "about": ABOUT, "lengths": {"a": "b"}}).encode()
+    file.write_bytes(content)
+    for _ in range(2):
+        adaptive(file).decode(source)
+    assert len(asked) == 1
+
+
+def test_what_cannot_be_written_is_done_without(tmp_path, monkeypatch):
+    monkeypatch.setattr(decoders, "fastest", lambda lengths, run: 1)
+    (tmp_path / "a file").touch()
+    adaptive(tmp_path / "a file" / "lengths.json").decode(random_source(2, 6, seed=3))
+    adaptive(tmp_path).decode(random_source(2, 6, seed=3))  # a folder stands in its place

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -36,10 +38,11 @@ from tests.nn.running_kernels import where
     least=st.integers(1, 4),
     min_length=st.integers(0, 2),
     banned=st.sets(st.integers(5, 16), max_size=3),
+    forced=st.sampled_from([None, None, 3, 9]),
 )
-def test_a_step_is_what_tensor_code_makes_of_it(seed, rows, block, rule, least, min_length, banned):
+def test_a_step_is_what_tensor_code_makes_of_it(seed, rows, block, rule, least, min_length, banned, forced):
     """Ragged rows, idle ones, ends inside drafts, limits within reach, many equal logits."""
-    sizes = Sizes(rows, block, vocabulary=17, width=8, banned=tuple(banned), min_length=min_length)
+    sizes = Sizes(rows, block, 17, width=8, banned=tuple(banned), min_length=min_length, forced_first=forced)
     with torch.inference_mode():
         assert differs(Rule.from_text(rule), least, sizes, where(), torch.float32, seed) == ""
 
@@ -127,8 +130,9 @@ def test_decoding_with_them_is_decoding_without(kind, rule, least, adaptive, mon
     def outputs() -> list[object]:
         found = []
         decoder = decoder_of(kind, runner, 1, rule, least, adaptive)
-        for seed in range(2):
-            decoded = decoder.decode(random_source(3, 6, seed=seed), limits, capacity=2, trace=True)
+        for seed, more in enumerate(({}, {}, {"forced_first": 8}, {"no_repeat_ngram": 2})):
+            bounds = replace(limits, **more)
+            decoded = decoder.decode(random_source(3, 6, seed=seed), bounds, capacity=2, trace=True)
             found.append((decoded.tokens, None if adaptive else decoded.traces))
         return found
 

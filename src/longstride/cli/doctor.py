@@ -16,7 +16,7 @@ import typer
 from rich.table import Table
 
 from longstride.cli.console import out, stages
-from longstride.cli.options import Model, Threads, model_path
+from longstride.cli.options import Model, Threads, cache_folder, model_path
 from longstride.contract.bundled import BUNDLED
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ def _machine() -> list[str]:
         f"Processor: {facts.cpu}, {facts.threads} threads, {this_processor().describe()}.",
         f"Memory: {free / 2**30:.1f} GiB can be had." if free is not None else "Memory: not known.",
         f"Python {facts.python}, PyTorch {facts.torch}, {facts.system}.",
+        f"Measured draft lengths (adaptive=true) are kept in {cache_folder() or 'no folder'}.",
     ]
     lines += [f"GPU: {torch.cuda.get_device_name(one)}." for one in range(torch.cuda.device_count())]
     return lines

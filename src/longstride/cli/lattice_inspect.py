@@ -145,7 +145,9 @@ def constructions_of(translator: Translator) -> dict[str, CandidateSource]:
         elif part is not None:
             construction, scores = scorers[config.kind]
             vocabulary = part.options.vocabulary
-            found[construction] = ScoredCandidates(partial(scores, part), vocabulary, translator.runner)
+            found[construction] = ScoredCandidates(
+                partial(scores, part), vocabulary, translator.runner, translator.folder.special
+            )
     if not found:
         raise no_tables(translator.folder)
     return found

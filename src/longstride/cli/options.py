@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +18,10 @@ from longstride.contract.options import assignments
 
 if TYPE_CHECKING:
     from longstride.translator import Translator
+    from longstride.verification.draft_policy import LengthFile
+
+CACHE = "LONGSTRIDE_CACHE"
+"""Environment variable: the folder in which measured draft lengths are kept; empty: they are not."""
 
 Model = Annotated[str, typer.Option("-m", "--model", help="Model folder, or a run's folder.")]
 DecoderName = Annotated[str | None, typer.Option("--decoder", help="Way of generating (default: the model's own).")]
@@ -126,6 +133,32 @@ def open_model(
         threads=threads,
         tell=say,
     )
+    translator.lengths = partial(_length_file, translator) if cache_folder() is not None else None
     if runtime != "eager":
         say(f"Carried out by {translator.runner.describe()}.")
     return translator
+
+
+def cache_folder() -> Path | None:
+    """Where measured draft lengths are kept: as the environment says, or `longstride` in the user's cache folder."""
+    told = os.environ.get(CACHE)
+    if told is not None:
+        return Path(told) if told else None
+    users = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (users if users.is_absolute() else Path.home() / ".cache") / "longstride"
+
+
+def _length_file(translator: Translator, identities: list[str]) -> LengthFile:
+    """The file for these model folders on this device."""
+    from longstride.bench.machine import describe_machine
+    from longstride.verification.draft_policy import LengthFile
+    from longstride.version import __version__
+
+    runner, machine = translator.runner, describe_machine(translator.runner.device)
+    words = {"models": " ".join(identities), "device": machine.device, "threads": str(machine.threads)}
+    words |= {"runtime": runner.describe(), "precision": runner.precision, "torch": machine.torch}
+    about = {**words, "version": __version__}
+    folder = cache_folder()
+    assert folder is not None
+    name = hashlib.sha256("\n".join(about.values()).encode()).hexdigest()[:32]
+    return LengthFile(folder / "draft-lengths" / f"{name}.json", about)

@@ -204,10 +204,7 @@ class Session(ABC):
         """Take the finished sentences out, freeing their slots. Reads a few integers per slot back."""
 
     def cancel(self, ticket: int) -> None:
-        """Give a sentence up: its slot is free at once, and nothing more is heard of it.
-
-        So far sessions that verify can: a search's state has no way yet to end a sentence before it is found.
-        """
+        """Give a sentence up, finished or not: its slot is free at once, and nothing more is heard of it."""
         raise NotImplementedError(f"{type(self).__name__} cannot give a sentence up.")
 
     def settle(self) -> None:  # noqa: B027 (a hint: most sessions keep their shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Generic, TypeVar
 
 from longstride.contract.decoding import Decoder
@@ -12,9 +13,10 @@ from longstride.version import __version__
 Options = TypeVar("Options")
 
 
-def signature(name: str, options: Any, runner: Runner) -> str:
-    """``beam|width:5|length_penalty:gnmt|strength:0.6|n_best:1|eager|fp16|v0.1.0``: every option, defaults included."""
-    settings = [f"{key}:{_text(value)}" for key, value in as_dict(options).items()]
+def signature(name: str, options: Any, runner: Runner, without: Collection[str] = ()) -> str:
+    """``beam|width:5|length_penalty:gnmt|strength:0.6|n_best:1|eager|fp16|v0.1.0``: every option, defaults included,
+    but for those `without` which the output is the same."""
+    settings = [f"{key}:{_text(value)}" for key, value in as_dict(options).items() if key not in without]
     return "|".join([name, *settings, runner.name, runner.precision, f"v{__version__}"])
 
 

@@ -14,7 +14,10 @@ from longstride.contract.symbols import DEFAULT_IDS, SpecialIds
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs as ids, padded on the right with PAD; every sentence ends in EOS, which its length counts."""
+    """Sentence pairs as ids, padded on the right; every sentence ends in EOS, which its length counts.
+
+    Lengths alone tell what is padding: in vocabularies of others, any id may be a word's or EOS's.
+    """
 
     source: Tensor
     """[rows, longest source] int64"""
@@ -39,11 +42,11 @@ class Prepared:
     """False where all sources are equally long: attention then needs no padding mask, which is faster"""
 
     @staticmethod
-    def of(batch: Batch, tensors: dict[str, Tensor]) -> Prepared:
-        """A batch whose target tokens all carry loss: its sources, and what the objective makes of its targets."""
-        sources = {"source": batch.source, "source_lengths": batch.source_lengths}
+    def of(batch: Batch, tensors: dict[str, Tensor] | None = None) -> Prepared:
+        """A batch whose target tokens all carry loss, and what the objective adds to it."""
+        every = {name: getattr(batch, name) for name in ("source", "source_lengths", "target", "target_lengths")}
         padded = bool((batch.source_lengths != batch.source.shape[1]).any())
-        return Prepared({**sources, **tensors}, int(batch.target_lengths.sum()), padded)
+        return Prepared({**every, **(tensors or {})}, int(batch.target_lengths.sum()), padded)
 
     def to(self, device: torch.device) -> Prepared:
         """The same on another device, copied asynchronously where the memory is pinned."""

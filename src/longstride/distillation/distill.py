@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from longstride.contract import InputError, UsageError
+from longstride.contract import InputError, Limits, UsageError
+from longstride.contract.decoding import HARD_LIMITS
 from longstride.contract.options import as_dict
 from longstride.distillation.decoding import DecodedShard, Teacher, decode_shard
 from longstride.distillation.options import ENDINGS, DistillOptions
@@ -179,7 +180,12 @@ def origin_of(teacher: Teacher, data: str, lines: int, options: DistillOptions) 
         "teacher": teacher.hashes,
         "vocabulary": teacher.vocabulary,
         "decoder": teacher.signature,
-        "limits": as_dict(teacher.limits),
+        # Those that few decoders obey are named where they are set: shards are those of versions that knew none.
+        "limits": {
+            name: value
+            for name, value in as_dict(teacher.limits).items()
+            if name not in HARD_LIMITS or value != getattr(Limits, name)
+        },
         "data": data,
         "lines": lines,
         "shard_lines": options.shard_lines,

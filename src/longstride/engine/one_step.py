@@ -37,7 +37,7 @@ class OneStepSession(Session, Generic[P]):
         self.calls = 0
         self._runner = runner
         self._slots = Slots(capacity)
-        self._waiting: list[tuple[list[int], P]] = []
+        self._waiting: list[tuple[list[int | None], P]] = []  # None: of a sentence that was given up
         self._done: dict[int, list[Hypothesis]] = {}
 
     @abstractmethod
@@ -66,7 +66,7 @@ class OneStepSession(Session, Generic[P]):
         """Decode all sentences that wait; the host waits once for all of them."""
         waiting, self._waiting = self._waiting, []
         found = self.decode([portion for _, portion in waiting]) if waiting else []
-        outputs = [(slots, one[: len(slots)]) for (slots, _), one in zip(waiting, found, strict=True)]
+        outputs = [_wanted(slots, one) for (slots, _), one in zip(waiting, found, strict=True)]
         for slots, packed in outputs:
             figures = packed.view(torch.float64)[..., 1:3].tolist()
             for slot, numbers, pairs in zip(slots, packed.tolist(), figures, strict=True):
@@ -95,8 +95,23 @@ class OneStepSession(Session, Generic[P]):
         written = positions < length[:, None]
         return Step(ticket, length > 0, positions.expand_as(ids), ids, written, none, none, calls=calls)
 
+    def cancel(self, ticket: int) -> None:
+        """Its portion is decoded without it, if anything of it is left; what was found is forgotten."""
+        slot = self._slots.slot_of(ticket)
+        self._slots.release(slot)
+        self._done.pop(slot, None)
+        waiting = [([None if held == slot else held for held in slots], portion) for slots, portion in self._waiting]
+        self._waiting = [(slots, portion) for slots, portion in waiting if slots.count(None) < len(slots)]
+
     def take_finished(self) -> list[Finished]:
         """The outputs of the last steps."""
         found = [Finished(self._slots.release(slot), self._done[slot]) for slot in sorted(self._done)]
         self._done = {}
         return found
+
+
+def _wanted(slots: list[int | None], packed: Tensor) -> tuple[list[int], Tensor]:
+    """The slots whose sentences are still there, and their outputs; the last ones may be of no sentence at all."""
+    rows = [row for row, slot in enumerate(slots) if slot is not None]
+    left = [slot for slot in slots if slot is not None]
+    return left, packed[: len(slots)] if len(left) == len(slots) else packed[rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, Protocol, TypeVar
 
 from longstride.contract import Runner, Session
 from longstride.contract.running import K, Pooled
@@ -12,6 +12,16 @@ from longstride.engine.slots import Slots
 
 SHORTEST_SOURCE = 16
 """Where tables are kept, they are made for no less: so many tokens cost what one does."""
+
+
+class Table(Pooled, Protocol):
+    """What a session keeps on the device."""
+
+    def drop(self, slot: int) -> None:
+        """The sentence in this slot is given up: it idles until another one is admitted there."""
+
+
+T = TypeVar("T", bound=Table)
 
 
 @dataclass(frozen=True)
@@ -47,10 +57,10 @@ class PoolKey:
         return (self.capacity, self.longest_source)
 
 
-class PooledSession(Session, Generic[K]):
+class PooledSession(Session, Generic[T]):
     """A session whose table is on loan: all that changes on the device lies in it, and the host knows the slots."""
 
-    def __init__(self, key: PoolKey, make: Callable[[int, int], K]) -> None:
+    def __init__(self, key: PoolKey, make: Callable[[int, int], T]) -> None:
         self.calls = 0
         self.capacity = key.capacity
         self.table = key.acquire(make)
@@ -62,6 +72,12 @@ class PooledSession(Session, Generic[K]):
     def free(self) -> int:
         """How many slots are empty."""
         return self._slots.free
+
+    def cancel(self, ticket: int) -> None:
+        """Its slot idles until another sentence takes it."""
+        slot = self._slots.slot_of(ticket)
+        self.table.drop(slot)
+        self._slots.release(slot)
 
     def close(self) -> None:
         """Leave the table to the next session that wants one like it."""

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from longstride.contract import PAD, option
 from longstride.contract.options import Options
+from longstride.nn import masks
 
 PART = 2048
 """Tokens whose logits exist at once, where log-probabilities are asked for: no table of all logits exists."""
@@ -39,27 +40,30 @@ class TokenLoss(nn.Module):
         smoothing: float,
         share: Tensor | None = None,
         bias: Tensor | None = None,
+        counted: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """hidden [rows, length, width], weight [vocabulary, width], target [rows, length] -> summed loss and summed
-        negative log-likelihood over all targets that are not PAD, each counted `share` times ([rows or 1, length]);
-        `bias` [vocabulary] is added to logits."""
+        negative log-likelihood over all targets that are `counted` ([rows, length] bool; None: those that are not PAD
+        of our own vocabularies), each `share` times ([rows or 1, length]); `bias` [vocabulary] is added to logits."""
         logits = F.linear(hidden, weight, bias)
         logits = logits.float() if logits.dtype.itemsize < 4 else logits
         normaliser = logits.logsumexp(dim=-1)
         chosen = logits.gather(-1, target[..., None]).squeeze(-1)
-        counted = (target != PAD).to(logits.dtype)
-        counted = counted if share is None else counted * share
-        nll = ((normaliser - chosen) * counted).sum()
+        times = (target != PAD if counted is None else counted).to(logits.dtype)
+        times = times if share is None else times * share
+        nll = ((normaliser - chosen) * times).sum()
         if smoothing == 0:
             return nll, nll.detach()
-        smoothed = ((normaliser - (1 - smoothing) * chosen - smoothing * logits.mean(dim=-1)) * counted).sum()
+        smoothed = ((normaliser - (1 - smoothing) * chosen - smoothing * logits.mean(dim=-1)) * times).sum()
         return smoothed, nll.detach()
 
 
-def log_probabilities(hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None) -> Tensor:
-    """hidden [rows, length, width], weight [vocabulary, width], target [rows, length] -> [rows, length]
+def log_probabilities(
+    hidden: Tensor, weight: Tensor, target: Tensor, lengths: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """hidden [rows, length, width], weight [vocabulary, width], target [rows, length], lengths [rows] -> [rows, length]
 
-    float64, for sums over many sentences, of logits in fp32 or more; 0 at PAD.
+    float64, for sums over many sentences, of logits in fp32 or more; 0 beyond a row's length.
     """
     found = []
     flat, tokens = hidden.flatten(0, 1), target.flatten()
@@ -69,4 +73,4 @@ def log_probabilities(hidden: Tensor, weight: Tensor, target: Tensor, bias: Tens
         logits = logits.float() if logits.dtype.itemsize < 4 else logits
         chosen = logits.gather(-1, part).squeeze(-1)
         found.append((chosen - logits.logsumexp(dim=-1)).double())
-    return torch.where(target != PAD, torch.cat(found).view(target.shape), 0.0)
+    return torch.where(masks.real(lengths, target.shape[1]), torch.cat(found).view(target.shape), 0.0)

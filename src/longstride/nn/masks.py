@@ -31,3 +31,8 @@ def of_sources(prepared: Prepared) -> Tensor | None:
     """[rows, longest source]: True on a batch's real source tokens; None where all are, which is faster."""
     source, lengths = prepared.tensors["source"], prepared.tensors["source_lengths"]
     return real(lengths, source.shape[1]) if prepared.source_padded else None
+
+
+def of_targets(prepared: Prepared) -> Tensor:
+    """[rows, longest target]: True on a batch's real target tokens, whatever ids stand beyond them."""
+    return real(prepared.tensors["target_lengths"], prepared.tensors["target"].shape[1])

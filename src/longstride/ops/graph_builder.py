@@ -125,11 +125,6 @@ class GraphBuilder(ABC):
         """The slice from `first` to `last` ([1], exclusive) of one dimension"""
         return self.node("Slice", x, first, last, self.integers(axis))
 
-    def lengthen(self, x: Handle, more: Handle, axis: int) -> Handle:
-        """So many ([1]) zeros, or False, at the end of one dimension"""
-        both = self.node("Concat", self.integers(0), more, axis=0)
-        return self.node("Pad", x, both, "", self.integers(axis))
-
     def additive(self, visible: Handle) -> Handle:
         """Booleans -> 0 where visible, very low elsewhere"""
         return self.node("Where", visible, self.constant(torch.zeros(())), self.constant(torch.tensor(HIDDEN)))

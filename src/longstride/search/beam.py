@@ -335,10 +335,12 @@ class Beam:
         must_end = at >= state.longest[:, None]
         scores = scores.within(must_end, (at < search.earliest) & ~must_end if search.earliest else None)
         like_hf, forced = search.like_hf, search.forced_first
-        if like_hf is not None and like_hf.forced_eos:
-            scores = scores.only(must_end[:, 0], search.eos, search.eos)
-        if forced is not None:
-            scores = scores.only(state.length == 0, forced, search.eos)
+        if not search.plain:
+            assert isinstance(scores, SlotScores), "for steps of one word"
+            if like_hf is not None and like_hf.forced_eos:
+                scores = scores.only(must_end[:, 0], search.eos, search.eos)
+            if forced is not None:
+                scores = scores.only(state.length == 0, forced, search.eos)
         live = where(state.done[:, None], DEAD, state.live)[..., None]
         partial = Continuations(live, state.words[..., None, :0])
         taken = (state.finished > DEAD).sum(1)

@@ -118,6 +118,13 @@ class BeamSession(PooledSession[BeamTable]):
             when=None if sentences.steps is None else torch.from_numpy(when),
         )
 
+    def cancel(self, ticket: int) -> None:
+        """Its slot idles until another sentence takes it; what its search may have found is forgotten."""
+        slot = self._slots.slot_of(ticket)
+        super().cancel(ticket)
+        self._done[slot] = True
+        self._outputs.pop(slot, None)
+
     def take_finished(self) -> list[Finished]:
         """What the searches have found that are done."""
         if True not in self._done:

@@ -115,6 +115,10 @@ class SearchTable(ABC):
         self._open(slots, self._longest_of[staging.lengths[:count]])
 
     @abstractmethod
+    def drop(self, slot: int) -> None:
+        """Give the sentence in this slot up."""
+
+    @abstractmethod
     def _open(self, slots: Tensor, longest: Tensor) -> None:
         """Begin anew in these slots, for outputs of at most `longest` words."""
 
@@ -207,6 +211,12 @@ class BeamTable(SearchTable):
         self.state.open(self._array(slots), self._array(longest))
         self._last.index_fill_(0, slots, self._models[0].model.special.start)
         self._start.view(-1, self._search.width).index_fill_(0, slots, 0)
+
+    @torch.inference_mode()
+    def drop(self, slot: int) -> None:
+        """Its search is over, whatever it has found; its rows idle at the front, where there is room."""
+        self.state.done[slot] = True
+        self._start.view(-1, self._search.width)[slot] = 0
 
     # --- a step ------------------------------------------------------------------------------------------------------
 

@@ -210,26 +210,24 @@ def force_first(
     reading: LogitSummary, token: int, positions: Tensor, logits: Tensor, draft: Tensor | None = None
 ) -> LogitSummary:
     """The same where the first token of an output, at position 0 of positions [rows, step], is `token` and no other."""
-    first = positions == 0
-    forced = _wide(logits[..., token])
+    first, forced = positions == 0, _wide(logits[..., token])
 
-    def put(numbers: Tensor | None) -> Tensor | None:
-        if numbers is None:
-            return None
+    def put(numbers: Tensor) -> Tensor:
         width = numbers.shape[1]
         return torch.where(first[:, :width], forced[:, :width], numbers)
 
-    reading = replace(reading, top=torch.where(first, token, reading.top), top_logit=put(reading.top_logit))
+    logit = reading.top_logit
+    reading = replace(
+        reading, top=torch.where(first, token, reading.top), top_logit=None if logit is None else put(logit)
+    )
     if draft is None or reading.draft_logit is None:
         return reading
-    block = draft.shape[1]
-    first, same = first[:, :block], draft == token
-    wrong = first & ~same
-    rank = reading.draft_rank
+    first_drafted = first[:, : draft.shape[1]]
+    wrong, rank = first_drafted & (draft != token), reading.draft_rank
     return replace(
         reading,
         draft_logit=torch.where(wrong, FORBIDDEN, put(reading.draft_logit)),
-        draft_rank=None if rank is None else torch.where(first, 0, rank),
+        draft_rank=None if rank is None else torch.where(first_drafted, 0, rank),
     )
 
 

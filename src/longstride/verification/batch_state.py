@@ -129,6 +129,10 @@ class BatchState:
                 self._entering = self._prepared("enter", partial(self._enter, self.portion))
         self._entering()
 
+    def drop(self, row: int) -> None:
+        """Give the sentence in this row up."""
+        self.outputs.drop(row)
+
     @torch.inference_mode()
     def _enter(self, count: int) -> None:
         """Encode the whole portion, and open rows for the first `count` of it."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from longstride.contract import Decoded, Limits, Need, Runner, Session, Source
 from longstride.contract.decoding import HARD_LIMITS
+from longstride.contract.options import as_dict
 from longstride.contract.signatures import Signed
 from longstride.nn.transformer import Transformer
-from longstride.verification.draft_policy import DraftPolicy, candidates, fastest
+from longstride.verification.draft_policy import DraftPolicy, LengthFile, candidates, fastest
 from longstride.verification.session import DecodePlan, PlanCache, need
 
 Options = TypeVar("Options")
@@ -30,6 +32,11 @@ class VerifyingDecoder(Signed[Options]):
         self._plans = PlanCache()
         # With the model: decoders are made anew, what was measured of them stays.
         self._measured = _MEASURED.setdefault(model, {}).setdefault(self.signature, {})
+        self._file: LengthFile | None = None
+
+    def keep_lengths(self, file: LengthFile) -> None:
+        """Read what was measured before from a file, and write there what is measured now."""
+        self._file = file
 
     @abstractmethod
     def plan(self, limits: Limits) -> DecodePlan:
@@ -38,7 +45,7 @@ class VerifyingDecoder(Signed[Options]):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
         plan = self._plans.of(limits, self.plan)
-        policy = self._measured.get(limits) or getattr(self.options, "lengths", None)
+        policy = self._known(limits) or getattr(self.options, "lengths", None)
         return plan.start(capacity, longest_source, policy)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
@@ -55,7 +62,7 @@ class VerifyingDecoder(Signed[Options]):
 
     def _measure(self, source: Source, limits: Limits, rows: int) -> None:
         """Time a batch of these sentences with drafts of several lengths and with none."""
-        known = self._measured.get(limits, DraftPolicy())
+        known = self._known(limits) or DraftPolicy()
         if known.knows(rows):
             return
         sample = source.slice(0, rows)
@@ -69,3 +76,14 @@ class VerifyingDecoder(Signed[Options]):
             best = fastest(candidates(self._block), run)
         finally:  # a trial that was interrupted says nothing
             self._measured[limits] = known if best is None else known.with_length(rows, best)
+        if self._file is not None:
+            self._file.write(self._key(limits), self._measured[limits])
+
+    def _known(self, limits: Limits) -> DraftPolicy | None:
+        """What was measured, in this process or before."""
+        if self._file is not None and limits not in self._measured and (kept := self._file.read(self._key(limits))):
+            self._measured[limits] = kept
+        return self._measured.get(limits)
+
+    def _key(self, limits: Limits) -> str:
+        return f"{self.signature}|{json.dumps(as_dict(limits))}"

@@ -1,20 +1,27 @@
 """How many tokens to draft, by the number of rows that are decoded side by side: a table, given or measured once.
 
 A draft costs much in a large batch and saves calls in a small one; where drafts are bad or steps dear none is best,
-which is greedy search. Measured, the table holds whichever length took the least time for sentences like those at hand.
+which is greedy search. Measured, the table holds whichever length took the least time for sentences like those at hand;
+it may be kept in a file for the next start (:class:`LengthFile`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 
-from longstride.contract import OptionError
+from longstride.contract import OptionError, WorkError
 from longstride.contract.ranges import shown
+from longstride.text.files import output_file, read_json
 
 MARGIN = 0.02
 """A draft must be faster than greedy search by this part of its time."""
+FORMAT = 1
+"""Of the files that measured tables are kept in."""
 TIMES = 2
 """Each length is timed so often, in turns; its least time counts."""
 
@@ -87,3 +94,34 @@ def best_of(seconds: Mapping[int, float]) -> int:
         if seconds[length] < (1 - MARGIN) * seconds[best]:
             best = length
     return best
+
+
+class LengthFile:
+    """Measured tables on disk, of one model on one device. A file that is damaged, of another format or about something
+    else counts as none, and one that cannot be written is done without: tables can always be measured anew."""
+
+    def __init__(self, path: Path, about: Mapping[str, str]) -> None:
+        """`about`: what the measurements depend on; the same words must stand in the file."""
+        self.path, self._about = path, dict(about)
+
+    def read(self, key: str) -> DraftPolicy | None:
+        """The table of a decoder with certain limits, in words."""
+        return self._tables().get(key)
+
+    def write(self, key: str, policy: DraftPolicy) -> None:
+        """Keep a table beside those that are there."""
+        lengths = {name: str(table) for name, table in {**self._tables(), key: policy}.items()}
+        content = {"format": FORMAT, "about": self._about, "lengths": lengths}
+        with suppress(OSError, OptionError, WorkError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with output_file(self.path) as file:
+                file.write(json.dumps(content, indent=1).encode())
+
+    def _tables(self) -> dict[str, DraftPolicy]:
+        try:
+            content = read_json(self.path)
+            if (content["format"], content["about"]) != (FORMAT, self._about):
+                return {}
+            return {key: DraftPolicy.from_text(text) for key, text in content["lengths"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OptionError):
+            return {}

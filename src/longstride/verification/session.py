@@ -152,12 +152,6 @@ class VerificationSession(PooledSession[BatchState]):
         )
         return self._step
 
-    def cancel(self, ticket: int) -> None:
-        """Its row idles until another sentence takes it."""
-        row = self._slots.slot_of(ticket)
-        self.table.outputs.drop(row)
-        self._slots.release(row)
-
     def take_finished(self) -> list[Finished]:
         """Look at how all rows stand, and take the outputs of those that are done."""
         return self.table.outputs.take_finished(self._slots)

@@ -260,9 +260,9 @@ class VerifyStep:
             return self.run(batch, block)
 
         drafter, verify = self._drafter.graph, self._verify.graph
-        untraceable = drafter is None or verify is None or self.judges_apart
-        spec = None if untraceable else self._spec(verify, block, drafter)
-        return Program("step", function, spec)
+        if drafter is None or verify is None or self.judges_apart:
+            return Program("step", function)
+        return Program("step", function, self._spec(verify, block, drafter))
 
     def verifying(self, block: int, tree: bool) -> Program:
         """(batch with a proposal) -> StepResult, and the hidden state for who observes [rows, width]"""
@@ -289,9 +289,10 @@ class VerifyStep:
             return draft, *self.read(batch, StepSlots.of(batch, draft))
 
         drafter, verify = self._drafter.graph if drafts else None, self._verify.graph
-        untraceable = verify is None or (drafts and drafter is None)
-        spec = None if untraceable else self._spec(verify, block, drafter, tree, judged=False)
-        return Program("read-tree" if tree else "read-draft" if drafts else "read-step", function, spec)
+        name = "read-tree" if tree else "read-draft" if drafts else "read-step"
+        if verify is None or (drafts and drafter is None):
+            return Program(name, function)
+        return Program(name, function, self._spec(verify, block, drafter, tree, judged=False))
 
     def judge(self, batch: Batch, draft: Proposal, logits: Tensor, hidden: Tensor) -> StepResult:
         """The rest of an iteration that has been read."""

@@ -46,7 +46,7 @@ def drawn(builder: Any, steps: list[tuple[str, int, int]], values: list[Any]) ->
             )
         elif kind == "Slice":
             found = builder.cut(one, builder.integers(0), builder.integers(SHAPE[0] - second % 2), 0)
-            found = builder.lengthen(found, builder.integers(second % 2), 0)
+            found = builder.node("Pad", found, builder.integers(0, second % 2), "", builder.integers(0))
         elif kind == "Portion":
             outside = builder.node("Relu", values[-1])
             (row,) = builder.in_portions(

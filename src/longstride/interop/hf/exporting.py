@@ -47,7 +47,8 @@ def write_origin(translator: Translator, folder: Path) -> None:
             f"{home.config_file}: provenance.{PROVENANCE} expects what an import wrote, found other."
         )
     model = exportable(translator, FORMAT)
-    save_file(give_weights(family, model.options, model.weights, names), folder / SAFETENSORS, {"format": "pt"})
+    state = give_weights(family, model.options, model.weights, names, told.get("logits_bias"), told.get("vocabulary"))
+    save_file(state, folder / SAFETENSORS, {"format": "pt"})
     for name in SETTINGS:
         if name in settings:
             (folder / name).write_text(str(settings[name]), encoding="utf-8", newline="")

@@ -85,7 +85,7 @@ class Family:
     """tables of positions that files may have although they can be computed"""
     logits_bias: bool = True
     """a bias of the logits may be there"""
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ("*coder.version",)
     """patterns of tensors that transformers does not read either"""
 
     def weights(self, options: TransformerOptions) -> WeightMap:
@@ -296,11 +296,10 @@ FAMILIES = (
     MARIAN,
     Family(
         "M2M100 and NLLB", ("m2m_100",), ("M2M100ForConditionalGeneration", "M2M100Model"), _m2m100, _fairseq_layer,
-        _CLOSING, logits_bias=False, ignored=("model.*.embed_positions.weights",),
+        _CLOSING, logits_bias=False, ignored=("*coder.version", "model.*.embed_positions.weights"),
     ),
     Family(
-        "BART", ("bart",), ("BartForConditionalGeneration", "BartModel"), _bart, _fairseq_layer, _NORMALISED,
-        ignored=("*coder.version",),
+        "BART", ("bart",), ("BartForConditionalGeneration", "BartModel"), _bart, _fairseq_layer, _NORMALISED
     ),
     _t5_family("T5", "T5", ("t5",), _t5),
     _t5_family("mT5", "MT5", ("mt5",), _mt5),

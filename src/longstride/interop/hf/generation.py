@@ -41,7 +41,6 @@ NEUTRAL: dict[str, Any] = {
     "num_return_sequences": 1,
     "penalty_alpha": 0.0,
     "guidance_scale": 1.0,
-    "renormalize_logits": False,
     "token_healing": False,
     "begin_suppress_tokens": ([],),
     "sequence_bias": ([], {}),
@@ -59,7 +58,7 @@ OBEYED = (
     "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id",
     "forced_eos_token_id", "bad_words_ids", "suppress_tokens", "no_repeat_ngram_size", "min_length", "min_new_tokens",
     "max_length", "max_new_tokens", "length_penalty", "early_stopping", "num_beams",
-    "force_bos_token_to_be_generated",
+    "force_bos_token_to_be_generated", "renormalize_logits",
 )  # fmt: skip
 
 EVERY = (*OBEYED, *NEUTRAL, *NO_EFFECT)
@@ -77,6 +76,8 @@ class Generation:
     limits: Limits
     decoder: str
     decoder_options: dict[str, Any]
+    shared_out: bool = False
+    """whether the probability of what is suppressed goes to the rest, which beams' scores tell"""
     notes: tuple[str, ...] = field(default=())
     """what a person ought to be told"""
 
@@ -97,7 +98,7 @@ def read_generation(folder: Path, config: Fields) -> Generation:
 
 
 def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
-    notes = []
+    notes: list[str] = []
     eos = _eos(fields, config)
     bos, pad = (
         fields.optional_number(name) if fields.take(name) is not None else config.optional_number(name)
@@ -131,8 +132,19 @@ def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
         search["forced_eos"] = fields.take("forced_eos_token_id") is not None
     if fields.take("do_sample"):
         notes.append(f"{fields.place} asks for sampling (do_sample); here the most likely output is searched for.")
+    renormalized = fields.flag("renormalize_logits", False) and beams > 1  # greedy search is the same either way
+    if renormalized and (limits["min_length"] or limits["no_repeat_ngram"]):
+        raise fields.wrong("renormalize_logits", "neither min_length nor no_repeat_ngram_size beside it", True)
     return Generation(
-        start, eos, pad, suppress, _as_limits(limits, fields), "beam" if beams > 1 else "greedy", search, tuple(notes)
+        start,
+        eos,
+        pad,
+        suppress,
+        _as_limits(limits, fields),
+        "beam" if beams > 1 else "greedy",
+        search,
+        renormalized and bool(suppress),
+        tuple(notes),
     )
 
 

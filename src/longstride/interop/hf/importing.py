@@ -18,12 +18,13 @@ from longstride.contract import Limits, ModelFolderError, SpecialIds
 from longstride.interop.hf.families import family_of, options_of, refuse_remote_code
 from longstride.interop.hf.fields import Fields
 from longstride.interop.hf.generation import GENERATION, read_generation
-from longstride.interop.hf.weights import read_weights, take_weights
+from longstride.interop.hf.weights import out_of_reach, read_weights, take_weights, widened
 from longstride.model_folder import DecoderConfig, Part
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.nn.weights import fill, uninitialised
 from longstride.runtime.libraries import MissingPackageError, package
+from longstride.text.hf_tokenizer import HFTokenizer, read_hf_tokenizers
 from longstride.text.tokenizer import Tokenizer
 
 CONFIG = "config.json"
@@ -99,8 +100,6 @@ def import_folder(
     if tokenizers is None:
         if (folder / "tokenizer_config.json").is_file():
             refuse_remote_code(Fields.read(folder / "tokenizer_config.json"))
-        from longstride.text.hf_tokenizer import read_hf_tokenizers
-
         read = read_hf_tokenizers(folder, source_lang, target_lang, _converted)
         tokenizers = read.source, read.target
         if target_lang is not None:  # it has the last word
@@ -109,15 +108,21 @@ def import_folder(
     source, target = tokenizers
     tied = config.values.get("tie_word_embeddings") is not False
     taken = take_weights(family, shape, read_weights(folder), str(folder), tied)
+    own, suppress = taken.options.vocabulary, generation.suppress
+    if isinstance(target, HFTokenizer) and target.size > own and taken.options.source_vocabulary is None:
+        # Ids of its tokenizer alone, which no output can have: special ones, or it would not have been read.
+        taken, suppress = widened(taken, target.size), (*suppress, *range(own, target.size))
     special = SpecialIds(
         pad=target.special.pad if generation.pad is None else generation.pad,
         unk=target.special.unk,
         start=start,
         eos=generation.eos,
         mask=target.special.mask,
-        suppress=generation.suppress,
+        suppress=suppress,
     )
     _check_tokenizers(folder, taken.options, special, source, target)
+    beyond = tuple(range(own, taken.options.vocabulary))
+    taken, put_out = out_of_reach(taken, (*(generation.suppress if generation.shared_out else ()), *beyond))
     if forced is not None and forced >= taken.options.vocabulary:
         raise ModelFolderError(
             f"{folder}: forced_bos_token_id expects an id of the model's vocabulary, found {forced}."
@@ -129,6 +134,8 @@ def import_folder(
         "family": family.name,
         "tensors": {name: kind for name, kind in taken.names.items() if name not in taken.unread},
         "settings": {name: (folder / name).read_text("utf-8") for name in SETTINGS if (folder / name).is_file()},
+        "vocabulary": own,
+        "logits_bias": {token: bias for token, bias in put_out.items() if int(token) < own},
         "source_lang": source_lang,
         "target_lang": target_lang,
     }

@@ -9,10 +9,10 @@ from __future__ import annotations
 import fnmatch
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -137,10 +137,39 @@ def take_weights(
     return Taken(options, state, dtypes, tuple(unread))
 
 
+def out_of_reach(taken: Taken, ids: Sequence[int]) -> tuple[Taken, dict[str, float]]:
+    """Ids whose probability is to go to the rest (`renormalize_logits`), by a bias; and what biases they had."""
+    if not ids:
+        return taken, {}
+    bias = taken.state.get("logits_bias", next(iter(taken.state.values())).new_zeros(taken.options.vocabulary)).clone()
+    had = {str(token): float(bias[token]) for token in ids}
+    bias[list(ids)] = max(-1e9, torch.finfo(bias.dtype).min / 2)
+    options = replace(taken.options, logits_bias=True)
+    return replace(taken, options=options, state={**taken.state, "logits_bias": bias}), had
+
+
+def widened(taken: Taken, vocabulary: int) -> Taken:
+    """The same with rows for ids that the model does not have, to be put out of reach."""
+    more = vocabulary - taken.options.vocabulary
+    tables = {name: table for name, table in taken.state.items() if name.endswith("_embedding.weight")}
+    wide = {name: torch.cat([table, table.new_zeros(more, table.shape[1])]) for name, table in tables.items()}
+    if (bias := taken.state.get("logits_bias")) is not None:
+        wide["logits_bias"] = torch.cat([bias, bias.new_zeros(more)])
+    return replace(taken, options=replace(taken.options, vocabulary=vocabulary), state={**taken.state, **wide})
+
+
 def give_weights(
-    family: Family, options: TransformerOptions, state: Mapping[str, Tensor], names: Mapping[str, str]
+    family: Family,
+    options: TransformerOptions,
+    state: Mapping[str, Tensor],
+    names: Mapping[str, str],
+    biases: Mapping[str, float] | None = None,
+    rows: int | None = None,
 ) -> State:
-    """The way back: our state as the tensors of these names and types."""
+    """The way back: our state as the tensors of these names and types.
+
+    `biases` are what :func:`out_of_reach` told, `rows` those that a model had before it was :func:`widened`.
+    """
     named = set(names)
     bare = bool(family.prefix) and not any(name.startswith(family.prefix) for name in named)
     found: State = {}
@@ -150,9 +179,12 @@ def give_weights(
     target = state["target_embedding.weight"]
     source, output = (target if options.tie in kinds else state[f"{side}_embedding.weight"]
                       for side, kinds in (("source", ("all",)), ("output", ("all", "target"))))  # fmt: skip
-    found |= dict(zip(family.tables, (source, target, output, target), strict=True))
-    bias = state["logits_bias"] if options.logits_bias else torch.zeros(options.vocabulary)
-    found[LOGITS_BIAS] = bias[None]
+    tables = [table[: rows or len(table)] for table in (source, target, output, target)]
+    found |= dict(zip(family.tables, tables, strict=True))
+    bias = state["logits_bias"].clone() if options.logits_bias else torch.zeros(options.vocabulary)
+    for token, value in (biases or {}).items():
+        bias[int(token)] = value
+    found[LOGITS_BIAS] = bias[None, : rows or len(bias)]
     for name in family.sinusoids or ():
         found.setdefault(name, _sinusoids(options))
     if bare:
@@ -192,7 +224,7 @@ def _tables(
     source, target, output = tables
     one_output = torch.equal(target, output)
     one_source = not separate and torch.equal(source, target)
-    tie = "all" if one_output and one_source else "target" if one_output else "none"
+    tie: Literal["all", "target", "none"] = "all" if one_output and one_source else "target" if one_output else "none"
     if shared_name in found and any(torch.equal(found[shared_name], table) for table in tables):
         used.add(shared_name)
     state = {"target_embedding.weight": target}

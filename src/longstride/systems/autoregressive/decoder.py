@@ -41,6 +41,10 @@ class Greedy(VerifyingDecoder[GreedyOptions]):
         return DecodePlan(self._model, self._runner, NoDraft(), limits)
 
 
+OF_HF = ("early_stopping", "forced_eos")
+"""Options of beams like Hugging Face's alone."""
+
+
 @dataclass(frozen=True)
 class BeamOptions(Options):
     """Options of beam search."""
@@ -70,7 +74,7 @@ class BeamOptions(Options):
             raise OptionError(f"n_best expects 1 to width ({self.width}), found {self.n_best}.")
         if self.early_stopping not in (True, False, "never"):
             raise OptionError(f"early_stopping expects true, false or never, found {shown(self.early_stopping)}.")
-        for name in ("early_stopping", "forced_eos"):
+        for name in OF_HF:
             if getattr(self, name) and self.length_penalty != "hf":
                 raise OptionError(f"{name} expects length_penalty=hf, found length_penalty={self.length_penalty}.")
 
@@ -93,7 +97,7 @@ class Beam(Decoder):
     def signature(self) -> str:
         """``beam|width:5|length_penalty:gnmt|strength:0.6|n_best:1|eager|fp32|v0.1.0``"""
         name = self.name if len(self._models) == 1 else f"{self.name}|ensemble:{len(self._models)}"
-        return signature(name, self.options, self._runner)
+        return signature(name, self.options, self._runner, () if self.options.length_penalty == "hf" else OF_HF)
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""

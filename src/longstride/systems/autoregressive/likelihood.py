@@ -18,19 +18,19 @@ class AutoregressiveLikelihood(Likelihood):
     factorisation = Factorisation()
 
     def __init__(self, model: Transformer, runner: Runner, choose: Callable[[Tensor], Tensor] | None = None) -> None:
-        self._runner = runner
+        self._runner, self.special = runner, model.special
 
-        def score(source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        def score(source: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Tensor:
             visible = masks.real(lengths, source.shape[1])
-            hidden = model.decode(shifted(target), model.encode(source, visible), visible)
+            hidden = model.decode(shifted(target, model.special.start), model.encode(source, visible), visible)
             hidden = hidden if choose is None else choose(hidden)
-            return losses.log_probabilities(hidden, model.output_weight, target, model.logits_bias)
+            return losses.log_probabilities(hidden, model.output_weight, target, target_lengths, model.logits_bias)
 
         self._program = Program("likelihood", score)
 
     def log_probabilities(self, batch: Batch) -> Tensor:
         """[rows, longest target] float64, in reading order"""
         device = self._runner.device
-        tensors = (tensor.to(device) for tensor in (batch.source, batch.source_lengths, batch.target))
-        found: Tensor = self._runner.call(self._program, *tensors)
+        tensors = (batch.source, batch.source_lengths, batch.target, batch.target_lengths)
+        found: Tensor = self._runner.call(self._program, *(tensor.to(device) for tensor in tensors))
         return found

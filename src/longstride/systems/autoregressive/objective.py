@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from longstride.contract import START, Batch, Loss, Objective, Prepared
+from longstride.contract import Batch, Loss, Objective, Prepared
 from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.nn.transformer import Transformer
@@ -18,10 +19,9 @@ class AutoregressiveObjectiveOptions(Smoothing):
     """Options of the label-smoothed objective."""
 
 
-def shifted(target: Tensor) -> Tensor:
-    """[rows, length] -> the decoder's inputs: START, then all but the last token."""
-    start = torch.full_like(target[:, :1], START)
-    return torch.cat([start, target[:, :-1]], dim=1)
+def shifted(target: Tensor, start: int) -> Tensor:
+    """[rows, length] -> the decoder's inputs: the start symbol, then all but the last token."""
+    return F.pad(target[:, :-1], (1, 0), value=start)
 
 
 class AutoregressiveObjective(Objective):
@@ -31,12 +31,8 @@ class AutoregressiveObjective(Objective):
         self.options = options
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
-        """Shift the targets; nothing here is random."""
-        tensors = {
-            "inputs": shifted(batch.target),
-            "target": batch.target,
-        }
-        return Prepared.of(batch, tensors)
+        """The batch as it is; nothing here is random."""
+        return Prepared.of(batch)
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
         """Summed over all real target tokens."""
@@ -45,7 +41,8 @@ class AutoregressiveObjective(Objective):
         source = tensors["source"]
         visible = masks.of_sources(prepared)
         memory = model.encode(source, visible)
-        hidden = model.decode(tensors["inputs"], memory, visible)
+        target, counted = tensors["target"], masks.of_targets(prepared)
+        hidden = model.decode(shifted(target, model.special.start), memory, visible)
         projection, smoothing = (hidden, model.output_weight), self.options.label_smoothing
-        total, nll = model.token_loss(*projection, tensors["target"], smoothing, bias=model.logits_bias)
+        total, nll = model.token_loss(*projection, target, smoothing, bias=model.logits_bias, counted=counted)
         return Loss(total, {"nll": nll})

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import PAD, START, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride import ops
+from longstride.contract import PAD, Batch, Loss, Objective, OptionError, Prepared, option
 from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.blockwise.model import BlockwiseModel
@@ -50,7 +51,7 @@ class BlockwiseObjectiveOptions(Smoothing):
 
 
 def targets_of(head: Tensor, target: Tensor, k: int) -> Tensor:
-    """What head 1..k is to predict at every slot: the targets shifted left by head - 1, PAD at the tail.
+    """What head 1..k is to predict at every slot: the targets shifted left by head - 1, PAD (or any id) at the tail.
 
     head [] and target [rows, length] int64 -> [rows, length]
     """
@@ -66,13 +67,8 @@ class BlockwiseObjective(Objective):
         self.options = options
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
-        """Shift the inputs and draw the batch's head, as a large number: how many heads there are, the model knows."""
-        start = torch.full_like(batch.target[:, :1], START)
-        tensors = {
-            "inputs": torch.cat([start, batch.target[:, :-1]], dim=1),
-            "target": batch.target,
-            "draw": torch.randint(1 << 40, (), generator=rng),
-        }
+        """Draw the batch's head, as a large number: how many heads there are, the model knows."""
+        tensors = {"draw": torch.randint(1 << 40, (), generator=rng)}
         if self.options.slots < 1:
             count = batch.target.numel()
             chosen = torch.randperm(count, generator=rng)[: math.ceil(self.options.slots * count)]
@@ -88,7 +84,7 @@ class BlockwiseObjective(Objective):
         tensors, heads = prepared.tensors, model.heads
         source = tensors["source"]
         visible = masks.of_sources(prepared)
-        hidden = model(source, visible, tensors["inputs"])
+        hidden = model(source, visible, F.pad(tensors["target"][:, :-1], (1, 0), value=model.model.special.start))
         fixed = heads.options.fixed if model.frozen else 0
         if self.options.sub_loss == "one" and model.training:
             head = 1 + fixed + tensors["draw"] % (heads.options.k - fixed)
@@ -121,17 +117,19 @@ class BlockwiseObjective(Objective):
         `chosen` [count] are the slots, rows laid end to end, that `output` [1, count, width] is of; None: all slots.
         """
         base = model.model
-        target = targets_of(head, prepared.tensors["target"], model.heads.options.k)
+        target, ahead = targets_of(head, prepared.tensors["target"], model.heads.options.k), head - 1
+        counted = ops.arange(target.shape[1], target) + ahead < prepared.tensors["target_lengths"][:, None]
         output_weight, link = base.output_weight, model.heads.link
         if link is not None:
             # What heads after the first are told: the target of the head before.
-            previous = targets_of((head - 1).clamp(min=1), prepared.tensors["target"], model.heads.options.k)
+            previous = targets_of(ahead.clamp(min=1), prepared.tensors["target"], model.heads.options.k)
             previous = previous if chosen is None else previous.flatten().index_select(0, chosen)[None]
             output = torch.cat([output, link.asked(output, previous) * (head > 1)], dim=-1)
             output_weight = link.widened_weight(output_weight)
         if chosen is not None:
-            target = target.flatten().index_select(0, chosen)[None]
-        total, nll = base.token_loss(output, output_weight, target, self.options.label_smoothing, bias=base.logits_bias)
+            target, counted = (each.flatten().index_select(0, chosen)[None] for each in (target, counted))
+        given = (output, output_weight, target, self.options.label_smoothing)
+        total, nll = base.token_loss(*given, bias=base.logits_bias, counted=counted)
         # The loop will divide by all tokens of the batch; a head has only those that are not past the end.
-        scale = prepared.tokens / (target != PAD).sum().clamp(min=1)
+        scale = prepared.tokens / counted.sum().clamp(min=1)
         return total * scale, nll * scale

@@ -108,7 +108,7 @@ def _in_one_kernel(
         masked,
         table,
         offset,
-        drafter.options.own_special.start,
+        drafter.special.start,
         placed,
         seen,
     )
@@ -139,9 +139,7 @@ def differing(options: DrafterOptions, device: torch.device, dtype: torch.dtype,
     mask_slots = torch.randn(rows, canvas, options.width, generator=generator).to(device, dtype)
     given = (drafter, tokens, length, window, mask_slots, 48)
     found, expected = lay_out_fused(*given), lay_out(*given, torch.full_like(length, canvas))
-    if found.newest is None or not torch.equal(
-        found.newest, newest_of(tokens, length, drafter.options.own_special.start)
-    ):
+    if found.newest is None or not torch.equal(found.newest, newest_of(tokens, length, drafter.special.start)):
         return "newest tokens"
     x, place, newest = lay_out_bare(*given[:-1])
     if not (torch.equal(x, expected.x) and torch.equal(newest, found.newest)):

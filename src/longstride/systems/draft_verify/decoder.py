@@ -89,7 +89,7 @@ class Draft(Signed[DraftOptions]):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
         drafter = self._drafters(limits)
-        key = PoolKey.of(self._runner, ("draft", drafter.key), capacity, longest_source, self._positions)
+        key = PoolKey.of(self._runner, ("draft", drafter.key, limits), capacity, longest_source, self._positions)
         return DraftSession(key, drafter, limits)
 
 

@@ -82,6 +82,10 @@ class DraftTable:
             self._entering()
         return -(-source.rows // portion)
 
+    def drop(self, row: int) -> None:
+        """Give the sentence in this row up."""
+        self.outputs.drop(row)
+
     def _enter(self, count: int) -> None:
         staging = self._staging
         rows, source = staging.rows[:count], Source(staging.ids[:count], staging.lengths[:count])

@@ -73,7 +73,7 @@ class ModelDrafter(Drafter):
         own = own_kernels(drafter, runner) if self._fused and self.catches_up else NOTHING
         self._pass = passes.of(drafter, own)
         self._draft = draft(drafter, self._pass)
-        kept, size = drafter.kept_ids is not None, drafter.options.own_vocabulary
+        kept, size = drafter.kept_ids is not None, len(drafter.output_weight)
         limits = Limits(min_length=limits.min_length, banned=_never_drafted(drafter, limits)) if kept else limits
         special = DEFAULT_IDS if kept else verifier.special
         self._eos = special.eos

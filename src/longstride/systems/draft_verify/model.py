@@ -45,6 +45,8 @@ class Drafter(nn.Module):
     def __init__(self, options: DrafterOptions) -> None:
         super().__init__()
         self.options = options
+        self.special = options.own_special
+        """its own special ids"""
         layers = options.layers()
         self.target_embedding = nn.Embedding(options.own_vocabulary, options.width)
         nn.init.normal_(self.target_embedding.weight, std=options.width**-0.5)
@@ -61,12 +63,11 @@ class Drafter(nn.Module):
         self.token_loss = TokenLoss()
         self.scale = math.sqrt(options.width) if options.scale_embeddings else 1.0
         kept = None if options.kept is None else torch.zeros(options.kept, dtype=torch.int64)
-        own = None if options.kept is None else torch.zeros(options.vocabulary, dtype=torch.int64)
+        every = None if options.kept is None else torch.zeros(options.vocabulary, dtype=torch.int64)
         self.register_buffer("kept_ids", kept)
-        self.register_buffer("own_ids", own, persistent=False)
-        self.register_load_state_dict_post_hook(_map_ids)
-        if kept is not None and not kept.is_meta:
-            every = torch.zeros(options.vocabulary, dtype=torch.int64)
+        self.register_buffer("own_ids", every, persistent=False)
+        self.register_load_state_dict_post_hook(_map_ids)  # type: ignore[no-untyped-call]
+        if kept is not None and every is not None and not kept.is_meta:
             self.keep(most_frequent(every, options.special).ids[: len(kept) - len(RESERVED)])
 
     # --- ids of its own ----------------------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ class Drafter(nn.Module):
         if self.link is None:
             return logits
         return self.link.chained(
-            logits, hidden, newest_of(tokens, length, self.options.own_special.start) if newest is None else newest
+            logits, hidden, newest_of(tokens, length, self.special.start) if newest is None else newest
         )
 
     def followed(
@@ -138,7 +139,7 @@ class Drafter(nn.Module):
         """[rows, block, width] -> [rows, block], what a link drafts after these tokens, put `into` a tensor if one
         is given; for drafters with a link. Limits on outputs it does not know: whoever verifies does."""
         assert self.link is not None
-        given = newest_of(tokens, length, self.options.own_special.start) if newest is None else newest
+        given = newest_of(tokens, length, self.special.start) if newest is None else newest
         return self.link.drafted_from(hidden, self.output_weight, given, into)
 
     def projection(self, hidden: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,7 +154,7 @@ class Drafter(nn.Module):
     @property
     def mask(self) -> int:
         """The id that stands for tokens yet to be drafted."""
-        mask = self.options.own_special.mask
+        mask = self.special.mask
         if mask is None:
             raise OptionError("A drafter expects a vocabulary with a mask id, found none.")
         return mask
@@ -242,7 +243,7 @@ class Drafter(nn.Module):
         blocks, block = cuts.shape[1], filled.shape[1] // cuts.shape[1]
         ahead = (cuts[..., None] + torch.arange(block, device=cuts.device)).flatten(1)
         spare = aligned(length + blocks * block) - length - blocks * block  # slots that nobody sees
-        ids = F.pad(torch.cat([tokens, filled], dim=1), (0, spare), value=self.options.own_special.pad)
+        ids = F.pad(torch.cat([tokens, filled], dim=1), (0, spare), value=self.special.pad)
         every = torch.arange(length, device=tokens.device)
         places = F.pad(torch.cat([every.expand(rows, -1), ahead], dim=1), (0, spare))
         memory = self.encode(source, visible, states)

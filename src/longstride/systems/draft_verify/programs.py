@@ -82,13 +82,14 @@ def draft(drafter: Drafter, run: Pass | None = None) -> Program:
         found = run(tokens, length, *rest)
         return drafter.drafted(found.hidden, tokens, length, found.newest)
 
-    logits = (F32, ("rows", "block", drafter.options.own_vocabulary))
-    return Program("draft", function, _spec(drafter, function, "logits", logits))
+    logits = (F32, ("rows", "block", len(drafter.output_weight)))
+    return Program("draft", function, graph_spec(drafter, function, "logits", logits))
 
 
-def _spec(
+def graph_spec(
     drafter: Drafter, function: Callable[..., Tensor], name: str, output: tuple[torch.dtype, tuple[Any, ...]]
 ) -> GraphSpec:
+    """How a function of such arguments, with this one output, is traced."""
     o = drafter.options
     shape = (o.decoder_layers, o.heads, o.width // o.heads)
     inputs: Specification = {

@@ -32,7 +32,7 @@ def beam_table(
     columns = limits.longest_output(longest_source) + search.step  # the last step may begin where only EOS is left
     layout = model.layout(aligned(columns), kernels.usable(runner))
     link, h = model.interleaving.link, model.options.h
-    scores = None if link is None else partial(LinkedScores.of, partial(runner.call, tie(link)), h)
+    scores = None if link is None else partial(LinkedScores.of, partial(runner.call, tie(link)), h, search.eos)
     # Where slots of a step see each other, no kernel reads pasts that lie in other rows.
     indirect = layout.rule == "causal" and reads_indirection(runner, [model.model])
     call = SearchModel(model.model, extend(model), (layout,))
@@ -46,6 +46,7 @@ class LinkedScores:
     first: SlotScores
     """the first h slots"""
     h: int
+    eos: int
     logits: Tensor
     """[sentences, width, step, vocabulary] of every slot by itself"""
     factors: Tensor
@@ -63,16 +64,17 @@ class LinkedScores:
     def of(
         tie: Callable[[Tensor, Tensor, Tensor], Tensor],
         h: int,
+        eos: int,
         logits: Tensor,
         factors: Any,
         no_words: Tensor,
         arrays: bool,
     ) -> StepScores:
         """Of a model call."""
-        found = best_words(logits[:, :, :h], no_words, logits.shape[1])
+        found = best_words(logits[:, :, :h], no_words, logits.shape[1], eos)
         first = SlotScores(*(one.numpy() if arrays else one for one in found))
         factors = factors.view(*logits.shape[:3], -1)
-        return LinkedScores(first, h, logits, factors, no_words, tie, arrays)
+        return LinkedScores(first, h, eos, logits, factors, no_words, tie, arrays)
 
     def within(self, must_end: Array, too_early: Array | None) -> LinkedScores:
         """See :meth:`StepScores.within`."""
@@ -89,7 +91,7 @@ class LinkedScores:
         previous = chosen[..., slot - h]
         previous = torch.from_numpy(previous) if self.arrays else previous
         given = self.tie(alone, factors, previous.flatten(0, 1)).view(*previous.shape, -1)
-        found = best_words(given, self.no_words, previous.shape[1])
+        found = best_words(given, self.no_words, previous.shape[1], self.eos)
         scores = SlotScores(*(one.numpy() if self.arrays else one for one in found))
         if self.limits is not None:
             must_end, too_early = self.limits

@@ -65,7 +65,7 @@ class Interleaved(Signed[InterleavedOptions]):
             if asked not in (None, has):
                 raise OptionError(f"{name} expects {has}, which the model was trained with, found {asked}.")
         super().__init__(runner, replace(options, h=trained.h, c=trained.c))
-        self._model = InterleavedModel(model, interleaving)
+        self._model, self.special = InterleavedModel(model, interleaving), model.special
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
@@ -73,13 +73,14 @@ class Interleaved(Signed[InterleavedOptions]):
         step, paper = model.options.step, o.end == "paper"
         penalty = LengthPenalty(o.length_penalty, o.strength)
         earliest = max(limits.min_length, step if paper else 0)  # the authors allow no EOS in the first step
-        search = Search(o.width, o.n_best, penalty, step, earliest, paper)
+        eos = self.special.eos
+        search = Search(o.width, o.n_best, penalty, step, earliest, paper, eos)
         family = ("interleaved", model.model, model.interleaving, search, o.dedup, limits)
         key = PoolKey.of(runner, family, capacity, longest_source, model.model.options.longest)
         if o.width == 1:
             return GreedySession(key, partial(GreedyTable, model, runner, search, o.dedup, limits))
-        finish = partial(sentences_of, options=model.options, dedup=o.dedup)
-        return BeamSession(key, partial(beam_table, model, runner, search, limits), o.n_best, step, 1, finish)
+        finish = partial(sentences_of, options=model.options, dedup=o.dedup, eos=eos)
+        return BeamSession(key, partial(beam_table, model, runner, search, limits), o.n_best, step, 1, finish, eos)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the width and the sentences."""

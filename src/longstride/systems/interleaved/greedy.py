@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, START, Finished, Hypothesis, Limits, Runner, Source, Step
+from longstride.contract import Finished, Hypothesis, Limits, Runner, Source, SpecialIds, Step
 from longstride.engine.host_copy import HostCopy
 from longstride.engine.pool import PooledSession, PoolKey
 from longstride.ops import aligned
@@ -50,8 +50,10 @@ class Committed:
 class Rows:
     """`count` rows of sentences of at most `room` words."""
 
-    def __init__(self, count: int, room: int, options: InterleavingOptions, device: torch.device) -> None:
-        step = options.step
+    def __init__(
+        self, count: int, room: int, options: InterleavingOptions, special: SpecialIds, device: torch.device
+    ) -> None:
+        step, self._special = options.step, special
         self.columns = room + step  # the last step may begin where only EOS is left
         number, real = (torch.int64, (count,)), (torch.float64, (count,))
         # Rows that are done are written to as well, behind their end: full ones need a step more.
@@ -71,7 +73,7 @@ class Rows:
         """[rows] of all that counts"""
         self.done = here["done"].fill_(True)
         """[rows] ended, or never begun"""
-        self.ids = torch.full((count, step), START, dtype=torch.int64, device=device)
+        self.ids = torch.full((count, step), special.start, dtype=torch.int64, device=device)
         """[rows, step] what the next step reads"""
         self.start = torch.zeros(count, dtype=torch.int64, device=device)
         """[rows] where it begins: what is filled, 0 where a row is done"""
@@ -89,12 +91,17 @@ class Rows:
         """Begin anew in these rows [n]."""
         if len(self.length) == 1:  # all that is kept side by side, at once
             self._copy.whole.fill_(0)
-            self.ids.fill_(START)
+            self.ids.fill_(self._special.start)
             self.start.fill_(0)
             return
         for zeroed in (self.filled, self.length, self.log_probability, self.done, self.start):
             zeroed.index_fill_(0, rows, 0)
-        self.ids.index_fill_(0, rows, START)
+        self.ids.index_fill_(0, rows, self._special.start)
+
+    @torch.inference_mode()
+    def drop(self, row: int) -> None:
+        """Its sentence is given up."""
+        self.done[row], self.start[row] = True, 0
 
     @property
     def slots(self) -> Tensor:
@@ -104,7 +111,7 @@ class Rows:
     def commit(self, found: LogitSummary, slots: Tensor, count_dropped: bool) -> Committed:
         """Write what was chosen into `slots`. With `count_dropped`, what stands after EOS counts too."""
         active = self.done.logical_not()
-        ends = found.top == EOS
+        ends = found.top == self._special.eos
         # Up to and with the first EOS in the order of writing: no column after one that ends.
         written = (ends.cumsum(dim=1) <= ends) & active[:, None]
         scored = active[:, None] if count_dropped else written
@@ -125,7 +132,8 @@ class Rows:
         assert found.normaliser is not None
         reading = (found.top, found.top_logit, found.normaliser)
         state = (self.ids, self.filled, self.length, self.log_probability, self.done, self.start)
-        return Committed(*kernels.commit(reading, self._anchors, self._whole, state, self._behind, count_dropped))
+        behind, eos = self._behind, self._special.eos
+        return Committed(*kernels.commit(reading, self._anchors, self._whole, state, behind, count_dropped, eos))
 
     # --- what the host sees ------------------------------------------------------------------------------------------
 
@@ -179,7 +187,7 @@ class GreedyTable(SearchTable):
         device = runner.device
         link = model.interleaving.link
         self._tie = None if link is None else tie(link)
-        self.rows = Rows(capacity, room, self.options, device)
+        self.rows = Rows(capacity, room, self.options, model.model.special, device)
         self._longest = torch.zeros(capacity, dtype=torch.int64, device=device)
         self._permitted = permitted(self._forbidden, model.model.options.vocabulary)
         self._none = torch.zeros(capacity, dtype=torch.int64, device=device)  # nothing is ever drafted
@@ -195,6 +203,10 @@ class GreedyTable(SearchTable):
         self.rows.open(slots)
         self._longest.index_copy_(0, slots, longest)
 
+    def drop(self, slot: int) -> None:
+        """Give the sentence in this slot up."""
+        self.rows.drop(slot)
+
     def step(self) -> Step:
         """One step of every live row."""
         if not self._recorded:
@@ -203,15 +215,17 @@ class GreedyTable(SearchTable):
         return found
 
     def _step(self) -> Step:
-        rows, count_dropped, earliest = self.rows, self.search.count_dropped, self.search.earliest
+        rows, search = self.rows, self.search
+        count_dropped, earliest, eos = search.count_dropped, search.earliest, search.eos
         slots = rows.slots
 
         def choose(logits: Tensor, first: int) -> LogitSummary:
             if self._own:
-                bounds = Bounds(self._permitted, rows.start + first if first else rows.start, self._longest, earliest)
+                start = rows.start + first if first else rows.start
+                bounds = Bounds(self._permitted, start, self._longest, earliest, eos)
                 return summarise_fused(logits, bounds)
             at = slots[:, first : first + logits.shape[1]]
-            return scored(summarise(logits, at, self._longest, self._forbidden, earliest), logits)
+            return scored(summarise(logits, at, self._longest, self._forbidden, earliest, eos=eos), logits)
 
         logits, factors = self._extend()
         found = self._chosen(logits, factors, choose)
@@ -224,7 +238,7 @@ class GreedyTable(SearchTable):
     def _closing(self, active: Tensor) -> Step:
         """The sentences that end with this step are written whole, and nothing of the others."""
         rows = self.rows
-        found = sentences_of(rows.words, rows.length, self.options, self.dedup)
+        found = sentences_of(rows.words, rows.length, self.options, self.dedup, self.search.eos)
         columns = torch.arange(self.columns, device=active.device).expand_as(found.tokens)
         written = (columns <= found.lengths[:, None]) & (active & rows.done)[:, None]
         return Step(self.ticket, active, columns, found.tokens, written, self._none, self._none, when=found.steps)

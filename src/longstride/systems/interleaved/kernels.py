@@ -11,7 +11,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, Runner
+from longstride.contract import DEFAULT_IDS, EOS, Runner
 from longstride.ops.kernels import TYPES, why_not_here
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.verification import kernels as of_verification
@@ -54,12 +54,13 @@ def commit(
     state: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor],
     behind: int,
     count_dropped: bool,
+    eos: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See :meth:`..greedy.Rows.commit_fused`."""
     from longstride.ops.cuda import interleaved_step as step_kernels
 
     found: tuple[Tensor, Tensor, Tensor] = step_kernels.commit(
-        reading, anchors, words, state, behind, count_dropped, EOS
+        reading, anchors, words, state, behind, count_dropped, eos
     )
     return found
 
@@ -102,7 +103,7 @@ def self_test(
     if not torch.equal(found, interleaving.begin(tokens[ids] * scale, slots) + places[slots]):
         return "inputs"
 
-    ours, theirs = (Rows(count, 10 * step, options, device) for _ in range(2))
+    ours, theirs = (Rows(count, 10 * step, options, DEFAULT_IDS, device) for _ in range(2))
     filled, done = step * integers(0, 2, count), integers(0, 4, count) == 0
     for rows in (ours, theirs):
         for buffer, value in ((rows.filled, filled), (rows.length, filled), (rows.done, done)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.contract import PAD, Batch, Factorisation, Likelihood, Program, Runner
+from longstride.contract import Batch, Factorisation, Likelihood, Program, Runner
 from longstride.nn import losses, masks
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.options import InterleavingOptions
@@ -27,7 +27,7 @@ class InterleavedLikelihood(Likelihood):
     """Of an interleaved model of any settings, the autoregressive one in interleaved order included."""
 
     def __init__(self, model: InterleavedModel, runner: Runner) -> None:
-        self._runner = runner
+        self._runner, self.special = runner, model.model.special
         options = model.options
         self.factorisation = factorisation_of(options)
 
@@ -35,10 +35,12 @@ class InterleavedLikelihood(Likelihood):
             visible = masks.real(source_lengths, source.shape[1])
             memory = model.model.encode(source, visible)
             # The last step is whole, as it is when it is decoded: all its slots are seen, though no word stands there.
-            whole = F.pad(target, (0, -target.shape[1] % options.step), value=PAD)
+            whole = F.pad(target, (0, -target.shape[1] % options.step), value=self.special.pad)
             words = interleave(whole, target_lengths - 1, options.h, options.order)
-            hidden = model.decode(shifted(words, options.step), memory, visible)
-            return losses.log_probabilities(*model.projection(hidden, words), words)[:, : target.shape[1]]
+            hidden = model.decode(shifted(words, options.step, self.special.start), memory, visible)
+            projection, bias = model.projection(hidden, words), model.model.logits_bias
+            found = losses.log_probabilities(*projection, words, target_lengths, bias)
+            return found[:, : target.shape[1]]
 
         self._program = Program("likelihood", score)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import PAD, Batch, Loss, Objective, Prepared
+from longstride.contract import Batch, Loss, Objective, Prepared
 from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.interleaved.model import InterleavedModel
@@ -33,7 +33,7 @@ class InterleavedObjective(Objective):
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """Nothing here is random."""
-        return Prepared.of(batch, {"target": batch.target, "target_lengths": batch.target_lengths})
+        return Prepared.of(batch)
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
         """Summed over all real target tokens. The order is the model's, so that it is made here."""
@@ -42,13 +42,16 @@ class InterleavedObjective(Objective):
         source = tensors["source"]
         visible = masks.of_sources(prepared)
         memory = model.model.encode_for_training(source, visible)
-        words = interleave(_whole_steps(tensors["target"], o.step), tensors["target_lengths"] - 1, o.h, o.order)
-        hidden = model.decode(shifted(words, o.step), memory, visible)
+        target, lengths, special = tensors["target"], tensors["target_lengths"], model.model.special
+        words = interleave(_whole_steps(target, o.step, special.pad), lengths - 1, o.h, o.order)
+        hidden = model.decode(shifted(words, o.step, special.start), memory, visible)
         states, weight = model.projection(hidden, words)
-        total, nll = model.model.token_loss(states, weight, words, self.options.label_smoothing)
+        counted = masks.real(lengths, words.shape[1])  # slots beyond the words and EOS come last in any order
+        given, bias = (states, weight, words, self.options.label_smoothing), model.model.logits_bias
+        total, nll = model.model.token_loss(*given, bias=bias, counted=counted)
         figures = {"nll": nll}
         if not model.training and o.step > 1:
-            figures["apart"] = (_apart(hidden[:, : o.step]) * tensors["target_lengths"]).sum()
+            figures["apart"] = (_apart(hidden[:, : o.step]) * lengths).sum()
         return Loss(total, figures)
 
 
@@ -63,7 +66,7 @@ def _apart(states: Tensor) -> Tensor:
     return (spread / states.square().sum((1, 2))).sqrt()
 
 
-def _whole_steps(target: Tensor, step: int) -> Tensor:
+def _whole_steps(target: Tensor, step: int, pad: int) -> Tensor:
     """[rows, longest] -> the same with a last step that is whole, as it is when it is decoded: its slots are seen."""
     multiple = math.lcm(step, WIDTHS) if target.is_cuda and step > 1 else step
-    return F.pad(target, (0, -target.shape[1] % multiple), value=PAD)
+    return F.pad(target, (0, -target.shape[1] % multiple), value=pad)

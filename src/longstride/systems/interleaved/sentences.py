@@ -7,14 +7,13 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS
 from longstride.search.repeats import without_repeats
 from longstride.search.session import Sentences
 from longstride.systems.interleaved.options import InterleavingOptions, Order
 from longstride.systems.interleaved.slots import slots_of
 
 
-def sentences_of(words: Tensor, lengths: Tensor, options: InterleavingOptions, dedup: int) -> Sentences:
+def sentences_of(words: Tensor, lengths: Tensor, options: InterleavingOptions, dedup: int, eos: int) -> Sentences:
     """words [rows, columns] in the order of writing, `lengths` [rows] of them, fewer than columns."""
     columns = torch.arange(words.shape[1], device=words.device)
     slots = slots_of(columns, lengths, options.h, options.order)
@@ -26,7 +25,7 @@ def sentences_of(words: Tensor, lengths: Tensor, options: InterleavingOptions, d
         tokens, steps, kept = tokens.gather(1, order), steps.gather(1, order), stay.sum(dim=1)
     inside = columns < kept[:, None]
     last = (lengths // options.step)[:, None]
-    return Sentences(torch.where(inside, tokens, EOS), kept, torch.where(inside, steps, last))
+    return Sentences(torch.where(inside, tokens, eos), kept, torch.where(inside, steps, last))
 
 
 def sentence_of(words: list[int], options: InterleavingOptions, dedup: int) -> list[int]:

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.contract import START
 from longstride.nn.masks import Rule, causal
 from longstride.systems.interleaved.options import InterleavingOptions, Order
 
@@ -100,9 +99,9 @@ def _segment(first: Tensor, lengths: Tensor, h: int) -> tuple[Tensor, Tensor, Te
 # --- what a slot reads -----------------------------------------------------------------------------------------------
 
 
-def shifted(words: Tensor, step: int) -> Tensor:
+def shifted(words: Tensor, step: int, start: int) -> Tensor:
     """[rows, slots] -> the decoder's inputs: `step` start symbols, then all words but the last step's."""
-    return F.pad(words, (step, 0), value=START)[:, : words.shape[1]]
+    return F.pad(words, (step, 0), value=start)[:, : words.shape[1]]
 
 
 def signals(slots: Tensor, options: InterleavingOptions) -> Tensor:
@@ -128,7 +127,7 @@ def directions(slots: Tensor, options: InterleavingOptions) -> Tensor:
 
 
 def neighbours(words: Tensor, h: int) -> Tensor:
-    """[rows, slots] words in the order of writing -> the word before each in its direction, PAD where there is none"""
+    """[rows, slots] words in the order of writing -> the word before each in its direction, any where there is none"""
     return F.pad(words, (h, 0))[:, : words.shape[1]]
 
 

@@ -7,7 +7,7 @@ words alone: the end of the sentence and the padding after it are put in by the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol, final
 
@@ -15,12 +15,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.contract import EOS, MASK, PAD, START, Program, Runner
+from longstride.contract import DEFAULT_IDS, Program, Runner, SpecialIds
 
-NOT_WORDS = (PAD, START, EOS, MASK)
-"""Symbols that are never candidates."""
 MAX_SCORES = 1 << 27
 """So many scores of a `ScoredCandidates` exist at once."""
+
+
+def not_words(special: SpecialIds) -> tuple[int, ...]:
+    """Ids that are never candidates, in order."""
+    every = {*special.never_generated, special.pad, special.start, special.eos, special.mask}
+    return tuple(sorted(each for each in every if each is not None))
+
+
+def fallback_word(special: SpecialIds, vocabulary: int, banned: Collection[int]) -> int:
+    """What stands where nothing else may: unk, or where it is banned or there is none the first word that is not."""
+    unk = () if special.unk is None else (special.unk,)
+    words: list[int] = [*unk, *sorted({*range(vocabulary)} - {*not_words(special)})]
+    return next((word for word in words if word not in banned), words[0])
+
 
 PlaceScores = Callable[[Tensor, Tensor, int], Tensor]
 """(source [rows, longest], lengths [rows], columns) -> logits [rows, columns, vocabulary]"""
@@ -51,11 +63,12 @@ class CandidateSource(Protocol):
 class ScoredCandidates:
     """The best words of whatever scores every word at every place, and the runner that carries it out."""
 
-    def __init__(self, scores: PlaceScores, vocabulary: int, runner: Runner) -> None:
+    def __init__(self, scores: PlaceScores, vocabulary: int, runner: Runner, special: SpecialIds = DEFAULT_IDS) -> None:
         self._vocabulary = vocabulary
         self._runner = runner
         self._program = Program(
-            "scored candidates", lambda source, lengths, columns, k: from_logits(scores(source, lengths, columns), k)
+            "scored candidates",
+            lambda source, lengths, columns, k: from_logits(scores(source, lengths, columns), k, special),
         )
 
     def candidates(self, source: Tensor, lengths: Tensor, columns: int, k: int) -> Candidates:
@@ -68,29 +81,29 @@ class ScoredCandidates:
         return Candidates(torch.cat([one.ids for one in found]), torch.cat([one.log_scores for one in found]))
 
 
-def from_logits(logits: Tensor, k: int) -> Candidates:
+def from_logits(logits: Tensor, k: int, special: SpecialIds = DEFAULT_IDS) -> Candidates:
     """The k best words by a model's logits [rows, columns, vocabulary], scored by their share of all symbols."""
     scores = logits.float().log_softmax(-1)
-    for symbol in NOT_WORDS:  # one by one: a list of them would have to be sent to the device each time
+    for symbol in not_words(special):  # one by one: a list of them would have to be sent to the device each time
         scores[..., symbol].fill_(-torch.inf)
     found = scores.topk(min(k, scores.shape[-1]), dim=-1)
-    return filled(found.indices, found.values, k)
+    return filled(found.indices, found.values, k, special.pad)
 
 
-def filled(ids: Tensor, log_scores: Tensor, k: int) -> Candidates:
-    """Candidates widened to k, with PAD wherever there is no score. Both: [rows, columns, at most k]."""
+def filled(ids: Tensor, log_scores: Tensor, k: int, pad: int) -> Candidates:
+    """Candidates widened to k, with `pad` wherever there is no score. Both: [rows, columns, at most k]."""
     if missing := k - ids.shape[-1]:
-        ids, log_scores = F.pad(ids, (0, missing), value=PAD), F.pad(log_scores, (0, missing), value=-torch.inf)
-    return Candidates(ids.masked_fill(log_scores == -torch.inf, PAD), log_scores)
+        ids, log_scores = F.pad(ids, (0, missing), value=pad), F.pad(log_scores, (0, missing), value=-torch.inf)
+    return Candidates(ids.masked_fill(log_scores == -torch.inf, pad), log_scores)
 
 
-def usable(candidates: Candidates, banned: Tensor | None, fallback: int) -> Candidates:
+def usable(candidates: Candidates, banned: Tensor | None, fallback: int, pad: int) -> Candidates:
     """Without banned ids [n]; a column that has no candidate left gets `fallback`, since a path must go somewhere."""
     ids, scores = candidates.ids, candidates.log_scores
     bad = scores == -torch.inf
     if banned is not None:
         bad = bad | torch.isin(ids, banned)
-        ids, scores = ids.masked_fill(bad, PAD), scores.masked_fill(bad, -torch.inf)
+        ids, scores = ids.masked_fill(bad, pad), scores.masked_fill(bad, -torch.inf)
     slot = torch.zeros_like(bad)
     slot[..., 0] = bad.all(dim=-1)
     return Candidates(ids.masked_fill(slot, fallback), scores.masked_fill(slot, 0.0))

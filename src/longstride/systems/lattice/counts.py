@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from longstride.contract import PAD, RESERVED
+from longstride.contract import SpecialIds
 from longstride.search.lengths import LengthRegression
+from longstride.systems.lattice.candidates import not_words
 from longstride.systems.lattice.tables import NO_SOURCE, CountOptions, Tables, TablesOptions
 from longstride.text.binarized import BinarizedCorpus
 
@@ -43,6 +44,8 @@ class Counts:
     vocabulary: int
     """target ids"""
     source_vocabulary: int
+    special: SpecialIds
+    """of both vocabularies"""
 
 
 class Tally:
@@ -108,7 +111,7 @@ def count(
     shape = (longest[0] + 1, longest[1], longest[0] + 1)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(target_words)])
     tally, places = Tally(), Tally()
-    drift = np.zeros(options.slots, np.int64)
+    drift, special = np.zeros(options.slots, np.int64), corpus.source.special
     for first in range(0, len(corpus), CHUNK):
         last = min(first + CHUNK, len(corpus))
         own = target_words[first:last]
@@ -118,7 +121,8 @@ def count(
         a = links[starts[first] : starts[last]].astype(np.int64)
         y = corpus.target.ids[corpus.target.offsets[pair] + t].astype(np.int64)
         linked = a >= 0
-        x = np.where(linked, corpus.source.ids[corpus.source.offsets[pair] + np.maximum(a, 0)], PAD).astype(np.int64)
+        x = np.where(linked, corpus.source.ids[corpus.source.offsets[pair] + np.maximum(a, 0)], special.pad)
+        x = x.astype(np.int64)
         slot = np.where(linked, np.clip(a - t, -options.reach, options.reach) + options.reach + 1, 0)
         tally.add((x * options.slots + slot) * vocabulary + y)
         size = source_words[pair]
@@ -133,7 +137,7 @@ def count(
     keys, counts = tally.result()
     x, y, slot = keys // vocabulary // options.slots, keys % vocabulary, keys // vocabulary % options.slots
     tally.add((x * options.slots * vocabulary + y)[slot > 0], counts[slot > 0])
-    return Counts(tally.result(), dense, drift, length, vocabulary, source_vocabulary)
+    return Counts(tally.result(), dense, drift, length, vocabulary, source_vocabulary, special)
 
 
 def tables_of(
@@ -167,6 +171,7 @@ def tables_of(
             counts.places.shape[1],
             options,
             counts.length,
+            counts.special,
         )
     )
     arrays = {
@@ -201,7 +206,8 @@ def _standing_for_themselves(
     keys: Integers, occurred: Integers, counts: Counts, slots: int
 ) -> tuple[Integers, Integers]:
     seen = np.bincount(keys // counts.vocabulary // slots, minlength=counts.source_vocabulary) > 0
-    unseen = np.flatnonzero(~seen[len(RESERVED) :]) + len(RESERVED)
+    seen[[id for id in (*not_words(counts.special), counts.special.unk) if id is not None and id < len(seen)]] = True
+    unseen = np.flatnonzero(~seen)
     keys = np.concatenate([keys, unseen * slots * counts.vocabulary + unseen])
     order = np.argsort(keys, kind="stable")
     return keys[order], np.concatenate([occurred, np.ones(len(unseen), np.int64)])[order]

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, UNK, Limits, Program, Runner, Session, Source
+from longstride.contract import Limits, Program, Runner, Session, Source
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.engine.one_step import OneStepSession, pack
+from longstride.systems.lattice.candidates import fallback_word
 from longstride.systems.lattice.tables import ONE, Tables
 
 
@@ -30,7 +31,7 @@ class CountsDecoder(Signed[CountsOptions]):
 
     def __init__(self, tables: Tables, runner: Runner, options: CountsOptions | None = None) -> None:
         super().__init__(runner, options or CountsOptions())
-        self._tables = tables
+        self._tables, self.special = tables, tables.options.special
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty session."""
@@ -45,6 +46,8 @@ class _CountsSession(OneStepSession[Tensor]):
     def __init__(self, tables: Tables, runner: Runner, capacity: int, limits: Limits) -> None:
         super().__init__(runner, capacity)
         self._tables, self._limits = tables, limits
+        o, self._banned = tables.options, sorted({*limits.banned, *(tables.options.special.suppress or ())})
+        self._eos, self._fallback = o.special.eos, fallback_word(o.special, o.vocabulary, ())
         self._look_up = Program("candidates", self._best, weightless=True)
 
     def prepare(self, source: Source) -> list[tuple[list[int], Tensor]]:
@@ -59,17 +62,17 @@ class _CountsSession(OneStepSession[Tensor]):
         return self._runner.fetch(*portions)
 
     def _best(self, source: Tensor, lengths: Tensor, words: Tensor, columns: int) -> Tensor:
-        """The likeliest words that are allowed, `words` [rows] of them, UNK where there is none; as `pack` has it."""
-        found = self._tables.candidates(source, lengths, columns, 1 + len(self._limits.banned))
+        """The likeliest words that are allowed, `words` [rows] of them, unk where there is none; as `pack` has it."""
+        found = self._tables.candidates(source, lengths, columns, 1 + len(self._banned))
         scores = found.log_scores.double()
-        if self._limits.banned:
-            banned = torch.tensor(self._limits.banned, device=source.device)
+        if self._banned:
+            banned = torch.tensor(self._banned, device=source.device)
             scores = scores.masked_fill(torch.isin(found.ids, banned), -torch.inf)
         best = scores.max(-1)
         none = best.values == -torch.inf
-        ids = found.ids.gather(-1, best.indices[..., None])[..., 0].masked_fill(none, UNK)
+        ids = found.ids.gather(-1, best.indices[..., None])[..., 0].masked_fill(none, self._fallback)
         each = best.values.masked_fill(none, -math.log(ONE))
         beyond = torch.arange(columns + 1, device=source.device) >= words[:, None]
-        ids = torch.nn.functional.pad(ids, (0, 1)).masked_fill(beyond, EOS)
+        ids = torch.nn.functional.pad(ids, (0, 1)).masked_fill(beyond, self._eos)
         total = torch.nn.functional.pad(each, (0, 1)).masked_fill(beyond, 0.0).sum(dim=1)
         return pack(words + 1, total, total, ids)[:, None]

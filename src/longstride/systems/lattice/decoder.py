@@ -37,7 +37,7 @@ class LatticeDecoder(Signed[LatticeOptions]):
                 f"order expects at most {model.options.order}, what the scorer was trained with, "
                 f"found {self.options.order}."
             )
-        self._model = model
+        self._model, self.special = model, model.special
         self._source = source
         self._regression = regression
         self._pipelines: dict[Limits, Pipeline] = {}

@@ -12,11 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from longstride.contract import EOS, PAD, START, SpecialIds
 from longstride.search.lengths import Window
 from longstride.systems.lattice.candidates import Candidates
 
 MAX_CANDIDATES = 128
 """The largest K whose edges of a column fit into one program's registers, for `best_paths`."""
+
+
+def know(special: SpecialIds) -> bool:
+    """Whether a vocabulary has the ids that kernels were written for: our own."""
+    return (special.pad, special.start, special.eos) == (PAD, START, EOS)
 
 
 def _launch(file: str, name: str, where: Tensor, *arguments: Any) -> Any:

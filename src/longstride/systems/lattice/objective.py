@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from longstride.contract import PAD, START, Batch, Loss, Objective, OptionError, Prepared, option
+from longstride.contract import Batch, Loss, Objective, OptionError, Prepared, option
 from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.lattice.model import LatticeModel
@@ -40,7 +41,6 @@ class LatticeObjective(Objective):
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """Draw where and how long segments are, as large numbers: the longest there may be, the model knows."""
         tensors = {
-            "target": batch.target,
             "offset": torch.randint(1 << 40, batch.target_lengths.shape, generator=rng),
             "order": torch.randint(1 << 40, batch.target_lengths.shape, generator=rng),
         }
@@ -59,16 +59,17 @@ class LatticeObjective(Objective):
         segment = segments(tensors["offset"] % order, order, target.shape[1])
         visible = masks.of_sources(prepared)
         memory = model.encode(source, visible)
-        hidden = scorer.decode(segment_inputs(target, segment), memory, visible, mask=segment_mask(segment))
-        smoothing = self.options.label_smoothing
-        total, nll = scorer.token_loss(hidden, scorer.output_weight, target, smoothing)
+        inputs, counted = segment_inputs(target, segment, scorer.special.start), masks.of_targets(prepared)
+        hidden = scorer.decode(inputs, memory, visible, mask=segment_mask(segment))
+        given = (hidden, scorer.output_weight, target)
+        total, nll = scorer.token_loss(*given, self.options.label_smoothing, counted=counted)
         figures = {"nll": nll}
         if not model.training:
             place = _place_in_segment(segment)
             for number in range(1, longest + 1):
-                of_order = torch.where(place == number, target, PAD)
-                _, found = scorer.token_loss(hidden, scorer.output_weight, of_order, 0.0)
-                figures[f"nll_{number}"] = found * (prepared.tokens / (of_order != PAD).sum().clamp(min=1))
+                of_order = counted & (place == number)
+                _, found = scorer.token_loss(*given, 0.0, counted=of_order)
+                figures[f"nll_{number}"] = found * (prepared.tokens / of_order.sum().clamp(min=1))
         return Loss(total, figures)
 
 
@@ -88,12 +89,12 @@ def segments(offsets: Tensor, order: Tensor | int, length: int) -> Tensor:
     return torch.div(slots - offsets[:, None], of_row, rounding_mode="floor")
 
 
-def segment_inputs(target: Tensor, segment: Tensor) -> Tensor:
-    """[rows, length] what the head reads: the word before, or START where a segment begins."""
-    before = torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], dim=1)
+def segment_inputs(target: Tensor, segment: Tensor, start: int) -> Tensor:
+    """[rows, length] what the head reads: the word before, or the start symbol where a segment begins."""
+    before = F.pad(target[:, :-1], (1, 0), value=start)
     begins = torch.ones_like(segment, dtype=torch.bool)
     begins[:, 1:] = segment[:, 1:] != segment[:, :-1]
-    return torch.where(begins, START, before)
+    return torch.where(begins, start, before)
 
 
 def segment_mask(segment: Tensor) -> Tensor:

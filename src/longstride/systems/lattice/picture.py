@@ -12,7 +12,7 @@ from html import escape
 
 from torch import Tensor
 
-from longstride.contract import PAD, OptionError
+from longstride.contract import OptionError
 from longstride.systems.lattice.search import best_through
 from longstride.systems.lattice.window import Lattice
 
@@ -68,7 +68,8 @@ def draw(lattice: Lattice, row: int, path: Tensor, label: Callable[[int], str], 
     kept: list[list[int]] = []
     for column, behind in enumerate(through.tolist()):
         order = sorted(range(len(behind)), key=lambda state: (-behind[state], state != chosen[column]))
-        shown = [state for state in order if behind[state] > -math.inf and ids[column][state] != PAD][:most]
+        ends = len(behind) - 1  # the last state is PAD, of sentences that have ended
+        shown = [state for state in order if behind[state] > -math.inf and state != ends][:most]
         if not shown:
             break
         kept.append(shown)

@@ -13,12 +13,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, PAD, UNK, Limits, OptionError, Program, Runner, Source, option
+from longstride.contract import Limits, OptionError, Program, Runner, Source, option
 from longstride.contract.options import Options
 from longstride.engine.one_step import pack
 from longstride.search.lengths import LengthRegression, Window
 from longstride.systems.lattice import kernels, programs
-from longstride.systems.lattice.candidates import Candidates, CandidateSource, from_logits, usable
+from longstride.systems.lattice.candidates import Candidates, CandidateSource, fallback_word, from_logits, usable
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.scoring import Encoded, Normalise, Scores
 from longstride.systems.lattice.search import Paths, scan, viterbi, viterbi_triples
@@ -103,10 +103,10 @@ class Pipeline:
         self.runner = runner
         self._model, self._source, self._regression = model, source, regression
         self._options, self._limits = options, limits
-        banned = sorted(set(limits.banned))
+        self.special = model.special
+        banned = sorted({*limits.banned, *(model.special.suppress or ())})
         self._banned = torch.tensor(banned, dtype=torch.int64, device=runner.device) if banned else None
-        words = (UNK, *range(EOS + 2, model.options.vocabulary))
-        self._fallback = next((word for word in words if word not in banned), UNK)
+        self._fallback = fallback_word(model.special, model.options.vocabulary, banned)
         self._bounds = torch.empty(0, 3, dtype=torch.int64)
         self._encode = programs.encode(model)
         self._unigrams = programs.unigrams(model) if source is None else None
@@ -177,18 +177,19 @@ class Pipeline:
         ids, lengths, columns = sentences.ids, sentences.lengths, sentences.columns
         source, k = self._source, self._options.candidates
         if logits is not None:
-            return usable(from_logits(logits, k), self._banned, self._fallback)
+            return usable(from_logits(logits, k, self.special), self._banned, self._fallback, self.special.pad)
         assert source is not None
         if isinstance(source, Tables) and self._banned is None and source.supports(ids.shape[1], columns):
             return source.proposed(ids, lengths, columns, k, self._fallback)
-        return usable(source.candidates(ids, lengths, columns, k), self._banned, self._fallback)
+        found = source.candidates(ids, lengths, columns, k)
+        return usable(found, self._banned, self._fallback, self.special.pad)
 
     @property
     def fused(self) -> bool:
         """Whether a kernel searches, which reads edges as they are: for one output that two words decide."""
         o = self._options
         fits = o.order == 2 and o.n_best == 1 and o.search == "serial" and o.candidates <= kernels.MAX_CANDIDATES
-        return fits and self.runner.uses("paths")
+        return fits and kernels.know(self.special) and self.runner.uses("paths")
 
     def _searched(self, sentences: Sentences, candidates: Candidates, scores: Scores) -> Tensor:
         if self.fused:
@@ -199,7 +200,8 @@ class Pipeline:
 
     def lattice(self, sentences: Sentences, candidates: Candidates, scores: Scores) -> Lattice:
         """What is searched."""
-        lattice, ends = assemble(candidates, scores, sentences.window), self._ends(sentences)
+        lattice = assemble(candidates, scores, sentences.window, self.special)
+        ends = self._ends(sentences)
         return lattice if ends is None else with_ends(lattice, ends)
 
     def paths(self, lattice: Lattice) -> Paths:
@@ -225,7 +227,7 @@ class Pipeline:
 def packed(lattice: Lattice, paths: Paths) -> Tensor:
     """[rows, n, 3 + columns] what paths spell, PAD after EOS, as :func:`longstride.engine.one_step.pack` has it."""
     ids = lattice.ids[:, None].expand(-1, paths.states.shape[1], -1, -1).gather(3, paths.states[..., None])[..., 0]
-    lengths = (ids != PAD).sum(dim=-1)
+    lengths = (paths.states != lattice.ids.shape[2] - 1).sum(dim=-1)  # the last state is PAD
     scores = log_probabilities = paths.scores.double()
     if lattice.ends is not None:
         log_probabilities = scores - lattice.ends.gather(1, lengths - 1)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.contract import PAD, Feeds, GraphSpec, Program
+from longstride.contract import Feeds, GraphSpec, Program
 from longstride.nn.programs import BOOL, F32, I64, LAYERED, memory_inputs
 from longstride.ops.recording import Specification, recorded
 from longstride.systems.lattice import scoring
@@ -68,7 +68,7 @@ def score(model: Scorer, order: int, normalise: Normalise) -> Program:
     def feeds(encoded: Encoded, words: Tensor) -> Feeds:
         _, columns, k = words.shape
         # Every stream has a column at least; what a lattice too short for that has in it is cut off again.
-        padded = F.pad(words, (0, 0, 0, max(0, order - columns)), value=PAD)
+        padded = F.pad(words, (0, 0, 0, max(0, order - columns)), value=model.special.pad)
         sizes = {"after": k + 1, "second": padded.shape[1] - 1, "third": padded.shape[1] - 2, "asked": columns}
         return Feeds({"words": padded, **_feeds(encoded)}, sizes=sizes)
 

@@ -27,7 +27,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.contract import EOS, PAD, START
 from longstride.nn import masks
 from longstride.nn.layers import DecoderLayer
 from longstride.ops import additive
@@ -83,7 +82,7 @@ def encode(model: Scorer, ids: Tensor, lengths: Tensor, padded: bool) -> Encoded
 
 def unigrams(model: Scorer, encoded: Encoded, columns: int) -> Tensor:
     """Logits of P(word | position, source), [rows, columns, vocabulary]: the head as a one-pass model."""
-    streams = _Streams.empty(encoded.keys.shape[1], columns, encoded.keys)
+    streams = _Streams.empty(encoded.keys.shape[1], columns, encoded.keys, model.special.start)
     return model.logits(_hidden(model, encoded, streams))
 
 
@@ -94,7 +93,7 @@ def place_scores(model: Scorer, source: Tensor, lengths: Tensor, columns: int) -
 
 def score_edges(model: Scorer, encoded: Encoded, words: Tensor, normalise: Normalise = "vocabulary") -> Scores:
     """Scores of all edges between the candidates `words` [rows, columns, K]; PAD where there are fewer."""
-    if ops.uses("edges") and normalise == "vocabulary":
+    if ops.uses("edges") and normalise == "vocabulary" and kernels.know(model.special):
         return _score_edges_by_kernels(model, encoded, words)
     start, edges = _scored(model, encoded, words, 2, normalise)
     return Scores(start[:, 0], edges)
@@ -121,23 +120,23 @@ class _Streams:
     """of each stream: (columns,), (columns - 1, K), (columns - 2, K, K)"""
 
     @staticmethod
-    def empty(rows: ops.Length, columns: ops.Length, like: Tensor) -> _Streams:
+    def empty(rows: ops.Length, columns: ops.Length, like: Tensor, start: int) -> _Streams:
         """START in every column, and nothing else."""
-        return _Streams(ops.full((rows, columns), START, like), ops.arange(columns, like), [(columns,)])
+        return _Streams(ops.full((rows, columns), start, like), ops.arange(columns, like), [(columns,)])
 
     @staticmethod
-    def of(words: Tensor, order: int) -> _Streams:
+    def of(words: Tensor, order: int, start: int) -> _Streams:
         """The first `order` streams of candidates [rows, columns, K]."""
         rows, columns, k = words.shape
-        start = _Streams.empty(rows, columns, words)
-        ids, slots, shapes = [start.ids], [start.slots], list(start.shapes)
+        begun = _Streams.empty(rows, columns, words, start)
+        ids, slots, shapes = [begun.ids], [begun.slots], list(begun.shapes)
         for number in range(1, order):
             left = max(0, columns - number) if isinstance(columns, int) else columns - number
             shape = (left, *([k] * number))
             # A slot's word is the one in the column before, whatever stood before that one.
             own = words[:, number - 1 : number - 1 + left].reshape(rows, left, *([1] * (number - 1)), k)
             ids.append(own.expand(rows, *shape).reshape(rows, -1))
-            slots.append(start.slots[number:, None].expand(left, math.prod(shape[1:])).reshape(-1))
+            slots.append(begun.slots[number:, None].expand(left, math.prod(shape[1:])).reshape(-1))
             shapes.append(shape)
         return _Streams(torch.cat(ids, dim=1), torch.cat(slots), shapes)
 
@@ -215,14 +214,15 @@ def _wide(like: Tensor) -> torch.dtype:
 
 def _scored(model: Scorer, encoded: Encoded, words: Tensor, order: int, normalise: Normalise) -> list[Tensor]:
     """Of each stream [rows, *shape, K + 1]: log-probabilities of the words of the column it predicts, and of EOS."""
-    streams = _Streams.of(words, order)
+    special = model.special
+    streams = _Streams.of(words, order, special.start)
     hidden = _hidden(model, encoded, streams)
-    following = F.pad(words, (0, 1), value=EOS)
+    following = F.pad(words, (0, 1), value=special.eos)
     if normalise == "vocabulary":
         return streams.split(_log_probabilities(model, hidden, following[:, streams.slots]))
     weights = F.embedding(following, model.output_weight)  # [rows, columns, K + 1, width]
     parts = enumerate(streams.split(hidden))
-    return [_among(part, weights[:, number:], following[:, number:] == PAD) for number, part in parts]
+    return [_among(part, weights[:, number:], following[:, number:] == special.pad) for number, part in parts]
 
 
 def _score_edges_by_kernels(model: Scorer, encoded: Encoded, words: Tensor) -> Scores:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, PAD, Source
+from longstride.contract import Source
 from longstride.engine.one_step import OneStepSession
 from longstride.search.lengths import Window
 from longstride.systems.lattice.pipeline import Pipeline, Sentences
@@ -131,11 +131,11 @@ class StepBuffers:
         """The outputs of these sentences, then of rows that hold none, on the device; the next launch overwrites it."""
         source, width, inputs = portion.source, self._shape.width, self._next_staged()
         count, widest = source.rows, min(source.longest, width)
-        inputs.fill_(PAD)
+        inputs.fill_(self._pipeline.special.pad)
         inputs[:count, :widest] = source.ids[:, :widest]
         inputs[:count, width:] = portion.bounds
         if count < len(inputs):  # the other rows hold the shortest sentence there is
-            inputs[count:, 0] = EOS
+            inputs[count:, 0] = self._pipeline.special.eos
             inputs[count:, width:] = torch.tensor([1, 2, 2])
         self._pipeline.runner.send(inputs, self._inputs)
         if self._step is None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from longstride import ops
-from longstride.contract import DEFAULT_IDS, PAD, OptionError, SpecialIds, option
+from longstride.contract import DEFAULT_IDS, OptionError, SpecialIds, option
 from longstride.contract.options import Options
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice import kernels
@@ -138,14 +138,15 @@ class Tables(nn.Module):
         t = torch.arange(columns, device=device)
         slot = (a - t[:, None]).clamp(-reach, reach) + (reach + 1)
         key = source[:, None, :] * slots + slot
-        # "None" is PAD in slot 0, the first key of all: [rows, columns, source words + 1]
-        key = nn.functional.pad(key, (1, 0), value=PAD)
+        # "None" is PAD in slot 0: [rows, columns, source words + 1]
+        key = nn.functional.pad(key, (1, 0), value=self.options.special.pad * slots)
         return self.best(key, self.place_probabilities(lengths - 1, source.shape[1], columns), k)
 
     def supports(self, width: int, columns: int) -> bool:
         """Whether kernels propose for sources and outputs of such lengths: all that were counted by length."""
         o = self.options
-        return ops.uses("candidates") and width <= o.longest_source and columns <= o.longest_target
+        own_ids = kernels.know(o.special)
+        return own_ids and ops.uses("candidates") and width <= o.longest_source and columns <= o.longest_target
 
     def proposed(self, source: Tensor, lengths: Tensor, columns: int, k: int, fallback: int | None) -> Candidates:
         """The same by kernels, with a word for columns that have none."""
@@ -187,7 +188,7 @@ class Tables(nn.Module):
         # Rounded up, so that no word whose probability is not 0 is lost.
         amounts = (self.counts[entry] * scale[..., None]).ceil().long()
         amounts = amounts.masked_fill(ranks >= kept[..., None], 0)
-        return best_sums(self.words[entry].flatten(2), amounts.flatten(2), k)
+        return best_sums(self.words[entry].flatten(2), amounts.flatten(2), k, self.options.special.pad)
 
 
 @final
@@ -211,7 +212,7 @@ class SharedVocabulary:
         return Candidates(found.ids.expand(shape), found.log_scores.expand(shape))
 
 
-def best_sums(words: Tensor, amounts: Tensor, k: int) -> Candidates:
+def best_sums(words: Tensor, amounts: Tensor, k: int, pad: int) -> Candidates:
     """Add up the fixed-point amounts of equal words and choose the k largest sums. Both: [rows, columns, entries]."""
     words, order = words.sort(dim=-1)
     sums = amounts.gather(-1, order).cumsum(-1)
@@ -221,4 +222,4 @@ def best_sums(words: Tensor, amounts: Tensor, k: int) -> Candidates:
     ranked = (((sums - before) << ID_BITS) + (_LARGEST_ID - words.long())) * last
     best = ranked.topk(min(k, ranked.shape[-1]), dim=-1).values
     found = ((best >> ID_BITS).double() / ONE).log().float()  # a sum of 0 is no candidate: -inf
-    return filled(_LARGEST_ID - (best & _LARGEST_ID), found, k)
+    return filled(_LARGEST_ID - (best & _LARGEST_ID), found, k, pad)

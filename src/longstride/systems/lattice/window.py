@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.contract import EOS, PAD
+from longstride.contract import SpecialIds
 from longstride.search.lengths import Window
 from longstride.systems.lattice.candidates import Candidates
 from longstride.systems.lattice.scoring import Scores
@@ -43,11 +43,11 @@ class Lattice:
     """[rows, columns] float64: what a path that ends in a column has in its score beside probabilities, if anything"""
 
 
-def assemble(candidates: Candidates, scores: Scores, window: Window) -> Lattice:
+def assemble(candidates: Candidates, scores: Scores, window: Window, special: SpecialIds) -> Lattice:
     """Put EOS and PAD beside the candidates and forbid what must not be."""
     words = candidates.ids
-    ids = torch.cat([words, torch.full_like(words[..., :1], EOS), torch.full_like(words[..., :1], PAD)], dim=-1)
-    allowed = _allowed(words, window)
+    ids = torch.cat([words, *(torch.full_like(words[..., :1], id) for id in (special.eos, special.pad))], dim=-1)
+    allowed = _allowed(words != special.pad, window)
     first = _emitted(scores.first, allowed[:, 0])
     edges = _edges(scores.edges, allowed[:, 1 : 1 + scores.edges.shape[1]])
     triples = None if scores.triples is None else _triples(scores.triples, allowed[:, 2:])
@@ -64,12 +64,12 @@ def with_ends(lattice: Lattice, ends: Tensor) -> Lattice:
     return replace(lattice, first=first, edges=edges, triples=triples, ends=ends)
 
 
-def _allowed(words: Tensor, window: Window) -> Tensor:
-    """[rows, columns, K + 1] bool: which words, and whether EOS, may stand in each column."""
-    column = torch.arange(words.shape[1], device=words.device)
+def _allowed(there: Tensor, window: Window) -> Tensor:
+    """[rows, columns, K + 1] bool: which of the words that are `there`, and whether EOS, may stand in a column."""
+    column = torch.arange(there.shape[1], device=there.device)
     goes_on = column < window.longest[:, None] - 1
     ends = (column >= window.shortest[:, None] - 1) & (column < window.longest[:, None])
-    return torch.cat([(words != PAD) & goes_on[..., None], ends[..., None]], dim=-1)
+    return torch.cat([there & goes_on[..., None], ends[..., None]], dim=-1)
 
 
 def _emitted(scores: Tensor, allowed: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, NEVER_GENERATED, Limits, Need, OptionError, Runner, Session, Source, option
+from longstride.contract import Limits, Need, OptionError, Runner, Session, Source, option
 from longstride.contract.options import Options
 from longstride.contract.signatures import Signed
 from longstride.engine.one_step import OneStepSession
@@ -49,7 +49,7 @@ class NonAutoregressive(Signed[NonAutoregressiveOptions]):
 
     def __init__(self, model: OnePass, runner: Runner, options: NonAutoregressiveOptions | None = None) -> None:
         super().__init__(runner, options or NonAutoregressiveOptions())
-        self._model = model
+        self._model, self.special = model, model.special
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty session."""
@@ -114,8 +114,8 @@ class _NonAutoregressiveSession(OneStepSession[Portion]):
 
 def _banned(model: OnePass, limits: Limits, device: torch.device) -> Tensor:
     """[vocabulary] bool: which ids may stand in no slot but the last."""
-    vocabulary = model.options.vocabulary
-    ids = {*NEVER_GENERATED, EOS, *(token for token in limits.banned if 0 <= token < vocabulary)}
+    vocabulary, special = model.options.vocabulary, model.special
+    ids = {*special.never_generated, special.eos, *(token for token in limits.banned if 0 <= token < vocabulary)}
     if len(ids) == vocabulary:
         raise OptionError("banned expects to leave at least one id that is a word, found all of them.")
     banned = torch.zeros(vocabulary, dtype=torch.bool)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import EOS
 from longstride.engine.one_step import pack
 from longstride.nn import masks
 from longstride.search.repeats import without_repeats
@@ -73,7 +72,7 @@ def fill(
     """
     canvases = encoded.ids, encoded.lengths, lengths.flatten(), columns
     found = best(model, banned, encoded.memory, encoded.visible, *canvases)
-    return choose(found, lengths, odds, columns, dedup)
+    return choose(found, lengths, odds, columns, dedup, model.special.eos)
 
 
 def best(
@@ -93,7 +92,7 @@ def best(
     def search(states: Tensor) -> tuple[Tensor, Tensor]:
         logits = _wide(model.logits(states))
         words = logits.masked_fill(banned, -torch.inf).argmax(dim=-1, keepdim=True)
-        wanted = torch.cat([words, torch.full_like(words, EOS)], dim=-1)
+        wanted = torch.cat([words, torch.full_like(words, model.special.eos)], dim=-1)
         return words[:, 0], ops.log_shares(logits, wanted)
 
     portion = max(2, (MAX_LOGITS_CPU if hidden.device.type == "cpu" else MAX_LOGITS) // model.options.vocabulary)
@@ -102,7 +101,7 @@ def best(
     return Best(words, shares[:, 0], shares[:, 1])
 
 
-def choose(found: Best, lengths: Tensor, odds: Tensor, columns: int, dedup: int) -> Tensor:
+def choose(found: Best, lengths: Tensor, odds: Tensor, columns: int, dedup: int, eos: int) -> Tensor:
     """Of what stands on canvases of these `lengths` [rows, n], the best of each row, after which EOS is repeated.
 
     See :func:`fill`. -> [rows, 1, 3 + columns] as :func:`longstride.engine.one_step.pack` has it
@@ -121,7 +120,7 @@ def choose(found: Best, lengths: Tensor, odds: Tensor, columns: int, dedup: int)
         stay = without_repeats(tokens, chosen - 1, dedup)
         tokens = tokens.gather(1, (~stay).long().argsort(dim=1, stable=True))
         chosen = stay.sum(dim=1) + 1
-    tokens = torch.where(slots < chosen[:, None] - 1, tokens, EOS)
+    tokens = torch.where(slots < chosen[:, None] - 1, tokens, eos)
     return pack(chosen[:, None], score, total.gather(1, best), tokens[:, None])
 
 

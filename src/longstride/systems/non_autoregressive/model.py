@@ -1,7 +1,8 @@
 """The one-pass model: a Transformer whose decoder reads a canvas of empty slots and fills all of them at once.
 
 A canvas for an output of length T, EOS counted, has T slots; slot t predicts token t, the last one EOS. A slot reads
-the MASK embedding and its position and, if told to, the source word or words that would stand there if order were kept.
+the mask's embedding and its position and, if told to, the source word or words that would stand there if order were
+kept.
 All slots of a canvas see each other, so each knows how long the output is, and none knows what another says:
 
     P(y | x, T) = Π_t P(y_t | x, t, T)
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import MASK, option
+from longstride.contract import OptionError, option
 from longstride.nn import masks
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
@@ -43,6 +44,8 @@ class OnePassOptions(TransformerOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.refuse_beyond_marian("A one-pass model")
+        if self.special.mask is None:
+            raise OptionError("A one-pass model expects a mask among the special ids, for its empty slots, found none.")
 
 
 class OnePass(Transformer):
@@ -91,7 +94,7 @@ class OnePass(Transformer):
         """[canvases, columns, width] what the slots read."""
         slots = ops.arange(columns, lengths)
         positions: Tensor = self.target_positions(slots.clamp(max=self.options.longest - 1))
-        empty = positions + self.target_embedding.weight[MASK] * self.scale
+        empty = positions + self.target_embedding.weight[self.options.special.mask] * self.scale
         if copied is None:
             return empty.expand(lengths.shape[0], -1, -1)
         table = self.target_embedding if self.source_embedding is None else self.source_embedding

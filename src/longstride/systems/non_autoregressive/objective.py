@@ -29,7 +29,7 @@ class NonAutoregressiveObjective(Objective):
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """The batch as it is."""
-        return Prepared.of(batch, {"target": batch.target, "target_lengths": batch.target_lengths})
+        return Prepared.of(batch)
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
         """Summed over all target tokens."""
@@ -39,5 +39,6 @@ class NonAutoregressiveObjective(Objective):
         visible = masks.of_sources(prepared)
         memory = model.encode_for_training(source, visible)
         hidden = model(memory, visible, source, lengths, tensors["target_lengths"], target.shape[1])
-        total, nll = model.token_loss(hidden, model.output_weight, target, self.options.label_smoothing)
+        given = (hidden, model.output_weight, target, self.options.label_smoothing)
+        total, nll = model.token_loss(*given, counted=masks.of_targets(prepared))
         return Loss(total, {"nll": nll})

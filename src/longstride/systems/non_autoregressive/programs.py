@@ -80,7 +80,8 @@ def fill(model: OnePass) -> Program:
 
     def result(found: Mapping[str, Tensor], feeds: Feeds) -> Tensor:
         best = Best(found["words"], found["of_words"], found["of_eos"])
-        return choose(best, feeds.inputs["tried"], feeds.inputs["odds"], feeds.sizes["columns"], feeds.sizes["dedup"])
+        given, sizes = feeds.inputs, feeds.sizes
+        return choose(best, given["tried"], given["odds"], sizes["columns"], sizes["dedup"], model.special.eos)
 
     inputs: dict[str, Any] = {
         "memory": (F32, ("sources", "source", o.width)),
