@@ -19,7 +19,8 @@ _T5 = {"d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_decoder_layer
 
 def write(family: str, folder: Path, seed: int = 0) -> Path:
     """A folder that `from_pretrained` reads, tokenizer and all."""
-    FAMILIES[family](folder)
+    make: Any = FAMILIES[family]
+    make(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     ids = {"vocab_size": len(tokenizer), "pad_token_id": pad, "eos_token_id": eos}

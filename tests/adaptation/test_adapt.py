@@ -148,6 +148,7 @@ def test_too_few_lines_are_refused(adapt: Adapt, tmp_path: Path, capsys: pytest.
     assert not (tmp_path / "out.work").exists()
 
 
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 @pytest.mark.parametrize("family", ["marian", "mbart"])
 def test_a_hugging_face_folder(family: str, tmp_path: Path) -> None:
     """Marian has no mask and begins with pad; mBART's sources end in a language."""

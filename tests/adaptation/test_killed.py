@@ -15,7 +15,7 @@ import pytest
 from tests.adaptation.tiny import SETTINGS, lines_file
 from tests.folders import write_folder
 
-KILLS = int(os.environ.get("LONGSTRIDE_KILLS", "3"))
+KILLS = int(os.environ.get("LONGSTRIDE_KILLS", "2"))
 SEED = os.environ.get("LONGSTRIDE_KILL_SEED", "0")
 TIMED = {"README.md", "adaptation.jsonl"}
 """Files that tell times and dates."""

@@ -31,7 +31,7 @@ class AdaptOptions(Options):
     side_by_side: int = option(
         0, "Sentences decoded side by side (0: 1,024 on a GPU, 32 on a processor).", least=0, most=10**6
     )
-    tokens: int = option(0, "Padded tokens per update (0: 32,768 on a GPU, 4,096 on a processor).", least=0, most=10**9)
+    tokens: int = option(0, "Padded tokens per update (0: 32,768 on a GPU, 2,048 on a processor).", least=0, most=10**9)
     longest_target: int = option(128, "Longer outputs (tokens, EOS counted) are not learnt from.", least=2, most=10**6)
     layers: int = option(2, "Decoder layers of the drafter.", least=1, most=1000)
     own_encoder_layers: int = option(
@@ -82,6 +82,6 @@ class AdaptOptions(Options):
             self,
             shard_lines=self.shard_lines or (25_000 if gpu else 1_000),
             side_by_side=self.side_by_side or (1_024 if gpu else 32),
-            tokens=self.tokens or (32_768 if gpu else 4_096),
+            tokens=self.tokens or (32_768 if gpu else 2_048),
             compile=("layers" if gpu else "none") if self.compile == "auto" else self.compile,
         )
