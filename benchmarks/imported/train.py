@@ -20,8 +20,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 
 def lines_of(path: Path, most: int) -> list[str]:
-    opened = lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8")
-    with opened as file:
+    """The first lines of a text, compressed or not."""
+    with (lzma.open if path.suffix == ".xz" else open)(path, "rt", encoding="utf-8") as file:
         return [line.rstrip("\n") for _, line in zip(range(most), file, strict=False)]
 
 
@@ -62,6 +62,7 @@ def byte_pairs(lines: Sequence[str], size: int) -> Any:
 
 
 def t5(o: argparse.Namespace, size: int) -> Any:
+    """As t5-small has it, but for its size."""
     config = transformers.T5Config(
         vocab_size=size, d_model=o.width, d_kv=o.width // o.heads, d_ff=4 * o.width, num_layers=o.layers,
         num_heads=o.heads, dropout_rate=0.1, feed_forward_proj="relu", pad_token_id=0, eos_token_id=1,
@@ -71,6 +72,7 @@ def t5(o: argparse.Namespace, size: int) -> Any:
 
 
 def bart(o: argparse.Namespace, size: int) -> Any:
+    """As bart-base has it, but for its size."""
     config = transformers.BartConfig(
         vocab_size=size, d_model=o.width, encoder_layers=o.layers, decoder_layers=o.layers,
         encoder_attention_heads=o.heads, decoder_attention_heads=o.heads, encoder_ffn_dim=4 * o.width,
@@ -119,6 +121,7 @@ class Batches(torch.utils.data.IterableDataset[Any]):
 
 
 def main() -> None:
+    """Tokenizer, model, training, folder."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("family", choices=FAMILIES)
     asked.add_argument("source", type=Path)

@@ -97,6 +97,8 @@ def test_settings(folder: Path, fields: dict[str, Any], expected: str) -> None:
         ({"early_stopping": "soon"}, "early_stopping expects true, false or never, found 'soon'"),
         ({"max_length": 2}, "max_length expects room for a token"),
         ({"forced_bos_token_id": 40}, "forced_bos_token_id expects an id of the model's vocabulary, found 40"),
+        ({"suppress_tokens": [3]}, "suppress may not hold eos, 3"),
+        ({"renormalize_logits": True, "num_beams": 4}, "renormalize_logits expects neither min_length nor"),
         ({"of_tomorrow": 1}, "the field of_tomorrow = 1 is not supported"),
     ],
 )

@@ -114,10 +114,13 @@ def generated(
     widest = max(map(len, rows))
     padded = torch.tensor([[*row, *[special.pad] * (widest - len(row))] for row in rows])
     visible = torch.arange(widest) < torch.tensor([len(row) for row in rows])[:, None]
-    settings: dict[str, Any] = {"decoder_start_token_id": special.start}
-    if forced_first is not None:
+    own, tokenizer = model.generation_config, translator.target_tokenizer
+    settings: dict[str, Any] = {}  # what the folder does not say: languages that were asked for, above all
+    if getattr(tokenizer, "forced_first", None) is not None:
         settings["forced_bos_token_id"] = forced_first
-    own = model.generation_config
+    unsaid = own.decoder_start_token_id is None and own.bos_token_id is None
+    if unsaid or getattr(tokenizer, "start", None) is not None:
+        settings["decoder_start_token_id"] = special.start
     if own.max_length is None and own.max_new_tokens is None:
         settings["max_new_tokens"] = longest + (own.forced_eos_token_id is not None)
     found = model.generate(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from longstride import model_folder
-from longstride.contract import Limits, ModelFolderError, SpecialIds
+from longstride.contract import Limits, ModelFolderError, OptionError, SpecialIds
 from longstride.interop.hf.families import family_of, options_of, refuse_remote_code
 from longstride.interop.hf.fields import Fields
 from longstride.interop.hf.generation import GENERATION, read_generation
@@ -112,14 +112,17 @@ def import_folder(
     if isinstance(target, HFTokenizer) and target.size > own and taken.options.source_vocabulary is None:
         # Ids of its tokenizer alone, which no output can have: special ones, or it would not have been read.
         taken, suppress = widened(taken, target.size), (*suppress, *range(own, target.size))
-    special = SpecialIds(
-        pad=target.special.pad if generation.pad is None else generation.pad,
-        unk=target.special.unk,
-        start=start,
-        eos=generation.eos,
-        mask=target.special.mask,
-        suppress=suppress,
-    )
+    try:
+        special = SpecialIds(
+            pad=target.special.pad if generation.pad is None else generation.pad,
+            unk=target.special.unk,
+            start=start,
+            eos=generation.eos,
+            mask=target.special.mask,
+            suppress=suppress,
+        )
+    except OptionError as error:
+        raise ModelFolderError(f"{folder}: {error}") from None
     _check_tokenizers(folder, taken.options, special, source, target)
     beyond = tuple(range(own, taken.options.vocabulary))
     taken, put_out = out_of_reach(taken, (*(generation.suppress if generation.shared_out else ()), *beyond))

@@ -134,7 +134,8 @@ def take_weights(
         if name != family.tables[3] and not any(fnmatch.fnmatchcase(name, pattern) for pattern in family.ignored):
             raise ModelFolderError(f"{place}: found a tensor {name!r} that {family.name} does not have.")
     dtypes = {name: _dtype_name(tensor) for name, tensor in given.items()}
-    return Taken(options, state, dtypes, tuple(unread))
+    as_given = [name if name in given else name.removeprefix(family.prefix) for name in unread]
+    return Taken(options, state, dtypes, tuple(as_given))
 
 
 def out_of_reach(taken: Taken, ids: Sequence[int]) -> tuple[Taken, dict[str, float]]:
