@@ -24,6 +24,7 @@ from longstride.ops.attention import (
     to_border,
 )
 from longstride.ops.chain import best_chain, best_of_classes, chain_logits, chain_tokens, chain_tokens_of_states
+from longstride.ops.draft_tree import best_tree
 from longstride.ops.indexing import arange, by_position, full, largest, length, repeated, slots_from, take
 from longstride.ops.kernels import KernelTable, kernels_of, uses
 from longstride.ops.layers import ACTIVATIONS, add_norm, embed, linear, norm, row_product
@@ -57,6 +58,7 @@ __all__ = [
     "best",
     "best_chain",
     "best_of_classes",
+    "best_tree",
     "by_position",
     "cached_attention",
     "chain_logits",

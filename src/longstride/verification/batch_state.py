@@ -50,7 +50,7 @@ class BatchState:
         self._encode = programs.encode_source(model)
         call = runner.call if runner.records else None  # so that a recording can be taken apart
         self._step = VerifyStep(verify, drafter, acceptance, limits.min_length, model.special.eos, call)
-        fused, special = usable(runner), model.special
+        fused, special = usable(runner) and not drafter.trees, model.special
 
         device = runner.device
         longest = int(limits.longest_outputs(torch.tensor(longest_source)))
