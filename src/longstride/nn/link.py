@@ -32,6 +32,8 @@ good words of one class keep each other out: of the bundled drafter (160 sentenc
 of 64 brings 3.85; of its heads chains of 64, 128 and 256 bring 1.61, 1.65 and 1.69, and the whole vocabulary 1.70."""
 SPREAD = 0.3
 """of the first entries of `before`; `after` begins at zero, so that a new link changes nothing"""
+TREE_CANDIDATES = 64
+"""Per slot of a tree: the best of the whole vocabulary, before the link is asked."""
 MOST_CANDIDATES = 256
 """Candidates per slot for kernels to which they cost next to nothing: two good words of one class keep each other
 out."""
@@ -121,6 +123,13 @@ class Link(nn.Module):
         """The same where logits are nothing but hidden by output_weight [vocabulary, width]"""
         weights = output_weight, self.gate.weight
         return ops.chain_tokens_of_states(hidden, *weights, newest, *self._tables, *self._how, into, count)
+
+    def grown(self, logits: Tensor, hidden: Tensor, newest: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
+        """Logits [rows, block, vocabulary] of slots by themselves, from hidden [rows, block, width], after the token
+        `newest` [rows] -> tokens and parents [rows, nodes] of the likeliest tree (:func:`longstride.ops.best_tree`)"""
+        values, ids = logits.topk(min(TREE_CANDIDATES, logits.shape[-1]))
+        before, after = self._tables
+        return ops.best_tree(values, ids, newest, nodes, (before, self.factors(hidden), after))
 
     @property
     def looks_twice(self) -> bool:

@@ -24,6 +24,7 @@ from longstride.ops.attention import (
     to_border,
 )
 from longstride.ops.chain import best_chain, best_of_classes, chain_logits, chain_tokens, chain_tokens_of_states
+from longstride.ops.draft_tree import best_tree
 from longstride.ops.indexing import (
     accumulate,
     append,
@@ -74,6 +75,7 @@ __all__ = [
     "best",
     "best_chain",
     "best_of_classes",
+    "best_tree",
     "by_position",
     "cached_attention",
     "chain_logits",

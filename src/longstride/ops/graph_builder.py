@@ -178,3 +178,9 @@ class GraphBuilder(ABC):
         right = self.node("Transpose", self.look_up(after, ids), perm=[0, 1, 3, 2])
         scores = self.node("Add", self.node("MatMul", left, right), self.node("Unsqueeze", values, self.integers(2)))
         return self.node("ArgMax", scores, axis=-1, keepdims=0)
+
+    def draft_tree(
+        self, values: Handle, ids: Handle, newest: Handle, nodes: int, pairs: tuple[Tensor, Handle, Tensor] | None
+    ) -> tuple[Handle, Handle] | None:
+        """See :func:`longstride.ops.draft_tree.best_tree`; None: its operations are traced one by one."""
+        return None

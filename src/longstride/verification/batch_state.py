@@ -50,8 +50,9 @@ class BatchState:
         self._encode = programs.encode_source(model)
         call = runner.call if runner.records else None  # so that a recording can be taken apart
         self._step = VerifyStep(verify, drafter, acceptance, limits, model.special, call)
-        # Kernels of our own know no n-grams.
-        fused, special = usable(runner) and not self._step.judges_apart, model.special
+        # Kernels of our own know no n-grams and no trees.
+        fused = usable(runner) and not self._step.judges_apart and not drafter.trees
+        special = model.special
 
         device = runner.device
         longest = int(limits.longest_outputs(torch.tensor(longest_source)))

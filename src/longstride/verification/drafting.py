@@ -86,6 +86,10 @@ class Drafter(ABC):
     """How many tokens a proposal holds at most. The step's width is one more: the verifier's own token."""
     calls: int = 0
     """Model calls that one proposal costs, beside the verifier's."""
+    depth: int | None = None
+    """How many tokens of a proposal may stand one after another, where that is not all of them."""
+    trees: bool = False
+    """Whether its proposals are trees: kernels that judge whole iterations take chains alone."""
     observes: bool = True
     """Whether it learns anything by observing."""
     graph: DrafterGraph | None = None

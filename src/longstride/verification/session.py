@@ -109,12 +109,13 @@ class VerificationSession(PooledSession[BatchState]):
         self.plan = plan
         self._longest_source = longest_source
         self._block = block
+        self._window = 1 + min(block, plan.drafter.depth or block)
         self._looks = self.table.batch.looks
         self._calls = 1 + (plan.drafter.calls if self._block else 0)
         self.portion = self.table.portion if self.table.recorded else 1
         self._iterate: Callable[[], StepResult] | None = None
         # Before the first draft rows have no token that the drafter has not seen.
-        self.table.expect(1 if self._looks else block + 1)
+        self.table.expect(1 if self._looks else self._window)
         self._recent: StepResult | None = None
         self._step: Step | None = None  # what was made of it
 
@@ -135,7 +136,7 @@ class VerificationSession(PooledSession[BatchState]):
     def advance(self) -> Step:
         """Draft, verify, commit."""
         if self._iterate is None:
-            self._iterate = self.table.iteration(self._block, self._block + 1)
+            self._iterate = self.table.iteration(self._block, self._window)
         found = self._iterate()
         self.calls += self._calls
         if self._looks and self._block:

@@ -123,6 +123,18 @@ class NativeBuilder(GraphBuilder):
         tables = self.constant(before), self.constant(after)
         return self._add(Node("Chain", [tables[0], earlier, factors, tables[1], ids, values]))
 
+    def draft_tree(
+        self, values: Handle, ids: Handle, newest: Handle, nodes: int, pairs: tuple[Tensor, Handle, Tensor] | None
+    ) -> tuple[Handle, Handle] | None:
+        """One operator, with a queue."""
+        given = [values, ids, newest]
+        if pairs is not None:
+            given += [self.constant(pairs[0]), pairs[1], self.constant(pairs[2])]
+        node = Node("Tree", given, [nodes])
+        node.outputs = [GraphValue(node) for _ in range(2)]
+        self._nodes.append(node)
+        return node.outputs[0], node.outputs[1]
+
     def in_portions(
         self, values: Sequence[Handle], most: int, body: Body, kinds: Sequence[torch.dtype]
     ) -> list[Handle]:

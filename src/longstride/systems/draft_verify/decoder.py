@@ -32,6 +32,9 @@ class DraftVerifyOptions(Options):
     min_block: int = option(
         1, "Commit at least so many tokens per iteration, the verifier's own included.", least=1, most=1025
     )
+    tree: int = option(
+        0, "Draft a tree of so many tokens, the likeliest first, at most k deep (0: a chain).", least=0, most=512
+    )
     adaptive: bool = option(False, "Measure once how long drafts should be, or whether none are faster.")
     lengths: DraftPolicy | None = option(
         None, "Tokens drafted by how many sentences are decoded side by side, as 1:10,8:4,32:0 (none: k)."
@@ -58,12 +61,14 @@ class DraftVerify(VerifyingDecoder[DraftVerifyOptions]):
         block = _block(options.k, drafter)
         if options.min_block > block + 1:
             raise OptionError(f"min_block expects 1 to k + 1 ({block + 1}), found {options.min_block}.")
-        super().__init__(model, runner, replace(options, k=block), block)
-        self._drafter = drafter
+        if options.tree and (options.accept != EXACT or options.min_block > 1):
+            raise OptionError("tree expects accept=exact and min_block=1: what a tree holds is judged exactly.")
+        super().__init__(model, runner, replace(options, k=block), options.tree or block)
+        self._drafter, self._depth = drafter, block
 
     def plan(self, limits: Limits) -> DecodePlan:
         """The drafter drafts."""
-        drafter = ModelDrafter(self._drafter, self._model, self._runner, self._block, limits)
+        drafter = ModelDrafter(self._drafter, self._model, self._runner, self._depth, limits, self.options.tree)
         acceptance = Acceptance(self.options.accept, self.options.min_block)
         return DecodePlan(self._model, self._runner, drafter, limits, acceptance)
 

@@ -58,16 +58,17 @@ class ModelDrafter(Drafter):
     observes = False
 
     def __init__(
-        self, drafter: DrafterModel, verifier: Transformer, runner: Runner, block: int, limits: Limits
+        self, drafter: DrafterModel, verifier: Transformer, runner: Runner, block: int, limits: Limits, nodes: int = 0
     ) -> None:
-        self.block = block
+        """`nodes`: drafts are trees of so many, `block` tokens deep at most."""
+        self.block, self.depth, self.trees = nodes or block, block, nodes > 0
         self._drafter = drafter
         self._runner = runner
         self._min_length, self.special = limits.min_length, verifier.special
         """its verifier's special ids"""
         self._takes_states = reads_whole_encoder(drafter.options, verifier)
         self._encode_source = {given: encode_source(drafter, verifier, given) for given in (True, False)}
-        self._fused = usable(runner)
+        self._fused = usable(runner) and not self.trees
         self.catches_up = drafter.options.prefix == "causal"
         """whether what a pass runs depends on how many tokens came since the last one"""
         own = own_kernels(drafter, runner) if self._fused and self.catches_up else NOTHING
@@ -80,15 +81,22 @@ class ModelDrafter(Drafter):
         self._forbidden = forbidden_ids(limits, runner.device, special) if kept else None
         """of a drafter with own ids, those that are never drafted"""
         self._permitted = permitted_ids(limits, size, runner.device, special)
-        self._sizes = torch.arange(block + 1, device=runner.device)
+        self._sizes = torch.arange(self.block + 1, device=runner.device)
         self.graph = drafter_graph(
-            drafter, (block, limits.min_length, self.special.eos, *((limits.banned,) if kept else ()))
+            drafter, (block, nodes, limits.min_length, self.special.eos, *((limits.banned,) if kept else ()))
         )
 
     @property
     def key(self) -> Hashable:
         """The models it drafts with, and how much."""
-        return (self._draft.identity, self._encode_source[False].identity, self.block, self._min_length)
+        return (
+            self._draft.identity,
+            self._encode_source[False].identity,
+            self.block,
+            self.depth,
+            self.trees,
+            self._min_length,
+        )
 
     def buffers(self, state: Any) -> list[Tensor] | None:
         """Memory, cache, and what mask slots read."""
@@ -136,7 +144,10 @@ class ModelDrafter(Drafter):
         room = None if view.room is None or not self._fused or drafter.kept_ids is not None else view.room[:, :block]
         count = torch.full_like(view.length, block) if room is None else self._sizes[block].expand(len(view.length))
         tokens = drafter.own(view.tokens)
-        found = self._pass(tokens, *self._arguments(state, view, block)[1:])
+        found = self._pass(tokens, *self._arguments(state, view, min(block, self.depth))[1:])
+        if self.trees:
+            ids, parents = drafter.grown(found.hidden, tokens, view.length, found.newest, block)
+            return Proposal(drafter.verifiers(ids), count, parents)
         if drafter.link is not None:
             ids = drafter.followed(found.hidden, tokens, view.length, found.newest, room)
         else:
@@ -166,7 +177,7 @@ class ModelDrafter(Drafter):
         return Bounds(self._permitted, view.length, view.longest, self._min_length, self._eos)
 
     def _arguments(self, state: DraftState, view: View, block: int) -> tuple[Any, ...]:
-        window = self.block + 1 if view.window is None else view.window
+        window = self.depth + 1 if view.window is None else view.window
         return (view.tokens, view.length, window, block, state.mask_slots, state.cache, state.memory)
 
 

@@ -23,7 +23,7 @@ from longstride.contract import EOS, RESERVED, OptionError
 from longstride.nn import masks
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all
-from longstride.nn.link import Link
+from longstride.nn.link import TREE_CANDIDATES, Link
 from longstride.nn.losses import TokenLoss
 from longstride.nn.positions import make_positions
 from longstride.nn.transformer import Stack, Transformer
@@ -141,6 +141,16 @@ class Drafter(nn.Module):
         assert self.link is not None
         given = newest_of(tokens, length, self.special.start) if newest is None else newest
         return self.link.drafted_from(hidden, self.output_weight, given, into)
+
+    def grown(
+        self, hidden: Tensor, tokens: Tensor, length: Tensor, newest: Tensor | None, nodes: int
+    ) -> tuple[Tensor, Tensor]:
+        """[rows, block, width] -> tokens and parents [rows, nodes] of the likeliest tree after these tokens."""
+        given = newest_of(tokens, length, self.special.start) if newest is None else newest
+        logits = self.logits(hidden)
+        if self.link is not None:
+            return self.link.grown(logits, hidden, given, nodes)
+        return ops.best_tree(*logits.topk(min(TREE_CANDIDATES, logits.shape[-1])), given, nodes)
 
     def projection(self, hidden: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
         """States and output weight whose product are a block's logits where the tokens before its slots are known

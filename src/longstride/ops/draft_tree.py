@@ -1,0 +1,86 @@
+"""The likeliest tree of continuations under a budget of nodes, from what each slot of a draft says of its candidates.
+
+A node is a token in a slot, after the tokens of its path; its probability is the product of the shares that these have
+among their slots' candidates, each given the one before it. The `nodes` likeliest of all are a tree, since no node is
+likelier than its parent: best-first drafting (DDTree, arXiv 2604.12989) without a queue.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from longstride.ops.indexing import arange
+from longstride.ops.trace import INTEGER, lifted, tracer_of
+
+LESS_BY_DEPTH = 1e-4
+"""Taken off a node's logarithm for every token of its path: where a child is certain, its parent still comes first."""
+
+Pairs = tuple[Tensor, Tensor, Tensor]
+"""What neighbours add to each other's values, as in :func:`longstride.ops.chain.best_chain`: before, factors, after"""
+
+
+def best_tree(
+    values: Tensor, ids: Tensor, newest: Tensor, nodes: int, pairs: Pairs | None = None
+) -> tuple[Tensor, Tensor]:
+    """Candidates of each slot: values and ids [rows, depth, n]; the first slot follows `newest` [rows].
+
+    -> tokens and parents [rows, nodes] as in :class:`longstride.verification.drafting.Proposal`, parents first. Where
+    there are fewer nodes, the rest follow slot 0 and mean nothing.
+    """
+    tracer = tracer_of(values, ids)
+    if tracer is not None:
+        made = tracer.builder.draft_tree(
+            *(lifted(tracer, one).handle for one in (values, ids, newest)),
+            nodes,
+            None if pairs is None else (pairs[0], lifted(tracer, pairs[1]).handle, pairs[2]),
+        )
+        if made is not None:
+            sizes = [lifted(tracer, ids).sizes[0], nodes]
+            return tuple(tracer.value(one, INTEGER, sizes) for one in made)  # type: ignore[return-value]
+    depth, each = ids.shape[1], ids.shape[2]
+    assert isinstance(depth, int)
+    assert isinstance(each, int)
+    tokens, reached = newest[:, None], None
+    found: list[tuple[Any, Any, Any]] = []  # of each level: logarithms, tokens, parents among all nodes
+    width, first = 1, 0  # of the level above, and the number of its first node
+    for slot in range(depth):
+        scores = values[:, slot, None]
+        if pairs is not None:
+            before, factors, after = pairs
+            asked = F.embedding(tokens, before) * factors[:, slot, None]
+            scores = scores + asked @ F.embedding(ids[:, slot], after).transpose(1, 2)
+        shares = scores.log_softmax(dim=-1).expand(-1, width, -1)
+        shares = shares - LESS_BY_DEPTH if reached is None else shares + reached[..., None] - LESS_BY_DEPTH
+        kept = min(nodes, width * each)
+        reached, places = shares.flatten(1).topk(kept)
+        above = torch.arange(width).repeat_interleave(each)
+        parents = _looked_up(above + (first - width if slot else -1), places)
+        tokens = ids[:, slot, None].expand(-1, width, -1).flatten(1).gather(1, places)
+        found.append((reached, tokens, parents))
+        width, first = kept, first + kept
+    logarithms, tokens, parents = (torch.cat(parts, dim=1) for parts in zip(*found, strict=True))
+    most = min(nodes, first)
+    chosen = logarithms.topk(most)[1]
+    # In the order of levels: parents first. Numbers of nodes are small enough to be exact.
+    chosen = _ascending(chosen, most)
+    ids_of, above_of = tokens.gather(1, chosen), parents.gather(1, chosen)
+    number = arange(most, chosen) + 1
+    slots = ((chosen[:, None] == above_of[..., None]).long() * number).sum(dim=-1)
+    spare = nodes - most
+    return (F.pad(ids_of, (0, spare)), F.pad(slots, (0, spare))) if spare else (ids_of, slots)
+
+
+def _ascending(chosen: Tensor, most: int) -> Tensor:
+    """[rows, most] whole numbers in order, the smallest first"""
+    return ((chosen.float() * -1.0).topk(most)[0] * -1.0).long()
+
+
+def _looked_up(table: Tensor, places: Tensor) -> Tensor:
+    """[...] entries of a table [n] of whole numbers"""
+    if tracer_of(places) is None:
+        return table.to(places.device)[places]
+    return F.embedding(places, table[:, None].float())[..., 0].long()
