@@ -33,11 +33,9 @@ def best_tree(
     """
     tracer = tracer_of(values, ids)
     if tracer is not None:
-        made = tracer.builder.draft_tree(
-            *(lifted(tracer, one).handle for one in (values, ids, newest)),
-            nodes,
-            None if pairs is None else (pairs[0], lifted(tracer, pairs[1]).handle, pairs[2]),
-        )
+        given = [lifted(tracer, one).handle for one in (values, ids, newest)]
+        tables = None if pairs is None else (pairs[0], lifted(tracer, pairs[1]).handle, pairs[2])
+        made = tracer.builder.draft_tree(given[0], given[1], given[2], nodes, tables)
         if made is not None:
             sizes = [lifted(tracer, ids).sizes[0], nodes]
             return tuple(tracer.value(one, INTEGER, sizes) for one in made)  # type: ignore[return-value]

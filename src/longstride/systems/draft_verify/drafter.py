@@ -61,7 +61,8 @@ class ModelDrafter(Drafter):
         self, drafter: DrafterModel, verifier: Transformer, runner: Runner, block: int, limits: Limits, nodes: int = 0
     ) -> None:
         """`nodes`: drafts are trees of so many, `block` tokens deep at most."""
-        self.block, self.depth, self.trees = nodes or block, block, nodes > 0
+        self.block, self.trees = nodes or block, nodes > 0
+        self.depth: int = block
         self._drafter = drafter
         self._runner = runner
         self._min_length, self.special = limits.min_length, verifier.special
