@@ -107,6 +107,20 @@ def test_where_drafts_do_not_pay_greedy_stays_the_default(adapt: Adapt, tmp_path
     assert "not faster than greedy search" in (tmp_path / "out" / "README.md").read_text()
 
 
+def test_drafts_that_lose_the_race_are_not_the_default(adapt: Adapt, tmp_path: Path) -> None:
+    """Lengths that were measured may have been chosen by chance; given ones are somebody's wish."""
+    measured = [
+        one for pair in zip(SETTINGS[::2], SETTINGS[1::2], strict=True) if "lengths" not in pair[1] for one in pair
+    ]
+    assert adapt("--no-race", "--until", "lengths", settings=measured) == 0
+    work = tmp_path / "out.work"
+    (work / "lengths.json").write_text('{"seconds": 1.0, "lengths": "1:3", "milliseconds": {}}')
+    (work / "race.json").write_text('{"seconds": 1.0, "1": {"greedy": 1.0, "draft-verify": 1.5}}')
+    assert adapt("--no-race", settings=measured) == 0
+    assert load(tmp_path / "out", device="cpu").decoders[0] == "greedy"
+    assert "not faster than greedy search" in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_updates_that_fit_are_counted_once(
     adapt: Adapt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -253,7 +253,7 @@ class _Run:
         folder = ModelFolder(self._work.folder / "drafted")
         source, target = folder.tokenizers()
         policy = self._policy
-        pays = any(length for _, length in policy.lengths)
+        pays = any(length for _, length in policy.lengths) and not self._slower
         decoders = dict(folder.decoders)
         decoders["draft-verify"] = DecoderConfig(decoders["draft-verify"].parts, {"lengths": str(policy)})
         stages = {stage: self._figures(stage) for stage in STAGES[:-1]}
@@ -295,6 +295,14 @@ class _Run:
             },
         )
         return {"default": "draft-verify" if pays else "greedy"}
+
+    @property
+    def _slower(self) -> bool:
+        """Whether greedy search won the race at every batch size: measured lengths may have been chosen by chance."""
+        if self._request.options.lengths is not None:
+            return False
+        raced = [times for size, times in self._figures("race").items() if size != "seconds"]
+        return bool(raced) and all(times["draft-verify"] > times["greedy"] for times in raced)
 
     @property
     def _name(self) -> str:

@@ -258,7 +258,8 @@ def _fitting(
         return None
     taken = [after - before for before, after in zip(times.readings, times.readings[1:], strict=False)]
     each = statistics.median(taken[len(taken) // 2 :]) if taken else time.perf_counter() - begun
-    left = 60 * options.minutes - (time.perf_counter() - begun)
+    # Compiling is done once: where it takes most of a few minutes, half of them are left for training all the same.
+    left = 60 * max(options.minutes - (time.perf_counter() - begun) / 60, options.minutes / 2)
     return {"updates": max(CHECKPOINTS, int(0.95 * left / each)), "seconds_per_update": round(each, 6)}
 
 
