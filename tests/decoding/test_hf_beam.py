@@ -25,7 +25,7 @@ from tests.runtime.test_graph_exact import refuse
 
 pytest.importorskip("transformers")
 
-from tests.nn.test_families import FAMILIES
+from tests.nn.test_families import family
 
 SENTENCES = int(os.environ.get("LONGSTRIDE_HF_SENTENCES", "120"))
 """How many are compared in all; a thousand take a minute."""
@@ -47,13 +47,13 @@ def models(name: str, dtype: torch.dtype, seed: int = 0) -> tuple[Any, Any]:
     """Ours and theirs, of the same weights, with theirs' special ids."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        options, theirs, state = FAMILIES[name]()
+        same, theirs = family(name, dtype)
     ids = theirs.generation_config
     pad = ids.pad_token_id  # never generated: of M2M100's positions their library leaves those of pads out
     special = SpecialIds(pad, None, ids.decoder_start_token_id, ids.eos_token_id, None, (pad,))
-    mine = Transformer(replace(options, special=special))
-    mine.load_state_dict(state)
-    return mine.to(dtype).eval().requires_grad_(False), theirs.to(dtype)
+    mine = Transformer(replace(same.options, special=special))
+    mine.load_state_dict(same.state_dict())
+    return mine.to(dtype).eval().requires_grad_(False), theirs
 
 
 def generated(theirs: Any, source: Any, longest: int, n: int, **told: Any) -> list[list[tuple[list[int], float]]]:

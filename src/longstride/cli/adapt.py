@@ -28,8 +28,13 @@ def adapt(
     model: Annotated[str, typer.Argument(help="Model folder, a run's folder or a Hugging Face folder.")],
     source: shared.Source,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the adapted model.")],
-    minutes: Annotated[float | None, typer.Option(help="Minutes of training (default: 20).")] = None,
-    updates: Annotated[int | None, typer.Option(help="Updates of training, instead of minutes.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=10**5, callback=shared.not_nan, help="Minutes of training (default: 20)."),
+    ] = None,
+    updates: Annotated[
+        int | None, typer.Option(min=1, max=10**9, help="Updates of training, instead of minutes.")
+    ] = None,
     set: shared.Set = None,
     runtime: Annotated[
         str | None,

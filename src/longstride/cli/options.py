@@ -70,9 +70,9 @@ Experiment = Annotated[
 Workload = Annotated[str | None, typer.Option(help="Names the test set in records (default: the source file's name).")]
 
 
-def not_nan(value: float) -> float:
+def not_nan(value: float | None) -> float | None:
     """For options that are numbers with a fraction: `min` and `max` let NaN pass."""
-    if math.isnan(value):
+    if value is not None and math.isnan(value):
         raise typer.BadParameter("nan is not a number.")
     return value
 

@@ -95,7 +95,8 @@ def full(drafter: Drafter) -> Pass:
     ) -> States:
         canvas = mask_slots.shape[1]
         slots = ops.slots_from(torch.zeros_like(length), canvas)
-        given = drafter.target_embedding(F.pad(tokens, (0, canvas - tokens.shape[1]))) * drafter.scale
+        # There may be fewer tokens than slots of the canvas or, with trees, more.
+        given = drafter.target_embedding(F.pad(tokens, (0, trained))[:, :canvas]) * drafter.scale
         embedded = torch.where((slots < length[:, None])[..., None], given, mask_slots)
         seen = ops.arange(cache.longest, tokens)
         mask = (seen < (length + trained)[:, None])[:, None].expand(-1, canvas, -1)
