@@ -37,7 +37,10 @@ def choose(
         sample = sorted(sources[: max(SENTENCES, BATCHES * count)], key=len)
         if len(sample) < count:
             continue
-        batches = [Source.of(sample[first : first + count]) for first in range(0, len(sample) - count + 1, count)]
+        # All of one width: every other one would be captured anew, and that is what would be timed.
+        longest = max(map(len, sample))
+        starts = range(0, len(sample) - count + 1, count)
+        batches = [Source.of(sample[first : first + count], longest) for first in starts]
 
         def run(length: int, batches: list[Source] = batches, count: int = count) -> None:
             decoder, limits = translator.decoder("draft-verify", lengths=DraftPolicy(((count, length),)))
