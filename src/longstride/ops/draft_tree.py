@@ -55,8 +55,7 @@ def best_tree(
         shares = shares - LESS_BY_DEPTH if reached is None else shares + reached[..., None] - LESS_BY_DEPTH
         kept = min(nodes, width * each)
         reached, places = shares.flatten(1).topk(kept)
-        above = torch.arange(width).repeat_interleave(each)
-        parents = _looked_up(above + (first - width if slot else -1), places)
+        parents = _over(places, each, width) + (first - width if slot else -1)
         tokens = ids[:, slot, None].expand(-1, width, -1).flatten(1).gather(1, places)
         found.append((reached, tokens, parents))
         width, first = kept, first + kept
@@ -77,8 +76,9 @@ def _ascending(chosen: Tensor, most: int) -> Tensor:
     return ((chosen.float() * -1.0).topk(most)[0] * -1.0).long()
 
 
-def _looked_up(table: Tensor, places: Tensor) -> Tensor:
-    """[...] entries of a table [n] of whole numbers"""
+def _over(places: Tensor, each: int, width: int) -> Tensor:
+    """Which of `width` groups of `each` numbers these lie in"""
     if tracer_of(places) is None:
-        return table.to(places.device)[places]
+        return places // each  # no table: a copy from the host cannot be captured
+    table = torch.arange(width).repeat_interleave(each)
     return F.embedding(places, table[:, None].float())[..., 0].long()
