@@ -83,3 +83,17 @@ def half_right(outputs: dict[tuple[int, ...], list[int]], seed: int, vocabulary:
         return [bad if coin < 0.25 else good for good, bad, coin in zip(right, wrong, coins, strict=True)]
 
     return script
+
+
+def script_of(kind: str, outputs: Any, seed: int, vocabulary: int) -> Any:
+    """A way of drafting by its name."""
+    scripts: dict[str, Any] = {
+        "random": at_random(seed, vocabulary),
+        "oracle": oracle(outputs),
+        "wrong": always_wrong(outputs, vocabulary),
+        "empty": lambda source, prefix, block: [],
+        "all-eos": lambda source, prefix, block: [EOS] * block,
+        "half": half_right(outputs, seed, vocabulary),
+        "always-same": lambda source, prefix, block: [6] * block,
+    }
+    return scripts[kind]

@@ -25,7 +25,7 @@ from longstride.verification.step import Acceptance
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.oracles import beam, log_probabilities, longest_output, may_follow
 from tests.decoding.oracles import greedy as greedy_search
-from tests.decoding.scripted import Scripted, always_wrong, at_random, half_right, oracle
+from tests.decoding.scripted import Scripted, half_right, oracle, script_of
 from tests.decoding.test_blockwise import random_heads
 from tests.decoding.test_trees import Bushy
 from tests.decoding.test_verification import RUNNER, VOCABULARY, Verified, greedy_of, sentences
@@ -45,19 +45,6 @@ HARD = st.builds(
     no_repeat_ngram=st.integers(0, 4),
 )
 DRAFTS = st.sampled_from(["random", "oracle", "wrong", "empty", "all-eos", "half", "always-same"])
-
-
-def script_of(kind: str, outputs: Any, seed: int) -> Any:
-    scripts: dict[str, Any] = {
-        "random": at_random(seed, VOCABULARY),
-        "oracle": oracle(outputs),
-        "wrong": always_wrong(outputs, VOCABULARY),
-        "empty": lambda source, prefix, block: [],
-        "all-eos": lambda source, prefix, block: [EOS] * block,
-        "half": half_right(outputs, seed, VOCABULARY),
-        "always-same": lambda source, prefix, block: [6] * block,
-    }
-    return scripts[kind]
 
 
 def repeating_model(seed: int, dtype: torch.dtype = torch.float64) -> Any:
@@ -109,7 +96,7 @@ def test_exact_acceptance_is_greedy_whatever_is_drafted(
 ) -> None:
     model, source = repeating_model(seed), random_source(rows, 6, seed=seed)
     greedy, outputs = greedy_of(model, source, limits)
-    script = script_of(drafts, outputs, seed)
+    script = script_of(drafts, outputs, seed, VOCABULARY)
     drafter = Bushy(max(1, block), script, seed) if tree else Scripted(block, script)
     decoded = Verified(model, drafter).decode(source, limits, capacity=capacity, trace=True)
     assert decoded.tokens == greedy.tokens
@@ -130,7 +117,7 @@ def test_near_tokens_obey_too(seed: int, limits: Limits, rule: str, min_block: i
     """What a rule lets pass is still no n-gram's second time, and the first token is the one that is forced."""
     model, source = repeating_model(seed), random_source(3, 6, seed=seed)
     _, outputs = greedy_of(model, source, limits)
-    drafter = Scripted(4, script_of(drafts, outputs, seed))
+    drafter = Scripted(4, script_of(drafts, outputs, seed, VOCABULARY))
     found = Verified(model, drafter, Acceptance(Rule.from_text(rule), min_block)).decode(source, limits)
     for tokens, sentence in zip(found.tokens, sentences(source), strict=True):
         for at, token in enumerate([*tokens, EOS]):

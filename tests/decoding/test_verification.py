@@ -18,7 +18,7 @@ from longstride.verification.acceptance import Rule
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.session import DecodePlan
 from longstride.verification.step import Acceptance
-from tests.decoding.scripted import Scripted, always_wrong, at_random, half_right, oracle
+from tests.decoding.scripted import Scripted, always_wrong, at_random, half_right, oracle, script_of
 from tests.decoding.test_greedy import LIMITS
 from tests.models import random_source, tiny_model
 
@@ -73,15 +73,7 @@ def test_exact_acceptance_is_greedy_for_any_drafter(seed, rows, capacity, block,
     model = tiny_model(seed, sharpness=2.0)
     source = random_source(rows, 6, seed=seed)
     greedy, outputs = greedy_of(model, source, limits)
-    script = {
-        "random": at_random(seed, VOCABULARY),
-        "oracle": oracle(outputs),
-        "wrong": always_wrong(outputs, VOCABULARY),
-        "empty": lambda source, prefix, block: [],
-        "all-eos": lambda source, prefix, block: [EOS] * block,
-        "half": half_right(outputs, seed, VOCABULARY),
-        "always-same": lambda source, prefix, block: [6] * block,
-    }[drafter]
+    script = script_of(drafter, outputs, seed, VOCABULARY)
     policy = None if lengths is None else DraftPolicy.from_text(lengths)
     decoder = Verified(model, Scripted(block, script), policy=policy)
     decoded = decoder.decode(source, limits, capacity=capacity, trace=True)

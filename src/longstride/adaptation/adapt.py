@@ -38,7 +38,6 @@ STAGES = ("import", "decode", "train", "lengths", "exactness", "race", "write")
 RECORDS = "adaptation.jsonl"
 """Records of exactness and race, in the model folder."""
 IMPORTED, FINISHED = "imported", "finished"
-HF_CONFIG = "config.json"
 
 
 class Surroundings(Protocol):
@@ -334,7 +333,7 @@ def _finished(output: Path, origin: dict[str, Any]) -> Path | None:
 def is_hugging_face(folder: Path) -> bool:
     """Whether a folder's config.json is one of transformers'."""
     try:
-        values = read_json(folder / HF_CONFIG)
+        values = read_json(folder / model_folder.CONFIG)
     except (OSError, ValueError):
         return False
     return isinstance(values, dict) and "format" not in values and "model_type" in values

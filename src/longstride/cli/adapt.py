@@ -45,10 +45,8 @@ def adapt(
     ] = None,
     device: shared.Device = "auto",
     threads: shared.Threads = None,
-    source_lang: Annotated[
-        str | None, typer.Option(help="Language of sources, by its code, in multilingual Hugging Face folders.")
-    ] = None,
-    target_lang: Annotated[str | None, typer.Option(help="Language of outputs, by its code.")] = None,
+    source_lang: shared.SourceLang = None,
+    target_lang: shared.TargetLang = None,
     work: Annotated[Path | None, typer.Option(help="Folder for what is unfinished (default: DIR.work).")] = None,
     until: Annotated[
         str, typer.Option(help="Stop after this stage: import, decode, train, lengths, exactness, race or write.")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from longstride.cli import options as shared
 from longstride.cli.console import Bar, out, say
 from longstride.cli.streams import input_file, result_folder
 from longstride.contract import InputError, ModelFolderError, WorkError
@@ -19,10 +20,8 @@ def import_(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Model folder to make; a model folder that is there is replaced.")
     ],
-    source_lang: Annotated[
-        str | None, typer.Option(help="Language of sources, by its code, in multilingual models.")
-    ] = None,
-    target_lang: Annotated[str | None, typer.Option(help="Language of outputs, by its code.")] = None,
+    source_lang: shared.SourceLang = None,
+    target_lang: shared.TargetLang = None,
     check_lines: Annotated[
         Path | None, typer.Option(help="Check with the sentences of this file instead of a few built-in ones.")
     ] = None,

@@ -50,12 +50,6 @@ static void chain_part(void *context, int64_t slot) {
     }
 }
 
-static int all_within(const value *ids, int64_t size) {
-    for (int64_t j = 0, count = count_of(ids); j < count; j++)
-        if (integer_of(ids, j) < 0 || integer_of(ids, j) >= size) return 0;
-    return 1;
-}
-
 /* inputs: before [vocabulary, rank], earlier ids [rows, slots, classes], factors [rows, slots, rank], after [vocabulary,
    rank], ids [rows, slots, classes], their values [rows, slots, classes] -> which of `ids` [rows, slots, classes] */
 int op_Chain(machine *m, const instruction *i) {
@@ -70,7 +64,7 @@ int op_Chain(machine *m, const instruction *i) {
         .values = values->data, .classes = ids->sizes[2], .rank = before->sizes[1]};
     if (after->sizes[1] != c.rank || count_of(factors) != slots * c.rank || c.classes == 0)
         return wrong(m, "Chain expects tables and factors of the same rank");
-    if (!all_within(earlier, before->sizes[0]) || !all_within(ids, after->sizes[0]))
+    if (!ids_within(earlier, before->sizes[0]) || !ids_within(ids, after->sizes[0]))
         return wrong(m, "an id lies outside of the vocabulary");
     if ((c.to = give(m, i, 0, I64, 3, ids->sizes)) == NULL) return 1;
     c.wide = (c.classes + TILE_WIDTH - 1) / TILE_WIDTH * TILE_WIDTH;

@@ -16,6 +16,13 @@ static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 /* Element j of a tensor of I64 */
 static inline int64_t integer_of(const value *v, int64_t j) { return ((const int64_t *)v->data)[j]; }
 
+/* Whether all of a tensor of I64 lie from 0 to size - 1 */
+static inline int ids_within(const value *ids, int64_t size) {
+    for (int64_t j = 0, count = count_of(ids); j < count; j++)
+        if (integer_of(ids, j) < 0 || integer_of(ids, j) >= size) return 0;
+    return 1;
+}
+
 /* Axes may be counted from the end; -1 where there is no such axis */
 static inline int32_t axis_of(int64_t axis, int32_t rank) {
     if (axis < 0) axis += rank;

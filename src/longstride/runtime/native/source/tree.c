@@ -75,12 +75,6 @@ static void grow_part(void *context, int64_t row) {
     }
 }
 
-static int within(const value *ids, int64_t size) {
-    for (int64_t j = 0, count = count_of(ids); j < count; j++)
-        if (integer_of(ids, j) < 0 || integer_of(ids, j) >= size) return 0;
-    return 1;
-}
-
 /* inputs: values and ids [rows, depth, n], newest [rows]; before [vocabulary, rank], factors [rows, depth, rank], after
    [vocabulary, rank], or none of these -> tokens and parents [rows, nodes] */
 int op_Tree(machine *m, const instruction *i) {
@@ -97,7 +91,7 @@ int op_Tree(machine *m, const instruction *i) {
             && after->rank == 2 && before->sizes[1] == after->sizes[1];
         if (!tables || count_of(factors) != ids->sizes[0] * ids->sizes[1] * before->sizes[1])
             return wrong(m, "Tree expects tables and factors of the same rank");
-        if (!within(ids, before->sizes[0]) || !within(ids, after->sizes[0]) || !within(newest, before->sizes[0]))
+        if (!ids_within(ids, before->sizes[0]) || !ids_within(ids, after->sizes[0]) || !ids_within(newest, before->sizes[0]))
             return wrong(m, "an id lies outside of the vocabulary");
         g.before = before->data;
         g.after = after->data;
