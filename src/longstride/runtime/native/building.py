@@ -27,7 +27,15 @@ NOTE = "build.json"
 """What a folder of libraries was built from, what is in it, and why the rest is not."""
 
 COMPILERS = ("cc", "gcc", "clang")
-FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-pthread", "-Werror=implicit-function-declaration")
+FLAGS = (
+    "-O3",
+    "-std=gnu11",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fPIC",
+    "-pthread",
+    "-Werror=implicit-function-declaration",
+)
 TIMEOUT = 300.0
 """Seconds that one call of the compiler may take."""
 
