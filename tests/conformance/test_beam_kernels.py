@@ -28,6 +28,7 @@ from longstride.systems.interleaved import kernels as of_interleaved
 from longstride.systems.interleaved import model as interleaved_model
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
 from longstride.systems.interleaved.options import InterleavingOptions
+from longstride.verification.acceptance import forbidden_ids
 from tests.decoding.interleaved import tiny_interleaved
 from tests.decoding.test_beam import PENALTIES
 from tests.models import random_source, tiny_model
@@ -56,16 +57,17 @@ NONE = LengthPenalty("none", 0.0)
     penalty=PENALTIES,
     min_length=st.integers(0, 2),
     banned=st.sets(st.integers(5, 6), max_size=1),
+    eos=st.sampled_from([EOS, 0, 2]),
     data=st.data(),
 )
 def test_steps_are_what_tensor_code_makes_of_them(
-    seed, sentences, width, step, vocabulary, longest, penalty, min_length, banned, data
+    seed, sentences, width, step, vocabulary, longest, penalty, min_length, banned, eos, data
 ):
     """Idle slots, new sentences beside old ones, ends in any slot, limits within reach, fewer ids than candidates."""
     n_best = data.draw(st.integers(1, width))
     least, longest = min(min_length, longest), max(longest, min_length)
     limits = Limits(min_length=least, banned=tuple(banned), max_length=longest)
-    search = Search(width, n_best, LengthPenalty(*penalty), step, least)
+    search = Search(width, n_best, LengthPenalty(*penalty), step, least, eos=eos)
     sizes = {"sentences": sentences, "vocabulary": vocabulary, "longest": longest}
     assert kernels.self_test(search, limits, where(loops=True), torch.float32, seed, **sizes) == ""
 
@@ -101,7 +103,7 @@ def test_slots_of_a_step_see_each_other_and_all_before_them(head):
 
 def fused_beam(sentences: int, width: int, vocabulary: int, device: torch.device, limits: Limits) -> kernels.FusedBeam:
     state = BeamState.empty(sentences, width, 9, device)
-    return kernels.FusedBeam(state, Search(width, 1, NONE), limits, vocabulary, state.finished.clone())
+    return kernels.FusedBeam(state, Search(width, 1, NONE), forbidden_ids(limits, device), vocabulary, state.finished.clone())
 
 
 @loops

@@ -206,9 +206,9 @@ class Session(ABC):
     def take_finished(self) -> list[Finished]:
         """Take the finished sentences out, freeing their slots. Reads a few integers per slot back."""
 
+    @abstractmethod
     def cancel(self, ticket: int) -> None:
         """Give a sentence up, finished or not: its slot is free at once, and nothing more is heard of it."""
-        raise NotImplementedError(f"{type(self).__name__} cannot give a sentence up.")
 
     def settle(self) -> None:  # noqa: B027 (a hint: most sessions keep their shape)
         """Told that no more sentences will come; a session whose results may vary with shapes may drop empty slots."""

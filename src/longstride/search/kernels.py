@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.contract import EOS, Limits, Runner
+from longstride.contract import Limits, Runner, SpecialIds
 from longstride.ops.kernels import TYPES, why_not_here
 from longstride.search.beam import DEAD, Beam, BeamState, Search, SlotScores
 from longstride.search.candidates import best_words
@@ -31,9 +31,8 @@ TOLERANCE = 1e-4
 def usable(runner: Runner, search: Search, indirect: bool) -> bool:
     """Whether to use them; `indirect`: caches stay as they were written."""
     fits = search.width <= WIDEST_OF_BUNDLES and search.step <= LONGEST_BUNDLE and not search.count_dropped
-    own_ids = search.eos == EOS  # the kernels know no other
     one_word = search.step == 1 and indirect and search.width <= WIDEST
-    if not (runner.records and runner.device.type == "cuda" and own_ids and (fits or one_word)):
+    if not (runner.records and runner.device.type == "cuda" and (fits or one_word)):
         return False
     against = why_not(runner.device, runner.dtype)
     if against and runner.dtype in TYPES:
@@ -44,13 +43,12 @@ def usable(runner: Runner, search: Search, indirect: bool) -> bool:
 class FusedBeam:
     """The kernels, and what they keep beside a state whose tensors stay where they are."""
 
-    def __init__(self, state: BeamState, search: Search, limits: Limits, vocabulary: int, scores: Tensor) -> None:
+    def __init__(self, state: BeamState, search: Search, forbidden: Tensor, vocabulary: int, scores: Tensor) -> None:
         sentences, width, columns = state.words.shape
         device = state.words.device
         self._state, self._search = state, search
-        forbidden = forbidden_ids(limits, device)
         self._permitted = permitted(forbidden, vocabulary)
-        self._no_words = self._permitted.clone().index_fill_(0, torch.tensor([EOS], device=device), 0)
+        self._no_words = self._permitted.clone().index_fill_(0, torch.tensor([search.eos], device=device), 0)
         # By length, looked up: one step more than there is room for, and the end.
         self._divisors = search.penalty(torch.arange(columns + search.step + 2, device=device))
         self._counted = torch.ones(sentences, width, dtype=torch.int64, device=device)
@@ -72,7 +70,7 @@ class FusedBeam:
         from longstride.ops.cuda import beam as beam_kernels
 
         ids, gained, end = beam_kernels.candidates(
-            logits.flatten(0, 1), self._no_words, self._anywhere, 0, self._search.width
+            logits.flatten(0, 1), self._no_words, self._anywhere, 0, self._search.width, self._search.eos
         )
         shape = (*self.last.shape, self._search.width)
         return SlotScores(ids.view(shape), gained.view(shape), end.view(shape[:3]))
@@ -84,19 +82,20 @@ class FusedBeam:
 
         search, (sentences, width, _) = self._search, self.last.shape
         if logits is not None:
-            found = beam_kernels.candidates(logits[:, 0], self._permitted, self.start, search.earliest, 2 * width)
+            given = (logits[:, 0], self._permitted, self.start, search.earliest, 2 * width, search.eos)
+            found = beam_kernels.candidates(*given)
         else:
             assert scores is not None
             early = (self.start < search.earliest).view(sentences, width)
             end = scores.end[..., 0]
             spare = (0, 2 * width - 1 - scores.ids.shape[-1])
-            ids = F.pad(F.pad(scores.ids[:, :, 0], (0, 1), value=EOS), spare)
+            ids = F.pad(F.pad(scores.ids[:, :, 0], (0, 1), value=search.eos), spare)
             gained = torch.cat([scores.words[:, :, 0], end.masked_fill(early, DEAD)[..., None]], dim=-1)
             found = (ids, F.pad(gained, spare, value=DEAD), end.contiguous())
         shape = (sentences, width, 2 * width)
         lists = (found[0].view(shape), found[1].view(shape), found[2].view(shape[:2]))
         buffers = (self._state.buffers, self.last, self.start, indirection, self.scores)
-        active: Tensor = beam_kernels.advance_words(lists, self._divisors, *buffers, search.n_best)
+        active: Tensor = beam_kernels.advance_words(lists, self._divisors, *buffers, search.n_best, search.eos)
         return active
 
     def advance_bundles(self, scores: SlotScores) -> tuple[Tensor, Tensor]:
@@ -150,8 +149,9 @@ def self_test(
     width, step, columns = search.width, search.step, longest + search.step
     generator = torch.Generator().manual_seed(seed)
     ours, theirs = (BeamState.empty(sentences, width, columns, device) for _ in range(2))
-    beam, fused = Beam(search, columns, device), FusedBeam(ours, search, limits, vocabulary, ours.finished.clone())
-    no_words = torch.cat([forbidden_ids(limits, device), torch.tensor([EOS], device=device)])
+    forbidden = forbidden_ids(limits, device, SpecialIds(eos=search.eos))
+    beam, fused = Beam(search, columns, device), FusedBeam(ours, search, forbidden, vocabulary, ours.finished.clone())
+    no_words = torch.cat([forbidden, torch.tensor([search.eos], device=device)])
     first = width * torch.arange(sentences, device=device)[:, None]
     indirection = torch.zeros(sentences * width, columns + step, dtype=torch.int32, device=device)
     expected = indirection.clone()
@@ -164,9 +164,9 @@ def self_test(
         if not torch.equal(fused.start, start):
             return "starts"
         logits = 2 * torch.randn(sentences * width, step, vocabulary, generator=generator)
-        logits[..., EOS] += 2  # so that searches end by themselves, too
+        logits[..., search.eos] += 2  # so that searches end by themselves, too
         logits = logits.to(device, dtype)
-        found = best_words(logits, no_words, width)
+        found = best_words(logits, no_words, width, search.eos)
         shape = (sentences, width, step, -1)
         scores = SlotScores(found[0].view(shape), found[1].view(shape), found[2].view(shape[:3]))
         active = ~theirs.done

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.contract import EOS, PAD
+from longstride.contract import PAD
 from longstride.ops.cuda.overlap import begin, launching, wait
 
 LARGEST_TILE = 16384
@@ -427,7 +427,7 @@ def _fold_words(
 
 
 def candidates(
-    logits: Tensor, permitted: Tensor, start: Tensor, min_length: int, count: int
+    logits: Tensor, permitted: Tensor, start: Tensor, min_length: int, count: int, eos: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """logits [rows, vocabulary], the vocabulary side by side; permitted [vocabulary] uint8; start [rows].
 
@@ -445,7 +445,7 @@ def candidates(
             TILE=tile,
             COUNT=count,
             PICKS=triton.next_power_of_2(count),
-            EOS=EOS,
+            EOS=eos,
             num_warps=max(1, min(16, tile // 512)),
             **launching(logits),
         )
@@ -461,6 +461,7 @@ def advance_words(
     indirection: Tensor,
     scores: Tensor,
     n_best: int,
+    eos: int,
 ) -> Tensor:
     """found: ids and log-probabilities [sentences, width, 2 * width], those of the end [sentences, width]; divisors of
     scores by length, EOS counted. Written are the tensors of a :class:`longstride.search.beam.BeamState`, in its order,
@@ -487,7 +488,7 @@ def advance_words(
             PICKS=triton.next_power_of_2(count),
             MANY=triton.next_power_of_2(width * count),
             COLUMNS=COLUMNS,
-            EOS=EOS,
+            EOS=eos,
             PAD=PAD,
             num_warps=1 if width <= 8 else 4,
             **launching(start),

@@ -44,5 +44,5 @@ class AutoregressiveObjective(Objective):
         target, counted = tensors["target"], masks.of_targets(prepared)
         hidden = model.decode(shifted(target, model.special.start), memory, visible)
         projection, smoothing = (hidden, model.output_weight), self.options.label_smoothing
-        total, nll = model.token_loss(*projection, target, smoothing, bias=model.logits_bias, counted=counted)
+        total, nll = model.token_loss(*projection, target, smoothing, counted, bias=model.logits_bias)
         return Loss(total, {"nll": nll})

@@ -239,7 +239,8 @@ class DrafterObjective(Objective):
         if self.options.decay < 1 and drafter.training:
             share = self.options.decay ** torch.arange(block, device=source.device, dtype=torch.float32)[None]
         hidden, output_weight = drafter.projection(hidden, previous)
-        total, nll = drafter.token_loss(hidden, output_weight, left, self.options.label_smoothing, share)
+        given = (hidden, output_weight, left, self.options.label_smoothing, left != PAD)
+        total, nll = drafter.token_loss(*given, share)
         counted = left != PAD if share is None else (left != PAD) * share
         weight = counted.sum()  # may be below 1, where few slots are left and late ones: only nothing is nothing
         scale = prepared.tokens / weight.masked_fill(weight == 0, 1)

@@ -47,8 +47,8 @@ class InterleavedObjective(Objective):
         hidden = model.decode(shifted(words, o.step, special.start), memory, visible)
         states, weight = model.projection(hidden, words)
         counted = masks.real(lengths, words.shape[1])  # slots beyond the words and EOS come last in any order
-        given, bias = (states, weight, words, self.options.label_smoothing), model.model.logits_bias
-        total, nll = model.model.token_loss(*given, bias=bias, counted=counted)
+        given = (states, weight, words, self.options.label_smoothing, counted)
+        total, nll = model.model.token_loss(*given, bias=model.model.logits_bias)
         figures = {"nll": nll}
         if not model.training and o.step > 1:
             figures["apart"] = (_apart(hidden[:, : o.step]) * lengths).sum()

@@ -40,5 +40,5 @@ class NonAutoregressiveObjective(Objective):
         memory = model.encode_for_training(source, visible)
         hidden = model(memory, visible, source, lengths, tensors["target_lengths"], target.shape[1])
         given = (hidden, model.output_weight, target, self.options.label_smoothing)
-        total, nll = model.token_loss(*given, counted=masks.of_targets(prepared))
+        total, nll = model.token_loss(*given, masks.of_targets(prepared))
         return Loss(total, {"nll": nll})
