@@ -103,7 +103,9 @@ def test_slots_of_a_step_see_each_other_and_all_before_them(head):
 
 def fused_beam(sentences: int, width: int, vocabulary: int, device: torch.device, limits: Limits) -> kernels.FusedBeam:
     state = BeamState.empty(sentences, width, 9, device)
-    return kernels.FusedBeam(state, Search(width, 1, NONE), forbidden_ids(limits, device), vocabulary, state.finished.clone())
+    return kernels.FusedBeam(
+        state, Search(width, 1, NONE), forbidden_ids(limits, device), vocabulary, state.finished.clone()
+    )
 
 
 @loops

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from longstride import load
 from longstride.contract import EOS, Limits, Need, OptionError, Source, memory
-from longstride.contract.memory import GIB, available
+from longstride.contract.running import GIB, available
 from longstride.translator import Translator
 from tests.family import write_family
 

@@ -162,7 +162,7 @@ def _machine() -> list[str]:
     import torch
 
     from longstride.bench.machine import describe_machine
-    from longstride.contract.memory import available
+    from longstride.contract.running import available
     from longstride.runtime.processor import this_processor
 
     facts = describe_machine()

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from longstride.contract.errors import OptionError
-from longstride.contract.memory import Need
 from longstride.contract.options import Options, as_dict, option
-from longstride.contract.running import Runner
+from longstride.contract.running import Need, Runner
 from longstride.contract.symbols import DEFAULT_IDS, PAD, SpecialIds
 from longstride.contract.trace import Trace, TraceBuilder
 from longstride.version import __version__

@@ -48,6 +48,16 @@ class Prepared:
         padded = bool((batch.source_lengths != batch.source.shape[1]).any())
         return Prepared({**every, **(tensors or {})}, int(batch.target_lengths.sum()), padded)
 
+    @property
+    def source_mask(self) -> Tensor | None:
+        """[rows, longest source]: True on real source tokens; None where all are, which is faster."""
+        return _within(self.tensors["source_lengths"], self.tensors["source"]) if self.source_padded else None
+
+    @property
+    def target_mask(self) -> Tensor:
+        """[rows, longest target]: True on real target tokens, whatever ids stand beyond them."""
+        return _within(self.tensors["target_lengths"], self.tensors["target"])
+
     def to(self, device: torch.device) -> Prepared:
         """The same on another device, copied asynchronously where the memory is pinned."""
         moved = {name: tensor.to(device, non_blocking=True) for name, tensor in self.tensors.items()}
@@ -58,6 +68,11 @@ class Prepared:
         return Prepared(
             {name: tensor.pin_memory() for name, tensor in self.tensors.items()}, self.tokens, self.source_padded
         )
+
+
+def _within(lengths: Tensor, ids: Tensor) -> Tensor:
+    """[rows, longest]; the first column is always visible: a softmax over nothing is not a number"""
+    return torch.arange(ids.shape[1], device=ids.device) < lengths[:, None].clamp(min=1)
 
 
 @dataclass(frozen=True)

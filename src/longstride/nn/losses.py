@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longstride import ops
 from longstride.contract import option
 from longstride.contract.options import Options
-from longstride.nn import masks
 
 PART = 2048
 """Tokens whose logits exist at once, where log-probabilities are asked for: no table of all logits exists."""
@@ -43,7 +43,8 @@ class TokenLoss(nn.Module):
         bias: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """hidden [rows, length, width], weight [vocabulary, width], target [rows, length] -> summed loss and summed
-        negative log-likelihood over all targets that are `counted` ([rows, length] bool), each `share` times ([rows or 1, length]); `bias` [vocabulary] is added to logits."""
+        negative log-likelihood over all targets that are `counted` ([rows, length] bool), each `share` times ([rows or
+        1, length]); `bias` [vocabulary] is added to logits."""
         logits = F.linear(hidden, weight, bias)
         logits = logits.float() if logits.dtype.itemsize < 4 else logits
         normaliser = logits.logsumexp(dim=-1)
@@ -72,4 +73,4 @@ def log_probabilities(
         logits = logits.float() if logits.dtype.itemsize < 4 else logits
         chosen = logits.gather(-1, part).squeeze(-1)
         found.append((chosen - logits.logsumexp(dim=-1)).double())
-    return torch.where(masks.real(lengths, target.shape[1]), torch.cat(found).view(target.shape), 0.0)
+    return torch.where(ops.real(lengths, target.shape[1]), torch.cat(found).view(target.shape), 0.0)

@@ -129,8 +129,8 @@ class CudaGraphRunner(Runner):
         return self.kernels is not None and kernel in self.kernels.names and (head is None or head in HEADS)
 
     def place(self, module: M) -> M:
-        """Move, convert, and switch dropout off."""
-        placed = module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
+        """As everywhere, and wait for it."""
+        placed = super().place(module)
         if self.kernels is not None and self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # kernels read weights without waiting for whoever wrote them
         return placed

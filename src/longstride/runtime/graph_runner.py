@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec, OptionError, Precision, Program, Runner
 from longstride.contract.options import Range, shown
-from longstride.contract.running import K, M, Pooled, Shape
+from longstride.contract.running import K, Pooled, Shape
 from longstride.runtime.processor import Processor, this_processor
 
 Tell = Callable[[str], None]
@@ -33,7 +33,7 @@ class Graph(Protocol):
         """What runs it on these tensors again and again, and the outputs, which it writes each time; None: it cannot"""
 
 
-class GraphRunner(Runner):
+class GraphRunner(Runner, ABC):
     """Carries programs out by graphs on the processor."""
 
     binds = True
@@ -65,10 +65,6 @@ class GraphRunner(Runner):
     def variant(self, feeds: Feeds) -> Hashable:
         """What tells one graph of a program from another, by what it is fed."""
         return None
-
-    def place(self, module: M) -> M:
-        """Bring weights here, in fp32: graphs quantize for themselves."""
-        return module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
 
     def call(self, program: Program, *arguments: Any) -> Any:
         """By its graph, or eagerly where it has none."""

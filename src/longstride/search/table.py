@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from longstride.contract import Limits, Program, Runner, Source
 from longstride.engine.outputs import HostCopy
-from longstride.engine.staging import Admission, InputStaging
+from longstride.engine.pool import Admission, InputStaging
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.ops import aligned

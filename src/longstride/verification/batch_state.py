@@ -20,7 +20,7 @@ from torch import Tensor
 
 from longstride.contract import Limits, Program, Runner, Source
 from longstride.engine.outputs import Outputs
-from longstride.engine.staging import InputStaging
+from longstride.engine.pool import InputStaging
 from longstride.nn import programs
 from longstride.nn.cache import EncoderState
 from longstride.nn.transformer import Transformer
@@ -51,7 +51,7 @@ class BatchState:
         call = runner.call if runner.records else None  # so that a recording can be taken apart
         self._step = VerifyStep(verify, drafter, acceptance, limits, model.special, call)
         # Kernels of our own know no n-grams and no trees.
-        fused = usable(runner) and not self._step.judges_apart and not drafter.trees
+        fused = runner.records and usable(runner) and not self._step.judges_apart and not drafter.trees
         special = model.special
 
         device = runner.device

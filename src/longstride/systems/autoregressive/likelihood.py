@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from longstride import ops
 from longstride.contract import Batch, Factorisation, Likelihood, Program, Runner
-from longstride.nn import losses, masks
+from longstride.nn import losses
 from longstride.nn.transformer import Transformer
 from longstride.systems.autoregressive.objective import shifted
 
@@ -21,7 +22,7 @@ class AutoregressiveLikelihood(Likelihood):
         self._runner, self.special = runner, model.special
 
         def score(source: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Tensor:
-            visible = masks.real(lengths, source.shape[1])
+            visible = ops.real(lengths, source.shape[1])
             hidden = model.decode(shifted(target, model.special.start), model.encode(source, visible), visible)
             hidden = hidden if choose is None else choose(hidden)
             return losses.log_probabilities(hidden, model.output_weight, target, target_lengths, model.logits_bias)

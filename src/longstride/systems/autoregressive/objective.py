@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.contract import Batch, Loss, Objective, Prepared
-from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.nn.transformer import Transformer
 
@@ -39,9 +38,9 @@ class AutoregressiveObjective(Objective):
         assert isinstance(model, Transformer)
         tensors = prepared.tensors
         source = tensors["source"]
-        visible = masks.of_sources(prepared)
+        visible = prepared.source_mask
         memory = model.encode(source, visible)
-        target, counted = tensors["target"], masks.of_targets(prepared)
+        target, counted = tensors["target"], prepared.target_mask
         hidden = model.decode(shifted(target, model.special.start), memory, visible)
         projection, smoothing = (hidden, model.output_weight), self.options.label_smoothing
         total, nll = model.token_loss(*projection, target, smoothing, counted, bias=model.logits_bias)

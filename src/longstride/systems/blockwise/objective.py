@@ -22,7 +22,6 @@ from torch.nn import functional as F
 
 from longstride import ops
 from longstride.contract import PAD, Batch, Loss, Objective, OptionError, Prepared, option
-from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.blockwise.model import BlockwiseModel
 
@@ -83,7 +82,7 @@ class BlockwiseObjective(Objective):
         assert isinstance(model, BlockwiseModel)
         tensors, heads = prepared.tensors, model.heads
         source = tensors["source"]
-        visible = masks.of_sources(prepared)
+        visible = prepared.source_mask
         hidden = model(source, visible, F.pad(tensors["target"][:, :-1], (1, 0), value=model.model.special.start))
         fixed = heads.options.fixed if model.frozen else 0
         if self.options.sub_loss == "one" and model.training:

@@ -15,7 +15,7 @@ from torch import Tensor
 from longstride import ops
 from longstride.contract import Limits, Runner, Source
 from longstride.engine.outputs import Outputs
-from longstride.engine.staging import InputStaging
+from longstride.engine.pool import InputStaging
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.verification.acceptance import EXACT, LogitSummary, forbidden_ids
 from longstride.verification.drafting import View

@@ -8,8 +8,9 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
+from longstride import ops
 from longstride.contract import Batch, Factorisation, Likelihood, Program, Runner
-from longstride.nn import losses, masks
+from longstride.nn import losses
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.interleaved.slots import interleave, shifted
@@ -32,7 +33,7 @@ class InterleavedLikelihood(Likelihood):
         self.factorisation = factorisation_of(options)
 
         def score(source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Tensor:
-            visible = masks.real(source_lengths, source.shape[1])
+            visible = ops.real(source_lengths, source.shape[1])
             memory = model.model.encode(source, visible)
             # The last step is whole, as it is when it is decoded: all its slots are seen, though no word stands there.
             whole = F.pad(target, (0, -target.shape[1] % options.step), value=self.special.pad)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longstride import ops
 from longstride.contract import Batch, Loss, Objective, Prepared
-from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.slots import interleave, shifted
@@ -40,13 +40,13 @@ class InterleavedObjective(Objective):
         assert isinstance(model, InterleavedModel)
         o, tensors = model.options, prepared.tensors
         source = tensors["source"]
-        visible = masks.of_sources(prepared)
+        visible = prepared.source_mask
         memory = model.model.encode_for_training(source, visible)
         target, lengths, special = tensors["target"], tensors["target_lengths"], model.model.special
         words = interleave(_whole_steps(target, o.step, special.pad), lengths - 1, o.h, o.order)
         hidden = model.decode(shifted(words, o.step, special.start), memory, visible)
         states, weight = model.projection(hidden, words)
-        counted = masks.real(lengths, words.shape[1])  # slots beyond the words and EOS come last in any order
+        counted = ops.real(lengths, words.shape[1])  # slots beyond the words and EOS come last in any order
         given = (states, weight, words, self.options.label_smoothing, counted)
         total, nll = model.model.token_loss(*given, bias=model.model.logits_bias)
         figures = {"nll": nll}

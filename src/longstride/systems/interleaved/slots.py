@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.nn.masks import Rule, causal
+from longstride.ops import MaskRule, causal
 from longstride.systems.interleaved.options import InterleavingOptions, Order
 
 # --- the order of writing --------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def has_neighbour(slots: Tensor, options: InterleavingOptions) -> Tensor:
 # --- whom it sees ----------------------------------------------------------------------------------------------------
 
 
-def relaxed(step: int) -> Rule:
+def relaxed(step: int) -> MaskRule:
     """M(h, c) with h·c = `step`: a slot sees its own step and all before it."""
 
     def rule(query_slots: Tensor, key_slots: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ def relaxed(step: int) -> Rule:
     return rule
 
 
-def rule_of(options: InterleavingOptions) -> Rule:
+def rule_of(options: InterleavingOptions) -> MaskRule:
     """The rule that a model with these options was trained with."""
     seen = causal if options.mask == "vanilla" or options.step == 1 else relaxed(options.step)
     if not options.independent or options.h == 1:

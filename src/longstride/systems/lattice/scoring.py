@@ -27,7 +27,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.nn import masks
 from longstride.nn.layers import DecoderLayer
 from longstride.ops import additive
 from longstride.systems.lattice import kernels
@@ -74,7 +73,7 @@ class Scores:
 
 def encode(model: Scorer, ids: Tensor, lengths: Tensor, padded: bool) -> Encoded:
     """ids [rows, source], lengths [rows]; without padding attention needs no mask, which is faster."""
-    visible = masks.real(lengths, ids.shape[1]) if padded else None
+    visible = ops.real(lengths, ids.shape[1]) if padded else None
     memory = model.encode(ids, visible)
     keys, values = (ops.to_border(part, 3) for part in model.project(memory))
     return Encoded(keys, values, None if visible is None else ops.to_border(visible, 1))

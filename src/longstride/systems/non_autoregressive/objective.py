@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from longstride.contract import Batch, Loss, Objective, Prepared
-from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.non_autoregressive.model import OnePass
 
@@ -36,9 +35,9 @@ class NonAutoregressiveObjective(Objective):
         assert isinstance(model, OnePass)
         tensors = prepared.tensors
         source, target, lengths = tensors["source"], tensors["target"], tensors["source_lengths"]
-        visible = masks.of_sources(prepared)
+        visible = prepared.source_mask
         memory = model.encode_for_training(source, visible)
         hidden = model(memory, visible, source, lengths, tensors["target_lengths"], target.shape[1])
         given = (hidden, model.output_weight, target, self.options.label_smoothing)
-        total, nll = model.token_loss(*given, masks.of_targets(prepared))
+        total, nll = model.token_loss(*given, prepared.target_mask)
         return Loss(total, {"nll": nll})
