@@ -124,6 +124,12 @@ class Runner:
     """Whether :meth:`bound` saves anything, so that whole iterations should be one program"""
 
     @property
+    def fuses(self) -> bool:
+        """Whether kernels of our own do what lies between two model calls: where steps are captured, launching many
+        small ones is what is left to save."""
+        return False
+
+    @property
     def dtype(self) -> torch.dtype:
         """The type that weights and activations have."""
         return DTYPES[self.precision]

@@ -26,7 +26,7 @@ from longstride.nn.cache import EncoderState
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import forbidden_ids
 from longstride.verification.drafting import Drafter
-from longstride.verification.kernels import permitted_ids, usable
+from longstride.verification.kernels import permitted_ids
 from longstride.verification.step import Acceptance, Batch, StepResult, VerifyStep
 
 
@@ -51,7 +51,7 @@ class BatchState:
         call = runner.call if runner.records else None  # so that a recording can be taken apart
         self._step = VerifyStep(verify, drafter, acceptance, limits, model.special, call)
         # Kernels of our own know no n-grams and no trees.
-        fused = runner.records and usable(runner) and not self._step.judges_apart and not drafter.trees
+        fused = runner.fuses and not self._step.judges_apart and not drafter.trees
         special = model.special
 
         device = runner.device

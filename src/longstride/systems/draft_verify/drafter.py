@@ -36,7 +36,7 @@ from longstride.systems.draft_verify.passes import NOTHING, Own
 from longstride.systems.draft_verify.programs import draft, encode_source
 from longstride.verification.acceptance import LogitSummary, forbidden_ids, scored, summarise
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
-from longstride.verification.kernels import Bounds, choose_within, permitted_ids, summarise_fused, usable
+from longstride.verification.kernels import Bounds, choose_within, permitted_ids, summarise_fused
 
 
 @dataclass
@@ -69,7 +69,7 @@ class ModelDrafter(Drafter):
         """its verifier's special ids"""
         self._takes_states = reads_whole_encoder(drafter.options, verifier)
         self._encode_source = {given: encode_source(drafter, verifier, given) for given in (True, False)}
-        self._fused = runner.records and usable(runner) and not self.trees
+        self._fused = runner.fuses and not self.trees
         self.catches_up = drafter.options.prefix == "causal"
         """whether what a pass runs depends on how many tokens came since the last one"""
         own = own_kernels(drafter, runner) if self._fused and self.catches_up else NOTHING
