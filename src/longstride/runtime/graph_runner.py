@@ -10,27 +10,17 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec, OptionError, Precision, Program, Runner
 from longstride.contract.options import Range, shown
-from longstride.contract.running import K, Pooled, Shape
+from longstride.contract.running import K, Pooled
+from longstride.runtime.graphs import Graph
 from longstride.runtime.processor import Processor, this_processor
 
 Tell = Callable[[str], None]
-
-
-class Graph(Protocol):
-    """A program's graph, ready to be called."""
-
-    def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
-        """Outputs by name, in memory of their own; the states have been written."""
-
-    def bound(self, feeds: Feeds) -> tuple[Callable[[], None], dict[str, Tensor]] | None:
-        """What runs it on these tensors again and again, and the outputs, which it writes each time; None: it cannot"""
 
 
 class GraphRunner(Runner, ABC):
@@ -210,12 +200,3 @@ class TablePool:
         found = self._free.pop(key, None)
         self.nbytes -= 0 if found is None else found.nbytes
         return found
-
-
-def layer_names(spec: GraphSpec, name: str, shape: Shape) -> tuple[list[str], Shape]:
-    """The names an input or state goes by, ``keys.0``, ``keys.1``, ... if it is layered, and the shape of each."""
-    if name not in spec.layered:
-        return [name], shape
-    layers = shape[0]
-    assert isinstance(layers, int)
-    return [f"{name}.{number}" for number in range(layers)], shape[1:]

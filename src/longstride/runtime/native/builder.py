@@ -15,7 +15,7 @@ from torch import Tensor
 
 from longstride.contract import GraphSpec
 from longstride.ops.graph_builder import Body, GraphBuilder, Handle
-from longstride.runtime.graph_runner import layer_names
+from longstride.runtime.graphs import layer_names
 from longstride.runtime.native.fusions import fused, read_by, rectified
 from longstride.runtime.native.library import operator_codes
 from longstride.runtime.native.nodes import GraphValue, Node, Recording, attributes_of, folded
