@@ -62,8 +62,7 @@ def targets_of(head: Tensor, target: Tensor, k: int) -> Tensor:
 class BlockwiseObjective(Objective):
     """−log p_i(y_{t+i−1} | y_<t, x) for one drawn head i, or the mean over heads."""
 
-    def __init__(self, options: BlockwiseObjectiveOptions) -> None:
-        self.options = options
+    options: BlockwiseObjectiveOptions
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """Draw the batch's head, as a large number: how many heads there are, the model knows."""

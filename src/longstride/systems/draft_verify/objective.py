@@ -171,7 +171,7 @@ class DrafterObjective(Objective):
     """−log p(y_i | y_≤p, x) for the block after a random prefix, smoothed, with glancing."""
 
     def __init__(self, options: DrafterObjectiveOptions) -> None:
-        self.options = options
+        super().__init__(options)
         self._distance = Distance()
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:

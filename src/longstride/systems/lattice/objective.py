@@ -34,8 +34,7 @@ class LatticeObjectiveOptions(Smoothing):
 class LatticeObjective(Objective):
     """−log p(y_t | the words before it in its segment, t, x), smoothed and summed."""
 
-    def __init__(self, options: LatticeObjectiveOptions) -> None:
-        self.options = options
+    options: LatticeObjectiveOptions
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """Draw where and how long segments are, as large numbers: the longest there may be, the model knows."""
