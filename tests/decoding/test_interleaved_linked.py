@@ -27,8 +27,7 @@ from longstride.systems.interleaved.objective import InterleavedObjective
 from longstride.systems.interleaved.objective import likelihood as interleaved_likelihood
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.interleaved.programs import tie
-from longstride.systems.interleaved.sentences import sentences_of
-from longstride.systems.interleaved.slots import has_neighbour, neighbours, shifted
+from longstride.systems.interleaved.slots import has_neighbour, neighbours, sentences_of, shifted
 from tests.decoding import interleaved as twins
 from tests.decoding.interleaved import LINKED, tiny_interleaved
 from tests.decoding.test_beam import PENALTIES

@@ -37,6 +37,7 @@ from longstride.ops.indexing import (
     by_position,
     first_false,
     full,
+    in_portions,
     largest,
     length,
     likeliest,
@@ -50,7 +51,6 @@ from longstride.ops.indexing import (
 )
 from longstride.ops.kernels import KernelTable, kernels_of, uses
 from longstride.ops.layers import ACTIVATIONS, add_norm, embed, linear, norm, row_product
-from longstride.ops.portions import in_portions
 from longstride.ops.size import Length, Size, TraceError
 from longstride.ops.trace import Tracer, Value
 

@@ -14,9 +14,8 @@ from torch import Tensor
 from longstride.contract import Feeds, GraphSpec
 from longstride.contract.running import Shape
 from longstride.runtime.graphs import Graph, Placement, layer_names
-from longstride.runtime.native.library import library
+from longstride.runtime.native.library import KIND, CBuffer, CInstruction, CMachine, CValue, library
 from longstride.runtime.native.plan import ExecutionPlan
-from longstride.runtime.native.structures import KIND, CBuffer, CInstruction, CMachine, CValue
 
 BEYOND = 16
 """Numbers behind an output that are the machine's too: it may write whole vectors."""

@@ -25,8 +25,7 @@ from longstride.search.table import SearchModel, SearchTable
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.interleaved.programs import extend, tie
-from longstride.systems.interleaved.sentences import sentence_of, sentences_of
-from longstride.systems.interleaved.slots import after_all, anchors
+from longstride.systems.interleaved.slots import after_all, anchors, sentence_of, sentences_of
 from longstride.verification.acceptance import LogitSummary, scored, summarise
 from longstride.verification.kernels import Bounds, permitted, summarise_fused
 
