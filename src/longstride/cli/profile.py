@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longstride.cli import options as shared
-from longstride.cli.console import Stages, out, say, stages, warn
+from longstride.cli.console import Stages, out, say, warn
 from longstride.cli.provenance import data_name, model_name, origin_of
 from longstride.cli.streams import input_file, record_file
 from longstride.contract import InputError, OptionError
@@ -107,7 +107,7 @@ def profile(
     )
     found: list[Profile] = []
     try:
-        with stages() as shown:
+        with Stages() as shown:
             facts = device_facts(where)
             for order, member in enumerate(members):
                 one = work.profile(member, facts, order, shown)
