@@ -127,8 +127,7 @@ def _members(
 ) -> list[Member]:
     """Who is profiled; a model or decoder that is not there, or an option that a decoder lacks, is refused."""
     from longstride.cli.lineup import Entry, check_models, model_names
-    from longstride.registry import DECODERS, find
-    from longstride.translator import split_options
+    from longstride.registry import DECODERS, find, split_options
 
     check_models(entries, translators)
     found: list[Member] = []
