@@ -16,17 +16,18 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import DEFAULT_IDS, Feeds, GraphSpec, Limits, Program, SpecialIds
+from longstride.contract import DEFAULT_IDS, Feeds, GraphSpec, Limits, OptionError, Program, SpecialIds
 from longstride.contract.running import Shape
 from longstride.engine.outputs import Rows
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.programs import cache_of, memory_feeds, memory_of
 from longstride.ops.trace import Specification, recorded
-from longstride.verification.acceptance import EXACT, LogitSummary, Rule, force_first, judge, summarise
+from longstride.verification.acceptance import EXACT, LogitSummary, Rule, Sampling, force_first, judge, summarise
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View, nothing
 from longstride.verification.kernels import Bounds, summarise_fused
 from longstride.verification.kernels import settle as settle_fused
 from longstride.verification.ngrams import drafted_inputs, without_repeats
+from longstride.verification.sampling import draw
 from longstride.verification.tree import Tree, compact, follow
 
 I64 = torch.int64
@@ -67,6 +68,12 @@ class Acceptance:
     rule: Rule = EXACT
     min_block: int = 1
     """commit at least so many tokens per iteration, the verifier's own included"""
+    sampling: Sampling | None = None
+    """draw the verifier's own tokens; None: they are the likeliest"""
+
+    def __post_init__(self) -> None:
+        if self.sampling is not None and self.reads_draft:
+            raise OptionError("temperature expects accept=exact and min_block=1: what is drawn is judged exactly.")
 
     @property
     def reads_draft(self) -> bool:
@@ -97,6 +104,8 @@ class Batch:
     """[rows, most slots] where newest tokens lie with room for a draft behind them; only with kernels of our own"""
     permitted: Tensor | None = None
     """[vocabulary] uint8, 0 on forbidden ids; likewise"""
+    streams: Tensor | None = None
+    """[rows] where each row's random numbers come from; only where tokens are drawn"""
 
 
 @dataclass(frozen=True)
@@ -215,7 +224,11 @@ class VerifyStep:
         """What the verifier says under all limits."""
         limits, ranked = self._limits, self._acceptance.rule.kind == "top"
         bounds = (batch.longest, batch.forbidden, limits.min_length)
-        reading = summarise(logits, positions, *bounds, draft, ranked, self._eos)
+        if (sampling := self._acceptance.sampling) is None:
+            reading = summarise(logits, positions, *bounds, draft, ranked, self._eos)
+        else:
+            assert batch.streams is not None
+            reading = LogitSummary(draw(sampling, logits, batch.streams, positions, *bounds, self._eos))
         if limits.forced_first is None:
             return reading
         return force_first(reading, limits.forced_first, positions, logits, draft)
@@ -277,8 +290,8 @@ class VerifyStep:
 
     @property
     def judges_apart(self) -> bool:
-        """Whether no graph can judge: which n-grams stand in a prefix is tensor code of PyTorch's alone."""
-        return self._limits.no_repeat_ngram > 0
+        """Whether no graph can judge: n-grams of a prefix and random numbers are tensor code of PyTorch's alone."""
+        return self._limits.no_repeat_ngram > 0 or self._acceptance.sampling is not None
 
     def reading(self, block: int, drafts: bool, tree: bool = False) -> Program:
         """(batch, with a proposal unless it `drafts`) -> the proposal, logits and states, for :meth:`judge`"""
