@@ -20,7 +20,7 @@ from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOpti
 from longstride.verification.acceptance import Rule, Sampling
 from longstride.verification.drafting import Proposal, View
 from longstride.verification.exactness import SameShapeGreedy
-from longstride.verification.sampling import draw, streams_of
+from longstride.verification.sampling import Draws, _ranked, streams_of
 from longstride.verification.step import Acceptance
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.oracles import log_probabilities, longest_output, may_follow
@@ -313,10 +313,24 @@ def test_equals_are_kept_by_their_ids(dtype: torch.dtype) -> None:
     """Of equally likely tokens those with the lower ids are the likeliest, for top-k and for top-p."""
     logits = torch.zeros(200, 3, 10, dtype=dtype)
     logits[..., 8] = 1
-    places = (torch.arange(200), torch.arange(3).expand(200, -1), torch.full((200,), 99), torch.tensor([0]), 0)
+    bounds = (torch.arange(200), torch.full((200,), 99), torch.tensor([0]))
     mass = (math.e + 2.5) / (math.e + 8)  # of 8, 1, 2 and half of 4
     for sampling in (Sampling(1.0, 4, 1.0), Sampling(1.0, 0, mass)):
-        assert set(draw(sampling, logits, *places).flatten().tolist()) == {8, 1, 2, 3}
+        drawn = Draws(sampling, *bounds).all(logits, torch.arange(3).expand(200, -1))
+        assert set(drawn.flatten().tolist()) == {8, 1, 2, 3}
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), count=st.integers(0, 9))
+def test_the_largest_are_those_of_a_stable_sort(data: st.DataObject, count: int) -> None:
+    numbers = st.sampled_from([-math.inf, -1.0, 0.0, 2.0])
+    logits = torch.tensor(data.draw(st.lists(st.lists(numbers, min_size=7, max_size=7), min_size=1, max_size=4)))
+    found, ids = _ranked(logits, count)
+    for row, values in enumerate(logits.tolist()):
+        expected = sorted(range(7), key=lambda token: (-values[token], token))[: count or 7]
+        assert found[row].tolist() == [values[token] for token in expected]
+        possible = [token for token in expected if values[token] > -math.inf]
+        assert ids[row].tolist()[: len(possible)] == possible
 
 
 # --- refused, and named ----------------------------------------------------------------------------------------------

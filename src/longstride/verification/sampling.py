@@ -15,51 +15,88 @@ stand here. Block verification gains where drafts are drawn; here there is nothi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from longstride import ops
 from longstride.contract import EOS
 from longstride.verification.acceptance import FORBIDDEN, Sampling
+from longstride.verification.drafting import Proposal
 
 
-def draw(
-    sampling: Sampling,
-    logits: Tensor,
-    streams: Tensor,
-    positions: Tensor,
-    longest: Tensor,
-    forbidden: Tensor,
-    min_length: int,
-    eos: int = EOS,
-) -> Tensor:
-    """[rows, step] a token per slot, of logits [rows, step, vocabulary], by each row's random numbers, streams [rows].
+@dataclass(frozen=True)
+class Draws:
+    """How the tokens of a batch are drawn, and among which."""
 
-    The rest is as in :func:`longstride.verification.acceptance.summarise`: what may not stand is never drawn, and takes
-    no place among the likeliest.
-    """
-    logits = logits.index_fill(-1, forbidden, FORBIDDEN)
-    if min_length:
-        logits[..., eos].masked_fill_(positions < min_length, FORBIDDEN)
-    ids = torch.arange(logits.shape[-1], device=logits.device)
-    if sampling.top_k or sampling.top_p < 1:
-        # Stable: of equally likely tokens the one with the lower id comes first.
-        logits, ids = logits.sort(dim=-1, descending=True, stable=True)
-        if sampling.top_k:
-            logits, ids = logits[..., : sampling.top_k], ids[..., : sampling.top_k]
-    logits = logits.double()
-    # From the largest down, so that dividing by next to nothing gives no NaN.
-    largest = logits.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float64).min)
-    scores = (logits - largest) / sampling.temperature
-    if sampling.top_p < 1:
-        shares = scores.softmax(dim=-1)
-        likelier = shares.cumsum(dim=-1) - shares
-        scores = scores.masked_fill(likelier >= sampling.top_p, FORBIDDEN)
-    numbers = _number(_number(streams[:, None], positions)[..., None], ids)
-    drawn = (scores + _gumbel(numbers)).argmax(dim=-1)
-    if ids.dim() > 1:
-        drawn = ids.gather(-1, drawn[..., None])[..., 0]
-    return torch.where(positions >= longest[:, None], eos, drawn)
+    sampling: Sampling
+    streams: Tensor
+    """[rows] where each row's random numbers come from"""
+    longest: Tensor
+    """[rows] how long outputs may be"""
+    forbidden: Tensor
+    """[n] ids that are never chosen"""
+    min_length: int = 0
+    forced_first: int | None = None
+    eos: int = EOS
+
+    def all(self, logits: Tensor, positions: Tensor) -> Tensor:
+        """[rows, step] a token for every slot, of logits [rows, step, vocabulary] for these output positions.
+
+        What may not stand is never drawn, and takes no place among the likeliest.
+        """
+        sampling, eos = self.sampling, self.eos
+        logits = logits.index_fill(-1, self.forbidden, FORBIDDEN)
+        if self.min_length:
+            logits[..., eos].masked_fill_(positions < self.min_length, FORBIDDEN)
+        ids = torch.arange(logits.shape[-1], device=logits.device)
+        if sampling.top_k or sampling.top_p < 1:
+            logits, ids = _ranked(logits, sampling.top_k)
+        logits = logits.double()
+        # From the largest down, so that dividing by next to nothing gives no NaN.
+        largest = logits.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float64).min)
+        scores = (logits - largest) / sampling.temperature
+        if sampling.top_p < 1:
+            shares = scores.softmax(dim=-1)
+            likelier = shares.cumsum(dim=-1) - shares
+            scores = scores.masked_fill(likelier >= sampling.top_p, FORBIDDEN)
+        numbers = _number(_number(self.streams[:, None], positions)[..., None], ids)
+        drawn = (scores + _gumbel(numbers)).argmax(dim=-1)
+        if ids.dim() > 1:
+            drawn = ids.gather(-1, drawn[..., None])[..., 0]
+        drawn = torch.where(positions >= self.longest[:, None], eos, drawn)
+        return drawn if self.forced_first is None else drawn.masked_fill(positions == 0, self.forced_first)
+
+    def needed(self, logits: Tensor, positions: Tensor, draft: Proposal) -> Tensor:
+        """The same, but -1 in slots that their row does not get to, for hosts that may look at a token: then drawing
+        takes as long for a committed token as without a draft."""
+        rows, nodes = draft.ids.shape
+        parents = torch.arange(nodes) if draft.parents is None else draft.parents
+        meant = torch.arange(nodes) < draft.count[:, None]
+        drawn, slot, going = torch.full((rows, nodes + 1), -1), torch.zeros(rows, 1, dtype=torch.int64), True
+        while going:
+            token = self.all(ops.take(logits, slot), positions.gather(1, slot))
+            drawn.scatter_(1, slot, token)
+            follows = meant & (parents == slot) & (draft.ids == token) & (token != self.eos)
+            found = follows.any(dim=1, keepdim=True)
+            going = bool(found.any())
+            if going:  # rows that end before others draw their last token again
+                slot = torch.where(found, follows.long().argmax(dim=1, keepdim=True) + 1, slot)
+        return drawn
+
+
+def _ranked(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of the last dimension (0: all) in order, and their ids: of equals, the lower id first"""
+    if not 0 < count < logits.shape[-1]:
+        return logits.sort(dim=-1, descending=True, stable=True)
+    # Finding the largest takes much less than sorting all, but which of equals it finds is anybody's guess.
+    least = logits.topk(count).values[..., -1:]
+    above, equal = logits > least, logits == least
+    kept = above | (equal & (equal.cumsum(dim=-1) <= count - above.sum(dim=-1, keepdim=True)))
+    ids = logits.masked_fill(~kept, FORBIDDEN).topk(count).indices.sort(dim=-1).values
+    logits, order = logits.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
+    return logits, ids.gather(-1, order)
 
 
 def _gumbel(numbers: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, Vi
 from longstride.verification.kernels import Bounds, summarise_fused
 from longstride.verification.kernels import settle as settle_fused
 from longstride.verification.ngrams import drafted_inputs, without_repeats
-from longstride.verification.sampling import draw
+from longstride.verification.sampling import Draws
 from longstride.verification.tree import Tree, compact, follow
 
 I64 = torch.int64
@@ -190,18 +190,22 @@ class VerifyStep:
         if n := self._limits.no_repeat_ngram:
             prefixes = drafted_inputs(rows.tokens, start, ids, self._special.start, tree)
             choosable = without_repeats(logits, *prefixes, n)
-        if tree is None:
+        places = positions if tree is None else tree.depth + start[:, None]
+        if acceptance.sampling is None:
             wanted = draft.ids if acceptance.reads_draft and draft.ids.shape[1] else None
-            reading = self._summarise(batch, choosable, positions, wanted)
-            verdict = judge(acceptance.rule, acceptance.min_block, draft, reading, self._eos)
+            reading = self._summarise(batch, choosable, places, wanted)
         else:
+            reading = self._draw(batch, choosable, places, draft)
+        chain = draft
+        if tree is not None:
             assert draft.parents is not None
             assert not acceptance.reads_draft, "trees are judged exactly"
-            reading = self._summarise(batch, choosable, tree.depth + start[:, None], None)
             path, chain, reading = follow(tree, acceptance.rule, draft, draft.parents, reading, self._eos)
             compact(batch.cache, start, path)
             logits, hidden = ops.take(logits, path), ops.take(hidden, path)
-            verdict = judge(acceptance.rule, acceptance.min_block, chain, reading, self._eos)
+        if acceptance.sampling is not None:
+            reading = LogitSummary(reading.top.clamp(min=0))  # where nobody gets to
+        verdict = judge(acceptance.rule, acceptance.min_block, chain, reading, self._eos)
         active = ~rows.done
         committed = torch.where(active, verdict.committed, 0)
         written = ops.arange(step, committed) < committed[:, None]
@@ -224,14 +228,22 @@ class VerifyStep:
         """What the verifier says under all limits."""
         limits, ranked = self._limits, self._acceptance.rule.kind == "top"
         bounds = (batch.longest, batch.forbidden, limits.min_length)
-        if (sampling := self._acceptance.sampling) is None:
-            reading = summarise(logits, positions, *bounds, draft, ranked, self._eos)
-        else:
-            assert batch.streams is not None
-            reading = LogitSummary(draw(sampling, logits, batch.streams, positions, *bounds, self._eos))
+        reading = summarise(logits, positions, *bounds, draft, ranked, self._eos)
         if limits.forced_first is None:
             return reading
         return force_first(reading, limits.forced_first, positions, logits, draft)
+
+    def _draw(self, batch: Batch, logits: Tensor, positions: Tensor, draft: Proposal) -> LogitSummary:
+        """The verifier's tokens under all limits, drawn; -1 in slots that need none."""
+        sampling, limits = self._acceptance.sampling, self._limits
+        assert sampling is not None
+        assert batch.streams is not None
+        bounds = (batch.longest, batch.forbidden, limits.min_length, limits.forced_first, self._eos)
+        draws = Draws(sampling, batch.streams, *bounds)
+        if not batch.looks:
+            return LogitSummary(draws.all(logits, positions))
+        live = replace(draft, count=torch.where(batch.rows.done, 0, draft.count))
+        return LogitSummary(draws.needed(logits, positions, live))
 
     def _commit_fused(
         self, batch: Batch, ids: Tensor, draft: Proposal, logits: Tensor, hidden: Tensor
