@@ -50,9 +50,7 @@ def test_a_run_whose_last_checkpoints_lie_too_far_apart_is_refused(
     told |= {"average_span": span, "data": ToySource(batches)}
     with TemporaryDirectory() as folder:
         if steps - saved[-count:][0] > span * steps:
-            with pytest.raises(
-                OptionError, match=r"training\.checkpoint_every expects 1 to .* \(training\.average_span\)"
-            ):
+            with pytest.raises(OptionError, match=r"training\.\w+ expects 1 to \d+, so .* \(training\.average_span\)"):
                 toy_trainer(Path(folder), **told)
         else:
             toy_trainer(Path(folder), **told)
@@ -64,9 +62,11 @@ def test_what_is_refused_says_what_would_do(tmp_path: Path) -> None:
     with pytest.raises(OptionError) as refused:
         toy_trainer(tmp_path, checkpoint_every=500, **told)
     assert str(refused.value) == (
-        "training.checkpoint_every expects 1 to 156, so that the last 5 checkpoints, which are averaged, are of the "
-        "last 25% of 2,500 updates (training.average_span), found 500."
+        "training.checkpoint_every expects 1 to 156, so that all checkpoints that are averaged are of the last 25% of "
+        "2,500 updates (training.average_span), found 500."
     )
+    with pytest.raises(OptionError, match=r"training\.average_count expects 1 to 3, so .* of 8 updates .*, found 5\."):
+        toy_trainer(tmp_path, checkpoint_every=1, **{**told, "steps": 8})
     toy_trainer(tmp_path, checkpoint_every=156, **told)
     toy_trainer(tmp_path, checkpoint_every=500, average_span=0.8, **told)
 

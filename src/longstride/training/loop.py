@@ -242,22 +242,23 @@ class Trainer:
         if options.average != "last" or not total:
             return
         if total - self._oldest_of_last(options.average_count) > options.average_span * total:
-            fitting = int(options.average_span * total / (options.average_count - 1))
-            every = f"{options.checkpoint_every:,}" if options.checkpoint_every else "0, the end of each epoch"
+            end, count, every = int(options.average_span * total), options.average_count, options.checkpoint_every
+            told = f"checkpoint_every expects 1 to {end // (count - 1):,}", f"{every:,}" if every else "0, every epoch"
+            if end < count - 1:
+                told = f"average_count expects 1 to {end + 1}", f"{count}"
             raise OptionError(
-                f"training.checkpoint_every expects 1 to {max(1, fitting):,}, so that the last {options.average_count} "
-                f"checkpoints, which are averaged, are of the last {options.average_span:.0%} of {total:,} updates "
-                f"(training.average_span), found {every}."
+                f"training.{told[0]}, so that all checkpoints that are averaged are of the last "
+                f"{options.average_span:.0%} of {total:,} updates (training.average_span), found {told[1]}."
             )
 
     def _oldest_of_last(self, count: int) -> int:
         """The update of the oldest of the last `count` checkpoints that a whole run saves."""
-        options, total = self._options, self._total
-        if options.checkpoint_every:
-            first = options.checkpoint_every
-            saved = range(max(first, (total - 1) // first * first - first * count), total, first)
-            return [*saved, total][-count:][0]
-        per_update, epoch, ends = options.accumulation * self._team.world, 0, [0]
+        total, every = self._total, self._options.checkpoint_every
+        if every:
+            saved = [*range(max(every, (total - 1) // every * every - every * count), total, every), total]
+            return saved[-count:][0]
+        per_update, epoch = self._options.accumulation * self._team.world, 0
+        ends: list[int] = [0]
         while ends[-1] < total:
             ends.append(min(total, ends[-1] + max(1, -(-self._data.batches_in(epoch) // per_update))))
             epoch += 1
