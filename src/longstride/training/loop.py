@@ -255,7 +255,8 @@ class Trainer:
         """The update of the oldest of the last `count` checkpoints that a whole run saves."""
         total, every = self._total, self._options.checkpoint_every
         if every:
-            saved = [*range(max(every, (total - 1) // every * every - every * count), total, every), total]
+            first = max(every, (total - 1) // every * every - every * count)
+            saved: list[int] = [*range(first, total, every), total]
             return saved[-count:][0]
         per_update, epoch = self._options.accumulation * self._team.world, 0
         ends: list[int] = [0]
