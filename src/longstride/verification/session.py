@@ -188,7 +188,7 @@ class VerificationSession(PooledSession[BatchState]):
 Options = TypeVar("Options")
 
 _MEASURED: WeakKeyDictionary[Transformer, dict[str, dict[Limits, DraftPolicy]]] = WeakKeyDictionary()
-"""How long drafts should be, by model, decoder and runner (both in the signature) and limits."""
+"""How long drafts should be, by model, decoder and runner (both in a signature) and limits."""
 
 
 class VerifyingDecoder(Signed[Options]):
@@ -201,13 +201,18 @@ class VerifyingDecoder(Signed[Options]):
         self._model, self._block, self.special = model, block, model.special
         self._plans = PlanCache()
         # With the model: decoders are made anew, what was measured of them stays.
-        self._measured = _MEASURED.setdefault(model, {}).setdefault(self.signature, {})
+        self._measured = _MEASURED.setdefault(model, {}).setdefault(self._timed_as, {})
         self._file: LengthFile | None = None
 
     @property
     def signature(self) -> str:
         """Its name, every option and the runner; nothing of drawing where nothing is drawn."""
         return signature(self.name, self.options, self._runner, () if self._draws else OF_SAMPLING)
+
+    @property
+    def _timed_as(self) -> str:
+        """The same for decoders that take equally long: whatever the seed."""
+        return signature(self.name, self.options, self._runner, OF_SAMPLING[-1:] if self._draws else OF_SAMPLING)
 
     @property
     def _draws(self) -> bool:
@@ -266,4 +271,4 @@ class VerifyingDecoder(Signed[Options]):
         return self._measured.get(limits)
 
     def _key(self, limits: Limits) -> str:
-        return f"{self.signature}|{json.dumps(as_dict(limits))}"
+        return f"{self._timed_as}|{json.dumps(as_dict(limits))}"
