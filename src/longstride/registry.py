@@ -123,6 +123,13 @@ DECODERS: dict[str, DecoderKind] = {
         f"{_SYSTEMS}.autoregressive.decoder.Greedy",
         _token_by_token,
     ),
+    "sample": DecoderKind(
+        "tokens drawn at random from the model's distribution, one after another",
+        _MODEL,
+        f"{_SYSTEMS}.autoregressive.decoder.Sample",
+        _token_by_token,
+        comes_with="greedy",
+    ),
     "beam": DecoderKind(
         "the best of several hypotheses, with exact early stopping",
         _MODEL,

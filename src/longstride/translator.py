@@ -295,7 +295,7 @@ class Translator:
         full.sort(key=lambda index: -len(ids[index]))
         for start in range(0, len(full), batch * GROUP):
             group = full[start : start + batch * GROUP]
-            source = Source.of([ids[index] for index in group])
+            source = Source.of([ids[index] for index in group], numbers=[first_line - 1 + index for index in group])
             decoded = chosen.decode(source, limits, capacity=batch, trace=trace)
             if watch is not None:
                 watch(decoded)

@@ -22,6 +22,9 @@ from tests.family import write_family
 CPU = torch.device("cpu")
 SIZES = [
     ("greedy", {}),
+    ("sample", {}),
+    ("sample", {"top_k": 3, "top_p": 0.9}),
+    ("draft-verify", {"k": 2, "temperature": 0.7}),
     ("beam", {"width": 2}),
     ("beam", {"width": 7, "n_best": 3}),
     ("blockwise", {"k": 3}),

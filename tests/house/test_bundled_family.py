@@ -38,7 +38,7 @@ TINY = {
 }
 """what makes a recipe's model tiny"""
 FEW = (
-    "training.epochs=0 training.steps=4 training.schedule.warmup=1 training.checkpoint_every=2 training.keep=2 "
+    "training.epochs=0 training.steps=4 training.schedule.warmup=1 training.checkpoint_every=1 training.keep=2 "
     "training.average_count=2 training.precision=fp32 training.compile=none data.batches.tokens=512 "
     "data.vocabulary=600 validation.sentences=8"
 )

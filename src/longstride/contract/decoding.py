@@ -31,16 +31,20 @@ class Source:
     """[rows, longest] int64"""
     lengths: Tensor
     """[rows] int64"""
+    numbers: tuple[int, ...] | None = None
+    """which sentence of the input each row is, from 0: random numbers belong to that; None: in the order they come"""
 
     @staticmethod
-    def of(sentences: Sequence[Sequence[int]], longest: int | None = None) -> Source:
+    def of(
+        sentences: Sequence[Sequence[int]], longest: int | None = None, numbers: Sequence[int] | None = None
+    ) -> Source:
         """Pad sentences (each ending in EOS) to a rectangle, `longest` wide if given."""
         lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.int64)
         widest = max(int(lengths.max()) if len(sentences) else 0, longest or 0)
         ids = torch.full((len(sentences), widest), PAD, dtype=torch.int64)
         flat = [token for sentence in sentences for token in sentence]
         ids[torch.arange(widest) < lengths[:, None]] = torch.tensor(flat, dtype=torch.int64)
-        return Source(ids, lengths)
+        return Source(ids, lengths, None if numbers is None else tuple(numbers))
 
     @property
     def rows(self) -> int:
@@ -56,7 +60,8 @@ class Source:
         """The sentences `first` to `last` (exclusive)."""
         if first == 0 and last >= self.rows:
             return self  # two views less: a sentence at a time, it is always all of them
-        return Source(self.ids[first:last], self.lengths[first:last])
+        numbers = None if self.numbers is None else self.numbers[first:last]
+        return Source(self.ids[first:last], self.lengths[first:last], numbers)
 
 
 @dataclass(frozen=True)

@@ -149,8 +149,8 @@ class Slots:
 # --- new sentences on their way into a table: one small copy to the device brings all that is known of them -----------
 
 
-NUMBERS = 3
-"""Beside the ids of a sentence: its length, its row and its ticket."""
+NUMBERS = 4
+"""Beside the ids of a sentence: its length, its row, its ticket and where its random numbers come from."""
 
 
 class InputStaging:
@@ -170,16 +170,17 @@ class InputStaging:
         self._numbers = self._desk.numpy()
         self._sent = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]
 
-    def send(self, source: Source, rows: list[int], tickets: list[int]) -> None:
-        """Bring up to a portion of sentences, the rows that they are meant for and their tickets."""
+    def send(self, source: Source, rows: list[int], tickets: list[int], streams: list[int] | None = None) -> None:
+        """Bring up to a portion of sentences, the rows that they are meant for and their tickets; `streams` of random
+        numbers where something is drawn."""
         count, longest = source.rows, self._longest
         if self._sent is not None:
             self._sent.synchronize()  # what lies on the desk may still be on its way
         numbers, padding = self._numbers, [PAD] * (longest - source.longest)
         # As lists: for the few sentences that come at once, tensors and arrays take longer to ask than to read.
-        each = zip(source.ids.tolist(), source.lengths.tolist(), rows, tickets, strict=True)
-        for place, (ids, length, row, ticket) in enumerate(each):
-            numbers[place] = [*ids, *padding, length, row, ticket]
+        each = zip(source.ids.tolist(), source.lengths.tolist(), rows, tickets, streams or tickets, strict=True)
+        for place, (ids, length, *others) in enumerate(each):
+            numbers[place] = [*ids, *padding, length, *others]
         if count < self.portion:
             numbers[count:] = PAD
             numbers[count:, longest] = 1
@@ -206,6 +207,11 @@ class InputStaging:
     def tickets(self) -> Tensor:
         """[portion]"""
         return self._all[:, self._longest + 2]
+
+    @property
+    def streams(self) -> Tensor:
+        """[portion]"""
+        return self._all[:, self._longest + 3]
 
 
 class Admission:

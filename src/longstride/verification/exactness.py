@@ -79,8 +79,8 @@ def verifying(decoder: Decoder, capacity: int, limits: Limits, longest_source: i
     follows_rows = getattr(options, "adaptive", False) or getattr(options, "lengths", None) is not None
     if session.plan.acceptance != Acceptance() or follows_rows:
         raise OptionError(
-            f"Exactness expects accept=exact, min_block=1 and adaptive=false, found {decoder.signature}: "
-            "no other setting promises greedy's output."
+            "Exactness expects accept=exact, min_block=1, temperature=0 and adaptive=false, found "
+            f"{decoder.signature}: no other setting promises greedy's output."
         )
     return session
 

@@ -6,19 +6,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from longstride.contract import Limits, OptionError, Runner, option
-from longstride.contract.options import Options
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.drafter import HeadsDrafter
 from longstride.systems.blockwise.model import Heads
 from longstride.systems.blockwise.programs import verify
-from longstride.verification.acceptance import EXACT, Rule, forbidden_ids
+from longstride.verification.acceptance import EXACT, Rule, SamplingOptions, forbidden_ids
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.session import DecodePlan, VerifyingDecoder
 from longstride.verification.step import Acceptance
 
 
 @dataclass(frozen=True)
-class BlockwiseOptions(Options):
+class BlockwiseOptions(SamplingOptions):
     """Options of blockwise parallel decoding."""
 
     k: int | None = option(None, "Block size, at most the heads there are (none: all of them).", least=1, most=1024)
@@ -56,11 +55,12 @@ class Blockwise(VerifyingDecoder[BlockwiseOptions]):
         k = options.k or trained
         super().__init__(model, runner, replace(options, k=k), k - 1)
         self._heads = heads
+        self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
 
     def plan(self, limits: Limits) -> DecodePlan:
         """The heads draft."""
-        o, model, heads = self.options, self._model, self._heads
+        model, heads = self._model, self._heads
         forbidden = forbidden_ids(limits, self._runner.device, model.special)
         drafter = HeadsDrafter(model, heads, self._runner, self._block + 1, forbidden)
-        acceptance = Acceptance(o.accept, o.min_block)
-        return DecodePlan(model, self._runner, drafter, limits, acceptance, verify(model, heads))
+        verifier = verify(model, heads)
+        return DecodePlan(model, self._runner, drafter, limits, self._acceptance, verifier, self.options.seed)

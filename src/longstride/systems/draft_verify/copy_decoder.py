@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from longstride.contract import Limits, OptionError, Runner, option
-from longstride.contract.options import Options
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.copying import SourceDraft
-from longstride.verification.acceptance import EXACT, Rule
+from longstride.verification.acceptance import EXACT, Rule, SamplingOptions
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.session import DecodePlan, VerifyingDecoder
 from longstride.verification.step import Acceptance
 
 
 @dataclass(frozen=True)
-class CopyVerifyOptions(Options):
+class CopyVerifyOptions(SamplingOptions):
     """Options of copy-verify."""
 
     k: int = option(16, "Source tokens drafted per iteration; up to k + 1 are committed.", least=1, most=1024)
@@ -53,9 +52,10 @@ class CopyVerify(VerifyingDecoder[CopyVerifyOptions]):
             )
         options = options or CopyVerifyOptions()
         super().__init__(model, runner, options, options.k)
+        self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
 
     def plan(self, limits: Limits) -> DecodePlan:
         """The source is the draft."""
         o = self.options
-        acceptance = Acceptance(o.accept, o.min_block)
-        return DecodePlan(self._model, self._runner, SourceDraft(o.k, o.suffix), limits, acceptance)
+        drafter = SourceDraft(o.k, o.suffix)
+        return DecodePlan(self._model, self._runner, drafter, limits, self._acceptance, seed=o.seed)

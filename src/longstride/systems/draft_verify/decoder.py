@@ -13,14 +13,14 @@ from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.draft_session import DraftSession
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import Drafter, check_fit
-from longstride.verification.acceptance import EXACT, Rule
+from longstride.verification.acceptance import EXACT, Rule, SamplingOptions
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.session import DecodePlan, VerifyingDecoder
 from longstride.verification.step import Acceptance
 
 
 @dataclass(frozen=True)
-class DraftVerifyOptions(Options):
+class DraftVerifyOptions(SamplingOptions):
     """Options of draft-and-verify."""
 
     k: int | None = option(
@@ -65,12 +65,12 @@ class DraftVerify(VerifyingDecoder[DraftVerifyOptions]):
             raise OptionError("tree expects accept=exact and min_block=1: what a tree holds is judged exactly.")
         super().__init__(model, runner, replace(options, k=block), options.tree or block)
         self._drafter, self._depth = drafter, block
+        self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
 
     def plan(self, limits: Limits) -> DecodePlan:
         """The drafter drafts."""
         drafter = ModelDrafter(self._drafter, self._model, self._runner, self._depth, limits, self.options.tree)
-        acceptance = Acceptance(self.options.accept, self.options.min_block)
-        return DecodePlan(self._model, self._runner, drafter, limits, acceptance)
+        return DecodePlan(self._model, self._runner, drafter, limits, self._acceptance, seed=self.options.seed)
 
 
 class Draft(Signed[DraftOptions]):
