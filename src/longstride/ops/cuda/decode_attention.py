@@ -192,7 +192,7 @@ def _keys(first, count, i, queries, keys, hidden, keys_step, hidden_step, KEYS, 
     else:
         added = tl.load(hidden + j, mask=real, other=float("-inf"))
     k = tl.load(keys + j[None, :] * keys_step + d[:, None], mask=real[None, :], other=0.0)
-    return k, added.to(tl.float32)
+    return k, added.to(tl.float32) * 1.4426950408889634  # log2(e): exponentials are powers of 2
 
 
 @triton.jit
@@ -205,7 +205,7 @@ def _values(first, added, values, values_step, KEYS: tl.constexpr, HEAD: tl.cons
     return v, added if EACH else added[None, :]
 
 
-@triton.jit(do_not_specialize=("queries", "count", "hidden_row", "hidden_step"))
+@triton.jit(do_not_specialize=("queries", "count", "hidden_row", "hidden_head", "hidden_step"))
 def _read(
     q,
     keys,
@@ -224,6 +224,7 @@ def _read(
     values_head,
     values_step,
     hidden_row,
+    hidden_head,
     hidden_step,
     scale,
     QUERIES: tl.constexpr,
@@ -234,7 +235,8 @@ def _read(
 ):
     """q [rows, queries, heads, HEAD] over keys and values [rows, heads, count, HEAD]; out like q.
 
-    hidden is added to scores: [rows, queries, count] with `EACH`, else [rows, count], one for all queries.
+    hidden, times log2(e), is added to scores: [rows, heads, queries, count] with `EACH`, else [rows, count], one for
+    all queries.
     """
     begin(OVERLAP)
     wait(OVERLAP)
@@ -245,7 +247,7 @@ def _read(
     asked = i < queries
     keys += row * keys_row + head * keys_head
     values += row * values_row + head * values_head
-    hidden += row * hidden_row
+    hidden += row * hidden_row + head * hidden_head
     k, added = _keys(0, count, i, queries, keys, hidden, keys_step, hidden_step, KEYS, HEAD, EACH)
     q_tile = tl.load(q + row * q_row + i[:, None] * q_step + head * HEAD + d[None, :], mask=asked[:, None], other=0.0)
     v, added = _values(0, added, values, values_step, KEYS, HEAD, EACH)
@@ -263,7 +265,14 @@ def _read(
     tl.store(found, mixed.to(q_tile.dtype), mask=asked[:, None])
 
 
-def extend(packed: Tensor, slots: Tensor, keys: Tensor, values: Tensor, lines: Tensor | None = None) -> Tensor:
+def extend(
+    packed: Tensor,
+    slots: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    lines: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
     """packed [rows, step, 3 * width], contiguous, goes to slots [rows, step], each row's side by side, of the caches
     [rows, heads, longest, head], which are written; what is before them lies in the rows that lines [rows, longest]
     name, or in their own. -> mixed values [rows, step, width]"""
@@ -273,7 +282,7 @@ def extend(packed: Tensor, slots: Tensor, keys: Tensor, values: Tensor, lines: T
     _extend[(rows, heads, triton.cdiv(step, _QUERIES))](
         *(packed, slots, slots if lines is None else lines, keys, values, out),
         *(step, longest, slots.stride(0), 0 if lines is None else lines.stride(0), heads),
-        *(*keys.stride()[:2], *values.stride()[:2], head**-0.5 * _LOG2_E),
+        *(*keys.stride()[:2], *values.stride()[:2], _scale(scale, head)),
         QUERIES=_QUERIES,
         KEYS=WALK.keys,
         HEAD=head,
@@ -285,19 +294,19 @@ def extend(packed: Tensor, slots: Tensor, keys: Tensor, values: Tensor, lines: T
     return out
 
 
-def read(q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, each: bool) -> Tensor:
+def read(q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, each: bool, scale: float | None = None) -> Tensor:
     """q [rows, queries, width] over keys and values [rows, heads, count, head], each with its last dimension dense;
-    hidden [rows, 1, queries or 1, count] is added to scores, with `each` query's its own.
+    hidden [rows, heads or 1, queries or 1, count] is added to scores, with `each` query's its own.
     -> mixed values [rows, queries, width]"""
     rows, queries, width = q.shape
     heads, count, head = keys.shape[1:]
-    hidden = hidden.expand(rows, 1, queries if each else 1, count)
+    hidden = hidden.expand(rows, heads, queries if each else 1, count)
     out = q.new_empty((rows, queries, width))
     _read[(rows, heads, triton.cdiv(queries, _QUERIES))](
         *(q, keys, values, hidden, out),
         *(queries, count, heads),
         *(*q.stride()[:2], *keys.stride()[:3], *values.stride()[:3]),
-        *(hidden.stride(0), hidden.stride(2), head**-0.5 * _LOG2_E),
+        *(*hidden.stride()[:3], _scale(scale, head)),
         QUERIES=_QUERIES,
         KEYS=WALK.keys,
         HEAD=head,
@@ -309,13 +318,18 @@ def read(q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, each: bool) ->
     return out
 
 
+def _scale(scale: float | None, head: int) -> float:
+    """What products of queries and keys are multiplied by, for powers of 2."""
+    return (head**-0.5 if scale is None else scale) * _LOG2_E
+
+
 # --- as operations ---------------------------------------------------------------------------------------------------
 
 
 def causal(packed, keys, values, slots, bias, heads, indirection=None, asked=None, scale=None) -> Tensor:
     """ops.cached_attention of causal steps: mixed values depend neither on the step's width nor on how long the caches
     are. With an indirection, no step may write where another row of it reads."""
-    mixed = extend(packed.contiguous(), slots, keys, values, indirection)
+    mixed = extend(packed.contiguous(), slots, keys, values, indirection, scale)
     return mixed if asked is None else mixed[:, asked[0] : asked[1]]
 
 
@@ -327,9 +341,9 @@ def masked(packed, keys, values, slots, bias, heads, indirection=None, asked=Non
     queries = packed.chunk(3, dim=-1)[0]
     if asked is not None:
         queries, added = queries[:, asked[0] : asked[1]], added[:, :, asked[0] : asked[1]]
-    return read(queries, keys, values, added, each=True)
+    return read(queries, keys, values, added, True, scale)
 
 
 def attention(queries, keys, values, mask, heads, dropout=0.0, scale=None) -> Tensor:
     """ops.attention over a source; what no query sees may hold anything"""
-    return read(queries, keys, values, mask, each=False)
+    return read(queries, keys, values, mask, False, scale)

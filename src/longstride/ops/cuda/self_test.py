@@ -150,7 +150,7 @@ def _embed(random: Random, width: int, started: bool) -> tuple[Any, ...]:
     return ids, start, tokens, width**0.5, (positions, 3), last
 
 
-def _cached(random: Random, head: int, rule: str, shared: bool = False) -> tuple[Any, ...]:
+def _cached(random: Random, head: int, rule: str, shared: bool = False, scale: float | None = None) -> tuple[Any, ...]:
     """Rows that begin at slots of their own, in caches where what is not written yet is not a number"""
     step, start = (1, [97] * ROWS) if shared else (STEP, [0, 37, SLOTS - STEP])
     packed, slot = random(ROWS, step, 3 * HEADS * head), torch.arange(SLOTS)
@@ -169,17 +169,18 @@ def _cached(random: Random, head: int, rule: str, shared: bool = False) -> tuple
     else:
         some = (random(ROWS, step, SLOTS).cpu() > 0) & (slot < here[:, :1, None])
         bias = ops.additive((some | (slot == here[..., None]))[:, None].to(packed.device), packed)
+        bias = bias + random(ROWS, HEADS, step, SLOTS) if rule == "heads" else bias
     indirection = lines.int().to(packed.device) if shared else None
-    return packed, keys, values, slots, bias, HEADS, indirection
+    return packed, keys, values, slots, bias, HEADS, indirection, None, scale
 
 
-def _source(random: Random, head: int) -> tuple[Any, ...]:
+def _source(random: Random, head: int, scale: float | None = None) -> tuple[Any, ...]:
     queries, (keys, values) = random(ROWS, STEP, HEADS * head), random(2, ROWS, HEADS, 96, head)
     visible = (random(ROWS, 1, 1, 96) > 0) & (torch.arange(96) < 80).to(queries.device)
     visible[..., 70] = True
     hidden = ~visible[:, 0, 0, :, None]
     keys, values = (one.masked_fill(hidden[:, None], float("nan")) for one in (keys, values))
-    return queries, keys, values, ops.additive(visible, queries), HEADS
+    return queries, keys, values, ops.additive(visible, queries), HEADS, 0.0, scale
 
 
 def _source_self(random: Random, head: int) -> tuple[Any, ...]:
@@ -205,7 +206,10 @@ CASES = {
     "step of a block": Case("step", "cached_attention", partial(_cached, rule="block"), **_CACHED),
     "lines": Case("lines", "cached_attention", partial(_cached, rule="causal", shared=True), written=(1, 2)),
     "mask": Case("mask", "cached_attention", partial(_cached, rule="mask"), **_CACHED),
+    "step, unscaled": Case("step", "cached_attention", partial(_cached, rule="causal", scale=0.2), **_CACHED),
+    "mask, by heads": Case("mask", "cached_attention", partial(_cached, rule="heads", scale=0.2), **_CACHED),
     "source": Case("source", "attention", _source, (0, 1, 2, 3), {0: 1}),
+    "source, unscaled": Case("source", "attention", partial(_source, scale=0.2), (0, 1, 2, 3), {0: 1}),
     "source-self": Case("source-self", "self_attention", _source_self, (0, 2)),
 }
 """By name. What links choose has a check of its own, :func:`link`, since equal scores may be chosen either way."""

@@ -117,11 +117,11 @@ def _cached(kind: type | None, shared: bool | None) -> Any:
         asked: Any = None,
         scale: float | None = None,
     ) -> bool:
-        if not _plain(keys.shape[3], scale) or (shared is not None and shared == (indirection is None)):
+        if keys.shape[3] not in HEADS or (kind is BlockCausal and scale is not None):
             return False
-        if kind is None:
-            return not isinstance(bias, Tensor) or bias.shape[1] == 1
-        return type(bias) is kind
+        if shared is not None and shared == (indirection is None):
+            return False
+        return kind is None or type(bias) is kind
 
     return supports
 
@@ -157,7 +157,7 @@ def _source(
     """Whether the mask is added to scores, and the same for all queries, [rows, 1, 1, source]: so it is in steps"""
     if mask is None or mask.dtype != queries.dtype or mask.shape[1] != 1 or mask.shape[2] != 1:
         return False
-    return _plain(keys.shape[3], scale, dropout)
+    return dropout == 0 and keys.shape[3] in HEADS
 
 
 # --- links -----------------------------------------------------------------------------------------------------------
@@ -177,9 +177,10 @@ def _few_states(hidden: Tensor, *_: Any) -> bool:
     return hidden[..., 0].numel() <= FEW_SLOTS
 
 
-_HEADS = f"heads of {', '.join(map(str, HEADS))}, scaled scores"
+_HEADS = f"heads of {', '.join(map(str, HEADS))}"
+_SCALED = f"{_HEADS}, scores divided by the square root of that"
 _WHOLE = f"inputs and outputs in multiples of {MULTIPLE}"
-_SOURCE = f"all see all but padding, up to {LONGEST_SOURCE} slots; {_HEADS}"
+_SOURCE = f"all see all but padding, up to {LONGEST_SOURCE} slots; {_SCALED}"
 _CACHED, _OF_STATES = "cached_attention", "chain_tokens_of_states"
 _LINKED = f"rank up to {HIGHEST_RANK}, up to {MOST_CANDIDATES} candidates"
 INFERENCE = (
@@ -189,9 +190,11 @@ INFERENCE = (
     Kernel("norm", "add_norm", "add_norm:add_norm_of", _add_norm, condition="layer norm after the sum"),
     Kernel("embed", "embed", "embed:embed_of", _embed, condition="absolute positions"),
     Kernel("step", _CACHED, "decode_attention:causal", _cached(Causal, False), condition=f"causal; {_HEADS}"),
-    Kernel("step", _CACHED, "block_attention:block_causal", _cached(BlockCausal, False), condition=f"blocks; {_HEADS}"),
+    Kernel(
+        "step", _CACHED, "block_attention:block_causal", _cached(BlockCausal, False), condition=f"blocks; {_SCALED}"
+    ),
     Kernel("lines", _CACHED, "decode_attention:causal", _cached(Causal, True), condition=f"shared pasts; {_HEADS}"),
-    Kernel("mask", _CACHED, "decode_attention:masked", _cached(None, None), condition=f"one mask for all; {_HEADS}"),
+    Kernel("mask", _CACHED, "decode_attention:masked", _cached(None, None), condition=f"any bias; {_HEADS}"),
     Kernel("source-self", "self_attention", "source_attention:self_attention", _source_self, _short_source, _SOURCE),
     Kernel("source", "attention", "decode_attention:attention", _source, condition=f"one mask a source; {_HEADS}"),
     Kernel("link", "chain_logits", "link_chain:chain_logits", _link, condition=_LINKED),
