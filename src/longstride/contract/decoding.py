@@ -32,6 +32,8 @@ class Source:
     """[rows, longest] int64"""
     lengths: Tensor
     """[rows] int64"""
+    drafts: Source | None = None
+    """of each sentence a text that its output may be like, in ids of the target, for decoders that draft by it"""
 
     @staticmethod
     def of(sentences: Sequence[Sequence[int]], longest: int | None = None) -> Source:
@@ -57,7 +59,8 @@ class Source:
         """The sentences `first` to `last` (exclusive)."""
         if first == 0 and last >= self.rows:
             return self  # two views less: a sentence at a time, it is always all of them
-        return Source(self.ids[first:last], self.lengths[first:last])
+        drafts = None if self.drafts is None else self.drafts.slice(first, last)
+        return Source(self.ids[first:last], self.lengths[first:last], drafts)
 
 
 @dataclass(frozen=True)
