@@ -109,7 +109,7 @@ def decoder_of(kind: str, runner: EagerRunner, seed: int, rule: str, least: int,
         return Greedy(model, runner)
     if kind == "blockwise":
         heads = runner.place(random_heads(seed, 4))
-        return Blockwise(model, heads, runner, BlockwiseOptions(None, accept, least, adaptive))
+        return Blockwise(model, heads, runner, BlockwiseOptions(None, accept, least, adaptive=adaptive))
     if kind == "copy-verify":
         return CopyVerify(model, runner, CopyVerifyOptions(4, accept, least, adaptive, suffix=3))
     drafter = runner.place(tiny_drafter(seed, torch.float32))

@@ -187,9 +187,14 @@ class VerifyStep:
             verdict = judge(acceptance.rule, acceptance.min_block, draft, reading, self._eos)
         else:
             assert draft.parents is not None
-            assert not acceptance.reads_draft, "trees are judged exactly"
-            reading = self._summarise(batch, choosable, tree.depth + start[:, None], None)
-            path, chain, reading = follow(tree, acceptance.rule, draft, draft.parents, reading, self._eos)
+            parents, places = draft.parents, tree.depth + start[:, None]
+            reading = self._summarise(batch, choosable, places, None)
+            at_parents = LogitSummary(reading.top.gather(1, parents))
+            if acceptance.reads_draft:
+                at_parents = self._summarise(batch, ops.take(choosable, parents), places.gather(1, parents), draft.ids)
+            path, chain, reading = follow(
+                tree, acceptance.rule, draft, at_parents, reading, self._eos, acceptance.min_block
+            )
             compact(batch.cache, start, path)
             logits, hidden = ops.take(logits, path), ops.take(hidden, path)
             verdict = judge(acceptance.rule, acceptance.min_block, chain, reading, self._eos)
@@ -385,6 +390,8 @@ class VerifyStep:
         if drafter is not None and block:
             outputs["proposed"] = (I64, ("rows", block))
             outputs |= {} if judged else {"proposed_count": (I64, ("rows",))}
+            if self._drafter.trees and not judged:
+                outputs["proposed_parents"] = (I64, ("rows", block))
         if tells:
             outputs["hidden"] = verify.outputs["hidden"][0], ("rows", verify.outputs["hidden"][1][2])
 
@@ -395,6 +402,7 @@ class VerifyStep:
             else:
                 draft, logits, hidden = found
                 every = {"logits": logits, "hidden": hidden, "proposed": draft.ids, "proposed_count": draft.count}
+                every["proposed_parents"] = draft.parents
             return {name: every[name] for name in outputs}
 
         def result(found: Mapping[str, Tensor], fed: Feeds) -> Any:
@@ -402,7 +410,8 @@ class VerifyStep:
                 none = fed.inputs["tokens"][:, :0], torch.zeros_like(fed.inputs["length"])
                 ids = found.get("proposed", fed.inputs.get("draft", none[0]))
                 count = found.get("proposed_count", fed.inputs.get("count", none[1]))
-                return Proposal(ids, count, fed.inputs.get("parents")), found["logits"], found["hidden"]
+                parents = found.get("proposed_parents", fed.inputs.get("parents"))
+                return Proposal(ids, count, parents), found["logits"], found["hidden"]
             draft = found.get("proposed", fed.inputs.get("draft"))
             draft = found["ids"][:, :0] if draft is None else draft
             done = StepResult(found["active"], found["positions"], found["ids"], found["written"], draft)

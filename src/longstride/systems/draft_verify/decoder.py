@@ -61,8 +61,6 @@ class DraftVerify(VerifyingDecoder[DraftVerifyOptions]):
         block = _block(options.k, drafter)
         if options.min_block > block + 1:
             raise OptionError(f"min_block expects 1 to k + 1 ({block + 1}), found {options.min_block}.")
-        if options.tree and (options.accept != EXACT or options.min_block > 1):
-            raise OptionError("tree expects accept=exact and min_block=1: what a tree holds is judged exactly.")
         super().__init__(model, runner, replace(options, k=block), options.tree or block)
         self._drafter, self._depth = drafter, block
 
