@@ -60,7 +60,7 @@ class Source:
         if first == 0 and last >= self.rows:
             return self  # two views less: a sentence at a time, it is always all of them
         drafts = None if self.drafts is None else self.drafts.slice(first, last)
-        return Source(self.ids[first:last], self.lengths[first:last], drafts)
+        return Source(self.ids[first:last], self.lengths[first:last], drafts=drafts)
 
 
 @dataclass(frozen=True)

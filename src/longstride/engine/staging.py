@@ -64,7 +64,7 @@ class InputStaging:
         """The first `count` sentences, with their drafts where these are brought along."""
         found = self._all[:count, self._longest + NUMBERS :]
         drafts = Source(found[:, 1:], found[:, 0]) if self._longest_draft else None
-        return Source(self.ids[:count], self.lengths[:count], drafts)
+        return Source(self.ids[:count], self.lengths[:count], drafts=drafts)
 
     @property
     def ids(self) -> Tensor:

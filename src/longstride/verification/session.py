@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from longstride.contract import Decoded, Finished, Limits, Need, Program, Runner, Session, Source, Step
+from longstride.contract import Decoded, Finished, Limits, Need, OptionError, Program, Runner, Session, Source, Step
 from longstride.contract.decoding import HARD_LIMITS, Signed
 from longstride.contract.options import as_dict
 from longstride.engine.pool import PooledSession, PoolKey
@@ -185,6 +185,14 @@ class VerifyingDecoder(Signed[Options]):
         # With the model: decoders are made anew, what was measured of them stays.
         self._measured = _MEASURED.setdefault(model, {}).setdefault(self.signature, {})
         self._file: LengthFile | None = None
+        self._growing: dict[int, VerifyingDecoder[Options]] = {}
+        self._given: DraftPolicy | None = getattr(options, "lengths", None)
+        if self._given is not None and self._given.trees and not hasattr(options, "tree"):
+            raise OptionError(f"lengths expects chains for {self.name}, which drafts no trees, found {self._given}.")
+
+    def growing(self, nodes: int) -> VerifyingDecoder[Options]:
+        """The same decoder with drafts that are trees of so many nodes, however many rows there are."""
+        raise NotImplementedError(f"{self.name} drafts no trees.")
 
     def keep_lengths(self, file: LengthFile) -> None:
         """Read what was measured before from a file, and write there what is measured now."""
@@ -196,13 +204,18 @@ class VerifyingDecoder(Signed[Options]):
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
+        policy = self._known(limits) or self._given
+        if policy is not None and (nodes := policy.nodes(capacity)):
+            if nodes not in self._growing:
+                self._growing[nodes] = self.growing(nodes)
+            return self._growing[nodes].start(capacity, limits, longest_source)
         plan = self._plans.of(limits, self.plan)
-        policy = self._known(limits) or getattr(self.options, "lengths", None)
         return plan.start(capacity, longest_source, policy)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the block and the sentences."""
-        return need(self._model, self._runner, limits, longest_source, self._block, "k" if self._block else "")
+        block = self._block if self._given is None else max([self._block, *(each for _, each in self._given.lengths)])
+        return need(self._model, self._runner, limits, longest_source, block, "k" if self._block else "")
 
     def decode(
         self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False

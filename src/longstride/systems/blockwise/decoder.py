@@ -34,7 +34,7 @@ class BlockwiseOptions(Options):
     )
     adaptive: bool = option(False, "Measure once how long drafts should be, or whether none are faster.")
     lengths: DraftPolicy | None = option(
-        None, "Tokens drafted by how many sentences are decoded side by side, as 1:10,8:4,32:0 (none: k)."
+        None, "Tokens drafted by how many sentences are decoded side by side, as 1:32tree,8:4,32:0 (none: k)."
     )
 
     def __post_init__(self) -> None:
@@ -62,6 +62,10 @@ class Blockwise(VerifyingDecoder[BlockwiseOptions]):
         k = options.k or trained
         super().__init__(model, runner, replace(options, k=k), options.tree if options.tree and k > 1 else k - 1)
         self._heads, self._k = heads, k
+
+    def growing(self, nodes: int) -> Blockwise:
+        """The same with trees."""
+        return Blockwise(self._model, self._heads, self._runner, replace(self.options, tree=nodes, lengths=None))
 
     def plan(self, limits: Limits) -> DecodePlan:
         """The heads draft."""
