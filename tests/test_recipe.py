@@ -50,6 +50,13 @@ def test_a_shipped_recipe_explains_itself(path: Path) -> None:
     assert text.count("#") >= 5
 
 
+@pytest.mark.parametrize("path", RECIPES, ids=[str(path.relative_to(ROOT / "recipes")) for path in RECIPES])
+def test_a_shipped_recipe_averages_the_end_of_its_run(path: Path) -> None:
+    training = read_recipe(path, {}).training
+    if training.average == "last" and training.steps:
+        assert (training.average_count - 1) * training.checkpoint_every <= training.average_span * training.steps
+
+
 def files(folder: Path, lines: int = 40) -> dict[str, str]:
     made = [f"{'abcdefghij'[n % 10]} b {'klmnopqrst'[n // 10 % 10]}" for n in range(lines)]
     for side in ("source", "target"):

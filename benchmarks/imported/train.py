@@ -135,7 +135,7 @@ def main() -> None:
     asked.add_argument("--heads", type=int, default=8)
     asked.add_argument("--layers", type=int, default=6)
     asked.add_argument("--longest", type=int, default=384, help="longer texts are cut")
-    asked.add_argument("--peak", type=float, default=8e-4)
+    asked.add_argument("--peak", type=float, help="highest learning rate (default: 0.01 for t5, else 8e-4)")
     o = asked.parse_args()
     transformers.set_seed(1)
     make, train_tokenizer = FAMILIES[o.family]
@@ -148,15 +148,22 @@ def main() -> None:
     model = make(o, len(tokenizer))
     print(f"{model.num_parameters():,} weights, {len(ids[0]):,} pairs")
     on_gpu = torch.cuda.is_available()
+    peak = o.peak or (1e-2 if o.family == "t5" else 8e-4)
+    # T5's embeddings begin at a deviation of 1, its other weights far below: it wants rates in proportion to them
+    optimizer = transformers.Adafactor(model.parameters(), lr=peak, relative_step=False) if o.family == "t5" else None
     arguments = transformers.TrainingArguments(
-        output_dir=str(o.output / "trainer"), max_steps=o.updates, learning_rate=o.peak, lr_scheduler_type="linear",
+        output_dir=str(o.output / "trainer"), max_steps=o.updates, learning_rate=peak, lr_scheduler_type="linear",
         warmup_steps=min(500, o.updates // 4), weight_decay=0.01, adam_beta2=0.98,
         bf16=on_gpu, use_cpu=not on_gpu, per_device_train_batch_size=1, logging_steps=max(1, o.updates // 20),
         save_strategy="no", report_to=[], dataloader_num_workers=2 if on_gpu else 0, disable_tqdm=True,
     )  # fmt: skip
     data = Batches(list(zip(*ids, strict=True)), tokenizer.pad_token_id, o.tokens, seed=1)
     trainer = transformers.Trainer(
-        model=model, args=arguments, train_dataset=data, data_collator=lambda batches: batches[0]
+        model=model,
+        args=arguments,
+        train_dataset=data,
+        data_collator=lambda batches: batches[0],
+        optimizers=(optimizer, None),
     )
     trainer.train()
     model.generation_config.max_length = 256

@@ -38,6 +38,7 @@ MAY_CHANGE = frozenset(
         "training.keep_best",
         "training.average",
         "training.average_count",
+        "training.average_span",
         "validation.every",
         "validation.batch",
         "store",

@@ -17,7 +17,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, overload
@@ -232,7 +232,7 @@ class Translator:
                     f"line {number + first_line} has {len(ids)} tokens and was cut at the model's limit of "
                     f"{longest - ended}."
                 )
-                (warn or _warn)(message)
+                (warn or partial(warnings.warn, stacklevel=2))(message)
         return [tokenizer.ended(ids, longest) for ids in encoded]
 
     def readable(self, line: str) -> str:
@@ -304,7 +304,7 @@ class Translator:
         starts = [*range(0, first, batch * GROUP), *range(first, len(full), batch * GROUP)]
         for start, end in zip(starts, [*starts[1:], len(full)], strict=True):
             group = full[start:end]
-            source = Source.of([ids[index] for index in group])
+            source = Source.of([ids[index] for index in group], numbers=[first_line - 1 + index for index in group])
             if start < first:
                 source = replace(source, drafts=Source.of([drafted[index] for index in group]))
             decoded = chosen.decode(source, limits, capacity=batch, trace=trace)
@@ -428,8 +428,4 @@ def _joined(lines: Sequence[Translation], breaks: Sequence[str]) -> Translation:
     )
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=3)
-
-
-__all__ = ["BUNDLED", "Translation", "Translator", "bundled_folder", "load", "split_options"]
+__all__ = ["BUNDLED", "Translation", "Translator", "bundled_folder", "load"]

@@ -173,15 +173,32 @@ def test_no_held_out_line_is_learnt(lines: list[str], held_out: int) -> None:
     assert set(found.training) == set(full[:-held_out]) - set(found.held_out)
 
 
-@given(st.integers(100, 10**6))
+@given(st.integers(2, 10**6))
 def test_weights_are_averaged_over_the_last_quarter_alone(updates: int) -> None:
     options = training.training_options(updates, 512, AdaptOptions(updates=updates), torch.device("cpu"))
     saved = [*range(options.checkpoint_every, updates, options.checkpoint_every), updates]
     assert options.average == "last"
     assert options.average_count == options.keep
     assert saved[-options.average_count] >= 0.75 * updates
-    assert options.schedule.warmup <= updates / 10
+    assert options.schedule.warmup <= max(1, updates / 10)
     assert options.schedule.for_run(updates).rate(updates) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(["--precision", "fp7"], "fp7"), (["--runtime", "steam"], "steam"), (["--set", "held_out=99"], "lines")],
+)
+def test_misuse_leaves_nothing_behind_and_what_was_begun_stays(
+    adapt: Adapt, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    work = tmp_path / "out.work"
+    assert adapt("--no-race", *options) == 2
+    assert said in capsys.readouterr().err
+    assert not work.exists()
+    assert adapt("--no-race", "--until", "import") == 0
+    before = sorted(work.iterdir())
+    assert adapt("--no-race", *options) == 2
+    assert sorted(work.iterdir()) == before
 
 
 def test_too_few_lines_are_refused(adapt: Adapt, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,6 +67,7 @@ def test_counts_equal_counting_by_hand() -> None:
     trace = Trace((Event((0, 1, 2), (9, 9, 9), 4, 2, True), Event((), (), 4, 0, False), Event((3,), (3,), 1, 0, True)))
     found = count([trace], [[9, 9, 9]], calls=7)
     assert (found.iterations, found.calls, found.tokens, found.tokens_with_eos) == (3, 7, 3, 4)
+    assert found.tokens_per_iteration == 1, "the end is not counted"
     assert found.reached_at == (3, 1, 1), "a third token counts as tried only where two were accepted"
     assert (found.drafted_at, found.accepted_at, found.committed) == ((3, 2, 2, 2), (1, 1), (1, 1, 0, 1))
 
@@ -198,7 +199,8 @@ def test_what_was_captured_is_told_of_whoever_needed_it(workload: Workload, orig
         Candidate("eager", CopyDecoder()),
     ]
     first, second, eager = run(workload, candidates, origin, Protocol(passes=1))
-    made = len({len(source) for source in workload.warmup})
+    made = len({len(source) for source in (*workload.warmup, *workload.sources)})
+    assert made == len(decoder.lengths), "nothing was captured while the clock ran"
     assert first.preparation == Preparation(5e-6, 0.5 * made, made, 1000 * made, 0), "a clock's step, and every length"
     assert second.preparation == Preparation(5e-6, 0.0, 0, 0, 0), "all was there"
     assert eager.preparation == Preparation(5e-6)

@@ -99,7 +99,14 @@ OTHER: dict[str, str] = {
     "init": "depth-scaled",
 }
 """Values that these options may have, and do not have in the recipe."""
-ALLOWED = {"about": "said", "training.average": "last", "training.keep": "5", "store": "fp16", "training.steps": "13"}
+ALLOWED = {
+    "about": "said",
+    "training.average": "last",
+    "training.average_span": "1",
+    "training.keep": "5",
+    "training.steps": "13",
+    "store": "fp16",
+}
 
 
 def other(name: str, kind: str, default: str) -> str:

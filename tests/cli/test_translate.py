@@ -32,6 +32,42 @@ def test_empty_lines_stay_and_every_line_is_what_it_is_alone(run: Run, model: Pa
     assert any(found)
 
 
+def test_a_line_is_drawn_the_same_whatever_is_decoded_beside_it_or_drafted(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    lines = joined([*LINES, "a b c", "a b c", "a b c"] * 30)  # more than a portion of batch 1
+
+    def sampled(decoder: str, *others: object, **options: object) -> str:
+        settings = [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
+        ran = run("translate", "-m", model, "--decoder", decoder, *settings, *others, stdin=lines)
+        assert ran.code == 0, ran.err
+        return ran.out
+
+    plain = sampled("sample", temperature=1.5, top_p=0.9, seed=4)
+    assert sampled("sample", "--batch", "1", temperature=1.5, top_p=0.9, seed=4) == plain
+    assert sampled("copy-verify", "--batch", "7", temperature=1.5, top_p=0.9, seed=4) == plain
+    (tmp_path / "in").write_bytes(lines)
+    sampled("sample", "-i", tmp_path / "in", "-o", tmp_path / "out", "--resume", temperature=1.5, top_p=0.9, seed=4)
+    assert (tmp_path / "out").read_text() == plain
+    assert sampled("sample", temperature=1.5, top_p=0.9, seed=5) != plain
+    assert len(set(plain.split("\n")[-4:-1])) > 1  # the same line, drawn anew at each place
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("temperature=-1", "temperature expects a number from 0 to 1000, found -1"),
+        ("top_p=0", "top_p expects a number above 0"),
+        ("seed=-1", "seed expects a whole number from 0"),
+        ("temperature=0", "seed expects a temperature above 0 beside it, found 3 and temperature=0."),
+    ],
+)
+def test_bad_options_of_sampling_are_refused_by_name(run: Run, model: Path, setting: str, told: str) -> None:
+    ran = run("translate", "-m", model, "--decoder", "sample", "--set", "seed=3", "--set", setting, stdin=b"a\n")
+    assert ran.code == 2
+    assert told in ran.error
+
+
 def test_a_last_line_without_an_end_is_a_line(run: Run, model: Path) -> None:
     assert run("translate", "-m", model, stdin=b"a\nb").out == run("translate", "-m", model, stdin=b"a\nb\n").out
 

@@ -15,7 +15,7 @@ from longstride.registry import DECODERS
 from longstride.translator import Translator
 from tests.family import write_family
 
-NAMES = ["greedy", "beam", "blockwise", "draft-verify", "draft", "copy-verify", "interleaved", "lattice"]
+NAMES = ["greedy", "sample", "beam", "blockwise", "draft-verify", "draft", "copy-verify", "interleaved", "lattice"]
 SHORT = {"max_length": 4}
 LARGE = {"beam": ("width",), "interleaved": ("width",)}
 """What takes seconds at its upper end."""

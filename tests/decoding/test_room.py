@@ -13,14 +13,18 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from longstride import load
-from longstride.contract import EOS, Limits, Need, OptionError, Source, memory
-from longstride.contract.memory import GIB, available
+from longstride.contract import EOS, Limits, Need, OptionError, Source
+from longstride.contract import running as memory
+from longstride.contract.running import GIB, available
 from longstride.translator import Translator
 from tests.family import write_family
 
 CPU = torch.device("cpu")
 SIZES = [
     ("greedy", {}),
+    ("sample", {}),
+    ("sample", {"top_k": 3, "top_p": 0.9}),
+    ("draft-verify", {"k": 2, "temperature": 0.7}),
     ("beam", {"width": 2}),
     ("beam", {"width": 7, "n_best": 3}),
     ("blockwise", {"k": 3}),

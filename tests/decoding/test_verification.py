@@ -37,8 +37,9 @@ class Verified(Decoder):
         acceptance: Acceptance | None = None,
         policy: DraftPolicy | None = None,
         runner: Runner = RUNNER,
+        seed: int = 0,
     ) -> None:
-        self.runner = runner
+        self.runner, self.seed = runner, seed
         self.model, self.drafter, self.acceptance, self.policy = model, drafter, acceptance, policy
 
     @property
@@ -46,7 +47,7 @@ class Verified(Decoder):
         return "verified"
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        plan = DecodePlan(self.model, self.runner, self.drafter, limits, self.acceptance)
+        plan = DecodePlan(self.model, self.runner, self.drafter, limits, self.acceptance, seed=self.seed)
         return plan.start(capacity, longest_source, self.policy)
 
 

@@ -17,7 +17,10 @@ from longstride.distillation.decoding import Teacher
 from longstride.distillation.degenerate import Rules
 from longstride.distillation.distill import Progress, distill, distill_lines
 from longstride.distillation.options import DistillOptions, ShardRange
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Sample, SampleOptions
 from longstride.text.corpus import write_lines
+from tests.models import tiny_model
 
 LINES = [f"{'word ' * (number % 7)}{number} é" for number in range(23)]
 SMALL = DistillOptions(shard_lines=5, group_lines=2, capacity=2)
@@ -48,6 +51,28 @@ def test_pairs_stay_pairs_in_corpus_order(teacher: Teacher, tmp_path: Path) -> N
     assert read(tmp_path / "train.tgt") == LINES
     assert (outcome.made, outcome.complete, outcome.shards) == (5, 5, 5)
     assert outcome.manifest == json.loads((tmp_path / "manifest.json").read_text())
+
+
+def test_what_a_line_draws_hangs_on_no_shard_or_group(tmp_path: Path) -> None:
+    """But on the seeds: the decoder's and that of the distilling."""
+    model = tiny_model(1, sharpness=0.5)
+    teacher = Teacher(
+        Sample(model, EagerRunner(precision="fp64"), SampleOptions(seed=3)),
+        lambda lines: [[5 + len(word) % 6 for word in line.split()] for line in lines],
+        lambda rows: [" ".join(map(str, row)) for row in rows],
+        ("aa",),
+        "cc",
+        Limits(max_length=8),
+    )
+
+    def drawn(options: DistillOptions) -> list[str]:
+        folder = tmp_path / f"{options.shard_lines}-{options.seed}"
+        distill_lines(teacher, LINES, folder, replace(options, keep_all=True))
+        return read(folder / "train.tgt")
+
+    found = drawn(SMALL)
+    assert drawn(replace(SMALL, shard_lines=23)) == found
+    assert drawn(replace(SMALL, seed=2)) != found
 
 
 def test_the_manifest_says_what_was_done(teacher: Teacher, tmp_path: Path) -> None:

@@ -405,6 +405,10 @@ def test_every_recipe_is_there_and_has_the_options_that_are_set(name: str, tmp_p
         told = read(words)
         recipe = read_recipe(ROOT / told["recipe"], dict(assignments(told["set"])))
         names.add(recipe.name)
+        training = recipe.training
+        if training.average == "last" and training.steps:
+            apart = (training.average_count - 1) * training.checkpoint_every
+            assert apart <= training.average_span * training.steps, f"{stage.name}: averages too much of its run"
         kind = OBJECTIVES[recipe.objective["kind"]]
         parse(kind.options, {key: value for key, value in recipe.objective.items() if key != "kind"}, stage.name)
         if not kind.needs_base:

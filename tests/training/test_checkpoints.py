@@ -147,7 +147,7 @@ def test_average_is_the_mean(tmp_path: Path) -> None:
 
 
 def test_a_run_ends_with_the_mean_of_its_last_checkpoints(tmp_path: Path) -> None:
-    model, result = train_toy(tmp_path, steps=20, checkpoint_every=4, average="last", average_count=3)
+    model, result = train_toy(tmp_path, steps=20, checkpoint_every=4, average="last", average_count=3, average_span=0.4)
     assert result.averaged == (12, 16, 20)
     files = [load_file(tmp_path / f"checkpoints/step-{step:08d}/model.safetensors") for step in result.averaged]
     for name in files[0]:

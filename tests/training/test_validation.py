@@ -87,6 +87,7 @@ def test_the_best_checkpoints_are_kept_and_averaged(tmp_path: Path) -> None:
         keep_best=2,
         average="best",
         average_count=2,
+        average_span=0.5,
         checkpoint_every=100,
     )
     assert list(listed(tmp_path / "checkpoints")) == [2, 6, 12]

@@ -107,7 +107,7 @@ def _traced(
 def _counted(counts: Counts) -> dict[str, Any]:
     """What the card tells of a drafter: tokens an iteration, and how often each drafted token stood."""
     return {
-        "tokens_per_iteration": round(counts.tokens_with_eos / max(1, counts.iterations), 3),
+        "tokens_per_iteration": round(counts.tokens_per_iteration or 0.0, 3),
         "iterations": counts.iterations,
         "tokens": counts.tokens,
         "accepted_at": list(counts.accepted_at),

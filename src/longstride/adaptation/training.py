@@ -87,7 +87,8 @@ def drafter_settings(verifier: TransformerOptions, options: AdaptOptions) -> dic
 
 def training_options(updates: int, width: int, options: AdaptOptions, device: torch.device) -> TrainingOptions:
     """Up to the peak in a tenth of the updates, then straight down to zero at the last."""
-    gpu = device.type == "cuda"
+    gpu, every = device.type == "cuda", -(-updates // CHECKPOINTS)
+    averaged = min(AVERAGED, 1 + updates // (4 * every))  # of the last quarter
     return TrainingOptions(
         steps=updates,
         clip=1.0,
@@ -100,10 +101,10 @@ def training_options(updates: int, width: int, options: AdaptOptions, device: to
         precision="bf16" if gpu else "fp32",
         compile="layers" if options.compile == "layers" else "none",
         seed=options.seed,
-        checkpoint_every=-(-updates // CHECKPOINTS),
-        keep=AVERAGED,
+        checkpoint_every=every,
+        keep=averaged,
         average="last",
-        average_count=AVERAGED,
+        average_count=averaged,
         log_every=max(1, min(50, updates // CHECKPOINTS)),
     )
 

@@ -74,6 +74,11 @@ class Counts:
     """tokens that these made final, EOS counted"""
 
     @property
+    def tokens_per_iteration(self) -> float | None:
+        """As the GAD paper counts: the verifier's own tokens counted, EOS not."""
+        return self.tokens / self.iterations if self.iterations else None
+
+    @property
     def mean_block(self) -> float | None:
         """Tokens made final per iteration that had a draft; where nothing was ever drafted, per iteration.
 

@@ -116,7 +116,8 @@ class Workload:
 
     def source(self, sentences: Iterable[int]) -> Source:
         """Sentences at these places, to be decoded together."""
-        return Source.of([self.sources[sentence] for sentence in sentences])
+        numbers = list(sentences)
+        return Source.of([self.sources[number] for number in numbers], numbers=numbers)
 
     def sample(self, count: int, seed: int = 0) -> tuple[int, ...]:
         """Which sentences a fixed sample holds, in order: a seed and a size always name the same ones."""

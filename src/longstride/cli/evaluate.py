@@ -191,7 +191,7 @@ def _json(model: str, result: Evaluation, rival: Rival | None) -> dict[str, Any]
     }
     if decoding.counts is not None:
         found["iterations"] = decoding.counts.iterations
-        found["tokens_per_iteration"] = decoding.counts.tokens_with_eos / max(1, decoding.counts.iterations)
+        found["tokens_per_iteration"] = decoding.counts.tokens_per_iteration
         found["mean_block"] = result.mean_block
     if result.equality is not None:
         found["differ_from_greedy"] = result.equality.differing
@@ -218,7 +218,7 @@ def _details(model: str, result: Evaluation) -> None:
     speed = len(decoding.texts) / max(decoding.seconds, 1e-9)
     line = f"{len(decoding.texts):,} sentences in {decoding.seconds:.1f} s, {speed:,.1f} a second"
     if decoding.counts is not None and decoding.counts.iterations:
-        line += f"; {decoding.counts.tokens_with_eos / decoding.counts.iterations:.2f} tokens per iteration"
+        line += f"; {decoding.counts.tokens_per_iteration:.2f} tokens per iteration"
     out.print(line, markup=False)
 
 
@@ -236,7 +236,7 @@ def _overview(model: str, results: Sequence[Evaluation]) -> None:
         table.add_row(
             result.setting.name,
             *(_number(score) for score in result.scores),
-            f"{counts.tokens_with_eos / counts.iterations:.2f}" if counts and counts.iterations else "",
+            f"{counts.tokens_per_iteration:.2f}" if counts and counts.iterations else "",
             f"{result.mean_block:.2f}" if result.mean_block is not None else "",
             f"{same.differing:,}" if same else "",
         )

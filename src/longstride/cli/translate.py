@@ -154,7 +154,7 @@ class _Work:
             trace=self.traced or self.teller is not None,
             warn=warn,
             first_line=self.done + 1,
-            watch=self._watch,
+            watch=self._watch if self.shown is not None or self.teller is not None else None,
             drafts=None if self.drafts is None else self.drafts.of(lines, self.done),
             **self.options,
         )

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from longstride.contract.errors import OptionError
-from longstride.contract.memory import Need
 from longstride.contract.options import Options, as_dict, option
-from longstride.contract.running import Runner
+from longstride.contract.running import Need, Runner
 from longstride.contract.symbols import DEFAULT_IDS, PAD, SpecialIds
 from longstride.contract.trace import Trace, TraceBuilder
 from longstride.version import __version__
@@ -32,18 +31,22 @@ class Source:
     """[rows, longest] int64"""
     lengths: Tensor
     """[rows] int64"""
+    numbers: tuple[int, ...] | None = None
+    """which sentence of the input each row is, from 0: random numbers belong to that; None: in the order they come"""
     drafts: Source | None = None
     """of each sentence a text that its output may be like, in ids of the target, for decoders that draft by it"""
 
     @staticmethod
-    def of(sentences: Sequence[Sequence[int]], longest: int | None = None) -> Source:
+    def of(
+        sentences: Sequence[Sequence[int]], longest: int | None = None, numbers: Sequence[int] | None = None
+    ) -> Source:
         """Pad sentences (each ending in EOS) to a rectangle, `longest` wide if given."""
         lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.int64)
         widest = max(int(lengths.max()) if len(sentences) else 0, longest or 0)
         ids = torch.full((len(sentences), widest), PAD, dtype=torch.int64)
         flat = [token for sentence in sentences for token in sentence]
         ids[torch.arange(widest) < lengths[:, None]] = torch.tensor(flat, dtype=torch.int64)
-        return Source(ids, lengths)
+        return Source(ids, lengths, None if numbers is None else tuple(numbers))
 
     @property
     def rows(self) -> int:
@@ -60,7 +63,8 @@ class Source:
         if first == 0 and last >= self.rows:
             return self  # two views less: a sentence at a time, it is always all of them
         drafts = None if self.drafts is None else self.drafts.slice(first, last)
-        return Source(self.ids[first:last], self.lengths[first:last], drafts=drafts)
+        numbers = None if self.numbers is None else self.numbers[first:last]
+        return Source(self.ids[first:last], self.lengths[first:last], numbers, drafts)
 
 
 @dataclass(frozen=True)
@@ -209,9 +213,9 @@ class Session(ABC):
     def take_finished(self) -> list[Finished]:
         """Take the finished sentences out, freeing their slots. Reads a few integers per slot back."""
 
+    @abstractmethod
     def cancel(self, ticket: int) -> None:
         """Give a sentence up, finished or not: its slot is free at once, and nothing more is heard of it."""
-        raise NotImplementedError(f"{type(self).__name__} cannot give a sentence up.")
 
     def settle(self) -> None:  # noqa: B027 (a hint: most sessions keep their shape)
         """Told that no more sentences will come; a session whose results may vary with shapes may drop empty slots."""

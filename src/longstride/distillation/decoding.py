@@ -11,6 +11,9 @@ from longstride.contract import DEFAULT_IDS, Decoder, Limits, Source, SpecialIds
 from longstride.distillation.degenerate import Reason, why_degenerate
 from longstride.distillation.options import DistillOptions
 
+LINES = 2**31
+"""More than a corpus has."""
+
 
 @dataclass(frozen=True)
 class Teacher:
@@ -53,8 +56,10 @@ def decode_shard(
     options: DistillOptions,
     seed: int,
     advanced: Callable[[int], None] = lambda rows: None,
+    first: int = 0,
 ) -> DecodedShard:
-    """One output per line, in order; `advanced` is told how many lines each group finished."""
+    """One output per line, in order; `advanced` is told how many lines each group finished; `first` is the number of
+    the first line in the corpus."""
     sources, ending = teacher.encode(lines), [] if teacher.whole else [teacher.special.eos]
     degenerate: dict[int, Reason] = {}
     rows: list[int] = []  # those that are decoded at all
@@ -78,7 +83,10 @@ def decode_shard(
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
         for group in grouped(lengths.tolist(), limits, options):
-            source = Source.of([[*sources[rows[index]], *ending] for index in group.rows], longest=group.width)
+            sentences = [[*sources[rows[index]], *ending] for index in group.rows]
+            # What a line draws belongs to the line and the seed, whatever shard or group it is in.
+            numbers = [options.seed * LINES + first + rows[index] for index in group.rows]
+            source = Source.of(sentences, group.width, numbers)
             found = teacher.decoder.decode(source, teacher.limits, capacity=group.capacity)
             for index, tokens in zip(group.rows, found.tokens, strict=True):
                 outputs[rows[index]] = tokens

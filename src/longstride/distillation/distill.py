@@ -108,7 +108,7 @@ def distill_lines(
     for shard in todo:
         started = time.perf_counter()
         seed = options.seed * 1_000_003 + shard.index
-        made = decode_shard(teacher, lines[shard.first : shard.last], options, seed, advanced)
+        made = decode_shard(teacher, lines[shard.first : shard.last], options, seed, advanced, shard.first)
         shard.write(made, origin, options.ending, time.perf_counter() - started)
 
     records = [shard.record(origin) for shard in shards]

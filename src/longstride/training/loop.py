@@ -114,6 +114,7 @@ class Trainer:
         loss = compiled(model, objective, options.compile)
         self._updater = Updater(model, loss, options, self._team)
         self._total = self._count_steps()
+        self._check_average()
         self._schedule = options.schedule.for_run(self._total)
         self._progress = Progress()
         self._made = 0
@@ -234,6 +235,35 @@ class Trainer:
         per_update = options.accumulation * self._team.world
         steps = sum(-(-self._data.batches_in(epoch) // per_update) for epoch in range(options.epochs))
         return min(steps, options.steps) if options.steps else steps
+
+    def _check_average(self) -> None:
+        """Refuse a run whose last checkpoints lie too far apart to be averaged, before it is made."""
+        options, total = self._options, self._total
+        if options.average != "last" or not total:
+            return
+        if total - self._oldest_of_last(options.average_count) > options.average_span * total:
+            end, count, every = int(options.average_span * total), options.average_count, options.checkpoint_every
+            told = f"checkpoint_every expects 1 to {end // (count - 1):,}", f"{every:,}" if every else "0, every epoch"
+            if end < count - 1:
+                told = f"average_count expects 1 to {end + 1}", f"{count}"
+            raise OptionError(
+                f"training.{told[0]}, so that all checkpoints that are averaged are of the last "
+                f"{options.average_span:.0%} of {total:,} updates (training.average_span), found {told[1]}."
+            )
+
+    def _oldest_of_last(self, count: int) -> int:
+        """The update of the oldest of the last `count` checkpoints that a whole run saves."""
+        total, every = self._total, self._options.checkpoint_every
+        if every:
+            first = max(every, (total - 1) // every * every - every * count)
+            saved: list[int] = [*range(first, total, every), total]
+            return saved[-count:][0]
+        per_update, epoch = self._options.accumulation * self._team.world, 0
+        ends: list[int] = [0]
+        while ends[-1] < total:
+            ends.append(min(total, ends[-1] + max(1, -(-self._data.batches_in(epoch) // per_update))))
+            epoch += 1
+        return ends[1:][-count:][0]
 
     def _at_end(self) -> bool:
         progress, options = self._progress, self._options
@@ -375,7 +405,15 @@ class Trainer:
         folder, count = self._folder / "checkpoints", self._options.average_count
         if self._options.average == "last":
             paths = list(stored.listed(folder).values())[-count:]
+            centre = paths[-1:]
         else:
-            paths = stored.best(folder, count)
+            paths, centre = stored.best(folder, count), stored.best(folder, 1)
+        # What lies too far from the last or the best is left out: a run may stop early, or be best early.
+        apart = self._options.average_span * self._progress.step
+        paths = [path for path in paths if abs(_step(path) - _step(centre[0])) <= apart]
         load_weights(self._model, average(paths), str(folder))
-        return tuple(int(path.name.removeprefix("step-")) for path in paths)
+        return tuple(map(_step, paths))
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step-"))

@@ -105,6 +105,9 @@ class TrainingOptions(Options):
     keep_best: int = option(0, "How many of the best checkpoints to keep besides.", least=0, most=10**6)
     average: Literal["none", "last", "best"] = option("none", "Which checkpoints' weights to average when done.")
     average_count: int = option(5, "How many checkpoints to average.", least=1, most=10**6)
+    average_span: float = option(
+        0.25, "How much of a run averaged checkpoints may lie apart: early ones spoil the mean.", above=0, most=1
+    )
     log_every: int = option(50, "Updates between lines of the metrics file.", least=1, most=10**9)
     tensorboard: bool = option(False, "Write TensorBoard events too (needs the tensorboard extra).")
     prefetch: int = option(

@@ -68,6 +68,49 @@ EXACT = Rule()
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """How the verifier's own tokens are drawn (:mod:`longstride.verification.sampling`)."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions(Options):
+    """Options of all decoders that can draw tokens."""
+
+    temperature: float = option(
+        0.0, "Draw tokens at random, with logits divided by this (0: the likeliest token, always).", least=0, most=1000
+    )
+    top_k: int = option(0, "Draw among the k likeliest tokens alone (0: among all).", least=0, most=10**9)
+    top_p: float = option(
+        1.0, "Draw among the fewest likeliest tokens whose probabilities add up to this (1: all).", above=0, most=1
+    )
+    seed: int = option(
+        0,
+        "Which random numbers: with the same seed, a sentence at the same place of the input gets the same output.",
+        least=0,
+        most=2**63 - 1,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in OF_SAMPLING[1:]:
+            if not self.temperature and (found := getattr(self, name)) != getattr(SamplingOptions, name):
+                raise OptionError(f"{name} expects a temperature above 0 beside it, found {found} and temperature=0.")
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """How to draw; None: tokens are not drawn."""
+        return Sampling(self.temperature, self.top_k, self.top_p) if self.temperature else None
+
+
+OF_SAMPLING = ("temperature", "top_k", "top_p", "seed")
+"""The names of these options."""
+
+
+@dataclass(frozen=True)
 class LogitSummary:
     """What the verifier says of one step's slots: the most a rule may look at.
 

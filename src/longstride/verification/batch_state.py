@@ -20,13 +20,13 @@ from torch import Tensor
 
 from longstride.contract import Limits, Program, Runner, Source
 from longstride.engine.outputs import Outputs
-from longstride.engine.staging import InputStaging
+from longstride.engine.pool import InputStaging
 from longstride.nn import programs
 from longstride.nn.cache import EncoderState
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import forbidden_ids
 from longstride.verification.drafting import Drafter
-from longstride.verification.kernels import permitted_ids, usable
+from longstride.verification.kernels import permitted_ids
 from longstride.verification.step import Acceptance, Batch, StepResult, VerifyStep
 
 
@@ -50,8 +50,8 @@ class BatchState:
         self._encode = programs.encode_source(model)
         call = runner.call if runner.records else None  # so that a recording can be taken apart
         self._step = VerifyStep(verify, drafter, acceptance, limits, model.special, call)
-        # Kernels of our own know no n-grams and no trees.
-        fused = usable(runner) and not self._step.judges_apart and not drafter.trees
+        # Kernels of our own know no n-grams, no random numbers and no trees.
+        fused = runner.fuses and not self._step.judges_apart and not drafter.trees
         special = model.special
 
         device = runner.device
@@ -83,6 +83,7 @@ class BatchState:
             looks=device.type == "cpu" and not runner.records,
             ids=ids,
             permitted=permitted_ids(limits, model.options.vocabulary, device, special) if fused else None,
+            streams=None if acceptance.sampling is None else torch.zeros_like(self.ticket),
         )
         self._window = window.numpy()
         self.recorded = runner.records and self.buffers is not None
@@ -104,8 +105,8 @@ class BatchState:
         of_drafter = self.drafter.buffers(batch.drafter)
         if of_drafter is None:
             return None
-        ids = [] if batch.ids is None else [batch.ids]
-        own = [*batch.memory.buffers, *batch.cache.buffers, *self.outputs.buffers, *ids, batch.longest, self.ticket]
+        some = [tensor for tensor in (batch.ids, batch.streams) if tensor is not None]
+        own = [*batch.memory.buffers, *batch.cache.buffers, *self.outputs.buffers, *some, batch.longest, self.ticket]
         return [*own, *of_drafter]
 
     @property
@@ -120,9 +121,9 @@ class BatchState:
 
     # --- new sentences -----------------------------------------------------------------------------------------------
 
-    def admit(self, source: Source, rows: list[int], tickets: list[int]) -> None:
-        """Open rows for up to a portion of sentences."""
-        self._staging.send(source, rows, tickets)
+    def admit(self, source: Source, rows: list[int], tickets: list[int], streams: list[int] | None = None) -> None:
+        """Open rows for up to a portion of sentences; `streams` of random numbers where tokens are drawn."""
+        self._staging.send(source, rows, tickets, streams)
         if len(rows) < self.portion:
             with torch.inference_mode():
                 self._enter(len(rows))
@@ -146,6 +147,8 @@ class BatchState:
         self.outputs.open(rows)
         batch.longest.index_copy_(0, rows, self._longest_of[source.lengths])
         self.ticket.index_copy_(0, rows, staging.tickets[:count])
+        if batch.streams is not None:
+            batch.streams.index_copy_(0, rows, staging.streams[:count])
 
     def _encoded(self, count: int) -> EncoderState:
         """The portion's first sentences, encoded, as far as a call goes; the batch has them."""

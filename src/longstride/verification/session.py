@@ -16,14 +16,16 @@ from weakref import WeakKeyDictionary
 import torch
 
 from longstride.contract import Decoded, Finished, Limits, Need, OptionError, Program, Runner, Session, Source, Step
-from longstride.contract.decoding import HARD_LIMITS, Signed
+from longstride.contract.decoding import HARD_LIMITS, Signed, signature
 from longstride.contract.options import as_dict
 from longstride.engine.pool import PooledSession, PoolKey
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
+from longstride.verification.acceptance import OF_SAMPLING
 from longstride.verification.batch_state import BatchState
 from longstride.verification.draft_policy import DraftPolicy, LengthFile, candidates, fastest
 from longstride.verification.drafting import Drafter, NoDraft
+from longstride.verification.sampling import streams_of
 from longstride.verification.step import Acceptance, StepResult
 
 
@@ -41,8 +43,11 @@ class DecodePlan:
         limits: Limits,
         acceptance: Acceptance | None = None,
         verify: Program | None = None,
+        seed: int = 0,
     ) -> None:
+        """`seed` is of the random numbers, where tokens are drawn."""
         self.model, self.runner, self.drafter, self.limits = model, runner, drafter, limits
+        self.seed = seed  # no part of the family: it reaches a table with the sentences
         self.acceptance = acceptance or Acceptance()
         self.verify = verify or programs.verify(model)
         self.family = ("verification", model, self.verify.identity, drafter.key, self.acceptance, limits)
@@ -55,7 +60,7 @@ class DecodePlan:
 
     def drafted_by(self, drafter: Drafter) -> DecodePlan:
         """The same with another drafter."""
-        return DecodePlan(self.model, self.runner, drafter, self.limits, self.acceptance, self.verify)
+        return DecodePlan(self.model, self.runner, drafter, self.limits, self.acceptance, self.verify, self.seed)
 
     @torch.inference_mode()
     def new_state(self, rows: int, longest_source: int) -> BatchState:
@@ -65,8 +70,18 @@ class DecodePlan:
         )
 
 
+DRAWING = 16
+"""Bytes that drawing takes for every logit, beside it, at least: a float64 and an int64 number."""
+
+
 def need(
-    model: Transformer, runner: Runner, limits: Limits, longest_source: int, block: int = 0, option: str = ""
+    model: Transformer,
+    runner: Runner,
+    limits: Limits,
+    longest_source: int,
+    block: int = 0,
+    option: str = "",
+    draws: bool = False,
 ) -> Need:
     """What a verifying batch takes by the tokens drafted, which the option of that name says."""
     longest = limits.longest_output(longest_source) + 1
@@ -75,7 +90,7 @@ def need(
         logits = sentences * (block + 1) * model.options.vocabulary
         bias = (longest + block) ** 2  # what each slot sees of the others
         tables = model.table_bytes(sentences, longest + block, sentences, longest_source)
-        return tables + (logits + bias) * runner.dtype.itemsize
+        return tables + (logits + bias) * runner.dtype.itemsize + logits * draws * DRAWING
 
     return Need(taken, runner.device, option, block)
 
@@ -126,10 +141,13 @@ class VerificationSession(PooledSession[BatchState]):
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
         rows, tickets = self._slots.take(source.rows)
-        portion = self.table.portion
+        portion, streams = self.table.portion, None
+        if self.plan.acceptance.sampling is not None:
+            streams = streams_of(self.plan.seed, source.numbers or tickets)
         for first in range(0, len(rows), portion):
             last = first + portion
-            self.table.admit(source.slice(first, last), rows[first:last], tickets[first:last])
+            drawn = None if streams is None else streams[first:last]
+            self.table.admit(source.slice(first, last), rows[first:last], tickets[first:last], drawn)
             self.calls += 1
         return tickets
 
@@ -170,7 +188,7 @@ class VerificationSession(PooledSession[BatchState]):
 Options = TypeVar("Options")
 
 _MEASURED: WeakKeyDictionary[Transformer, dict[str, dict[Limits, DraftPolicy]]] = WeakKeyDictionary()
-"""How long drafts should be, by model, decoder and runner (both in the signature) and limits."""
+"""How long drafts should be, by model, decoder and runner (both in a signature) and limits."""
 
 
 class VerifyingDecoder(Signed[Options]):
@@ -183,7 +201,7 @@ class VerifyingDecoder(Signed[Options]):
         self._model, self._block, self.special = model, block, model.special
         self._plans = PlanCache()
         # With the model: decoders are made anew, what was measured of them stays.
-        self._measured = _MEASURED.setdefault(model, {}).setdefault(self.signature, {})
+        self._measured = _MEASURED.setdefault(model, {}).setdefault(self._timed_as, {})
         self._file: LengthFile | None = None
         self._growing: dict[int, VerifyingDecoder[Options]] = {}
         self._given: DraftPolicy | None = getattr(options, "lengths", None)
@@ -193,6 +211,20 @@ class VerifyingDecoder(Signed[Options]):
     def growing(self, nodes: int) -> VerifyingDecoder[Options]:
         """The same decoder with drafts that are trees of so many nodes, however many rows there are."""
         raise NotImplementedError(f"{self.name} drafts no trees.")
+
+    @property
+    def signature(self) -> str:
+        """Its name, every option and the runner; nothing of drawing where nothing is drawn."""
+        return signature(self.name, self.options, self._runner, () if self._draws else OF_SAMPLING)
+
+    @property
+    def _timed_as(self) -> str:
+        """The same for decoders that take equally long: whatever the seed."""
+        return signature(self.name, self.options, self._runner, OF_SAMPLING[-1:] if self._draws else OF_SAMPLING)
+
+    @property
+    def _draws(self) -> bool:
+        return getattr(self.options, "temperature", 0) > 0
 
     def keep_lengths(self, file: LengthFile) -> None:
         """Read what was measured before from a file, and write there what is measured now."""
@@ -215,7 +247,8 @@ class VerifyingDecoder(Signed[Options]):
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the block and the sentences."""
         block = self._block if self._given is None else max([self._block, *(each for _, each in self._given.lengths)])
-        return need(self._model, self._runner, limits, longest_source, block, "k" if self._block else "")
+        by = (block, "k" if self._block else "", self._draws)
+        return need(self._model, self._runner, limits, longest_source, *by)
 
     def decode(
         self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
@@ -251,4 +284,4 @@ class VerifyingDecoder(Signed[Options]):
         return self._measured.get(limits)
 
     def _key(self, limits: Limits) -> str:
-        return f"{self.signature}|{json.dumps(as_dict(limits))}"
+        return f"{self._timed_as}|{json.dumps(as_dict(limits))}"

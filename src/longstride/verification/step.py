@@ -16,17 +16,18 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import DEFAULT_IDS, Feeds, GraphSpec, Limits, Program, SpecialIds
+from longstride.contract import DEFAULT_IDS, Feeds, GraphSpec, Limits, OptionError, Program, SpecialIds
 from longstride.contract.running import Shape
 from longstride.engine.outputs import Rows
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.programs import cache_of, memory_feeds, memory_of
 from longstride.ops.trace import Specification, recorded
-from longstride.verification.acceptance import EXACT, LogitSummary, Rule, force_first, judge, summarise
+from longstride.verification.acceptance import EXACT, LogitSummary, Rule, Sampling, force_first, judge, summarise
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View, nothing
 from longstride.verification.kernels import Bounds, summarise_fused
 from longstride.verification.kernels import settle as settle_fused
 from longstride.verification.ngrams import drafted_inputs, without_repeats
+from longstride.verification.sampling import Draws
 from longstride.verification.tree import Tree, compact, follow
 
 I64 = torch.int64
@@ -67,6 +68,12 @@ class Acceptance:
     rule: Rule = EXACT
     min_block: int = 1
     """commit at least so many tokens per iteration, the verifier's own included"""
+    sampling: Sampling | None = None
+    """draw the verifier's own tokens; None: they are the likeliest"""
+
+    def __post_init__(self) -> None:
+        if self.sampling is not None and self.reads_draft:
+            raise OptionError("temperature expects accept=exact and min_block=1: what is drawn is judged exactly.")
 
     @property
     def reads_draft(self) -> bool:
@@ -97,6 +104,8 @@ class Batch:
     """[rows, most slots] where newest tokens lie with room for a draft behind them; only with kernels of our own"""
     permitted: Tensor | None = None
     """[vocabulary] uint8, 0 on forbidden ids; likewise"""
+    streams: Tensor | None = None
+    """[rows] where each row's random numbers come from; only where tokens are drawn"""
 
 
 @dataclass(frozen=True)
@@ -181,14 +190,16 @@ class VerifyStep:
         if n := self._limits.no_repeat_ngram:
             prefixes = drafted_inputs(rows.tokens, start, ids, self._special.start, tree)
             choosable = without_repeats(logits, *prefixes, n)
-        if tree is None:
-            wanted = draft.ids if acceptance.reads_draft and draft.ids.shape[1] else None
-            reading = self._summarise(batch, choosable, positions, wanted)
-            verdict = judge(acceptance.rule, acceptance.min_block, draft, reading, self._eos)
+        places = positions if tree is None else tree.depth + start[:, None]
+        if acceptance.sampling is None:
+            wanted = draft.ids if tree is None and acceptance.reads_draft and draft.ids.shape[1] else None
+            reading = self._summarise(batch, choosable, places, wanted)
         else:
+            reading = self._draw(batch, choosable, places, draft)
+        chain = draft
+        if tree is not None:
             assert draft.parents is not None
-            parents, places = draft.parents, tree.depth + start[:, None]
-            reading = self._summarise(batch, choosable, places, None)
+            parents = draft.parents
             at_parents = LogitSummary(reading.top.gather(1, parents))
             if acceptance.reads_draft:
                 at_parents = self._summarise(batch, ops.take(choosable, parents), places.gather(1, parents), draft.ids)
@@ -197,7 +208,9 @@ class VerifyStep:
             )
             compact(batch.cache, start, path)
             logits, hidden = ops.take(logits, path), ops.take(hidden, path)
-            verdict = judge(acceptance.rule, acceptance.min_block, chain, reading, self._eos)
+        if acceptance.sampling is not None:
+            reading = LogitSummary(reading.top.clamp(min=0))  # where nobody gets to
+        verdict = judge(acceptance.rule, acceptance.min_block, chain, reading, self._eos)
         active = ~rows.done
         committed = torch.where(active, verdict.committed, 0)
         written = ops.arange(step, committed) < committed[:, None]
@@ -224,6 +237,18 @@ class VerifyStep:
         if limits.forced_first is None:
             return reading
         return force_first(reading, limits.forced_first, positions, logits, draft)
+
+    def _draw(self, batch: Batch, logits: Tensor, positions: Tensor, draft: Proposal) -> LogitSummary:
+        """The verifier's tokens under all limits, drawn; -1 in slots that need none."""
+        sampling, limits = self._acceptance.sampling, self._limits
+        assert sampling is not None
+        assert batch.streams is not None
+        bounds = (batch.longest, batch.forbidden, limits.min_length, limits.forced_first, self._eos)
+        draws = Draws(sampling, batch.streams, *bounds)
+        if not batch.looks:
+            return LogitSummary(draws.all(logits, positions))
+        live = replace(draft, count=torch.where(batch.rows.done, 0, draft.count))
+        return LogitSummary(draws.needed(logits, positions, live))
 
     def _commit_fused(
         self, batch: Batch, ids: Tensor, draft: Proposal, logits: Tensor, hidden: Tensor
@@ -282,8 +307,8 @@ class VerifyStep:
 
     @property
     def judges_apart(self) -> bool:
-        """Whether no graph can judge: which n-grams stand in a prefix is tensor code of PyTorch's alone."""
-        return self._limits.no_repeat_ngram > 0
+        """Whether no graph can judge: n-grams of a prefix and random numbers are tensor code of PyTorch's alone."""
+        return self._limits.no_repeat_ngram > 0 or self._acceptance.sampling is not None
 
     def reading(self, block: int, drafts: bool, tree: bool = False) -> Program:
         """(batch, with a proposal unless it `drafts`) -> the proposal, logits and states, for :meth:`judge`"""

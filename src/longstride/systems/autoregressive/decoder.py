@@ -1,4 +1,4 @@
-"""Greedy and beam search with the ordinary Transformer."""
+"""Greedy search, sampling and beam search with the ordinary Transformer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from longstride.search.beam import LikeHF, Search
 from longstride.search.length_penalty import LengthPenalty
 from longstride.search.session import BeamSession, Sentences
 from longstride.search.table import BeamTable, SearchModel, reads_indirection
+from longstride.verification.acceptance import SamplingOptions
 from longstride.verification.drafting import NoDraft
 from longstride.verification.session import DecodePlan, VerifyingDecoder
+from longstride.verification.step import Acceptance
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,30 @@ class Greedy(VerifyingDecoder[GreedyOptions]):
     def plan(self, limits: Limits) -> DecodePlan:
         """Nobody drafts."""
         return DecodePlan(self._model, self._runner, NoDraft(), limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions(SamplingOptions):
+    """Options of sampling."""
+
+    temperature: float = option(
+        1.0, "Logits are divided by this before a token is drawn (0: the likeliest token, always).", least=0, most=1000
+    )
+
+
+class Sample(VerifyingDecoder[SampleOptions]):
+    """Tokens drawn from the model's distribution, one after another: the verification loop with no draft."""
+
+    name = "sample"
+
+    def __init__(self, model: Transformer, runner: Runner, options: SampleOptions | None = None) -> None:
+        super().__init__(model, runner, options or SampleOptions())
+
+    def plan(self, limits: Limits) -> DecodePlan:
+        """Nobody drafts."""
+        o = self.options
+        acceptance = Acceptance(sampling=o.sampling)
+        return DecodePlan(self._model, self._runner, NoDraft(), limits, acceptance, seed=o.seed)
 
 
 OF_HF = ("early_stopping", "forced_eos")

@@ -6,19 +6,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from longstride.contract import Limits, OptionError, Runner, option
-from longstride.contract.options import Options
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.drafter import HeadsDrafter
 from longstride.systems.blockwise.model import Heads
 from longstride.systems.blockwise.programs import verify
-from longstride.verification.acceptance import EXACT, Rule, forbidden_ids
+from longstride.verification.acceptance import EXACT, Rule, SamplingOptions, forbidden_ids
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.session import DecodePlan, VerifyingDecoder
 from longstride.verification.step import Acceptance
 
 
 @dataclass(frozen=True)
-class BlockwiseOptions(Options):
+class BlockwiseOptions(SamplingOptions):
     """Options of blockwise parallel decoding."""
 
     k: int | None = option(None, "Block size, at most the heads there are (none: all of them).", least=1, most=1024)
@@ -62,6 +61,7 @@ class Blockwise(VerifyingDecoder[BlockwiseOptions]):
         k = options.k or trained
         super().__init__(model, runner, replace(options, k=k), options.tree if options.tree and k > 1 else k - 1)
         self._heads, self._k = heads, k
+        self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
 
     def growing(self, nodes: int) -> Blockwise:
         """The same with trees."""
@@ -69,8 +69,8 @@ class Blockwise(VerifyingDecoder[BlockwiseOptions]):
 
     def plan(self, limits: Limits) -> DecodePlan:
         """The heads draft."""
-        o, model, heads = self.options, self._model, self._heads
+        model, heads = self._model, self._heads
         forbidden = forbidden_ids(limits, self._runner.device, model.special)
-        drafter = HeadsDrafter(model, heads, self._runner, self._k, forbidden, o.tree)
-        acceptance = Acceptance(o.accept, o.min_block)
-        return DecodePlan(model, self._runner, drafter, limits, acceptance, verify(model, heads))
+        drafter = HeadsDrafter(model, heads, self._runner, self._k, forbidden, self.options.tree)
+        verifier = verify(model, heads)
+        return DecodePlan(model, self._runner, drafter, limits, self._acceptance, verifier, self.options.seed)

@@ -21,7 +21,7 @@ from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.model import Heads
 from longstride.systems.blockwise.programs import predict
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
-from longstride.verification.kernels import choose, permitted, usable
+from longstride.verification.kernels import choose, permitted
 
 
 @dataclass
@@ -47,7 +47,7 @@ class HeadsDrafter(Drafter):
         self.block, self.depth = nodes if self.trees else k - 1, k - 1
         self._parts = (model, heads, k)
         self._predict = predict(model, heads, k)
-        self._fused = usable(runner) and not self.trees
+        self._fused = runner.fuses and not self.trees
         self._permitted = permitted(forbidden, model.options.vocabulary)
         candidates = min(TREE_CANDIDATES, model.options.vocabulary)
         self._meant = ops.tree_size(k - 1, candidates, self.block) if self.trees else self.block

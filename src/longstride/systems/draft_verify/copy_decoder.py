@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from longstride.contract import Decoded, Limits, OptionError, Runner, Source, option
-from longstride.contract.options import Options
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.copying import TextDraft
-from longstride.verification.acceptance import EXACT, Rule
+from longstride.verification.acceptance import EXACT, Rule, SamplingOptions
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.session import DecodePlan, VerifyingDecoder
 from longstride.verification.step import Acceptance
@@ -21,7 +20,7 @@ UNDRAFTED = DraftPolicy(((1, 0),))
 
 
 @dataclass(frozen=True)
-class CopyVerifyOptions(Options):
+class CopyVerifyOptions(SamplingOptions):
     """Options of copy-verify."""
 
     k: int = option(16, "Tokens of the text drafted per iteration; up to k + 1 are committed.", least=1, most=1024)
@@ -59,12 +58,12 @@ class CopyVerify(VerifyingDecoder[CopyVerifyOptions]):
             )
         options = options or CopyVerifyOptions()
         super().__init__(model, runner, options, options.k)
+        self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
 
     def plan(self, limits: Limits) -> DecodePlan:
         """The source is the draft."""
         o = self.options
-        acceptance = Acceptance(o.accept, o.min_block)
-        return DecodePlan(self._model, self._runner, TextDraft(o.k, o.suffix), limits, acceptance)
+        return DecodePlan(self._model, self._runner, TextDraft(o.k, o.suffix), limits, self._acceptance, seed=o.seed)
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,13 @@ class TextVerify(VerifyingDecoder[TextVerifyOptions]):
     def __init__(self, model: Transformer, runner: Runner, options: TextVerifyOptions | None = None) -> None:
         options = options or TextVerifyOptions()
         super().__init__(model, runner, options, options.k)
+        self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
 
     def plan(self, limits: Limits) -> DecodePlan:
         """The text is the draft."""
         o = self.options
-        acceptance = Acceptance(o.accept, o.min_block)
-        return DecodePlan(self._model, self._runner, TextDraft(o.k, o.suffix, given=True), limits, acceptance)
+        drafter = TextDraft(o.k, o.suffix, given=True)
+        return DecodePlan(self._model, self._runner, drafter, limits, self._acceptance, seed=o.seed)
 
     def decode(
         self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False

@@ -13,14 +13,14 @@ from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.draft_session import DraftSession
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import Drafter, check_fit
-from longstride.verification.acceptance import EXACT, Rule
+from longstride.verification.acceptance import EXACT, Rule, SamplingOptions
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.session import DecodePlan, VerifyingDecoder
 from longstride.verification.step import Acceptance
 
 
 @dataclass(frozen=True)
-class DraftVerifyOptions(Options):
+class DraftVerifyOptions(SamplingOptions):
     """Options of draft-and-verify."""
 
     k: int | None = option(
@@ -63,6 +63,7 @@ class DraftVerify(VerifyingDecoder[DraftVerifyOptions]):
             raise OptionError(f"min_block expects 1 to k + 1 ({block + 1}), found {options.min_block}.")
         super().__init__(model, runner, replace(options, k=block), options.tree or block)
         self._drafter, self._depth = drafter, block
+        self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
 
     def growing(self, nodes: int) -> DraftVerify:
         """The same with trees."""
@@ -72,8 +73,7 @@ class DraftVerify(VerifyingDecoder[DraftVerifyOptions]):
     def plan(self, limits: Limits) -> DecodePlan:
         """The drafter drafts."""
         drafter = ModelDrafter(self._drafter, self._model, self._runner, self._depth, limits, self.options.tree)
-        acceptance = Acceptance(self.options.accept, self.options.min_block)
-        return DecodePlan(self._model, self._runner, drafter, limits, acceptance)
+        return DecodePlan(self._model, self._runner, drafter, limits, self._acceptance, seed=self.options.seed)
 
 
 class Draft(Signed[DraftOptions]):
