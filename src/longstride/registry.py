@@ -151,6 +151,13 @@ DECODERS: dict[str, DecoderKind] = {
         comes_with="greedy",
         one_vocabulary=True,
     ),
+    "text-verify": DecoderKind(
+        "a text that is given as the draft, verified: an earlier output, or a translation memory's",
+        _MODEL,
+        f"{_SYSTEMS}.draft_verify.copy_decoder.TextVerify",
+        _token_by_token,
+        comes_with="greedy",
+    ),
     "draft-verify": DecoderKind(
         "a drafter proposes a block, the model verifies it",
         {**_MODEL, "drafter": "drafter"},

@@ -46,6 +46,8 @@ from longstride.systems.autoregressive.decoder import Beam, BeamOptions
 from longstride.verification.draft_policy import LengthFile
 from longstride.verification.session import VerifyingDecoder
 
+BY_TEXT = "text-verify"
+"""The decoder that drafts by given texts."""
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
 BATCHES = Range(1, math.inf)
@@ -269,6 +271,7 @@ class Translator:
         warn: Callable[[str], None] | None = None,
         first_line: int = 1,
         watch: Callable[[Decoded], None] | None = None,
+        drafts: Sequence[str | None] | None = None,
         source_lang: str | None = None,
         target_lang: str | None = None,
         **options: Any,
@@ -277,13 +280,16 @@ class Translator:
 
         A text is a line; one with line breaks in it is translated line by line, and keeps them.
         `batch` sentences are decoded side by side; `warn` hears of lines that were cut, counted from `first_line`;
-        `watch` is shown the raw results of each group of lines; `source_lang` and `target_lang` are codes of a
-        multilingual model's languages. All other names are the decoder's options and limits.
+        `watch` is shown the raw results of each group of lines; `drafts` are what the outputs may be like, a text or
+        None for each, which makes greedy's output come faster (text-verify); `source_lang` and `target_lang` are codes
+        of a multilingual model's languages. All other names are the decoder's options and limits.
         """
         if source_lang is not None or target_lang is not None:
             made = self.with_languages(source_lang, target_lang)
             told = {"batch": batch, "trace": trace, "warn": warn, "first_line": first_line, "watch": watch}
-            return made.translate(text, decoder, **told, **options)
+            return made.translate(text, decoder, **told, drafts=drafts, **options)
+        if drafts is not None:
+            decoder = drafting_decoder(decoder)
         if not BATCHES.fits(int, batch):
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
         chosen, limits = self.decoder(decoder, **options)
@@ -292,10 +298,15 @@ class Translator:
         ids = self.encode(lines, warn, first_line)
         done = [Translation("")] * len(lines)
         full = [index for index, line in enumerate(lines) if line.strip()]
-        full.sort(key=lambda index: -len(ids[index]))
-        for start in range(0, len(full), batch * GROUP):
-            group = full[start : start + batch * GROUP]
+        drafted = {} if drafts is None else self._drafts(texts, drafts)
+        full.sort(key=lambda index: (index not in drafted, -len(ids[index])))
+        first = len(full) - sum(index not in drafted for index in full)  # of those without a draft
+        starts = [*range(0, first, batch * GROUP), *range(first, len(full), batch * GROUP)]
+        for start, end in zip(starts, [*starts[1:], len(full)], strict=True):
+            group = full[start:end]
             source = Source.of([ids[index] for index in group], numbers=[first_line - 1 + index for index in group])
+            if start < first:
+                source = replace(source, drafts=Source.of([drafted[index] for index in group]))
             decoded = chosen.decode(source, limits, capacity=batch, trace=trace)
             if watch is not None:
                 watch(decoded)
@@ -306,6 +317,22 @@ class Translator:
         finished = iter(done)
         result = [_joined([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
         return result[0].text if isinstance(text, str) else result
+
+    def _drafts(self, texts: Sequence[Sequence[str]], drafts: Sequence[str | None]) -> dict[int, list[int]]:
+        """Number of a line -> its draft as ids, for lines that have one; texts are split into lines and breaks."""
+        if len(drafts) != len(texts):
+            raise OptionError(f"drafts expects one for each of {len(texts)} texts or none, found {len(drafts)}.")
+        lines: list[str] = []
+        for number, (parts, draft) in enumerate(zip(texts, drafts, strict=True), start=1):
+            wanted, found = len(parts[::2]), [""] if draft is None else _BREAK.split(draft)[::2]
+            if draft is None or not draft.strip():
+                found = [""] * wanted
+            if len(found) != wanted:
+                raise OptionError(f"drafts expects as many lines as text {number} has, {wanted}, found {len(found)}.")
+            lines += found
+        given = [index for index, line in enumerate(lines) if line.strip()]
+        tokenizer, encoded = self.target_tokenizer, self.target_tokenizer.encode_many([lines[index] for index in given])
+        return {index: tokenizer.ended(row, self.longest) for index, row in zip(given, encoded, strict=True)}
 
     def check(self, *decoders: str) -> None:
         """Refuse decoders (default: all) whose parts or options are not as their kinds want them, reading no weight."""
@@ -366,6 +393,13 @@ class Translator:
         if limits.max_length > self.longest - 1:
             return Limits(**{**vars(limits), "max_length": self.longest - 1})
         return limits
+
+
+def drafting_decoder(name: str | None) -> str:
+    """The decoder that given drafts are for; another one that was asked for is refused."""
+    if name not in (None, BY_TEXT):
+        raise OptionError(f"drafts expects the decoder {BY_TEXT}, or none named, found {name}.")
+    return BY_TEXT
 
 
 def _joined(lines: Sequence[Translation], breaks: Sequence[str]) -> Translation:

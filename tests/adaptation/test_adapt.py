@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.adaptation import training
+from longstride.adaptation import lengths, training
 from longstride.adaptation.decoding import divide
 from longstride.adaptation.options import AdaptOptions
 from longstride.bench.record_files import read_records
@@ -119,6 +120,33 @@ def test_drafts_that_lose_the_race_are_not_the_default(adapt: Adapt, tmp_path: P
     assert adapt("--no-race", settings=measured) == 0
     assert load(tmp_path / "out", device="cpu").decoders[0] == "greedy"
     assert "not faster than greedy search" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_tree_that_was_chosen_is_the_folders_and_its_cards(adapt: Adapt, tmp_path: Path) -> None:
+    assert adapt("--no-race", "--set", "lengths=1:6tree,2:3") == 0
+    translator = load(tmp_path / "out", device="cpu")
+    assert translator.folder.decoders["draft-verify"].defaults == {"lengths": "1:6tree,2:3"}
+    found = translator.translate(["a b c"], trace=True)
+    assert max(event.drafted for event in found[0].trace.events) == 6
+    assert "| 1 | 6, a tree |" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_trees_are_timed_beside_chains(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The fastest is taken; where no tree is, none is tried with more rows."""
+    asked: list[list[str]] = []
+    wins = {1: "32tree", 2: "16tree", 3: "2", 4: "0"}
+
+    def timed(tried: list[str], run: Any) -> dict[str, float]:
+        asked.append(tried)
+        return {length: 1.0 if length == wins[len(asked)] else 2.0 for length in tried}
+
+    monkeypatch.setattr(lengths, "timed", timed)
+    translator = load(device="cpu")
+    sources = translator.encode(["a b c"] * 24)
+    found = lengths.choose(translator, sources, [1, 2, 3, 4], lambda *_: None)
+    assert found["lengths"] == "1:32tree,2:16tree,3:2,4:0"
+    assert ["16tree" in each for each in asked] == [True, True, True, False]
+    assert lengths.without_trees(found)["lengths"] == "1:0,2:0,3:2,4:0"
 
 
 def test_updates_that_fit_are_counted_once(

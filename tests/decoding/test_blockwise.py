@@ -327,7 +327,7 @@ def test_heads_of_another_width_are_refused():
 
 def test_the_signature_says_which_block_it_is():
     assert decode_with().signature.startswith(
-        "blockwise|k:4|accept:exact|min_block:1|adaptive:false|lengths:none|eager|fp64|"
+        "blockwise|k:4|accept:exact|min_block:1|tree:0|adaptive:false|lengths:none|eager|fp64|"
     )
     assert "|k:2|accept:top:2|" in decode_with(k=2, accept=Rule.from_text("top:2")).signature
 

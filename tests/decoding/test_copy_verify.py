@@ -19,7 +19,7 @@ from longstride.registry import DECODERS
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
-from longstride.systems.draft_verify.copying import LOST, SourceDraft, find_place
+from longstride.systems.draft_verify.copying import LOST, TextDraft, find_place
 from longstride.tasks.toys import SYMBOLS
 from longstride.text.tokenizer import WordsTokenizer
 from longstride.verification.acceptance import Rule
@@ -76,7 +76,7 @@ def fast_drafts(pairs: list[tuple[list[int], list[int]]], k: int, suffix: int) -
     """The same through the drafter, all rows side by side, with a verifier made of lists."""
     rows = len(pairs)
     source = Source.of([pair[0] for pair in pairs])
-    drafter = SourceDraft(k, suffix)
+    drafter = TextDraft(k, suffix)
     longest = max(len(output) for _, output in pairs) + k + 1
     state = drafter.begin(rows, source.longest + 3, longest, torch.device("cpu"))
     drafter.admit(state, torch.arange(rows), source, None)  # type: ignore[arg-type]
@@ -265,7 +265,9 @@ def test_what_a_folder_lacks_the_parts_for_is_neither_possible_nor_listed(tmp_pa
     translator = longstride.load(write_folder(tmp_path / "old"), device="cpu")
     needing_more = [name for name, kind in DECODERS.items() if set(kind.roles) != {"model"}]
     assert not set(needing_more) & set(translator.possible)
-    with pytest.raises(OptionError, match=r"has no decoder 'nothing'; it has greedy, beam, sample, copy-verify\."):
+    with pytest.raises(
+        OptionError, match="it has greedy, beam, sample, copy-verify, text-verify"
+    ):
         translator.decoder("nothing")
 
 
@@ -276,7 +278,7 @@ def test_a_pair_of_tokenizers_is_refused_even_if_equally_large(tmp_path: Path):
     parts = {"model": Part("transformer", model.options, model)}
     model_folder.write(tmp_path / "pair", parts, decoders, "greedy", target, source)
     translator = longstride.load(tmp_path / "pair", device="cpu")
-    assert translator.possible == ["sample"]
+    assert translator.possible == ["sample", "text-verify"]
     with pytest.raises(OptionError, match="has no decoder 'copy-verify'; it has greedy"):
         translator.decoder("copy-verify")
     listed = {**decoders, "copy-verify": DecoderConfig({"model": "model"})}

@@ -66,7 +66,7 @@ def test_ancestors_are_those_that_lead_there(parents):
     nodes=st.integers(1, 8),
     limits=LIMITS,
     drafter=st.sampled_from(["random", "oracle", "half", "empty", "all-eos"]),
-    positions=st.sampled_from(["sinusoidal", "learned"]),
+    positions=st.sampled_from(["sinusoidal", "learned", "relative"]),
 )
 def test_exact_acceptance_is_greedy_for_any_tree(seed, rows, capacity, nodes, limits, drafter, positions):
     model = tiny_model(seed, sharpness=2.0, positions=positions)
@@ -87,6 +87,17 @@ def test_exact_acceptance_is_greedy_for_any_tree(seed, rows, capacity, nodes, li
         assert trace.committed == len(tokens) + 1
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative"])
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 999), nodes=st.integers(1, 12))
+def test_a_tree_may_reach_past_the_last_position_of_the_model(positions, seed, nodes):
+    model, source = tiny_model(seed, positions=positions, longest=8), random_source(3, 6, seed=seed)
+    limits = Limits(max_length=7, min_length=7)
+    greedy, outputs = greedy_of(model, source, limits)
+    drafter = Bushy(nodes, half_right(outputs, seed, VOCABULARY), seed)
+    assert Verified(model, drafter).decode(source, limits).tokens == greedy.tokens
+
+
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 3), block=st.integers(1, 5))
 def test_a_chain_as_a_tree_is_the_chain(seed, rows, block):
@@ -103,9 +114,14 @@ def test_a_chain_as_a_tree_is_the_chain(seed, rows, block):
 
 @BOTH
 @settings(max_examples=12, deadline=None)
-@given(seed=st.integers(0, 10_000), rows=st.integers(1, 3), nodes=st.integers(1, 8))
-def test_graphs_verify_trees_too(graphs, seed, rows, nodes):
-    model = tiny_model(seed, torch.float32, sharpness=2.0)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 3),
+    nodes=st.integers(1, 8),
+    positions=st.sampled_from(["sinusoidal", "learned", "relative"]),
+)
+def test_graphs_verify_trees_too(graphs, seed, rows, nodes, positions):
+    model = tiny_model(seed, torch.float32, sharpness=2.0, positions=positions, longest=17)
     source, limits = random_source(rows, 6, seed=seed), Limits(max_length=15)
     runner = graphs("fp32", 1, tell=refuse)
     greedy = Greedy(model, runner).decode(source, limits)

@@ -66,6 +66,19 @@ def test_greedy_gives_transformers_tokens(case: Case) -> None:
     assert native.decode(Source.of(few), limits, capacity=1).tokens == expected[: len(few)]
 
 
+def test_given_texts_draft_for_them(case: Case) -> None:
+    """Greedy's outputs as drafts, and those of other lines: the same tokens, and of the former in fewer steps."""
+    lines = case.translator.text([row[:-1] for row in sources(4)])
+    greedy = case.translator.translate(lines, "greedy")
+    texts = [one.text for one in greedy]
+    for drafts in (texts, texts[::-1]):
+        found = case.translator.translate(lines, drafts=drafts, trace=True)
+        assert [one.tokens for one in found] == [one.tokens for one in greedy]
+        if drafts is texts:
+            steps = [one.trace.iterations for one in found if one.trace is not None]
+            assert sum(steps) < sum(len(one.tokens) + 1 for one in greedy)
+
+
 BEAMS: list[tuple[str, bool | str]] = [("marian", True), ("m2m100", False), ("bart", "never"), ("t5", False)]
 if SENTENCES > 12:
     BEAMS = [(name, stopping) for name in MODELS for stopping in (True, False, "never")]

@@ -13,6 +13,7 @@ from longstride.contract import Limits, OptionError
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
+from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 from longstride.verification import draft_policy
 from longstride.verification import session as decoders
 from longstride.verification.draft_policy import DraftPolicy, LengthFile, candidates, fastest
@@ -32,7 +33,39 @@ def test_the_entry_of_the_most_rows_that_are_there_counts(table, rows, most):
     assert policy.with_length(rows, 3).length(rows, most) == min(3, most)
 
 
-@pytest.mark.parametrize("text", ["", "1", "1:2:3", "a:1", "0:3", "1:-1", "1:2,1:3", "1:2,"])
+@given(table=TABLES, trees=st.sets(st.integers(1, 200)), rows=st.integers(1, 300))
+def test_entries_may_be_trees(table, trees, rows):
+    texts = [f"{least}:{length}{'tree' if least in trees else ''}" for least, length in table.items()]
+    policy = DraftPolicy.from_text(",".join(texts))
+    reached = max((least for least in table if least <= rows), default=None)
+    assert policy.nodes(rows) == (table[reached] if reached in trees else 0)
+    assert DraftPolicy.from_text(str(policy)) == policy
+    assert policy.with_length(rows, 3, tree=True).nodes(rows) == 3
+    assert policy.with_length(rows, 3).nodes(rows) == 0
+
+
+def test_a_table_chooses_between_chains_and_trees():
+    model, heads, runner = tiny_model(3, sharpness=2.0), random_heads(3, 4), EagerRunner(precision="fp64")
+    source, limits = random_source(4, 6, seed=3), Limits(max_length=12)
+    decoder = Blockwise(model, heads, runner, BlockwiseOptions(lengths=DraftPolicy.from_text("1:7tree,3:2,4:0")))
+    greedy = Greedy(model, runner).decode(source, limits)
+    for rows, drafted in ((1, 7), (2, 7), (3, 2), (4, 0)):
+        found = decoder.decode(source.slice(0, rows), limits, trace=True)
+        assert found.tokens == greedy.tokens[:rows]
+        assert found.traces is not None
+        assert max(event.drafted for trace in found.traces for event in trace.events) == drafted
+
+
+def test_trees_are_for_decoders_that_draft_them():
+    with pytest.raises(
+        OptionError, match="lengths expects chains for copy-verify, which drafts no trees, found 1:8tree"
+    ):
+        CopyVerify(tiny_model(0), EagerRunner(), CopyVerifyOptions(lengths=DraftPolicy.from_text("1:8tree")))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "1:2:3", "a:1", "0:3", "1:-1", "1:2,1:3", "1:2,", "1:tree", "tree:1", "1:2bush"]
+)
 def test_what_is_no_table_is_refused(text):
     with pytest.raises(OptionError, match=r"expected ROWS:TOKENS"):
         DraftPolicy.from_text(text)

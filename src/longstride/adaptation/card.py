@@ -61,6 +61,12 @@ def milliseconds(record: Latency) -> float:
     return sum(map(sum, passes)) / len(passes) / len(record.output_lengths) / 1000
 
 
+def _drafted(record: Exactness) -> str:
+    """How much is drafted at once."""
+    nodes = record.options.get("tree")
+    return f"{nodes}, a tree" if nodes else str(record.options["k"])
+
+
 def text(
     base: ModelFolder,
     history: Mapping[str, Any],
@@ -106,7 +112,7 @@ def text(
     ]
     for record in exact:
         lines.append(
-            f"| {record.batch_size} | {record.options['k']} | {record.same_shape.sentences:,} | "
+            f"| {record.batch_size} | {_drafted(record)} | {record.same_shape.sentences:,} | "
             f"{record.same_shape.differing} | {record.width_one.differing} | "
             f"{record.notes['counts']['tokens_per_iteration']:.2f} |"
         )

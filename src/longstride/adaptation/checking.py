@@ -52,8 +52,11 @@ def check(
     records = []
     sentences = range(workload.size)
     for size in batch_sizes:
-        k = policy.length(size, block) or block  # where drafts do not pay they are lossless all the same
-        decoder, limits = translator.decoder("draft-verify", k=k, lengths=None)
+        # Where drafts do not pay they are lossless all the same.
+        nodes = policy.nodes(size)
+        k = block if nodes else policy.length(size, block) or block
+        how = {"k": k, **({"tree": nodes} if nodes else {})}
+        decoder, limits = translator.decoder("draft-verify", **how, lengths=None)
 
         def margin(
             rows: Source, prefixes: Sequence[Sequence[int]], by: Decoder = decoder, limits: Limits = limits
@@ -67,7 +70,7 @@ def check(
         records.append(
             Exactness(
                 origin=origin,
-                candidate=f"draft-verify k={k}",
+                candidate=" ".join(["draft-verify", *(f"{name}={value}" for name, value in how.items())]),
                 decoder=decoder.signature,
                 model=tag,
                 workload=workload.tag,
@@ -78,7 +81,7 @@ def check(
                 precision=translator.runner.precision,
                 runtime=translator.runner.name,
                 limits=limits,
-                options={"k": k},
+                options=how,
                 notes={"counts": _counted(counts)},
             )
         )

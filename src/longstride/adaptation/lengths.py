@@ -1,6 +1,7 @@
-"""Stage 3: how many tokens to draft on this device, by how many sentences are decoded side by side: it is timed.
+"""Stage 3: how much to draft on this device, by how many sentences are decoded side by side: it is timed.
 
-A draft that is longer finds more tokens and costs more; where none is fastest, that is greedy search.
+A draft that is longer, or a tree of more tokens, finds more and costs more; where none is fastest, that is greedy
+search.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ from typing import Any
 
 from longstride.contract import Source
 from longstride.translator import Translator
-from longstride.verification.draft_policy import DraftPolicy, best_of, timed
+from longstride.verification.draft_policy import TREE, DraftPolicy, best_of, timed
 
 SENTENCES, BATCHES = 24, 2
 """So many sentences are timed, or so many batches where that is more."""
 
+TREES: tuple[int, ...] = (16, 32)
+"""Nodes of the trees that are timed: for the fewest rows, and for more while one of them is the fastest."""
+
 Progress = Callable[[str, int, int], None]
 
 
-def candidates(block: int) -> list[int]:
-    """Lengths that are timed: none, and quarters of a block."""
-    return sorted({0, *(max(1, block * part // 4) for part in (1, 2, 3, 4))})
+def candidates(block: int, trees: Sequence[int] = ()) -> list[str]:
+    """What is timed: no draft, quarters of a block, and trees, as a table has them."""
+    chains = sorted({0, *(max(1, block * part // 4) for part in (1, 2, 3, 4))})
+    return [*map(str, chains), *(f"{nodes}{TREE}" for nodes in trees)]
 
 
 def choose(
@@ -31,7 +36,7 @@ def choose(
     by. Batch sizes that there are too few sentences for are left out."""
     begun = time.perf_counter()
     block = int(translator.decoder("draft-verify")[0].options.k)  # type: ignore[attr-defined]
-    policy, times = DraftPolicy(), {}
+    policy, times, trees = DraftPolicy(), {}, TREES
     for place, count in enumerate(sorted(set(rows))):
         progress("measuring lengths of drafts", place, len(set(rows)))
         sample = sorted(sources[: max(SENTENCES, BATCHES * count)], key=len)
@@ -42,18 +47,31 @@ def choose(
         starts = range(0, len(sample) - count + 1, count)
         batches = [Source.of(sample[first : first + count], longest) for first in starts]
 
-        def run(length: int, batches: list[Source] = batches, count: int = count) -> None:
-            decoder, limits = translator.decoder("draft-verify", lengths=DraftPolicy(((count, length),)))
+        def run(length: str, batches: list[Source] = batches, count: int = count) -> None:
+            decoder, limits = translator.decoder("draft-verify", lengths=f"{count}:{length}")
             for batch in batches:
                 decoder.decode(batch, limits)
 
-        seconds = timed(candidates(block), run)
-        policy = policy.with_length(count, best_of(seconds))
+        seconds = timed(candidates(block, trees), run)
+        best = best_of(seconds)
+        policy = policy.with_length(count, int(best.removesuffix(TREE)), best.endswith(TREE))
+        # What a tree costs beside a chain grows with the rows: one that loses here need not be tried with more.
+        trees = trees if best.endswith(TREE) else ()
         decoded = len(batches) * count
-        times[str(count)] = {str(length): round(1000 * taken / decoded, 3) for length, taken in seconds.items()}
+        times[str(count)] = {length: round(1000 * taken / decoded, 3) for length, taken in seconds.items()}
     progress("measuring lengths of drafts", len(set(rows)), len(set(rows)))
     return {
         "lengths": str(policy),
         "milliseconds": times,
         "seconds": round(time.perf_counter() - begun, 1),
     }
+
+
+def without_trees(figures: dict[str, Any]) -> dict[str, Any]:
+    """The same choice by the same times among chains alone; where none were timed, as long as there may be."""
+    policy = DraftPolicy.from_text(figures["lengths"])
+    for rows in policy.trees:
+        times = figures["milliseconds"].get(str(rows), {})
+        chains = {int(length): taken for length, taken in times.items() if not length.endswith(TREE)}
+        policy = policy.with_length(rows, best_of(chains) if chains else policy.length(rows, 10**6))
+    return {**figures, "lengths": str(policy)}

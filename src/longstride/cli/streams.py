@@ -116,7 +116,7 @@ class Lines:
         if self.file is not None and not os.path.lexists(self.file):
             raise InputError(f"{self.file}: expected a text file, found none.")
         stream = standard_input() if self.file is None else None
-        self._live = not _regular(stream if self.file is None else self.file)
+        self._live = not is_regular(stream if self.file is None else self.file)
         if self.file is not None:
             lines: Iterable[str] = read_lines(self.file)
         elif self._live:
@@ -175,7 +175,7 @@ class Lines:
             self._queue.put(None)
 
 
-def _regular(file: Path | IO[bytes] | None) -> bool:
+def is_regular(file: Path | IO[bytes] | None) -> bool:
     """Whether all of it is there already; what has no descriptor, or cannot be looked at, is taken to be."""
     try:
         mode = os.stat(file if isinstance(file, Path) else file.fileno()).st_mode  # type: ignore[union-attr]

@@ -16,6 +16,7 @@ import typer
 
 from longstride.cli import options as shared
 from longstride.cli.console import Bar, err, say, warn
+from longstride.cli.draft_file import DraftFile
 from longstride.cli.resuming import Partial
 from longstride.cli.streams import Lines, is_standard, result_files
 from longstride.contract import OptionError, WorkError
@@ -44,6 +45,13 @@ def translate(
     decoder: shared.DecoderName = None,
     set: shared.Set = None,
     drafter: shared.DrafterFolder = None,
+    drafts: Annotated[
+        Path | None,
+        typer.Option(
+            help="What outputs may be like: an earlier output, line by line, or a translation memory (.tmx, .tsv). "
+            "Outputs are greedy's, and come faster."
+        ),
+    ] = None,
     source_lang: shared.SourceLang = None,
     target_lang: shared.TargetLang = None,
     runtime: shared.Runtime = "eager",
@@ -71,6 +79,7 @@ def translate(
     """
     from longstride.cli.tracing import TraceTeller
     from longstride.model_folder import ModelFolder
+    from longstride.translator import drafting_decoder
 
     output = None if is_standard(output) else output
     if resume and output is None:
@@ -79,12 +88,16 @@ def translate(
     trace = files[0]
     check_writable(output, trace)
     options = shared.settings(set)
+    if drafts is not None:
+        decoder = drafting_decoder(decoder)
     lines = Lines(input, batch * TABLES)
+    drafted = DraftFile(drafts, lines) if drafts is not None else None
     translator = shared.open_model(model, runtime, precision, device, drafter, threads)
     translator = translator.with_languages(source_lang, target_lang)
     chosen, limits = translator.decoder(decoder, **options)  # refuse bad options before reading anything
     teller = TraceTeller(translator, err) if show_trace else None
     work = _Work(translator, decoder, options, batch, as_json, trace is not None, teller)
+    work.drafts = drafted
     work.n_best = getattr(getattr(chosen, "options", None), "n_best", 1) > 1
     with _progress(lines, output) as work.shown:
         if resume and output is not None:
@@ -98,6 +111,8 @@ def translate(
                 "json": as_json,
                 "trace": str(trace) if trace is not None else None,
             }
+            if drafted is not None:
+                made_by["drafts"] = drafted.sha256
             if source_lang is not None or target_lang is not None:
                 made_by["languages"] = [source_lang, target_lang]
             _resumed(work, lines, Partial([output, trace] if trace is not None else [output], made_by))
@@ -120,6 +135,7 @@ class _Work:
     traced: bool
     teller: TraceTeller | None
     n_best: bool = False
+    drafts: DraftFile | None = None
     shown: Bar | None = None
     calls: int = 0
     done: int = 0
@@ -139,6 +155,7 @@ class _Work:
             warn=warn,
             first_line=self.done + 1,
             watch=self._watch if self.shown is not None or self.teller is not None else None,
+            drafts=None if self.drafts is None else self.drafts.of(lines, self.done),
             **self.options,
         )
         for source, translation in zip(lines, found, strict=True):
@@ -149,6 +166,11 @@ class _Work:
                 self.teller.tell(self.done, source, translation)
         if self.shown is not None:
             self.shown.to(self.done)
+
+    def end(self) -> None:
+        """All lines are done."""
+        if self.drafts is not None:
+            self.drafts.check_end(self.done)
 
     def _watch(self, decoded: Decoded) -> None:
         self.calls += decoded.calls
@@ -179,6 +201,7 @@ def _streamed(work: _Work, lines: Lines, output: Path | None, trace: Path | None
                 if work.teller is not None:
                     flush()
             flush()
+        work.end()
 
 
 def _sink(files: ExitStack, path: Path | None) -> tuple[Callable[[str], Any], Callable[[], None]]:
@@ -213,6 +236,7 @@ def _resumed(work: _Work, lines: Lines, kept: Partial) -> None:
                 texts, traces = zip(*work(portion), strict=True)
                 both = ["".join(line + "\n" for line in one).encode() for one in (texts, traces)]
                 kept.add(portion, *both[: 1 + work.traced])
+            work.end()
         kept.finish()
     finally:
         kept.close()

@@ -33,6 +33,8 @@ class Source:
     """[rows] int64"""
     numbers: tuple[int, ...] | None = None
     """which sentence of the input each row is, from 0: random numbers belong to that; None: in the order they come"""
+    drafts: Source | None = None
+    """of each sentence a text that its output may be like, in ids of the target, for decoders that draft by it"""
 
     @staticmethod
     def of(
@@ -60,8 +62,9 @@ class Source:
         """The sentences `first` to `last` (exclusive)."""
         if first == 0 and last >= self.rows:
             return self  # two views less: a sentence at a time, it is always all of them
+        drafts = None if self.drafts is None else self.drafts.slice(first, last)
         numbers = None if self.numbers is None else self.numbers[first:last]
-        return Source(self.ids[first:last], self.lengths[first:last], numbers)
+        return Source(self.ids[first:last], self.lengths[first:last], numbers, drafts)
 
 
 @dataclass(frozen=True)

@@ -154,13 +154,15 @@ NUMBERS = 4
 
 
 class InputStaging:
-    """A portion of sentences, in a tensor that never moves; places that are not needed hold the shortest one."""
+    """A portion of sentences, in a tensor that never moves; places that are not needed hold the shortest one.
 
-    def __init__(self, portion: int, longest_source: int, runner: Runner) -> None:
+    With `longest_draft`, each sentence's draft comes along, cut to so many tokens."""
+
+    def __init__(self, portion: int, longest_source: int, runner: Runner, longest_draft: int = 0) -> None:
         self.portion = portion
-        self._longest = longest_source
+        self._longest, self._longest_draft = longest_source, longest_draft
         self._device = runner.device
-        shape = (portion, longest_source + NUMBERS)
+        shape = (portion, longest_source + NUMBERS + (longest_draft + 1 if longest_draft else 0))
         on_cuda = runner.device.type == "cuda"
         with torch.inference_mode(False):  # so that sending need not enter it
             self._all = torch.zeros(shape, dtype=torch.int64, device=runner.device)
@@ -178,15 +180,32 @@ class InputStaging:
             self._sent.synchronize()  # what lies on the desk may still be on its way
         numbers, padding = self._numbers, [PAD] * (longest - source.longest)
         # As lists: for the few sentences that come at once, tensors and arrays take longer to ask than to read.
-        each = zip(source.ids.tolist(), source.lengths.tolist(), rows, tickets, streams or tickets, strict=True)
-        for place, (ids, length, *others) in enumerate(each):
-            numbers[place] = [*ids, *padding, length, *others]
+        told = (rows, tickets, streams or tickets, self._drafts(source))
+        each = zip(source.ids.tolist(), source.lengths.tolist(), *told, strict=True)
+        for place, (ids, length, row, ticket, stream, draft) in enumerate(each):
+            numbers[place] = [*ids, *padding, length, row, ticket, stream, *draft]
         if count < self.portion:
             numbers[count:] = PAD
             numbers[count:, longest] = 1
         if self._sent is not None:
             self._all.copy_(self._desk, non_blocking=True)
             self._sent.record(torch.cuda.current_stream(self._device))
+
+    def _drafts(self, source: Source) -> list[list[int]]:
+        """Of each sentence, the numbers that tell its draft: how many tokens, and these, padded."""
+        longest = self._longest_draft
+        if not longest or source.drafts is None:
+            return [[0] * (longest + 1 if longest else 0)] * source.rows
+        ids, lengths = source.drafts.ids[:, :longest].tolist(), source.drafts.lengths.clamp(max=longest).tolist()
+        return [
+            [length, *tokens, *([PAD] * (longest - len(tokens)))] for length, tokens in zip(lengths, ids, strict=True)
+        ]
+
+    def source(self, count: int) -> Source:
+        """The first `count` sentences, with their drafts where these are brought along."""
+        found = self._all[:count, self._longest + NUMBERS :]
+        drafts = Source(found[:, 1:], found[:, 0]) if self._longest_draft else None
+        return Source(self.ids[:count], self.lengths[:count], drafts=drafts)
 
     @property
     def ids(self) -> Tensor:

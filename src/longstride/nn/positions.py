@@ -116,7 +116,7 @@ class RelativeBias(nn.Module):
         self.register_buffer("buckets", table, persistent=False)
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Slots [rows, queries] and [keys] -> [rows, heads, queries, keys]"""
+        """Positions [rows, queries] and [keys], or [rows, 1, keys] -> [rows, heads, queries, keys]"""
         apart = (keys - queries[..., None]).clamp(-self.longest, self.longest) + self.longest
         # A table by distance: looked up once more, the bucket is worked out beforehand.
         return F.embedding(apart, F.embedding(self.buckets, self.weight)).permute(0, 3, 1, 2)

@@ -212,17 +212,29 @@ class Transformer(nn.Module):
             every = ops.arange(span, ids)
             mask = additive(rule(slots, every)[:, None], memory.keys)
             if self.decoder_bias is not None:
-                mask = mask + self.decoder_bias(slots, every).to(mask.dtype)
+                places = (slots, every) if positions is None else (positions, _positions_of(every, start, positions))
+                mask = mask + self.decoder_bias(*places).to(mask.dtype)
         return self.closed(extend_all(self.decoder_layers(), x, cache, slots, mask, memory))
 
     def _embed_step(self, ids: Tensor, start: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
         """What the first layer reads, [rows, step, width], and the slots [rows, step]."""
         if positions is not None:
-            return self.embed_target(ids, positions), ops.slots_from(start, ids.shape[1])
+            # As with chains, what reaches past the last position is never committed.
+            known = positions.clamp(max=self.options.longest - 1)
+            return self.embed_target(ids, known), ops.slots_from(start, ids.shape[1])
         table = self.target_positions.rows if self.decoder_bias is None else None
         last, tokens = self.options.longest - 1, self.target_embedding.weight
         embedded, slots = ops.embed(ids, start, tokens, self.scale, table, last)
         return self.dropout(self.target_embedding_norm(_lowered(embedded))), slots
+
+
+def _positions_of(seen: Tensor, start: Tensor, positions: Tensor) -> Tensor:
+    """[rows, 1, seen] the positions of slots of the cache [seen], where those from start [rows] on have `positions`
+    [rows, step] of their own, and all before them that of their slot"""
+    step = positions.shape[1]
+    behind = seen - start[:, None]
+    own = positions.gather(1, behind.clamp(min=0, max=step - 1))
+    return torch.where((behind >= 0) & (behind < step), own, seen)[:, None]
 
 
 def scale_by_depth(models: Iterable[nn.Module]) -> None:

@@ -27,7 +27,7 @@ from longstride.ops.attention import (
     to_border,
 )
 from longstride.ops.chain import best_chain, best_of_classes, chain_logits, chain_tokens, chain_tokens_of_states
-from longstride.ops.draft_tree import best_tree
+from longstride.ops.draft_tree import best_tree, tree_size
 from longstride.ops.indexing import (
     accumulate,
     append,
@@ -109,6 +109,7 @@ __all__ = [
     "span",
     "take",
     "to_border",
+    "tree_size",
     "uses",
     "wide",
 ]

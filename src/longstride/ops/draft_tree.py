@@ -23,6 +23,15 @@ Pairs = tuple[Tensor, Tensor, Tensor]
 """What neighbours add to each other's values, as in :func:`longstride.ops.chain.best_chain`: before, factors, after"""
 
 
+def tree_size(depth: int, each: int, nodes: int) -> int:
+    """How many nodes of such a tree mean something: there are no more than paths through the candidates."""
+    found, width = 0, 1
+    for _ in range(depth):
+        width = min(nodes, width * each)
+        found = min(nodes, found + width)
+    return found
+
+
 def best_tree(
     values: Tensor, ids: Tensor, newest: Tensor, nodes: int, pairs: Pairs | None = None
 ) -> tuple[Tensor, Tensor]:

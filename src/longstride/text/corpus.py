@@ -26,9 +26,16 @@ _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 def read_lines(path: _Path) -> Iterator[str]:
     """The lines of a file, without their ends. Errors name the file and the line, counted from 1."""
+    with open_binary(path) as file:
+        yield from decode_lines(file, str(path))
+
+
+@contextmanager
+def open_binary(path: _Path) -> Iterator[IO[bytes]]:
+    """A file of text, to be read as bytes that are no longer compressed; what goes wrong names it."""
     try:
         with _OPENERS.get(Path(path).suffix, open)(path, "rb") as file:
-            yield from decode_lines(file, str(path))
+            yield file
     except FileNotFoundError as error:
         raise InputError(f"{path}: expected a text file, found none.") from error
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:

@@ -88,7 +88,9 @@ class BatchState:
         self._window = window.numpy()
         self.recorded = runner.records and self.buffers is not None
         """whether what is done here may come from a recording: then few shapes are better than fitting ones"""
-        self._staging = InputStaging(self.portion, longest_source, runner)
+        # EOS counted; of a longer text no more could become output.
+        longest_draft = longest + 1 if drafter.reads_drafts else 0
+        self._staging = InputStaging(self.portion, longest_source, runner, longest_draft)
         self._encoding: Callable[[], EncoderState] | None = None
         self._entering: Callable[[], None] | None = None
         self._iterating: dict[tuple[int, int], Callable[[], StepResult]] = {}
@@ -139,11 +141,11 @@ class BatchState:
     def _enter(self, count: int) -> None:
         """Encode the whole portion, and open rows for the first `count` of it."""
         staging, batch = self._staging, self.batch
-        rows, ids, lengths = staging.rows[:count], staging.ids[:count], staging.lengths[:count]
+        rows, source = staging.rows[:count], staging.source(count)
         memory = self._encoded(count)
-        self.drafter.admit(batch.drafter, rows, Source(ids, lengths), memory)
+        self.drafter.admit(batch.drafter, rows, source, memory)
         self.outputs.open(rows)
-        batch.longest.index_copy_(0, rows, self._longest_of[lengths])
+        batch.longest.index_copy_(0, rows, self._longest_of[source.lengths])
         self.ticket.index_copy_(0, rows, staging.tickets[:count])
         if batch.streams is not None:
             batch.streams.index_copy_(0, rows, staging.streams[:count])

@@ -8,11 +8,12 @@ it may be kept in a file for the next start (:class:`LengthFile`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import TypeVar
 
 from longstride.contract import OptionError, WorkError
 from longstride.contract.options import shown
@@ -20,10 +21,15 @@ from longstride.text.files import output_file, read_json
 
 MARGIN = 0.02
 """A draft must be faster than greedy search by this part of its time."""
+TREE = "tree"
+"""What stands behind the nodes of a tree."""
 FORMAT = 1
 """Of the files that measured tables are kept in."""
 TIMES = 2
 """Each length is timed so often, in turns; its least time counts."""
+
+Length = TypeVar("Length", bound=Hashable)
+"""Whatever is timed."""
 
 
 @dataclass(frozen=True)
@@ -31,37 +37,46 @@ class DraftPolicy:
     """From so many rows on, drafts of so many tokens (0: none)."""
 
     lengths: tuple[tuple[int, int], ...] = ()
+    trees: frozenset[int] = frozenset()
+    """the numbers of rows from which on these tokens are a tree"""
 
-    form = "ROWS:TOKENS,..., as 1:10,8:4,32:0"
+    form = "ROWS:TOKENS,..., as 1:10,8:4,32:0, or ROWS:NODEStree"
 
     @staticmethod
     def from_text(text: str) -> DraftPolicy:
         """Read ``1:10,8:4,32:0``."""
+        parts = text.split(",")
         try:
-            pairs = [tuple(int(number) for number in part.split(":")) for part in text.split(",")]
+            pairs = [tuple(int(number) for number in part.removesuffix(TREE).split(":")) for part in parts]
         except ValueError:
             pairs = []
         sound = pairs and all(len(pair) == 2 and pair[0] >= 1 and pair[1] >= 0 for pair in pairs)
         if not sound or len({pair[0] for pair in pairs}) < len(pairs):
             raise OptionError(f"expected {DraftPolicy.form}, found {shown(text)}.")
-        return DraftPolicy(tuple(sorted((rows, length) for rows, length in pairs)))
+        trees = frozenset(pair[0] for pair, part in zip(pairs, parts, strict=True) if part.endswith(TREE) and pair[1])
+        return DraftPolicy(tuple(sorted((rows, length) for rows, length in pairs)), trees)
 
     def __str__(self) -> str:
-        return ",".join(f"{rows}:{length}" for rows, length in self.lengths)
+        return ",".join(f"{rows}:{length}{TREE if rows in self.trees else ''}" for rows, length in self.lengths)
 
     def length(self, rows: int, most: int) -> int:
         """For so many rows, at most `most`; that where the table says nothing of so few."""
         found = [length for least, length in self.lengths if least <= rows]
         return min(found[-1], most) if found else most
 
+    def nodes(self, rows: int) -> int:
+        """For so many rows, the nodes of a tree; 0: it is a chain."""
+        reached = [(least, length) for least, length in self.lengths if least <= rows]
+        return reached[-1][1] if reached and reached[-1][0] in self.trees else 0
+
     def knows(self, rows: int) -> bool:
         """Whether there is an entry for just so many rows."""
         return any(least == rows for least, _ in self.lengths)
 
-    def with_length(self, rows: int, length: int) -> DraftPolicy:
+    def with_length(self, rows: int, length: int, tree: bool = False) -> DraftPolicy:
         """The same with another entry."""
         others = [pair for pair in self.lengths if pair[0] != rows]
-        return DraftPolicy(tuple(sorted([*others, (rows, length)])))
+        return DraftPolicy(tuple(sorted([*others, (rows, length)])), self.trees - {rows} | ({rows} if tree else set()))
 
 
 def candidates(most: int) -> list[int]:
@@ -69,12 +84,12 @@ def candidates(most: int) -> list[int]:
     return sorted({0, most // 2, most})
 
 
-def fastest(lengths: Sequence[int], run: Callable[[int], object]) -> int:
+def fastest(lengths: Sequence[Length], run: Callable[[Length], object]) -> Length:
     """The length with which `run` takes the least time; the shortest where longer ones gain next to nothing."""
     return best_of(timed(lengths, run))
 
 
-def timed(lengths: Sequence[int], run: Callable[[int], object]) -> dict[int, float]:
+def timed(lengths: Sequence[Length], run: Callable[[Length], object]) -> dict[Length, float]:
     """The least of the seconds that `run` takes with each length, in the order given."""
     for length in lengths:
         run(length)  # what is built or captured on the way is not timed
@@ -87,7 +102,7 @@ def timed(lengths: Sequence[int], run: Callable[[int], object]) -> dict[int, flo
     return seconds
 
 
-def best_of(seconds: Mapping[int, float]) -> int:
+def best_of(seconds: Mapping[Length, float]) -> Length:
     """The length of the least time, the first of them where later ones gain next to nothing."""
     best, *others = seconds
     for length in others:

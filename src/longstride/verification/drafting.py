@@ -92,6 +92,8 @@ class Drafter(ABC):
     """Whether its proposals are trees: kernels that judge whole iterations take chains alone."""
     observes: bool = True
     """Whether it learns anything by observing."""
+    reads_drafts: bool = False
+    """Whether it drafts by texts that come with the source (:attr:`longstride.contract.Source.drafts`)."""
     graph: DrafterGraph | None = None
     """for those whose methods can be traced"""
 

@@ -34,19 +34,19 @@ ROWS = 32
 class PaddingDrafter(NoDraft):
     """Room for a draft, and nothing in it."""
 
-    def __init__(self, block: int) -> None:
-        self.block = block
-        self.graph = DrafterGraph((), {}, {}, lambda state: {}, lambda parts: None, settings=("idle",))
+    def __init__(self, block: int, trees: bool = False) -> None:
+        self.block, self.trees = block, trees
+        self.graph = DrafterGraph((), {}, {}, lambda state: {}, lambda parts: None, settings=("idle", trees))
 
     @property
     def key(self) -> Hashable:
         """Those of one block are alike."""
-        return ("idle", self.block)
+        return ("idle", self.block, self.trees)
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """All padding, of which nothing is meant."""
         ids = ops.full([view.length.shape[0], block], PAD, view.length)
-        return Proposal(ids, torch.zeros_like(view.length))
+        return Proposal(ids, torch.zeros_like(view.length), torch.zeros_like(ids) if self.trees else None)
 
 
 class SameShapeGreedy(Decoder):
@@ -65,7 +65,7 @@ class SameShapeGreedy(Decoder):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """The decoder's own table, without its drafter."""
         session = verifying(self._decoder, capacity, limits, longest_source)
-        twin = session.drafted_by(PaddingDrafter(session.table.drafter.block))
+        twin = session.drafted_by(PaddingDrafter(session.table.drafter.block, session.table.drafter.trees))
         session.close()
         return twin
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from longstride.contract import Decoded, Finished, Limits, Need, Program, Runner, Session, Source, Step
+from longstride.contract import Decoded, Finished, Limits, Need, OptionError, Program, Runner, Session, Source, Step
 from longstride.contract.decoding import HARD_LIMITS, Signed, signature
 from longstride.contract.options import as_dict
 from longstride.engine.pool import PooledSession, PoolKey
@@ -203,6 +203,14 @@ class VerifyingDecoder(Signed[Options]):
         # With the model: decoders are made anew, what was measured of them stays.
         self._measured = _MEASURED.setdefault(model, {}).setdefault(self._timed_as, {})
         self._file: LengthFile | None = None
+        self._growing: dict[int, VerifyingDecoder[Options]] = {}
+        self._given: DraftPolicy | None = getattr(options, "lengths", None)
+        if self._given is not None and self._given.trees and not hasattr(options, "tree"):
+            raise OptionError(f"lengths expects chains for {self.name}, which drafts no trees, found {self._given}.")
+
+    def growing(self, nodes: int) -> VerifyingDecoder[Options]:
+        """The same decoder with drafts that are trees of so many nodes, however many rows there are."""
+        raise NotImplementedError(f"{self.name} drafts no trees.")
 
     @property
     def signature(self) -> str:
@@ -228,13 +236,18 @@ class VerifyingDecoder(Signed[Options]):
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
+        policy = self._known(limits) or self._given
+        if policy is not None and (nodes := policy.nodes(capacity)):
+            if nodes not in self._growing:
+                self._growing[nodes] = self.growing(nodes)
+            return self._growing[nodes].start(capacity, limits, longest_source)
         plan = self._plans.of(limits, self.plan)
-        policy = self._known(limits) or getattr(self.options, "lengths", None)
         return plan.start(capacity, longest_source, policy)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the block and the sentences."""
-        by = (self._block, "k" if self._block else "", self._draws)
+        block = self._block if self._given is None else max([self._block, *(each for _, each in self._given.lengths)])
+        by = (block, "k" if self._block else "", self._draws)
         return need(self._model, self._runner, limits, longest_source, *by)
 
     def decode(

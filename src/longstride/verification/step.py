@@ -192,15 +192,20 @@ class VerifyStep:
             choosable = without_repeats(logits, *prefixes, n)
         places = positions if tree is None else tree.depth + start[:, None]
         if acceptance.sampling is None:
-            wanted = draft.ids if acceptance.reads_draft and draft.ids.shape[1] else None
+            wanted = draft.ids if tree is None and acceptance.reads_draft and draft.ids.shape[1] else None
             reading = self._summarise(batch, choosable, places, wanted)
         else:
             reading = self._draw(batch, choosable, places, draft)
         chain = draft
         if tree is not None:
             assert draft.parents is not None
-            assert not acceptance.reads_draft, "trees are judged exactly"
-            path, chain, reading = follow(tree, acceptance.rule, draft, draft.parents, reading, self._eos)
+            parents = draft.parents
+            at_parents = LogitSummary(reading.top.gather(1, parents))
+            if acceptance.reads_draft:
+                at_parents = self._summarise(batch, ops.take(choosable, parents), places.gather(1, parents), draft.ids)
+            path, chain, reading = follow(
+                tree, acceptance.rule, draft, at_parents, reading, self._eos, acceptance.min_block
+            )
             compact(batch.cache, start, path)
             logits, hidden = ops.take(logits, path), ops.take(hidden, path)
         if acceptance.sampling is not None:
@@ -410,6 +415,8 @@ class VerifyStep:
         if drafter is not None and block:
             outputs["proposed"] = (I64, ("rows", block))
             outputs |= {} if judged else {"proposed_count": (I64, ("rows",))}
+            if self._drafter.trees and not judged:
+                outputs["proposed_parents"] = (I64, ("rows", block))
         if tells:
             outputs["hidden"] = verify.outputs["hidden"][0], ("rows", verify.outputs["hidden"][1][2])
 
@@ -420,6 +427,7 @@ class VerifyStep:
             else:
                 draft, logits, hidden = found
                 every = {"logits": logits, "hidden": hidden, "proposed": draft.ids, "proposed_count": draft.count}
+                every["proposed_parents"] = draft.parents
             return {name: every[name] for name in outputs}
 
         def result(found: Mapping[str, Tensor], fed: Feeds) -> Any:
@@ -427,7 +435,8 @@ class VerifyStep:
                 none = fed.inputs["tokens"][:, :0], torch.zeros_like(fed.inputs["length"])
                 ids = found.get("proposed", fed.inputs.get("draft", none[0]))
                 count = found.get("proposed_count", fed.inputs.get("count", none[1]))
-                return Proposal(ids, count, fed.inputs.get("parents")), found["logits"], found["hidden"]
+                parents = found.get("proposed_parents", fed.inputs.get("parents"))
+                return Proposal(ids, count, parents), found["logits"], found["hidden"]
             draft = found.get("proposed", fed.inputs.get("draft"))
             draft = found["ids"][:, :0] if draft is None else draft
             done = StepResult(found["active"], found["positions"], found["ids"], found["written"], draft)

@@ -25,9 +25,15 @@ class BlockwiseOptions(SamplingOptions):
     min_block: int = option(
         1, "Commit at least so many tokens per iteration, whatever the rule says; at most k.", least=1, most=1024
     )
+    tree: int = option(
+        0,
+        "Predict a tree of so many tokens, the likeliest first, at most k - 1 deep (0: a chain).",
+        least=0,
+        most=512,
+    )
     adaptive: bool = option(False, "Measure once how long drafts should be, or whether none are faster.")
     lengths: DraftPolicy | None = option(
-        None, "Tokens drafted by how many sentences are decoded side by side, as 1:10,8:4,32:0 (none: k)."
+        None, "Tokens drafted by how many sentences are decoded side by side, as 1:32tree,8:4,32:0 (none: k)."
     )
 
     def __post_init__(self) -> None:
@@ -53,14 +59,18 @@ class Blockwise(VerifyingDecoder[BlockwiseOptions]):
         if options.k is not None and options.k > trained:
             raise OptionError(f"k expects 1 to {trained}, the heads that this model has, found {options.k}.")
         k = options.k or trained
-        super().__init__(model, runner, replace(options, k=k), k - 1)
-        self._heads = heads
+        super().__init__(model, runner, replace(options, k=k), options.tree if options.tree and k > 1 else k - 1)
+        self._heads, self._k = heads, k
         self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
+
+    def growing(self, nodes: int) -> Blockwise:
+        """The same with trees."""
+        return Blockwise(self._model, self._heads, self._runner, replace(self.options, tree=nodes, lengths=None))
 
     def plan(self, limits: Limits) -> DecodePlan:
         """The heads draft."""
         model, heads = self._model, self._heads
         forbidden = forbidden_ids(limits, self._runner.device, model.special)
-        drafter = HeadsDrafter(model, heads, self._runner, self._block + 1, forbidden)
+        drafter = HeadsDrafter(model, heads, self._runner, self._k, forbidden, self.options.tree)
         verifier = verify(model, heads)
         return DecodePlan(model, self._runner, drafter, limits, self._acceptance, verifier, self.options.seed)

@@ -16,6 +16,7 @@ from torch import Tensor
 from longstride import ops
 from longstride.contract import Runner, Source
 from longstride.nn.cache import EncoderState
+from longstride.nn.link import TREE_CANDIDATES
 from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.model import Heads
 from longstride.systems.blockwise.programs import predict
@@ -28,38 +29,52 @@ class Predicted:
     """What the heads said last, for a table of rows."""
 
     ids: Tensor
-    """[rows, k - 1]"""
+    """[rows, k - 1], or as many as a tree has nodes"""
     count: Tensor
     """[rows] 0 where a sentence has just begun and no state of it has been seen"""
+    parents: Tensor | None = None
+    """like ids, of a tree"""
 
 
 class HeadsDrafter(Drafter):
     """Proposes k - 1 tokens; with the verifier's own, k are committed at most. Costs no model call of its own."""
 
-    def __init__(self, model: Transformer, heads: Heads, runner: Runner, k: int, forbidden: Tensor) -> None:
-        self.block = k - 1
+    def __init__(
+        self, model: Transformer, heads: Heads, runner: Runner, k: int, forbidden: Tensor, nodes: int = 0
+    ) -> None:
+        """`nodes`: drafts are trees of so many, k - 1 tokens deep at most."""
+        self.trees = nodes > 0 and k > 1
+        self.block, self.depth = nodes if self.trees else k - 1, k - 1
         self._parts = (model, heads, k)
         self._predict = predict(model, heads, k)
-        self._fused = runner.fuses
+        self._fused = runner.fuses and not self.trees
         self._permitted = permitted(forbidden, model.options.vocabulary)
+        candidates = min(TREE_CANDIDATES, model.options.vocabulary)
+        self._meant = ops.tree_size(k - 1, candidates, self.block) if self.trees else self.block
         ids, count = (torch.int64, ("rows", self.block)), (torch.int64, ("rows",))
+        state = {"ids": ids, "count": count, **({"parents": ids} if self.trees else {})}
+
+        def parts(predicted: Predicted) -> dict[str, Tensor]:
+            return {name: tensor for name, tensor in vars(predicted).items() if tensor is not None}
+
         self.graph = DrafterGraph(
-            (model, heads), {}, {"ids": ids, "count": count}, vars, lambda parts: Predicted(**parts), settings=(k,)
+            (model, heads), {}, state, parts, lambda parts: Predicted(**parts), settings=(k, nodes)
         )
 
     @property
     def key(self) -> Hashable:
         """What it predicts by, and how many; what is forbidden is the session's."""
-        return self._predict.identity
+        return (self._predict.identity, self.trees, self.block)
 
     def buffers(self, state: Any) -> list[Tensor] | None:
         """What was predicted."""
-        return [state.ids, state.count]
+        return [state.ids, state.count, *(() if state.parents is None else (state.parents,))]
 
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Predicted:
         """Nothing predicted yet."""
         ids = torch.zeros(rows, self.block, dtype=torch.int64, device=device)
-        return Predicted(ids, torch.zeros(rows, dtype=torch.int64, device=device))
+        parents = torch.zeros_like(ids) if self.trees else None
+        return Predicted(ids, torch.zeros(rows, dtype=torch.int64, device=device), parents)
 
     def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
         """A new sentence begins without a draft."""
@@ -72,11 +87,21 @@ class HeadsDrafter(Drafter):
         if self._places(view):
             assert view.room is not None
             return Proposal(view.room[:, :block], count, placed=True)
-        return Proposal(state.ids if whole else state.ids[:, :block], count)
+        if whole:
+            return Proposal(state.ids, count, state.parents)
+        # Parents come first: whatever a tree begins with is a tree.
+        return Proposal(state.ids[:, :block], count, None if state.parents is None else state.parents[:, :block])
 
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
         """Predict from the states that chose the newest tokens."""
         if not self.block:
+            return
+        if self.trees:
+            model, heads, k = self._parts
+            ids, parents = heads.grown(hidden, view.newest, k, model, self.block)
+            ops.assign(state.ids, ids)
+            ops.assign(state.parents, parents)
+            ops.assign(state.count, torch.full_like(state.count, self._meant))
             return
         if not self._places(view):
             ops.assign(state.ids, self._predict.function(hidden, view.newest, view.forbidden))

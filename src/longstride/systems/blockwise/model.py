@@ -24,7 +24,7 @@ from longstride import ops
 from longstride.contract import OptionError, option
 from longstride.contract.options import Options
 from longstride.nn.layers import Linear
-from longstride.nn.link import Link
+from longstride.nn.link import TREE_CANDIDATES, Link
 from longstride.nn.transformer import Transformer
 
 
@@ -136,6 +136,17 @@ class Heads(nn.Module):
         if model.logits_bias is None:
             return self.link.drafted_from(states, model.output_weight, newest, into, count)
         return self.link.drafted(model.logits(states), states, newest, into, count)
+
+    def grown(self, hidden: Tensor, newest: Tensor, k: int, model: Transformer, nodes: int) -> tuple[Tensor, Tensor]:
+        """The likeliest tree of what heads 2 to k say after `newest` [rows], by the model's own projection
+
+        [rows, width] -> tokens and parents [rows, nodes]; heads without a link do not know what they follow.
+        """
+        states = self.ahead(hidden, k)
+        logits = model.logits(states)
+        if self.link is not None:
+            return self.link.grown(logits, states, newest, nodes)
+        return ops.best_tree(*logits.topk(min(TREE_CANDIDATES, logits.shape[-1])), newest, nodes)
 
     def _slice(self, first: int, last: int) -> tuple[Tensor, Tensor]:
         """Weight and bias that make the outputs of these heads, both counted in."""

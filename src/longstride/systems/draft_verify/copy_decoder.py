@@ -1,23 +1,29 @@
-"""Copy-verify: the ordinary Transformer with its source as the draft. Exact acceptance gives greedy's output."""
+"""Text as the draft of the ordinary Transformer: its source (copy-verify), or one that was given (text-verify).
+
+Exact acceptance gives greedy's output.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from longstride.contract import Limits, OptionError, Runner, option
+from longstride.contract import Decoded, Limits, OptionError, Runner, Source, option
 from longstride.nn.transformer import Transformer
-from longstride.systems.draft_verify.copying import SourceDraft
+from longstride.systems.draft_verify.copying import TextDraft
 from longstride.verification.acceptance import EXACT, Rule, SamplingOptions
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.session import DecodePlan, VerifyingDecoder
 from longstride.verification.step import Acceptance
+
+UNDRAFTED = DraftPolicy(((1, 0),))
+"""From one row on, no draft."""
 
 
 @dataclass(frozen=True)
 class CopyVerifyOptions(SamplingOptions):
     """Options of copy-verify."""
 
-    k: int = option(16, "Source tokens drafted per iteration; up to k + 1 are committed.", least=1, most=1024)
+    k: int = option(16, "Tokens of the text drafted per iteration; up to k + 1 are committed.", least=1, most=1024)
     accept: Rule = option(EXACT, "When a drafted token stands; exact gives greedy's output.")
     min_block: int = option(
         1, "Commit at least so many tokens per iteration, as far as there is a draft.", least=1, most=1025
@@ -28,7 +34,7 @@ class CopyVerifyOptions(SamplingOptions):
     )
     suffix: int = option(
         8,
-        "Tokens at the output's end that are looked up, at most, to find the place in the source.",
+        "Tokens at the output's end that are looked up, at most, to find the place in the text.",
         least=1,
         most=1024,
     )
@@ -57,5 +63,38 @@ class CopyVerify(VerifyingDecoder[CopyVerifyOptions]):
     def plan(self, limits: Limits) -> DecodePlan:
         """The source is the draft."""
         o = self.options
-        drafter = SourceDraft(o.k, o.suffix)
+        return DecodePlan(self._model, self._runner, TextDraft(o.k, o.suffix), limits, self._acceptance, seed=o.seed)
+
+
+@dataclass(frozen=True)
+class TextVerifyOptions(CopyVerifyOptions):
+    """Options of text-verify: those of copy-verify, with shorter drafts, since texts of translations differ sooner."""
+
+    k: int = option(8, "Tokens of the text drafted per iteration; up to k + 1 are committed.", least=1, most=1024)
+
+
+class TextVerify(VerifyingDecoder[TextVerifyOptions]):
+    """The verification loop with a text as the draft that comes with each source (an earlier output, or the
+    translation of a source like it); where none comes, greedy search."""
+
+    name = "text-verify"
+
+    def __init__(self, model: Transformer, runner: Runner, options: TextVerifyOptions | None = None) -> None:
+        options = options or TextVerifyOptions()
+        super().__init__(model, runner, options, options.k)
+        self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
+
+    def plan(self, limits: Limits) -> DecodePlan:
+        """The text is the draft."""
+        o = self.options
+        drafter = TextDraft(o.k, o.suffix, given=True)
         return DecodePlan(self._model, self._runner, drafter, limits, self._acceptance, seed=o.seed)
+
+    def decode(
+        self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+    ) -> Decoded:
+        """Decode all rows; without a draft in any of them, no step has room for one."""
+        if source.drafts is None and self.options.lengths != UNDRAFTED:
+            options = replace(self.options, lengths=UNDRAFTED, adaptive=False)
+            return TextVerify(self._model, self._runner, options).decode(source, limits, capacity, trace)
+        return super().decode(source, limits, capacity, trace)

@@ -37,7 +37,7 @@ class DraftVerifyOptions(SamplingOptions):
     )
     adaptive: bool = option(False, "Measure once how long drafts should be, or whether none are faster.")
     lengths: DraftPolicy | None = option(
-        None, "Tokens drafted by how many sentences are decoded side by side, as 1:10,8:4,32:0 (none: k)."
+        None, "Tokens drafted by how many sentences are decoded side by side, as 1:32tree,8:4,32:0 (none: k)."
     )
 
 
@@ -61,11 +61,14 @@ class DraftVerify(VerifyingDecoder[DraftVerifyOptions]):
         block = _block(options.k, drafter)
         if options.min_block > block + 1:
             raise OptionError(f"min_block expects 1 to k + 1 ({block + 1}), found {options.min_block}.")
-        if options.tree and (options.accept != EXACT or options.min_block > 1):
-            raise OptionError("tree expects accept=exact and min_block=1: what a tree holds is judged exactly.")
         super().__init__(model, runner, replace(options, k=block), options.tree or block)
         self._drafter, self._depth = drafter, block
         self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
+
+    def growing(self, nodes: int) -> DraftVerify:
+        """The same with trees."""
+        options = replace(self.options, tree=nodes, lengths=None)
+        return DraftVerify(self._model, self._drafter, self._runner, options)
 
     def plan(self, limits: Limits) -> DecodePlan:
         """The drafter drafts."""

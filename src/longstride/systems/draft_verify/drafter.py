@@ -25,6 +25,7 @@ from torch import Tensor
 from longstride import ops
 from longstride.contract import DEFAULT_IDS, Limits, Program, Runner, Source
 from longstride.nn.cache import Cache, EncoderState
+from longstride.nn.link import TREE_CANDIDATES
 from longstride.nn.programs import F32, LAYERED, cache_of, cache_state, memory_feeds, memory_inputs, memory_of
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify import canvas_attention, passes
@@ -82,6 +83,7 @@ class ModelDrafter(Drafter):
         self._forbidden = forbidden_ids(limits, runner.device, special) if kept else None
         """of a drafter with own ids, those that are never drafted"""
         self._permitted = permitted_ids(limits, size, runner.device, special) if self._fused else None
+        self._candidates = min(TREE_CANDIDATES, size)
         self._sizes = torch.arange(self.block + 1, device=runner.device)
         self.graph = drafter_graph(
             drafter, (block, nodes, limits.min_length, self.special.eos, *((limits.banned,) if kept else ()))
@@ -148,6 +150,7 @@ class ModelDrafter(Drafter):
         found = self._pass(tokens, *self._arguments(state, view, min(block, self.depth))[1:])
         if self.trees:
             ids, parents = drafter.grown(found.hidden, tokens, view.length, found.newest, block)
+            count = count.clamp(max=ops.tree_size(min(block, self.depth), self._candidates, block))
             return Proposal(drafter.verifiers(ids), count, parents)
         if drafter.link is not None:
             ids = drafter.followed(found.hidden, tokens, view.length, found.newest, room)
