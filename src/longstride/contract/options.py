@@ -132,7 +132,7 @@ def as_dict(options: Any) -> dict[str, Any]:
 
 def _own_first(cls: Any) -> list[Field[Any]]:
     """The fields of a class of options, those that several classes share (by keyword alone) behind its own."""
-    return sorted(dataclasses.fields(cls), key=lambda field: field.kw_only)
+    return sorted(dataclasses.fields(cls), key=lambda field: field.kw_only is True)
 
 
 def type_name(kind: Any) -> str:
