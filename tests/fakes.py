@@ -67,3 +67,6 @@ class _CopySession(Session):
                 done.append(Finished(slot[0], [Hypothesis(slot[1][:-1], 0.0, 0.0)]))
                 self._slots[index] = None
         return done
+
+    def cancel(self, ticket: int) -> None:
+        self._slots = [None if slot is not None and slot[0] == ticket else slot for slot in self._slots]

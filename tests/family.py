@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -42,7 +43,7 @@ def family_parts(tokenizer: Tokenizer, seed: int = 0) -> dict[str, Part]:
 
 def _parts(tokenizer: Tokenizer, seed: int) -> dict[str, Part]:
     model = tiny_model(seed, torch.float32, vocabulary=tokenizer.size, longest=LONGEST)
-    shape = vars(model.options)
+    shape = {one.name: getattr(model.options, one.name) for one in fields(model.options)}
     heads = Heads(HeadsOptions(k=3, width=model.options.width, feed_forward=8, dropout=0.0))
     interleaved = tiny_model(seed + 1, torch.float32, vocabulary=tokenizer.size, longest=LONGEST)
     scorer = Scorer(ScorerOptions(**{**shape, "decoder_layers": 1, "order": 2}))

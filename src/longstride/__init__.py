@@ -6,10 +6,10 @@ from longstride.version import __version__
 
 if TYPE_CHECKING:
     from longstride.contract import LongstrideError
-    from longstride.interop.hf.opening import from_transformers
+    from longstride.interop.hf.importing import from_transformers
     from longstride.translator import Translation, Translator, load
 else:
-    _HOMES = {"LongstrideError": "contract", "from_transformers": "interop.hf.opening"}
+    _HOMES = {"LongstrideError": "contract", "from_transformers": "interop.hf.importing"}
     """Modules of names that are not the translator's"""
 
     def __getattr__(name: str) -> object:

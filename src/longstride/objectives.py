@@ -16,10 +16,11 @@ from torch import nn
 from longstride.contract import DEFAULT_IDS, Objective, OptionError, SpecialIds
 from longstride.contract.options import parse
 from longstride.model_folder import Part
+from longstride.nn.losses import Smoothing
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.search.lengths import LengthRegression
-from longstride.systems.autoregressive.objective import AutoregressiveObjective, AutoregressiveObjectiveOptions
+from longstride.systems.autoregressive.objective import AutoregressiveObjective
 from longstride.systems.blockwise.model import BlockwiseModel, Heads, HeadsOptions
 from longstride.systems.blockwise.objective import BlockwiseObjective, BlockwiseObjectiveOptions
 from longstride.systems.draft_verify.kept import count_ids, most_frequent
@@ -27,16 +28,13 @@ from longstride.systems.draft_verify.model import Drafter, begin_as, check_encod
 from longstride.systems.draft_verify.objective import DrafterObjective, DrafterObjectiveOptions, DrafterWithVerifier
 from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
-from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
+from longstride.systems.interleaved.objective import InterleavedObjective
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.lattice.model import LatticeModel, Scorer, ScorerOptions
 from longstride.systems.lattice.objective import LatticeObjective, LatticeObjectiveOptions
 from longstride.systems.lattice.tables import Tables
 from longstride.systems.non_autoregressive.model import OnePass, OnePassOptions
-from longstride.systems.non_autoregressive.objective import (
-    NonAutoregressiveObjective,
-    NonAutoregressiveObjectiveOptions,
-)
+from longstride.systems.non_autoregressive.objective import NonAutoregressiveObjective
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ def _one_pass(plan: Plan) -> OnePass:
 
 OBJECTIVES: dict[str, ObjectiveKind] = {
     "autoregressive": ObjectiveKind(
-        AutoregressiveObjectiveOptions,
+        Smoothing,
         AutoregressiveObjective,
         _transformer,
         {"model": "transformer"},
@@ -187,7 +185,7 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         needs_base=True,
     ),
     "interleaved": ObjectiveKind(
-        InterleavedObjectiveOptions,
+        Smoothing,
         InterleavedObjective,
         _interleaved,
         {"model": "transformer", "interleaving": "interleaving"},
@@ -204,7 +202,7 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         needs_base=True,
     ),
     "non-autoregressive": ObjectiveKind(
-        NonAutoregressiveObjectiveOptions,
+        Smoothing,
         NonAutoregressiveObjective,
         _one_pass,
         {"model": "one-pass"},

@@ -18,9 +18,8 @@ from torch import nn
 
 from longstride import model_folder, recipe_origin
 from longstride.contract import RESERVED, InputError, Limits, OptionError, Source, UsageError, option
-from longstride.contract.memory import GIB, available
 from longstride.contract.options import Options, as_dict, parse, shown
-from longstride.contract.running import DTYPES
+from longstride.contract.running import DTYPES, GIB, available
 from longstride.model_folder import MODEL, DecoderConfig, ModelFolder, Part, resolve
 from longstride.nn.transformer import scale_by_depth
 from longstride.objectives import OBJECTIVES, Plan

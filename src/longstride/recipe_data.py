@@ -31,9 +31,7 @@ from longstride.training.metrics import Reporter
 class DataOptions(Options):
     """What is learnt from."""
 
-    task: Literal["files", "copy", "reverse", "numbers"] = option(
-        "files", "Text files, or a task the project generates."
-    )
+    task: Literal["files", "copy", "reverse"] = option("files", "Text files, or a task the project generates.")
     pairs: int = option(20_000, "Training pairs to generate (not for files).", least=1, most=10**9)
     valid_pairs: int = option(500, "Validation pairs to generate (not for files).", least=1, most=10**9)
     train_source: str = option("", "Source text, one sentence per line (.gz and .xz too).")

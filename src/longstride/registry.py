@@ -84,16 +84,16 @@ class DecoderKind:
 
 
 def _token_by_token(parts: Mapping[str, Any], runner: Runner) -> Likelihood:
-    from longstride.systems.autoregressive.likelihood import AutoregressiveLikelihood
+    from longstride.systems.autoregressive.objective import likelihood
 
-    return AutoregressiveLikelihood(parts["model"], runner, *([parts["heads"].first] if "heads" in parts else []))
+    return likelihood(parts["model"], runner, *([parts["heads"].first] if "heads" in parts else []))
 
 
 def _by_directions(parts: Mapping[str, Any], runner: Runner) -> Likelihood:
-    from longstride.systems.interleaved.likelihood import InterleavedLikelihood
     from longstride.systems.interleaved.model import InterleavedModel
+    from longstride.systems.interleaved.objective import likelihood
 
-    return InterleavedLikelihood(InterleavedModel(parts["model"], parts["interleaving"]), runner)
+    return likelihood(InterleavedModel(parts["model"], parts["interleaving"]), runner)
 
 
 _NN, _SYSTEMS = "longstride.nn", "longstride.systems"

@@ -17,7 +17,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, overload
@@ -230,7 +230,7 @@ class Translator:
                     f"line {number + first_line} has {len(ids)} tokens and was cut at the model's limit of "
                     f"{longest - ended}."
                 )
-                (warn or _warn)(message)
+                (warn or partial(warnings.warn, stacklevel=2))(message)
         return [tokenizer.ended(ids, longest) for ids in encoded]
 
     def readable(self, line: str) -> str:
@@ -394,8 +394,4 @@ def _joined(lines: Sequence[Translation], breaks: Sequence[str]) -> Translation:
     )
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=3)
-
-
-__all__ = ["BUNDLED", "Translation", "Translator", "bundled_folder", "load", "split_options"]
+__all__ = ["BUNDLED", "Translation", "Translator", "bundled_folder", "load"]

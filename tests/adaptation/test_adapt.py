@@ -156,6 +156,23 @@ def test_weights_are_averaged_over_the_last_quarter_alone(updates: int) -> None:
     assert options.schedule.for_run(updates).rate(updates) == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(["--precision", "fp7"], "fp7"), (["--runtime", "steam"], "steam"), (["--set", "held_out=99"], "lines")],
+)
+def test_misuse_leaves_nothing_behind_and_what_was_begun_stays(
+    adapt: Adapt, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    work = tmp_path / "out.work"
+    assert adapt("--no-race", *options) == 2
+    assert said in capsys.readouterr().err
+    assert not work.exists()
+    assert adapt("--no-race", "--until", "import") == 0
+    before = sorted(work.iterdir())
+    assert adapt("--no-race", *options) == 2
+    assert sorted(work.iterdir()) == before
+
+
 def test_too_few_lines_are_refused(adapt: Adapt, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert adapt("--set", "held_out=9") == 2
     assert "--source expects at least 18 lines" in capsys.readouterr().err

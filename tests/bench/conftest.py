@@ -74,6 +74,9 @@ class _Striding(Session):
             if self._written - 2 < len(tokens) <= self._written
         ]
 
+    def cancel(self, ticket: int) -> None:
+        self._outputs[ticket] = []
+
 
 class FakeClock:
     """Grows by a fixed number of nanoseconds with every reading."""

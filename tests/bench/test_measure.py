@@ -199,7 +199,8 @@ def test_what_was_captured_is_told_of_whoever_needed_it(workload: Workload, orig
         Candidate("eager", CopyDecoder()),
     ]
     first, second, eager = run(workload, candidates, origin, Protocol(passes=1))
-    made = len({len(source) for source in workload.warmup})
+    made = len({len(source) for source in (*workload.warmup, *workload.sources)})
+    assert made == len(decoder.lengths), "nothing was captured while the clock ran"
     assert first.preparation == Preparation(5e-6, 0.5 * made, made, 1000 * made, 0), "a clock's step, and every length"
     assert second.preparation == Preparation(5e-6, 0.0, 0, 0, 0), "all was there"
     assert eager.preparation == Preparation(5e-6)

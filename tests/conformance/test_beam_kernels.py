@@ -24,10 +24,11 @@ from longstride.search.beam import DEAD, BeamState, Search
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.autoregressive import decoder as autoregressive
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
-from longstride.systems.interleaved import kernels as of_interleaved
 from longstride.systems.interleaved import model as interleaved_model
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
 from longstride.systems.interleaved.options import InterleavingOptions
+from longstride.verification.acceptance import forbidden_ids
+from tests.conformance.kernel_steps import beam_steps, interleaved_steps
 from tests.decoding.interleaved import tiny_interleaved
 from tests.decoding.test_beam import PENALTIES
 from tests.models import random_source, tiny_model
@@ -56,18 +57,19 @@ NONE = LengthPenalty("none", 0.0)
     penalty=PENALTIES,
     min_length=st.integers(0, 2),
     banned=st.sets(st.integers(5, 6), max_size=1),
+    eos=st.sampled_from([EOS, 0, 2]),
     data=st.data(),
 )
 def test_steps_are_what_tensor_code_makes_of_them(
-    seed, sentences, width, step, vocabulary, longest, penalty, min_length, banned, data
+    seed, sentences, width, step, vocabulary, longest, penalty, min_length, banned, eos, data
 ):
     """Idle slots, new sentences beside old ones, ends in any slot, limits within reach, fewer ids than candidates."""
     n_best = data.draw(st.integers(1, width))
     least, longest = min(min_length, longest), max(longest, min_length)
     limits = Limits(min_length=least, banned=tuple(banned), max_length=longest)
-    search = Search(width, n_best, LengthPenalty(*penalty), step, least)
+    search = Search(width, n_best, LengthPenalty(*penalty), step, least, eos=eos)
     sizes = {"sentences": sentences, "vocabulary": vocabulary, "longest": longest}
-    assert kernels.self_test(search, limits, where(loops=True), torch.float32, seed, **sizes) == ""
+    assert beam_steps(search, limits, where(loops=True), torch.float32, seed, **sizes) == ""
 
 
 @loops
@@ -76,7 +78,7 @@ def test_steps_are_what_tensor_code_makes_of_them(
 def test_outputs_longer_than_a_tile_of_columns(width, step):
     search, limits = Search(width, 1, NONE, step, 60), Limits(min_length=60)
     sizes = {"vocabulary": 30, "longest": 70, "steps": 72 // step}
-    assert kernels.self_test(search, limits, where(loops=True), torch.float32, 1, **sizes) == ""
+    assert beam_steps(search, limits, where(loops=True), torch.float32, 1, **sizes) == ""
 
 
 @pytest.mark.gpu
@@ -87,7 +89,7 @@ def test_what_surrounds_the_layers_is_what_tensor_code_makes_of_it(start, h, c, 
     """Idle rows, ends in any slot, ends after ends."""
     options = InterleavingOptions(24, h, c, start=start)
     for dropped in (False, True):
-        assert of_interleaved.self_test(options, where(), torch.float32, dropped, seed) == ""
+        assert interleaved_steps(options, where(), torch.float32, dropped, seed) == ""
 
 
 @loops
@@ -101,7 +103,9 @@ def test_slots_of_a_step_see_each_other_and_all_before_them(head):
 
 def fused_beam(sentences: int, width: int, vocabulary: int, device: torch.device, limits: Limits) -> kernels.FusedBeam:
     state = BeamState.empty(sentences, width, 9, device)
-    return kernels.FusedBeam(state, Search(width, 1, NONE), limits, vocabulary, state.finished.clone())
+    return kernels.FusedBeam(
+        state, Search(width, 1, NONE), forbidden_ids(limits, device), vocabulary, state.finished.clone()
+    )
 
 
 @loops
@@ -135,23 +139,24 @@ def test_among_equals_the_lower_id_comes_first_and_numbers_of_both_signs_are_in_
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", TYPES)
-def test_nothing_speaks_against_them_on_a_gpu(dtype):
+def test_in_every_type_on_a_gpu(dtype):
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device here")
     device = torch.device("cuda", 0)
-    assert kernels.why_not(device, dtype) == of_interleaved.why_not(device, dtype) == ""
+    for step in (1, 2):
+        assert beam_steps(Search(4, 1, LengthPenalty("gnmt", 0.6), step), Limits(), device, dtype) == ""
+    assert interleaved_steps(InterleavingOptions(48, 2, 2, start="learned"), device, dtype) == ""
 
 
-def test_elsewhere_they_are_not_used():
+def test_elsewhere_they_are_not_used(monkeypatch):
     runner = runner_of(torch.device("cpu"))
     assert not kernels.usable(runner, Search(5, 1, NONE), True)
-    assert not of_interleaved.usable(taped()[0])
-    runner.device = torch.device("cuda", 0)
+    assert not taped()[0].fuses
+    runner = KernelRunner(torch.device("cpu"), "fp32", ())
+    monkeypatch.setattr(KernelRunner, "fuses", True)
+    assert kernels.usable(runner, Search(5, 1, NONE), True)
     assert not kernels.usable(runner, Search(kernels.WIDEST + 1, 1, NONE), True)
     assert not kernels.usable(runner, Search(kernels.WIDEST_OF_BUNDLES + 1, 1, NONE, 2), False)
-    for why_not in (kernels.why_not, of_interleaved.why_not):
-        assert "expects a CUDA device" in why_not(torch.device("cpu"), torch.float16)
-        assert "expects fp32" in why_not(torch.device("cuda", 0), torch.float64)
 
 
 FILES = ("ops/cuda/block_attention.py", "ops/cuda/interleaved_step.py")
@@ -254,7 +259,8 @@ def test_interleaved_search_with_them_is_that_without(variant, end, dedup, width
         return decoder.decode(random_source(3, 5, seed=2), limits, capacity=2, trace=True)
 
     expected = outputs(())
-    monkeypatch.setattr(of_interleaved, "usable", lambda runner: True)
+    for kind in (CudaGraphRunner, KernelRunner):
+        monkeypatch.setattr(kind, "fuses", True)
     monkeypatch.setattr(table, "usable", lambda *_: width > 1)
     same(outputs(("step", "mask")), expected)
 

@@ -77,6 +77,12 @@ class SlowDraftSession(Session):
         """Read the flags of all rows, and the outputs of those that are done."""
         return self._outputs.take_finished(self._slots)
 
+    def cancel(self, ticket: int) -> None:
+        """Its row idles until another sentence takes it."""
+        slot = self._slots.slot_of(ticket)
+        self._outputs.done[slot] = True
+        self._slots.release(slot)
+
 
 class SlowDraft(Draft):
     """The decoder with such sessions."""

@@ -13,7 +13,6 @@ from longstride.contract import EOS, Limits, Runner, Session, Source
 from longstride.contract.trace import TraceBuilder
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
-from longstride.systems.draft_verify import draft_table
 from longstride.systems.draft_verify import drafter as model_drafter
 from longstride.systems.draft_verify.decoder import Draft, DraftOptions
 from tests.decoding.draft_twin import SlowDraft
@@ -157,8 +156,7 @@ def test_by_two_kernels_it_is_what_tensor_code_makes_of_it(seed, rows, capacity,
     found = []
     for used in (False, True):
         with pytest.MonkeyPatch.context() as patched:
-            for module in (draft_table, model_drafter):
-                patched.setattr(module, "usable", lambda runner, used=used: used)
+            patched.setattr(EagerRunner, "fuses", used)
             patched.setattr(model_drafter, "why_not", lambda device, dtype: "")
             found.append(decoder(runner, seed, PLAIN, k).decode(source, limits, capacity=capacity, trace=True))
     plain, own = found

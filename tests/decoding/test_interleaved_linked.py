@@ -14,6 +14,7 @@ from torch import Tensor
 
 from longstride.contract import EOS, START, Batch, Limits, OptionError, Source
 from longstride.engine.pool import PoolKey
+from longstride.nn.losses import Smoothing
 from longstride.nn.transformer import Transformer
 from longstride.runtime.eager import EagerRunner
 from longstride.search.beam import Search
@@ -21,13 +22,12 @@ from longstride.search.length_penalty import LengthPenalty
 from longstride.search.session import BeamSession
 from longstride.systems.interleaved.beam import beam_table
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
-from longstride.systems.interleaved.likelihood import InterleavedLikelihood
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
-from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
+from longstride.systems.interleaved.objective import InterleavedObjective
+from longstride.systems.interleaved.objective import likelihood as interleaved_likelihood
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.interleaved.programs import tie
-from longstride.systems.interleaved.sentences import sentences_of
-from longstride.systems.interleaved.slots import has_neighbour, neighbours, shifted
+from longstride.systems.interleaved.slots import has_neighbour, neighbours, sentences_of, shifted
 from tests.decoding import interleaved as twins
 from tests.decoding.interleaved import LINKED, tiny_interleaved
 from tests.decoding.test_beam import PENALTIES
@@ -130,11 +130,11 @@ def test_a_link_of_zeros_has_the_loss_of_none(seed, variant, lengths):
     model = tiny_interleaved(seed, variant)
     model.interleaving.link.after.weight.zero_()
     batch = make_batch(lengths, lengths, seed)
-    objective = InterleavedObjective(InterleavedObjectiveOptions(0.1))
+    objective = InterleavedObjective(Smoothing(0.1))
     losses = [objective.loss(one, objective.prepare(batch, torch.Generator())) for one in (model, without(model))]
     # One product of wider rows: whether its sums are made in the same order is the library's business.
     torch.testing.assert_close(losses[0].total, losses[1].total, atol=0, rtol=1e-13)
-    scores = [InterleavedLikelihood(one, RUNNER).log_probabilities(batch) for one in (model, without(model))]
+    scores = [interleaved_likelihood(one, RUNNER).log_probabilities(batch) for one in (model, without(model))]
     torch.testing.assert_close(scores[0], scores[1], atol=1e-12, rtol=1e-12)
 
 
@@ -146,7 +146,7 @@ def test_a_new_link_says_nothing_and_can_learn():
     link = model.interleaving.link
     assert not link.after.weight.any()
     batch = make_batch([9, 14], [5, 5])
-    objective = InterleavedObjective(InterleavedObjectiveOptions(0.1))
+    objective = InterleavedObjective(Smoothing(0.1))
     objective.loss(model, objective.prepare(batch, torch.Generator())).total.backward()
     assert link.after.weight.grad.abs().sum() > 0
     before = link.before.weight.clone()
@@ -269,7 +269,7 @@ def learnt(variant: dict[str, Any], sentences: list[list[int]], steps: int = 80)
         options = InterleavingOptions(16, **variant, vocabulary=14 if variant.get("link") else None)
         whole = InterleavedModel(model, Interleaving(options)).requires_grad_(True).train()
         whole.begin_link()
-        objective = InterleavedObjective(InterleavedObjectiveOptions(0.0))
+        objective = InterleavedObjective(Smoothing(0.0))
         batch = batch_of(sentences)
         optimizer = torch.optim.Adam(whole.parameters())
         for number in range(steps):
@@ -298,7 +298,7 @@ def test_words_that_must_agree():
     runner = EagerRunner()
     apart, together = (learnt({"h": 1, "c": 2, **more}, both) for more in ({}, {"link": 2}))
     for model, expected in ((apart, [0.25] * 4), (together, [0.5, 0.5, 0.0, 0.0])):
-        found = InterleavedLikelihood(model, runner).log_probabilities(batch_of(asked)).sum(dim=1).exp()
+        found = interleaved_likelihood(model, runner).log_probabilities(batch_of(asked)).sum(dim=1).exp()
         assert found.tolist() == pytest.approx(expected, abs=0.05)
     decoded = decoder_of(together, width=4, n_best=2).decode(Source.of([[6, EOS]]))
     assert sorted(one.tokens for one in decoded.hypotheses[0]) == [[A, B], [C, D]]
@@ -310,7 +310,7 @@ def test_words_that_must_agree_at_either_end():
     every = [[*left, *right, EOS] for left in ([A, B], [C, D]) for right in ([E, F], [G, H])]
     wrong = [[A, D, E, F, EOS], [A, B, E, H, EOS], [C, B, G, F, EOS]]
     model = learnt({"h": 2, "c": 2, "link": 2}, every, steps=160)
-    found = InterleavedLikelihood(model, EagerRunner()).log_probabilities(batch_of(every + wrong)).sum(dim=1).exp()
+    found = interleaved_likelihood(model, EagerRunner()).log_probabilities(batch_of(every + wrong)).sum(dim=1).exp()
     assert found.tolist() == pytest.approx([0.25] * 4 + [0.0] * 3, abs=0.05)
     assert [*decoder_of(model).decode(Source.of([[6, EOS]])).tokens[0], EOS] in every
 

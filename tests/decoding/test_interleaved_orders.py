@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
+from longstride import ops
 from longstride.contract import EOS, START, OptionError
-from longstride.nn import masks
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.interleaved.slots import (
     after_all,
@@ -111,7 +111,7 @@ def test_the_mask_is_equation_four(step):
 
 def test_one_word_per_step_is_causal():
     slots = torch.arange(9)
-    causal = masks.causal(slots[None], slots)
+    causal = ops.causal(slots[None], slots)
     assert torch.equal(relaxed(1)(slots[None], slots), causal)
     for options in (
         InterleavingOptions(2, h=1, c=1),

@@ -12,15 +12,13 @@ from longstride.cli.lattice_inspect import constructions_of
 from longstride.cli.train import read_recipe
 from longstride.contract import EOS, PAD, Batch, OptionError
 from longstride.model_folder import ModelFolder
+from longstride.nn.losses import Smoothing
 from longstride.objectives import OBJECTIVES, Plan
 from longstride.recipe import Outcome, run
 from longstride.search.lengths import LengthRegression
 from longstride.systems.lattice.inspection import recall
 from longstride.systems.non_autoregressive.model import OnePass
-from longstride.systems.non_autoregressive.objective import (
-    NonAutoregressiveObjective,
-    NonAutoregressiveObjectiveOptions,
-)
+from longstride.systems.non_autoregressive.objective import NonAutoregressiveObjective
 from longstride.tasks.toys import generate
 from longstride.text.binarized import BinarizedCorpus
 from longstride.training.naming import freeze, warm_start
@@ -36,7 +34,7 @@ def _batch(rows: int = 4, seed: int = 0) -> Batch:
 
 
 def _loss(model: OnePass, batch: Batch, smoothing: float = 0.0) -> tuple[float, float, int]:
-    objective = NonAutoregressiveObjective(NonAutoregressiveObjectiveOptions(label_smoothing=smoothing))
+    objective = NonAutoregressiveObjective(Smoothing(label_smoothing=smoothing))
     prepared = objective.prepare(batch, torch.Generator())
     loss = objective.loss(model, prepared)
     return float(loss.total), float(loss.figures["nll"]), prepared.tokens
@@ -61,7 +59,7 @@ def test_the_loss_is_that_of_every_token_on_a_canvas_of_the_right_length(copy, s
 
 def test_options_are_checked():
     with pytest.raises(OptionError, match="label_smoothing expects a number from 0 to below 1, found 1"):
-        NonAutoregressiveObjectiveOptions(label_smoothing=1.0)
+        Smoothing(label_smoothing=1.0)
 
 
 def test_a_shallow_one_begins_as_the_first_layers_of_an_ordinary_transformer():

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from longstride import load
-from longstride.contract import EOS, Limits, Need, OptionError, Source, memory
-from longstride.contract.memory import GIB, available
+from longstride.contract import EOS, Limits, Need, OptionError, Source
+from longstride.contract import running as memory
+from longstride.contract.running import GIB, available
 from longstride.translator import Translator
 from tests.family import write_family
 

@@ -21,6 +21,7 @@ from tests.family import tiny_tables, write_family
 from tests.folders import LONGEST, words, write_folder
 from tests.fuzz.grammar import ROOT
 from tests.models import tiny_options
+from tests.spoken_task import numbers
 
 MODELS = ("tiny", "family", "pieces", "tables", "one-pass", "run")
 """Greedy and beam; every decoder of the bundled family; SentencePiece; tables alone; one pass; in a run's folder."""
@@ -50,7 +51,7 @@ def make(folder: Path) -> Material:
     write_folder(folder / "tiny")
     write_family(folder / "family")
     write_folder(folder / "run" / "model")
-    lines = [line for pair in generate("numbers", 300) for line in pair]
+    lines = [line for pair in numbers(300) for line in pair]
     pieces = train_sentencepiece(lines, 400, folder / "pieces.model", lines=True)
     write_folder(folder / "pieces", tokenizer=pieces)
     tables, tokenizer = tiny_tables(words()), words()

@@ -19,10 +19,10 @@ from longstride.contract import ModelFolderError, WorkError
 from longstride.contract.options import parse
 from longstride.model_folder import ModelFolder, Part
 from longstride.registry import PARTS, part_builder
-from longstride.tasks.toys import generate
 from longstride.text.corpus import read_lines
 from longstride.translator import load
 from tests.house.test_pipeline import ROOT, module, pipeline
+from tests.spoken_task import numbers
 
 HERE = ROOT / "recipes" / "bundled" / "en-de"
 assemble, card = module("assemble", HERE), module("card", HERE)
@@ -64,8 +64,8 @@ def write(source: Path, target: Path, pairs: list[tuple[str, str]]) -> None:
 
 def texts(folder: Path) -> None:
     """What a teacher would have written, and everyday sentences with two variants each."""
-    pairs = list(generate("numbers", 500, seed=3, split="train"))
-    held_out = list(generate("numbers", 20, seed=4, split="test"))
+    pairs = list(numbers(500, seed=3, split="train"))
+    held_out = list(numbers(20, seed=4, split="test"))
     write(folder / "distilled" / "train.src", folder / "distilled" / "train.tgt", pairs[:250])
     everyday = [(source, text) for source, target in pairs[250:] for text in (f"{target} Nun ja.", target)]
     everyday.append(("i forgot my umbrella on the train this morning", "Ein Beispiel."))

@@ -18,6 +18,8 @@ PACKAGE = Path(longstride.__file__).parent
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 PARTS = ("One iteration", "Around the iterations", "Before and after")
 """Headings of the page's lists: files whose functions run in an iteration, elsewhere in translating, or at all."""
+LONGEST = 30
+"""Files from text to text, once the model is loaded: the first two lists."""
 MARKS = {VerificationSession.advance.__code__: PARTS[0], Translator.translate.__code__: PARTS[1]}
 
 
@@ -82,3 +84,4 @@ def test_the_page_says_how_many_they_are() -> None:
     said = re.search(told_counts, PAGE.read_text())
     assert said is not None
     assert [int(number) for number in said.groups()] == counts
+    assert sum(counts[:2]) <= LONGEST

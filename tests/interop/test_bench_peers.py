@@ -10,7 +10,9 @@ import pytest
 from longstride.bench.record_files import read_records
 from longstride.bench.records import Latency
 from longstride.cli.peers import peer_candidates, read_peers
-from longstride.contract import OptionError
+from longstride.contract import OptionError, Source
+from longstride.interop.hf import export_hf
+from longstride.interop.peers import HuggingFace
 from longstride.tasks.toys import generate
 from longstride.translator import load
 from tests.cli.conftest import Run, model, run
@@ -72,6 +74,18 @@ def test_peers_race_with_ours_and_say_how(run: Run, model: Path, pairs: list[Any
 def test_misuse_is_told(run: Run, model: Path, pairs: list[Any], tmp_path: Path, asked: list[str], told: str) -> None:
     assert told in run("bench", "-m", model, *pairs, *asked).error
     assert not (tmp_path / "records.jsonl").exists()
+
+
+@pytest.mark.parametrize("prompt_lookup", [False, True])
+def test_generate_gives_greedys_output(model: Path, tmp_path: Path, prompt_lookup: bool) -> None:
+    pytest.importorskip("transformers")
+    translator = load(model, device="cpu")
+    export_hf(translator, tmp_path)
+    peer = HuggingFace(tmp_path, prompt_lookup=prompt_lookup)
+    decoder, limits = translator.decoder("greedy")
+    for source, _ in generate("reverse", 3):
+        ids = Source.of(translator.encode([source]))
+        assert peer.decode(ids, limits).tokens == decoder.decode(ids, limits).tokens
 
 
 def test_nobody_asked() -> None:

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from longstride import ops
 from longstride.contract import EOS, NEVER_GENERATED, PAD, START, Limits, OptionError, Source
 from longstride.interop.hf import export_hf
 from longstride.interop.peers import SENTENCES, HuggingFace, PeerOptions, agreement, compare, open_peer
-from longstride.nn import masks
 from longstride.systems.autoregressive.decoder import BeamOptions
 from longstride.translator import load
 from tests.interop.conftest import MakeTranslator, letters
@@ -32,7 +32,7 @@ def test_logits_agree(make_translator: MakeTranslator, empty: Path, tie: str, ac
     source = random_source(4, 7, 13, seed=3)
     ids = torch.randint(5, 13, (4, 6), generator=torch.Generator().manual_seed(1))
     ids[:, 0] = START
-    visible = masks.real(source.lengths, source.longest)
+    visible = ops.real(source.lengths, source.longest)
     with torch.no_grad():
         expected = model.logits(model.decode(ids, model.encode(source.ids, visible), visible))  # type: ignore[operator]
         found = theirs(input_ids=source.ids, attention_mask=visible.long(), decoder_input_ids=ids).logits
@@ -91,7 +91,7 @@ def test_the_library_generates_as_told_by_the_folder_alone(make_translator: Make
     export_hf(translator, empty)
     model = transformers.MarianMTModel.from_pretrained(empty, local_files_only=True)
     source = random_source(8, 8, 13, seed=2)
-    visible = masks.real(source.lengths, source.longest)
+    visible = ops.real(source.lengths, source.longest)
     rows = model.generate(source.ids, attention_mask=visible.long()).tolist()
     decoder, _ = translator.decoder("greedy")
     expected = decoder.decode(source, Limits(max_length=38, max_ratio=0, max_extra=38)).tokens

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from longstride import ops
 from longstride.contract import START
-from longstride.nn import masks
 from longstride.nn.cache import EncoderState
 from longstride.nn.transformer import Transformer
 from longstride.ops.cuda.self_test import CASES, TOLERANCE, attended, compare
@@ -195,7 +195,7 @@ def alternating(query_slots: Tensor, key_slots: Tensor) -> Tensor:
     return ((key_slots - query_slots[..., None]) % 2 == 0) | (key_slots == 0)
 
 
-@pytest.mark.parametrize("rule", [masks.causal, alternating])
+@pytest.mark.parametrize("rule", [ops.causal, alternating])
 @pytest.mark.parametrize("names", [tuple(NAMES), ("mask",), ("source",), ("product",)])
 @pytest.mark.parametrize("rows", [2, 4])
 def test_steps_of_a_model_are_as_they_were(rule, names, rows, device, dtype):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from longstride import ops
 from longstride.contract import PAD, START
-from longstride.nn import masks
 from longstride.nn.transformer import Transformer
 from tests.models import random_source, tiny_model
 
@@ -71,7 +71,7 @@ def test_logits_agree():
     source = random_source(4, 7, seed=3)
     ids = torch.randint(5, o.vocabulary, (4, 6))
     ids[:, 0] = START
-    visible = masks.real(source.lengths, source.longest)
+    visible = ops.real(source.lengths, source.longest)
     ours = model.logits(model.decode(ids, model.encode(source.ids, visible), visible))
     with torch.no_grad():
         theirs = marian(input_ids=source.ids, attention_mask=visible.long(), decoder_input_ids=ids).logits

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
-from longstride.nn import masks
+from longstride import ops
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.ops.cuda import short_attention
@@ -70,7 +70,7 @@ def drawn(*shape: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]
 
 
 def some_visible(rows: int, length: int, device: str) -> Tensor:
-    return masks.real(torch.randint(1, length + 1, (rows,)), length).to(device)
+    return ops.real(torch.randint(1, length + 1, (rows,)), length).to(device)
 
 
 # --- where the kernels run -------------------------------------------------------------------------------------------

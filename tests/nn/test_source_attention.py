@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from longstride import ops
-from longstride.nn.attention import SelfAttention
+from longstride.nn.layers import SelfAttention
 from longstride.nn.options import TransformerOptions
 from longstride.ops.cuda.table import LONGEST_SOURCE as LONGEST
 from longstride.ops.kernels import kernels_of

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longstride import ops
 from longstride.contract import PAD, OptionError, Source
-from longstride.nn import masks
 from longstride.nn.losses import TokenLoss
 from longstride.nn.options import TransformerOptions
 from longstride.nn.positions import SinusoidalPositions, sinusoid
@@ -45,7 +45,7 @@ def test_cached_equals_cacheless(seed, kind, widths, data):
     cache = model.new_cache(3, 24)
     cache.keys.fill_(1e3)
     cache.values.fill_(-1e3)
-    visible = masks.real(source.lengths, source.longest)
+    visible = ops.real(source.lengths, source.longest)
     whole = model.decode(ids, model.encode(source.ids, visible), visible)
     length = torch.zeros(3, dtype=torch.int64)
     for width in widths:
@@ -61,7 +61,7 @@ def test_cached_equals_cacheless(seed, kind, widths, data):
 def test_padding_is_never_seen(seed, kind):
     model = tiny_model(seed, **kind)
     source = random_source(4, 7, seed=seed)
-    visible = masks.real(source.lengths, source.longest)
+    visible = ops.real(source.lengths, source.longest)
     ids = torch.randint(5, 11, (4, 5), generator=torch.Generator().manual_seed(seed))
     together = model.decode(ids, model.encode(source.ids, visible), visible)
     for row in range(4):
@@ -82,7 +82,7 @@ def test_shuffle_keep_and_grow():
     new = torch.tensor([[8], [9], [10]])
     hidden = model.extend(new, zero + 2, cache, memory)
     whole = torch.cat([ids[[2, 2, 0]], new], dim=1)
-    visible = masks.real(source.lengths, 3)
+    visible = ops.real(source.lengths, 3)
     expected = model.decode(whole, model.encode(source.ids, visible).expand(3, -1, -1), visible.expand(3, -1))
     close(hidden, expected[:, 2:])
     cache.keep(torch.tensor([1]))
@@ -96,7 +96,7 @@ def test_an_arbitrary_mask_equals_the_causal_one_when_it_is_causal():
     ids = torch.randint(5, 11, (2, 6))
     memory = model.encode(torch.tensor([[5, 3], [6, 3]]), None)
     slots = torch.arange(6).expand(2, 6)
-    mask = masks.causal(slots, torch.arange(6))[:, None]
+    mask = ops.causal(slots, torch.arange(6))[:, None]
     close(model.decode(ids, memory, None, positions=slots, mask=mask), model.decode(ids, memory, None))
 
 
@@ -116,7 +116,7 @@ def test_the_token_loss_equals_the_framework(seed, smoothing):
     hidden = torch.randn(2, 5, 8, dtype=torch.float64, generator=generator)
     weight = torch.randn(11, 8, dtype=torch.float64, generator=generator)
     target = torch.randint(0, 11, (2, 5), generator=generator)
-    total, nll = TokenLoss()(hidden, weight, target, smoothing)
+    total, nll = TokenLoss()(hidden, weight, target, smoothing, target != PAD)
     logits = (hidden @ weight.T).view(-1, 11)
     functional = torch.nn.functional.cross_entropy
     flat = target.view(-1)

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from longstride.contract import EOS, START, Factorisation, InputError, Likelihood
+from longstride.nn.losses import Smoothing
 from longstride.runtime.eager import EagerRunner
-from longstride.systems.autoregressive.likelihood import AutoregressiveLikelihood
+from longstride.systems.autoregressive.objective import likelihood as autoregressive_likelihood
 from longstride.systems.blockwise.model import Heads, HeadsOptions
-from longstride.systems.interleaved.likelihood import InterleavedLikelihood
-from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
+from longstride.systems.interleaved.objective import InterleavedObjective
+from longstride.systems.interleaved.objective import likelihood as interleaved_likelihood
 from longstride.tasks import likelihood
 from longstride.tasks.likelihood import Likelihoods, likelihoods, perplexity
 from longstride.text.batches import BatchOptions, TokenBatches
@@ -46,7 +47,9 @@ def test_token_after_token(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model(3)
     expected = [token_by_token(model, source, target) for source, target in PAIRS]
     heard: list[tuple[int, int]] = []
-    found = likelihoods(AutoregressiveLikelihood(model, RUNNER), PAIRS, lambda done, total: heard.append((done, total)))
+    found = likelihoods(
+        autoregressive_likelihood(model, RUNNER), PAIRS, lambda done, total: heard.append((done, total))
+    )
     assert found.totals == pytest.approx(expected, rel=1e-9)
     assert found.tokens.tolist() == [len(target) for _, target in PAIRS]
     assert len(heard) > 2
@@ -60,7 +63,7 @@ def test_a_learned_first_head_scores_for_itself() -> None:
         heads = Heads(HeadsOptions(k=2, width=model.options.width, feed_forward=8, first="learned"))
     heads.double().eval().requires_grad_(False)
     expected = [token_by_token(model, source, target, heads.first) for source, target in PAIRS]
-    found = likelihoods(AutoregressiveLikelihood(model, RUNNER, heads.first), PAIRS)
+    found = likelihoods(autoregressive_likelihood(model, RUNNER, heads.first), PAIRS)
     assert found.totals == pytest.approx(expected, rel=1e-9)
 
 
@@ -80,16 +83,16 @@ def step_by_step(model: Any, source: list[int], target: list[int]) -> float:
 def test_step_after_step_in_any_order(variant: dict[str, Any]) -> None:
     model = tiny_interleaved(2, variant)
     expected = [step_by_step(model, source, target) for source, target in PAIRS]
-    assert likelihoods(InterleavedLikelihood(model, RUNNER), PAIRS).totals == pytest.approx(expected, rel=1e-9)
+    assert likelihoods(interleaved_likelihood(model, RUNNER), PAIRS).totals == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("variant", EVERY, ids=str)
 def test_it_is_what_training_minimises(variant: dict[str, Any]) -> None:
     model = tiny_interleaved(2, variant)
-    objective = InterleavedObjective(InterleavedObjectiveOptions(label_smoothing=0.0))
+    objective = InterleavedObjective(Smoothing(label_smoothing=0.0))
     (batch,) = TokenBatches(BinarizedCorpus.from_pairs(PAIRS), BatchOptions(shuffle=False)).epoch(0)
     loss = objective.loss(model, objective.prepare(batch, torch.Generator()))
-    scored = InterleavedLikelihood(model, RUNNER).log_probabilities(batch)
+    scored = interleaved_likelihood(model, RUNNER).log_probabilities(batch)
     assert float(scored.sum()) == pytest.approx(-float(loss.total), rel=1e-9)
     assert scored.shape == batch.target.shape
     assert not scored[torch.arange(batch.target.shape[1]) >= batch.target_lengths[:, None]].any()
@@ -97,15 +100,15 @@ def test_it_is_what_training_minimises(variant: dict[str, Any]) -> None:
 
 def test_the_ordinary_transformer_is_the_same_either_way() -> None:
     model = tiny_interleaved(4, {"h": 1, "c": 1})
-    plain: Likelihood = AutoregressiveLikelihood(model.model, RUNNER)
-    interleaved = InterleavedLikelihood(model, RUNNER)
+    plain: Likelihood = autoregressive_likelihood(model.model, RUNNER)
+    interleaved = interleaved_likelihood(model, RUNNER)
     assert likelihoods(interleaved, PAIRS).totals == pytest.approx(likelihoods(plain, PAIRS).totals, rel=1e-9)
     assert interleaved.factorisation == plain.factorisation == Factorisation()
 
 
 def test_a_factorisation_says_whether_neighbours_are_linked() -> None:
     apart, linked = (
-        InterleavedLikelihood(tiny_interleaved(4, {"h": 1, "c": 2, "link": link}), RUNNER).factorisation
+        interleaved_likelihood(tiny_interleaved(4, {"h": 1, "c": 2, "link": link}), RUNNER).factorisation
         for link in (0, 2)
     )
     assert apart.signature == "order:left-to-right|together:2|"
@@ -130,10 +133,10 @@ def test_perplexity_is_the_exponential_of_the_mean_surprise_of_a_token() -> None
     ],
 )
 def test_the_signature_names_the_factorisation(variant: dict[str, Any], told: str) -> None:
-    found = likelihoods(InterleavedLikelihood(tiny_interleaved(0, variant), RUNNER), PAIRS)
+    found = likelihoods(interleaved_likelihood(tiny_interleaved(0, variant), RUNNER), PAIRS)
     assert perplexity(found, "abc").signature == f"perplexity|tokens|eos:yes|{told}|tokenizer:abc"
 
 
 def test_nothing_has_no_perplexity() -> None:
     with pytest.raises(InputError, match="at least one reference"):
-        likelihoods(AutoregressiveLikelihood(tiny_model(), RUNNER), [])
+        likelihoods(autoregressive_likelihood(tiny_model(), RUNNER), [])

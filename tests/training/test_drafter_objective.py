@@ -219,9 +219,9 @@ def test_slots_count_less_and_less():
         asked: list[torch.Tensor] = []
         hook = model.drafter.token_loss.register_forward_pre_hook(
             lambda module, inputs, last=last: (
-                *inputs[:2],
-                inputs[2].masked_fill(torch.arange(BLOCK) != last - 1, PAD),
-                *inputs[3:],
+                *inputs[:4],
+                inputs[4] & (torch.arange(BLOCK) == last - 1),
+                *inputs[5:],
             )
         )
         seen = model.drafter.token_loss.register_forward_hook(

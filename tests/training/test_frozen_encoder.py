@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from longstride.nn.losses import Smoothing
 from longstride.nn.transformer import Transformer
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
-from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
+from longstride.systems.interleaved.objective import InterleavedObjective
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.training.naming import freeze
 from tests.models import tiny_options
@@ -16,7 +17,7 @@ from tests.training.test_drafter_objective import make_batch
 def test_an_interleaved_decoder_learns_on_a_frozen_encoder() -> None:
     options = tiny_options(dropout=0.5)
     model = InterleavedModel(Transformer(options), Interleaving(InterleavingOptions(width=options.width)))
-    objective = InterleavedObjective(InterleavedObjectiveOptions(0.0))
+    objective = InterleavedObjective(Smoothing(0.0))
     prepared = objective.prepare(make_batch([4, 7], [5, 6], 0), torch.Generator())
     seen: list[torch.Tensor] = []
     encode = model.model.encode

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 import longstride
 from longstride.contract import EOS, PAD, START, OptionError
 from longstride.contract.options import parse
+from longstride.nn.losses import Smoothing
 from longstride.objectives import OBJECTIVES, Plan
 from longstride.recipe import Recipe, run
-from longstride.systems.autoregressive.objective import AutoregressiveObjective, AutoregressiveObjectiveOptions
+from longstride.systems.autoregressive.objective import AutoregressiveObjective
 from longstride.systems.interleaved.model import InterleavedModel
-from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
+from longstride.systems.interleaved.objective import InterleavedObjective
 from tests.decoding.interleaved import EVERY, in_order, tiny_interleaved
 from tests.training.test_drafter_objective import make_batch
 
@@ -26,7 +27,7 @@ RNG = torch.Generator()
 
 
 def objective(smoothing: float = 0.0) -> InterleavedObjective:
-    return InterleavedObjective(InterleavedObjectiveOptions(smoothing))
+    return InterleavedObjective(Smoothing(smoothing))
 
 
 @settings(max_examples=25, deadline=None)
@@ -66,7 +67,7 @@ def test_the_loss_is_the_sum_over_words_in_the_order_of_writing(lengths, variant
 def test_one_direction_and_one_word_have_the_ordinary_loss(lengths, seed, smoothing):
     model = tiny_interleaved(seed, {"h": 1, "c": 1})
     batch = make_batch(lengths, lengths, seed)
-    ordinary = AutoregressiveObjective(AutoregressiveObjectiveOptions(smoothing))
+    ordinary = AutoregressiveObjective(Smoothing(smoothing))
     expected = ordinary.loss(model.model, ordinary.prepare(batch, RNG))
     found = objective(smoothing).loss(model, objective(smoothing).prepare(batch, RNG))
     assert float(found.total) == pytest.approx(float(expected.total), abs=1e-8)
@@ -83,7 +84,7 @@ def test_every_weight_is_trained(variant):
 
 def test_smoothing_is_checked():
     with pytest.raises(OptionError, match="label_smoothing expects a number from 0 to below 1, found 1"):
-        InterleavedObjectiveOptions(1.0)
+        Smoothing(1.0)
 
 
 def plan(settings: dict[str, Any]) -> InterleavedModel:

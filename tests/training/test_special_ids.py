@@ -12,22 +12,20 @@ from hypothesis import strategies as st
 from torch import nn
 
 from longstride.contract import DEFAULT_IDS, Batch, OptionError, SpecialIds
+from longstride.nn.losses import Smoothing
 from longstride.nn.transformer import Transformer
 from longstride.runtime.eager import EagerRunner
-from longstride.systems.autoregressive.likelihood import AutoregressiveLikelihood
-from longstride.systems.autoregressive.objective import AutoregressiveObjective, AutoregressiveObjectiveOptions
+from longstride.systems.autoregressive.objective import AutoregressiveObjective
+from longstride.systems.autoregressive.objective import likelihood as autoregressive_likelihood
 from longstride.systems.blockwise.model import BlockwiseModel, Heads, HeadsOptions
 from longstride.systems.blockwise.objective import BlockwiseObjective, BlockwiseObjectiveOptions
-from longstride.systems.interleaved.likelihood import InterleavedLikelihood
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
-from longstride.systems.interleaved.objective import InterleavedObjective, InterleavedObjectiveOptions
+from longstride.systems.interleaved.objective import InterleavedObjective
+from longstride.systems.interleaved.objective import likelihood as interleaved_likelihood
 from longstride.systems.lattice.model import LatticeModel, Scorer
 from longstride.systems.lattice.objective import LatticeObjective, LatticeObjectiveOptions
 from longstride.systems.non_autoregressive.model import OnePass
-from longstride.systems.non_autoregressive.objective import (
-    NonAutoregressiveObjective,
-    NonAutoregressiveObjectiveOptions,
-)
+from longstride.systems.non_autoregressive.objective import NonAutoregressiveObjective
 from longstride.text.batches import BatchOptions, TokenBatches
 from longstride.text.binarized import BinarizedCorpus
 from tests.decoding.interleaved import tiny_interleaved
@@ -62,17 +60,17 @@ def models(seed: int) -> dict[str, tuple[Any, Any]]:
     for weight in heads.parameters():
         weight.normal_(0, 0.5)
     return {
-        "autoregressive": (AutoregressiveObjective(AutoregressiveObjectiveOptions()), tiny_model(seed)),
+        "autoregressive": (AutoregressiveObjective(Smoothing()), tiny_model(seed)),
         "blockwise": (
             BlockwiseObjective(BlockwiseObjectiveOptions(sub_loss="mean")),
             BlockwiseModel(tiny_model(seed), heads),
         ),
-        "interleaved": (InterleavedObjective(InterleavedObjectiveOptions()), tiny_interleaved(seed, {"h": 2, "c": 1})),
+        "interleaved": (InterleavedObjective(Smoothing()), tiny_interleaved(seed, {"h": 2, "c": 1})),
         "linked": (
-            InterleavedObjective(InterleavedObjectiveOptions()),
+            InterleavedObjective(Smoothing()),
             tiny_interleaved(seed, {"h": 2, "c": 2, "link": 3}),
         ),
-        "one-pass": (NonAutoregressiveObjective(NonAutoregressiveObjectiveOptions()), tiny_one_pass(seed)),
+        "one-pass": (NonAutoregressiveObjective(Smoothing()), tiny_one_pass(seed)),
         "lattice": (LatticeObjective(LatticeObjectiveOptions()), LatticeModel(tiny_scorer(seed), nn.Identity())),
     }
 
@@ -119,8 +117,8 @@ def test_other_numbers_are_as_likely(seed):
     here, there = a_batch(seed, torch.arange(VOCABULARY), DEFAULT_IDS), a_batch(seed, order, special)
     model, interleaved = tiny_model(seed), tiny_interleaved(seed, {"h": 2, "c": 2, "link": 3})
     pairs = [
-        (AutoregressiveLikelihood(each, RUNNER) for each in (model, under(model, order, special))),
-        (InterleavedLikelihood(each, RUNNER) for each in (interleaved, under(interleaved, order, special))),
+        (autoregressive_likelihood(each, RUNNER) for each in (model, under(model, order, special))),
+        (interleaved_likelihood(each, RUNNER) for each in (interleaved, under(interleaved, order, special))),
     ]
     for expected, found in pairs:
         assert (expected.special, found.special) == (DEFAULT_IDS, special)

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from longstride.contract import Limits
+from longstride.ops.cuda import self_test
 from longstride.runtime.cuda_graph import CudaGraphRunner
-from longstride.systems.blockwise import drafter as blockwise_drafter
-from longstride.systems.draft_verify import drafter as model_drafter
-from longstride.verification import batch_state, kernels
 from tests.models import random_source
 from tests.runtime.test_cuda_graph import KINDS, decoder_of, taped
 
@@ -38,22 +36,20 @@ def test_captured_with_our_kernels_is_captured_without(kind, rule, precision, mo
     """Choices, ranks and gaps are compared as logits, so that no sum's last bit decides: step by step the same."""
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device here")
-    assert kernels.usable(CudaGraphRunner("cuda:0", precision))
+    assert CudaGraphRunner("cuda:0", precision).fuses
     ours = outputs(kind, rule, precision)
-    for module in (batch_state, blockwise_drafter, model_drafter):
-        monkeypatch.setattr(module, "usable", lambda runner: False)
+    monkeypatch.setattr(CudaGraphRunner, "fuses", False)
     assert outputs(kind, rule, precision) == ours
 
 
 def test_without_a_cuda_device_tensor_code_is_what_there_is():
     runner, _ = taped()
-    assert not kernels.usable(runner)
+    assert not runner.fuses
 
 
-def test_what_speaks_against_them_is_said_once(monkeypatch):
+def test_where_the_quick_check_fails_there_are_none(monkeypatch):
     runner, _ = taped()
     runner.device, runner.precision = torch.device("cuda", 0), "fp16"
-    monkeypatch.setattr(kernels, "why_not", lambda device, dtype: "its ranks differ from PyTorch's own")
-    with pytest.warns(RuntimeWarning, match="without kernels of our own between model calls: its ranks differ"):
-        assert not kernels.usable(runner)
-    assert not kernels.usable(runner)  # a second warning would be an error
+    for said in ("", "its ranks differ from PyTorch's own"):
+        monkeypatch.setattr(self_test, "unsupported_reason", lambda device, dtype, said=said: said)
+        assert runner.fuses is not bool(said)

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from longstride.contract import EOS, PAD, Decoder, Limits, Runner, Source
 from longstride.engine.outputs import Outputs
-from longstride.engine.staging import InputStaging
+from longstride.engine.pool import InputStaging
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.runtime.cuda_graph import CudaGraphRunner

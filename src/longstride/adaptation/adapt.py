@@ -119,8 +119,13 @@ def adapt(request: Request, around: Surroundings, until: str = STAGES[-1], keep:
     work = Work(request.work, origin)
     run = _Run(request, around, work, lines)
     for stage in STAGES[: STAGES.index(until) + 1]:
-        if not run.carry_out(stage):
-            return None
+        try:
+            if not run.carry_out(stage):
+                return None
+        except UsageError:
+            if work.begun_here and work.found("decode") is None:  # misused: no work was done, none is left behind
+                shutil.rmtree(work.folder, ignore_errors=True)
+            raise
     if until != STAGES[-1]:
         return None
     os.replace(work.folder / FINISHED, request.output)

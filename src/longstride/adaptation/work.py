@@ -28,7 +28,9 @@ class Work:
         self.folder = folder
         self.origin = json.loads(json.dumps({"format": FORMAT, **origin}))  # lists for tuples, as files have them
         file = folder / STARTED
-        if file.exists():
+        self.begun_here = not file.exists()
+        """whether there was nothing to go on with"""
+        if not self.begun_here:
             refuse_other(file, self._read(STARTED), self.origin)
             return
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -92,7 +92,10 @@ def _measure_batch_size(
 ) -> list[Latency]:
     line_up = [_prepare(candidate, workload, protocol, batch_size) for candidate in candidates]
     warmup = warmup_batches(workload, batch_size)
-    prepared = {one.name: _warm_up(one, warmup, progress, clock) for one in candidates}
+    prepared = {
+        one.candidate.name: _warm_up(one.candidate, [*warmup, *_of_shapes(one, workload)], progress, clock)
+        for one in line_up
+    }
     _time(line_up, batch_size, progress, clock)
     found = {
         one.candidate.name: traced_pass(one.candidate, workload, one.sentences, batch_size, progress) for one in line_up
@@ -125,6 +128,21 @@ def warmup_batches(workload: Workload, batch_size: int) -> list[Source]:
     repeats = max(1, -(-wanted // len(by_length)))
     filled = [sentence for sentence in by_length for _ in range(repeats)]
     return [Source.of(filled[first : first + batch_size]) for first in range(0, len(filled), batch_size)]
+
+
+def _of_shapes(one: _Timed, workload: Workload) -> list[Source]:
+    """For who captures steps, warm-up sentences in batches of every shape that will be timed: what a shape's first
+    batch waits for is no part of decoding it."""
+    if one.candidate.captured is None or not workload.warmup:
+        return []
+    shapes = {tuple(source.ids.shape): None for source in one.sources}
+    given = [list(sentence) for sentence in workload.warmup]
+    return [Source.of([_cut(given[row % len(given)], width) for row in range(rows)], width) for rows, width in shapes]
+
+
+def _cut(sentence: list[int], width: int) -> list[int]:
+    """At most so many tokens, its last one among them."""
+    return sentence if len(sentence) <= width else [*sentence[: width - 1], sentence[-1]]
 
 
 def _warm_up(one: Candidate, warmup: Sequence[Source], progress: Progress, clock: Clock) -> Preparation:

@@ -123,6 +123,11 @@ class Delegate(Runner):
         self.name, self.device, self.precision = runner.name, runner.device, runner.precision
         self.records, self.binds = runner.records, runner.binds
 
+    @property
+    def fuses(self) -> bool:
+        """As the other does."""
+        return self.runner.fuses
+
     def place(self, module: M) -> M:
         """As the other does."""
         return self.runner.place(module)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longstride.cli import options as shared
-from longstride.cli.console import say, stages
+from longstride.cli.console import Stages, say
 from longstride.cli.streams import input_file, result_folder
 from longstride.contract import OptionError
 from longstride.contract.options import parse
@@ -107,16 +107,15 @@ class _Around:
     def __init__(self, request: Request, threads: int | None) -> None:
         self._request = request
         self._threads = threads
-        self._stages = stages()
+        self._shown = Stages()
         self._telling: Any = None
         self.stopped = False
 
     def __enter__(self) -> _Around:
-        self._shown = self._stages.__enter__()
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._stages.__exit__(*exception)
+        self._shown.close()
         if self._telling is not None:
             self._telling.close()
 

@@ -19,7 +19,7 @@ from longstride.cli.peers import peer_candidates, read_peers
 from longstride.contract import LongstrideError
 from longstride.contract.running import DTYPES
 from longstride.interop.hf import export_hf
-from longstride.interop.hf_generate import LOOKED_UP, Generate
+from longstride.interop.peers import LOOKED_UP, HuggingFace
 from longstride.model_folder import ModelFolder
 from longstride.runtime.eager import EagerRunner
 from longstride.translator import Translator
@@ -80,7 +80,7 @@ def _others(
         try:
             export_hf(model, folder)
             for name, lookup in ((GENERATE, False), (LOOKUP, True)):
-                peer = Generate(folder, runner.device, DTYPES[precision], lookup)
+                peer = HuggingFace(folder, None, runner.device, DTYPES[precision], prompt_lookup=lookup)
                 peer.special = translator.folder.special
                 notes: dict[str, Any] = {"library": f"transformers {peer.version}", "threads": peer.threads}
                 notes |= {"prompt_lookup_num_tokens": LOOKED_UP} if lookup else {}
@@ -94,13 +94,9 @@ def _others(
             return found
         try:
             wanted = "int8" if runner.precision == "int8" else "fp32"
-            on_processor = Translator(ModelFolder(base), EagerRunner("cpu", "fp32"))
-            entries = [
-                one
-                for one in read_peers("ctranslate2", on_processor)
-                if one.search == "greedy" and one.precision == wanted
-            ]
-            found += peer_candidates(entries, on_processor, ours[:1], {"": sample})
+            every = read_peers("ctranslate2", model)
+            entries = [one for one in every if one.search == "greedy" and one.precision == wanted]
+            found += peer_candidates(entries, model, ours[:1], {"": sample})
         except LongstrideError as error:
             tell(f"CTranslate2 takes no part in the race: {error}")
     return found

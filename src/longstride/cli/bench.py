@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longstride.cli import options as shared
-from longstride.cli.console import err, out, say, stages, warn
+from longstride.cli.console import Stages, err, out, say, warn
 from longstride.cli.provenance import data_name, origin_of
 from longstride.cli.streams import input_file, is_standard, record_file
 from longstride.cli.test_sets import Material, read_material
@@ -124,7 +124,7 @@ def bench(
 
     test_set = _test_set(translators, material, workload or data_name(source), str(source), warmup)
     origin = origin_of(experiment, translators[0])
-    with stages() as shown:
+    with Stages() as shown:
         for records in measure(test_set, candidates, protocol, origin, shown.to):
             shown.close()
             shown_at.print(f"batch size {records[0].batch_size}", markup=False)

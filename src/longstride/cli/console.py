@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -101,22 +100,11 @@ class Stages:
             self._bar.__exit__()
         self._bar = None
 
+    def __enter__(self) -> Stages:
+        return self
 
-@contextmanager
-def stages() -> Iterator[Stages]:
-    """Stages for the length of a block."""
-    shown = Stages()
-    try:
-        yield shown
-    finally:
-        shown.close()
-
-
-@contextmanager
-def bar(what: str, total: int | None) -> Iterator[Bar]:
-    """A bar for the length of a block."""
-    with Bar(what, total) as shown:
-        yield shown
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 def commit() -> tuple[str, bool]:

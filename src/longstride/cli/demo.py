@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longstride.cli.console import out, stages, warn
+from longstride.cli.console import Stages, out, warn
 from longstride.cli.options import Model, open_model
 from longstride.contract import InputError, Trace
 from longstride.contract.bundled import BUNDLED
@@ -46,7 +46,7 @@ def demo(model: Model = BUNDLED, runtime: DemoRuntime = None, precision: DemoPre
     decoders = sorted(translator.decoders, key=lambda name: name != REFERENCE)
     results: list[list[Shown]] = []
     begun = time.monotonic()
-    with stages() as shown:
+    with Stages() as shown:
         for number, (source, _) in enumerate(pairs):
             shown.to("translating", number, len(pairs))
             gone = time.monotonic() - begun

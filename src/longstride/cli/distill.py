@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longstride.cli.console import bar, say
+from longstride.cli.console import Bar, say
 from longstride.cli.options import DecoderName, Device, Precision, Runtime, Set, open_model, settings
 from longstride.cli.provenance import origin_on
 from longstride.cli.streams import input_file, record_file, result_folder
@@ -71,7 +71,7 @@ def distill(
         share_out(said, chosen.shards.of(shards), processes)
         resume = True
     teacher = make_teacher(teachers, decoder or "beam", settings(set), runtime, precision, device)
-    with bar("distilling", None) as shown:
+    with Bar("distilling", None) as shown:
         outcome = run(
             teacher, input, output, chosen, resume=resume, progress=lambda found: shown.to(found.lines, found.of)
         )

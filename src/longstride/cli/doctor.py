@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from longstride.cli.console import out, stages
+from longstride.cli.console import Stages, out
 from longstride.cli.options import Model, Threads, cache_folder, model_path
 from longstride.contract.bundled import BUNDLED
 
@@ -74,7 +74,7 @@ def doctor(
     ways = [way for way in WAYS if not runtime or way[0] in ("eager", *runtime)]
     findings: list[Finding] = []
     expected: list[str] | None = None
-    with stages() as shown:
+    with Stages() as shown:
         for number, (runtime_name, precision) in enumerate(ways):
             shown.to(f"trying {runtime_name} in {precision}", number, len(ways))
             try:
@@ -162,7 +162,7 @@ def _machine() -> list[str]:
     import torch
 
     from longstride.bench.machine import describe_machine
-    from longstride.contract.memory import available
+    from longstride.contract.running import available
     from longstride.runtime.processor import this_processor
 
     facts = describe_machine()

@@ -11,7 +11,7 @@ from typing import Any
 from longstride.bench.record_parts import Against, Counts, Equality
 from longstride.bench.records import Quality
 from longstride.bench.traced_pass import NAMED_DIFFERENCES, count
-from longstride.cli.console import bar, say, warn
+from longstride.cli.console import Bar, say, warn
 from longstride.cli.lineup import Setting
 from longstride.cli.test_sets import Material
 from longstride.contract import Decoded, Likelihood, OptionError
@@ -207,7 +207,7 @@ def decode(translator: Translator, setting: Setting, lines: Sequence[str], batch
     """Decode all lines with traces; `name` says in warnings which file they are from."""
     begun = time.perf_counter()
     calls = done = 0
-    with bar("decoding", sum(1 for line in lines if line.strip())) as shown:
+    with Bar("decoding", sum(1 for line in lines if line.strip())) as shown:
 
         def watch(decoded: Decoded) -> None:
             nonlocal calls, done
@@ -246,5 +246,5 @@ def score_pairs(
         (source, [*target[:room], translator.folder.special.eos])
         for source, target in zip(sources, targets, strict=True)
     ]
-    with bar("reading references", None) as shown:
+    with Bar("reading references", None) as shown:
         return likelihoods(model, ids, shown.to)

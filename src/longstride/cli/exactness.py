@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from longstride.cli import options as shared
-from longstride.cli.console import out, say, stages
+from longstride.cli.console import Stages, out, say
 from longstride.cli.provenance import data_name, model_notes, model_tag, origin_of
 from longstride.cli.streams import input_file, record_file
 from longstride.cli.test_sets import read_material
@@ -71,7 +71,7 @@ def exactness(
         def margin(rows: Source, prefixes: Sequence[Sequence[int]], by: Decoder = one.decoder) -> list[float]:
             return margins(by, rows, prefixes, limits)  # noqa: B023 called before the next setting's turn
 
-        with stages() as shown:
+        with Stages() as shown:
             if limits not in expected:
                 expected[limits] = outputs_of(narrow, limits, test_set, sentences, batch, shown.to)
             found = outputs_of(one.decoder, limits, test_set, sentences, batch, shown.to)

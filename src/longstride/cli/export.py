@@ -43,7 +43,7 @@ def export(
     output = result_folder(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"{output}: expected a new or empty folder to write, found something in it.")
-    lines = _lines(input_file(check_with))
+    lines = check_sentences(input_file(check_with))
     translator = open_model(model, device="cpu", drafter=drafter)
     place = output.resolve()
     with temporary_beside(place, folder=True) as temporary:
@@ -56,7 +56,7 @@ def export(
     say(made)
 
 
-def _lines(file: Path | None) -> list[str]:
+def check_sentences(file: Path | None) -> list[str]:
     """Sentences to check with: those of a file, or a few of our own."""
     from longstride.interop.peers import SENTENCES
     from longstride.text.corpus import read_lines

@@ -9,6 +9,7 @@ import typer
 
 from longstride.cli import options as shared
 from longstride.cli.console import Bar, out, say
+from longstride.cli.export import check_sentences
 from longstride.cli.streams import input_file, result_folder
 from longstride.contract import InputError, ModelFolderError, WorkError
 
@@ -36,19 +37,13 @@ def import_(
     """
     from longstride.interop.hf.check import compare_with_transformers
     from longstride.interop.hf.importing import import_folder
-    from longstride.interop.peers import SENTENCES
     from longstride.runtime.libraries import MissingPackageError, package
-    from longstride.text.corpus import read_lines
     from longstride.text.folders import folder_written_whole
     from longstride.translator import load
 
     output = result_folder(output)
     _check_replaceable(output)
-    lines = list(SENTENCES)
-    if (file := input_file(check_lines)) is not None:
-        lines = [line for line in read_lines(file) if line.strip()]
-        if not lines:
-            raise InputError(f"{file}: expected at least one sentence to check with, found none.")
+    lines = check_sentences(input_file(check_lines))
     if not unchecked:
         try:
             package("transformers")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longstride.cli.console import commit, say, stages
+from longstride.cli.console import Stages, commit, say
 from longstride.cli.lattice_inspect import TABLES, inspect, no_tables, recall
 from longstride.cli.options import Device, Model, Set, Source, model_path, not_nan, open_model, settings
 from longstride.cli.streams import input_file, result_folder
@@ -60,7 +60,7 @@ def build(
     source, target = input_file(source), input_file(target)
     check_writable(save_alignments)
     tokenizers = _tokenizers(folder, tokenizer, source_tokenizer)
-    with stages() as shown:
+    with Stages() as shown:
         tables, manifest = build_tables(
             Text(source, target, *tokenizers),
             options,

@@ -350,17 +350,11 @@ def _times(
     translator: Translator, decoder: LatticeDecoder, limits: Limits, sources: Sequence[contract.Source], file: Path
 ) -> list[dict[str, Any]]:
     """Stage by stage; the first sentences run once before, so that none pays for the start."""
-    import torch
-
+    from longstride.bench.profile_watch import synchronizer
     from longstride.systems.lattice.inspection import stage_times
     from longstride.systems.lattice.pipeline import STAGES
 
-    device = translator.runner.device
-
-    def synchronize() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
+    synchronize = synchronizer(translator.runner.device)
     for source in sources[:8]:
         stage_times(decoder, source, limits, synchronize)
     found = [asdict(stage_times(decoder, source, limits, synchronize)) for source in sources]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longstride.cli import options as shared
-from longstride.cli.console import Stages, out, say, stages, warn
+from longstride.cli.console import Stages, out, say, warn
 from longstride.cli.provenance import data_name, model_name, origin_of
 from longstride.cli.streams import input_file, record_file
 from longstride.contract import InputError, OptionError
@@ -107,7 +107,7 @@ def profile(
     )
     found: list[Profile] = []
     try:
-        with stages() as shown:
+        with Stages() as shown:
             facts = device_facts(where)
             for order, member in enumerate(members):
                 one = work.profile(member, facts, order, shown)
@@ -127,8 +127,7 @@ def _members(
 ) -> list[Member]:
     """Who is profiled; a model or decoder that is not there, or an option that a decoder lacks, is refused."""
     from longstride.cli.lineup import Entry, check_models, model_names
-    from longstride.registry import DECODERS, find
-    from longstride.translator import split_options
+    from longstride.registry import DECODERS, find, split_options
 
     check_models(entries, translators)
     found: list[Member] = []

@@ -138,7 +138,7 @@ class _Work:
             trace=self.traced or self.teller is not None,
             warn=warn,
             first_line=self.done + 1,
-            watch=self._watch,
+            watch=self._watch if self.shown is not None or self.teller is not None else None,
             **self.options,
         )
         for source, translation in zip(lines, found, strict=True):

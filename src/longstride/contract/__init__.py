@@ -20,17 +20,16 @@ from longstride.contract.trace import Event, Trace, TraceBuilder
 
 if TYPE_CHECKING:
     from longstride.contract.decoding import Decoded, Decoder, Finished, Hypothesis, Limits, Session, Source, Step
-    from longstride.contract.memory import Need
-    from longstride.contract.running import DTYPES, Feeds, GraphSpec, Precision, Program, Runner
+    from longstride.contract.running import DTYPES, Feeds, GraphSpec, Need, Precision, Program, Runner
     from longstride.contract.training import Batch, BatchSource, Factorisation, Likelihood, Loss, Objective, Prepared
 else:
 
     def __getattr__(name: str) -> object:
         """A name of a module that needs torch."""
         if name in __all__:
-            from longstride.contract import decoding, memory, running, training
+            from longstride.contract import decoding, running, training
 
-            for module in (decoding, memory, running, training):
+            for module in (decoding, running, training):
                 if hasattr(module, name):
                     globals()[name] = found = getattr(module, name)
                     return found

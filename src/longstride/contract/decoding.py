@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from longstride.contract.errors import OptionError
-from longstride.contract.memory import Need
 from longstride.contract.options import Options, as_dict, option
-from longstride.contract.running import Runner
+from longstride.contract.running import Need, Runner
 from longstride.contract.symbols import DEFAULT_IDS, PAD, SpecialIds
 from longstride.contract.trace import Trace, TraceBuilder
 from longstride.version import __version__
@@ -211,9 +210,9 @@ class Session(ABC):
     def take_finished(self) -> list[Finished]:
         """Take the finished sentences out, freeing their slots. Reads a few integers per slot back."""
 
+    @abstractmethod
     def cancel(self, ticket: int) -> None:
         """Give a sentence up, finished or not: its slot is free at once, and nothing more is heard of it."""
-        raise NotImplementedError(f"{type(self).__name__} cannot give a sentence up.")
 
     def settle(self) -> None:  # noqa: B027 (a hint: most sessions keep their shape)
         """Told that no more sentences will come; a session whose results may vary with shapes may drop empty slots."""

@@ -7,14 +7,17 @@ program comes with a spec of one. Runners know no system.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+from longstride.contract.errors import OptionError
 
 M = TypeVar("M", bound=nn.Module)
 R = TypeVar("R")
@@ -104,7 +107,7 @@ class Pooled(Protocol):
 K = TypeVar("K", bound=Pooled)
 
 
-class Runner(ABC):
+class Runner:
     """Carries out programs on one device in one precision.
 
     Some runners record what a session does between two looks at its results, and repeat the recording. For their sake
@@ -119,6 +122,12 @@ class Runner(ABC):
     """Whether :meth:`record` records"""
     binds = False
     """Whether :meth:`bound` saves anything, so that whole iterations should be one program"""
+
+    @property
+    def fuses(self) -> bool:
+        """Whether kernels of our own do what lies between two model calls: where steps are captured, launching many
+        small ones is what is left to save."""
+        return False
 
     @property
     def dtype(self) -> torch.dtype:
@@ -137,13 +146,14 @@ class Runner(ABC):
         """What carrying out has cost beside the work itself, in one sentence for a person; empty where it has not."""
         return ""
 
-    @abstractmethod
     def place(self, module: M) -> M:
         """Bring a module's weights to this runner's device and precision, ready for inference."""
+        return module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
 
-    @abstractmethod
+    @torch.inference_mode()
     def call(self, program: Program, *arguments: Any) -> Any:
-        """Run a program without tracking gradients."""
+        """Run a program without tracking gradients: here, as it is."""
+        return program.function(*arguments)
 
     def bound(self, program: Program, *arguments: Any) -> Callable[[], Any]:
         """The same call again and again, its tensors where they are now: what these hold is read anew each time.
@@ -171,7 +181,7 @@ class Runner(ABC):
         """A table that nobody uses: one that was given back, or a new one. Tables of a family differ in shape alone."""
         return make()
 
-    def release(self, family: Hashable, shape: Hashable, table: Pooled) -> None:  # noqa: B027 (most keep nothing)
+    def release(self, family: Hashable, shape: Hashable, table: Pooled) -> None:
         """A table that is no longer used, all its places empty."""
 
     def send(self, host: Tensor, device: Tensor) -> None:
@@ -187,3 +197,77 @@ class Runner(ABC):
         copies = [tensor.to("cpu", non_blocking=True) for tensor in tensors]
         torch.cuda.current_stream(self.device).synchronize()
         return copies
+
+
+# --- what decoding takes in memory, estimated before anything is made, against what the machine has -------------------
+
+GIB = 1 << 30
+SMALL = GIB // 4
+"""Less than this is not worth asking the machine."""
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a decoder's table takes on a device, by the sentences side by side and by one of the decoder's options."""
+
+    bytes: Callable[[int, int], int]
+    """(sentences, size) -> at least so many; grows with both"""
+    device: torch.device
+    option: str = ""
+    """the option that `size` is; empty: none of them matters"""
+    size: int = 1
+
+    def check(self, decoder: str, sentences: int) -> None:
+        """Refuse what there is no room for, and say what fits."""
+        needed = self.bytes(sentences, self.size)
+        if needed <= SMALL:
+            return
+        there = available(self.device)
+        if there is None or needed <= there:
+            return
+        asked = f"{self.option} {self.size} for {sentences} sentences" if self.option else f"{sentences} sentences"
+        fitting = []
+        if self.option and (size := _most(lambda n: self.bytes(sentences, n), self.size, there)):
+            fitting.append(f"{self.option} {size}")
+        if rows := _most(lambda n: self.bytes(n, self.size), sentences, there):
+            fitting.append(f"a batch of {rows}")
+        remedy = f"{' or '.join(fitting)} would fit" if fitting else "not even one sentence would fit"
+        raise OptionError(
+            f"{decoder}: {asked} side by side would take about {_size(needed)} of memory, and {_size(there)} are "
+            f"there; {remedy}."
+        )
+
+
+def available(device: torch.device) -> int | None:
+    """Bytes that this process can have: those that are free and those it holds, which it may use anew; None: unknown"""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0]) + torch.cuda.memory_reserved(device)
+    try:
+        facts = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+        held = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        limits = [1024 * int(facts["MemAvailable"].split()[0]) + held]
+    except (OSError, KeyError, ValueError):
+        return None
+    for path in CGROUP_LIMITS:
+        try:
+            limits.append(int(Path(path).read_text(encoding="ascii")))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return min(limits)
+
+
+def _most(taken: Callable[[int], int], asked: int, there: int) -> int:
+    """The largest number up to what was asked that fits; 0: none does."""
+    fits, too_many = 0, asked + 1
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        if taken(middle) <= there:
+            fits = middle
+        else:
+            too_many = middle
+    return fits
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:,.1f} GiB"

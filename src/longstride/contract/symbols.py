@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from longstride.contract.errors import OptionError
 from longstride.contract.options import Options, option
@@ -44,7 +45,7 @@ class SpecialIds(Options):
         if self.eos in self.never_generated:
             raise OptionError(f"suppress may not hold eos, {self.eos}: no output could end.")
 
-    @property
+    @cached_property
     def never_generated(self) -> tuple[int, ...]:
         """Ids that no decoder may emit, in order."""
         default = {self.pad, self.start, self.mask} - {self.eos}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from longstride.contract.running import Program, Runner
 from longstride.contract.symbols import DEFAULT_IDS, SpecialIds
 
 
@@ -48,6 +50,16 @@ class Prepared:
         padded = bool((batch.source_lengths != batch.source.shape[1]).any())
         return Prepared({**every, **(tensors or {})}, int(batch.target_lengths.sum()), padded)
 
+    @property
+    def source_mask(self) -> Tensor | None:
+        """[rows, longest source]: True on real source tokens; None where all are, which is faster."""
+        return _within(self.tensors["source_lengths"], self.tensors["source"]) if self.source_padded else None
+
+    @property
+    def target_mask(self) -> Tensor:
+        """[rows, longest target]: True on real target tokens, whatever ids stand beyond them."""
+        return _within(self.tensors["target_lengths"], self.tensors["target"])
+
     def to(self, device: torch.device) -> Prepared:
         """The same on another device, copied asynchronously where the memory is pinned."""
         moved = {name: tensor.to(device, non_blocking=True) for name, tensor in self.tensors.items()}
@@ -58,6 +70,11 @@ class Prepared:
         return Prepared(
             {name: tensor.pin_memory() for name, tensor in self.tensors.items()}, self.tokens, self.source_padded
         )
+
+
+def _within(lengths: Tensor, ids: Tensor) -> Tensor:
+    """[rows, longest]; the first column is always visible: a softmax over nothing is not a number"""
+    return torch.arange(ids.shape[1], device=ids.device) < lengths[:, None].clamp(min=1)
 
 
 @dataclass(frozen=True)
@@ -74,12 +91,15 @@ class Objective(ABC):
     special: SpecialIds = DEFAULT_IDS
     """of the batches, set by whoever makes them"""
 
-    @abstractmethod
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
-        """Everything that can be done on the host, all randomness included.
+        """Everything that can be done on the host, all randomness included; by default there is none.
 
         `progress` is how much of the training is done, from 0 to 1, for objectives that change on the way.
         """
+        return Prepared.of(batch)
 
     @abstractmethod
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
@@ -121,16 +141,23 @@ class Factorisation:
         return f"order:{self.order}|together:{self.together}|{'linked|' if self.linked else ''}"
 
 
-class Likelihood(ABC):
+@dataclass(frozen=True)
+class Likelihood:
     """Scores given outputs. Immutable, like a decoder, and built from the same parts."""
 
-    factorisation: Factorisation
+    score: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    """(source, its lengths, target, its lengths) -> what :meth:`log_probabilities` gives"""
+    runner: Runner
     special: SpecialIds = DEFAULT_IDS
+    factorisation: Factorisation = Factorisation()
 
-    @abstractmethod
     def log_probabilities(self, batch: Batch) -> Tensor:
         """[rows, longest target] float64, on any device: the log-probability, in nats, of every target token.
 
         Tokens stand in the order in which the model writes them, EOS last, so that a row's sum is the log-probability
         of its target. Beyond a row's length all are 0.
         """
+        tensors = (batch.source, batch.source_lengths, batch.target, batch.target_lengths)
+        given = (tensor.to(self.runner.device) for tensor in tensors)
+        found: Tensor = self.runner.call(Program("likelihood", self.score), *given)
+        return found

@@ -8,6 +8,7 @@ a batch is given the widest and its outputs are cut.
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,9 @@ COMPILED = "hf-compiled"
 
 BUCKET = 32
 """Where shapes are compiled, sources are padded to a multiple of this."""
+
+LOOKED_UP = 10
+"""Tokens that prompt lookup drafts at once, as transformers' documentation has it."""
 
 Rows = list[list[int]]
 
@@ -106,7 +110,8 @@ class HuggingFace(Peer):
     """`generate` of transformers, with its cache, on a folder written by :mod:`longstride.interop.hf`.
 
     With `compiled` it is asked for its static cache, with which it compiles and captures the decoder's step on a CUDA
-    device; sources are then padded to a few lengths and outputs limited alike, so that few shapes are compiled.
+    device; sources are then padded to a few lengths and outputs limited alike, so that few shapes are compiled. With
+    `prompt_lookup` it drafts what followed the last tokens where they stood before, one sentence at a time.
     """
 
     name = "hf"
@@ -118,24 +123,26 @@ class HuggingFace(Peer):
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
         compiled: bool = False,
+        prompt_lookup: bool = False,
     ) -> None:
         transformers = package("transformers")
         self.options = options or PeerOptions()
         self.version = str(transformers.__version__)
         self.precision = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype, str(dtype))
         self.threads = torch.get_num_threads()
-        with _without_bars(transformers.utils.logging):
+        with quiet(transformers):
             loader = transformers.AutoModelForSeq2SeqLM
             model = loader.from_pretrained(folder, local_files_only=True, dtype=dtype)
         self._model = model.to(device).eval()
         self._compiled = compiled
+        self._assistance: dict[str, Any] = {"prompt_lookup_num_tokens": LOOKED_UP} if prompt_lookup else {}
         if compiled:
             self.name = COMPILED
 
     def _outputs(self, source: Source, limits: Limits, longest: Sequence[int]) -> Rows:
         device = self._model.device
         o = self.options
-        settings: dict[str, Any] = {"length_penalty": o.strength} if o.width > 1 else {}
+        settings: dict[str, Any] = {"length_penalty": o.strength} if o.width > 1 else dict(self._assistance)
         if limits.min_length:
             settings["min_new_tokens"] = limits.min_length
         if limits.forced_first is not None:
@@ -155,9 +162,10 @@ class HuggingFace(Peer):
             attention_mask=visible.long().to(device),
             max_length=most + 2,  # the start symbol and EOS count
             num_beams=o.width,
+            do_sample=False,
             **settings,
         )
-        return [_until(self.special.eos, row[1:]) for row in found.tolist()]
+        return [until(self.special.eos, row[1:]) for row in found.tolist()]
 
 
 class CTranslate2(Peer):
@@ -238,18 +246,24 @@ def open_peer(
 
 
 @contextmanager
-def _without_bars(logging: Any) -> Iterator[None]:
-    """Loading a small file takes no time to watch."""
-    shown = logging.is_progress_bar_enabled()
+def quiet(transformers: Any) -> Iterator[None]:
+    """Neither bars nor advice of the library's."""
+    logging = transformers.utils.logging
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
+        logging.set_verbosity(level)
         if shown:
             logging.enable_progress_bar()
 
 
-def _until(eos: int, row: list[int]) -> list[int]:
+def until(eos: int, row: list[int]) -> list[int]:
+    """What stands before the end of sentence."""
     return row[: row.index(eos)] if eos in row else row
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.nn.attention import Linear
+from longstride.nn.layers import Linear
 
 CANDIDATES = 64
 """Per slot: the best of so many classes of ids, which ids fall into by turns, since neighbours in a vocabulary are

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import PAD, option
+from longstride import ops
+from longstride.contract import option
 from longstride.contract.options import Options
-from longstride.nn import masks
 
 PART = 2048
 """Tokens whose logits exist at once, where log-probabilities are asked for: no table of all logits exists."""
@@ -38,18 +38,18 @@ class TokenLoss(nn.Module):
         weight: Tensor,
         target: Tensor,
         smoothing: float,
+        counted: Tensor,
         share: Tensor | None = None,
         bias: Tensor | None = None,
-        counted: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """hidden [rows, length, width], weight [vocabulary, width], target [rows, length] -> summed loss and summed
-        negative log-likelihood over all targets that are `counted` ([rows, length] bool; None: those that are not PAD
-        of our own vocabularies), each `share` times ([rows or 1, length]); `bias` [vocabulary] is added to logits."""
+        negative log-likelihood over all targets that are `counted` ([rows, length] bool), each `share` times ([rows or
+        1, length]); `bias` [vocabulary] is added to logits."""
         logits = F.linear(hidden, weight, bias)
         logits = logits.float() if logits.dtype.itemsize < 4 else logits
         normaliser = logits.logsumexp(dim=-1)
         chosen = logits.gather(-1, target[..., None]).squeeze(-1)
-        times = (target != PAD if counted is None else counted).to(logits.dtype)
+        times = counted.to(logits.dtype)
         times = times if share is None else times * share
         nll = ((normaliser - chosen) * times).sum()
         if smoothing == 0:
@@ -73,4 +73,4 @@ def log_probabilities(
         logits = logits.float() if logits.dtype.itemsize < 4 else logits
         chosen = logits.gather(-1, part).squeeze(-1)
         found.append((chosen - logits.logsumexp(dim=-1)).double())
-    return torch.where(masks.real(lengths, target.shape[1]), torch.cat(found).view(target.shape), 0.0)
+    return torch.where(ops.real(lengths, target.shape[1]), torch.cat(found).view(target.shape), 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from longstride.contract import DEFAULT_IDS, OptionError, SpecialIds, option
@@ -81,7 +82,7 @@ class TransformerOptions(Options):
         if self.logits_bias:
             raise OptionError(f"{what} expects no logits_bias, found one.")
 
-    @property
+    @cached_property
     def head_width(self) -> int:
         """Width of one attention head."""
         return self.head or self.width // self.heads

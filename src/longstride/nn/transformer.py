@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from longstride import ops
 from longstride.contract import SpecialIds
-from longstride.nn import masks
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.layers import DecoderLayer, EncoderLayer, Norm, extend_all
 from longstride.nn.losses import TokenLoss
@@ -179,7 +178,7 @@ class Transformer(nn.Module):
 
     def encode_source(self, ids: Tensor, lengths: Tensor) -> EncoderState:
         """Encode sources and project them once for every decoder layer."""
-        visible = masks.real(lengths, ids.shape[1])
+        visible = ops.real(lengths, ids.shape[1])
         memory = self.encode(ids, visible)
         keys, values = self.project(memory)
         return EncoderState(keys, values, visible, memory)
@@ -196,7 +195,7 @@ class Transformer(nn.Module):
         start: Tensor,
         cache: Cache,
         memory: EncoderState,
-        rule: masks.Rule = masks.causal,
+        rule: ops.MaskRule = ops.causal,
         positions: Tensor | None = None,
         span: int | None = None,
     ) -> Tensor:
@@ -207,7 +206,7 @@ class Transformer(nn.Module):
         """
         x, slots = self._embed_step(ids, start, positions)
         span = ops.span(slots, cache.longest if span is None else span)
-        if rule is masks.causal and self.decoder_bias is None:
+        if rule is ops.causal and self.decoder_bias is None:
             mask = cache.causal(slots, span)
         else:
             every = ops.arange(span, ids)

@@ -12,12 +12,15 @@ from longstride.ops.attention import (
     AttentionBias,
     BlockCausal,
     Causal,
+    MaskRule,
     additive,
     aligned,
     attention,
     avoid_planned_attention,
     cached_attention,
+    causal,
     project_layers,
+    real,
     repeat_heads,
     self_attention,
     span,
@@ -34,6 +37,7 @@ from longstride.ops.indexing import (
     by_position,
     first_false,
     full,
+    in_portions,
     largest,
     length,
     likeliest,
@@ -47,7 +51,6 @@ from longstride.ops.indexing import (
 )
 from longstride.ops.kernels import KernelTable, kernels_of, uses
 from longstride.ops.layers import ACTIVATIONS, add_norm, embed, linear, norm, row_product
-from longstride.ops.portions import in_portions
 from longstride.ops.size import Length, Size, TraceError
 from longstride.ops.trace import Tracer, Value
 
@@ -59,6 +62,7 @@ __all__ = [
     "Causal",
     "KernelTable",
     "Length",
+    "MaskRule",
     "Size",
     "TraceError",
     "Tracer",
@@ -78,6 +82,7 @@ __all__ = [
     "best_tree",
     "by_position",
     "cached_attention",
+    "causal",
     "chain_logits",
     "chain_tokens",
     "chain_tokens_of_states",
@@ -95,6 +100,7 @@ __all__ = [
     "move_slots",
     "norm",
     "project_layers",
+    "real",
     "repeat_heads",
     "repeated",
     "row_product",

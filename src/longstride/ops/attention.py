@@ -52,6 +52,24 @@ def to_border(x: Tensor, axis: int, filler: float = 0.0) -> Tensor:
     return F.pad(x, (*([0, 0] * (x.dim() - 1 - axis % x.dim())), 0, missing), value=filler)
 
 
+MaskRule = Callable[[Tensor, Tensor], Tensor]
+"""(query slots [rows, width], key slots [span]) -> visible [rows, width, span]; fixed when a program is built."""
+
+
+def causal(query_slots: Tensor, key_slots: Tensor) -> Tensor:
+    """A slot sees itself and everything before it."""
+    return key_slots <= query_slots[..., None]
+
+
+def real(lengths: Tensor, longest: int) -> Tensor:
+    """[rows] lengths -> [rows, longest]: True on real tokens.
+
+    The first column is always visible: a softmax over nothing is not a number, and an empty slot of a table must not
+    produce one.
+    """
+    return arange(longest, lengths) < lengths[:, None].clamp(min=1)
+
+
 def additive(visible: Tensor, like: Tensor) -> Tensor:
     """Booleans -> 0 where visible, -inf elsewhere (in a graph: very low), in the type of `like`: what attention adds"""
     tracer = tracer_of(visible)

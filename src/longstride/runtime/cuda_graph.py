@@ -124,13 +124,18 @@ class CudaGraphRunner(Runner):
         overlap = WAITED if "overlap" in self._names and not against else 0
         return inference_table(self.dtype, self._names, overlap=overlap)
 
+    @property
+    def fuses(self) -> bool:
+        """Where kernels of our own have passed the quick check of the device."""
+        return self.device.type == "cuda" and not self_test.unsupported_reason(self.device, self.dtype)
+
     def uses(self, kernel: str, head: int | None = None) -> bool:
         """Whether it is in the table, and written for such heads."""
         return self.kernels is not None and kernel in self.kernels.names and (head is None or head in HEADS)
 
     def place(self, module: M) -> M:
-        """Move, convert, and switch dropout off."""
-        placed = module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
+        """As everywhere, and wait for it."""
+        placed = super().place(module)
         if self.kernels is not None and self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # kernels read weights without waiting for whoever wrote them
         return placed

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from longstride.contract import OptionError, Precision, Program, Runner
-from longstride.contract.running import M
+from longstride.contract import OptionError, Precision, Runner
 from longstride.ops import avoid_planned_attention
 
 
 class EagerRunner(Runner):
-    """Calls programs as they are."""
+    """Calls programs as they are, as every runner does by default."""
 
     name = "eager"
 
@@ -22,12 +19,3 @@ class EagerRunner(Runner):
             raise OptionError(f"device {device} was asked for, but PyTorch finds no CUDA device here; use cpu.")
         self.precision = precision
         avoid_planned_attention()
-
-    def place(self, module: M) -> M:
-        """Move, convert, and switch dropout off."""
-        return module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
-
-    @torch.inference_mode()
-    def call(self, program: Program, *arguments: Any) -> Any:
-        """Run it."""
-        return program.function(*arguments)

@@ -8,32 +8,22 @@ from __future__ import annotations
 
 import os
 import warnings
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec, OptionError, Precision, Program, Runner
 from longstride.contract.options import Range, shown
-from longstride.contract.running import K, M, Pooled, Shape
+from longstride.contract.running import K, Pooled
+from longstride.runtime.graphs import Graph
 from longstride.runtime.processor import Processor, this_processor
 
 Tell = Callable[[str], None]
 
 
-class Graph(Protocol):
-    """A program's graph, ready to be called."""
-
-    def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
-        """Outputs by name, in memory of their own; the states have been written."""
-
-    def bound(self, feeds: Feeds) -> tuple[Callable[[], None], dict[str, Tensor]] | None:
-        """What runs it on these tensors again and again, and the outputs, which it writes each time; None: it cannot"""
-
-
-class GraphRunner(Runner):
+class GraphRunner(Runner, ABC):
     """Carries programs out by graphs on the processor."""
 
     binds = True
@@ -65,10 +55,6 @@ class GraphRunner(Runner):
     def variant(self, feeds: Feeds) -> Hashable:
         """What tells one graph of a program from another, by what it is fed."""
         return None
-
-    def place(self, module: M) -> M:
-        """Bring weights here, in fp32: graphs quantize for themselves."""
-        return module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
 
     def call(self, program: Program, *arguments: Any) -> Any:
         """By its graph, or eagerly where it has none."""
@@ -214,12 +200,3 @@ class TablePool:
         found = self._free.pop(key, None)
         self.nbytes -= 0 if found is None else found.nbytes
         return found
-
-
-def layer_names(spec: GraphSpec, name: str, shape: Shape) -> tuple[list[str], Shape]:
-    """The names an input or state goes by, ``keys.0``, ``keys.1``, ... if it is layered, and the shape of each."""
-    if name not in spec.layered:
-        return [name], shape
-    layers = shape[0]
-    assert isinstance(layers, int)
-    return [f"{name}.{number}" for number in range(layers)], shape[1:]

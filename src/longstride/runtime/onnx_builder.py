@@ -31,7 +31,7 @@ from torch import Tensor
 from longstride.contract import GraphSpec, Program, WorkError
 from longstride.contract.running import Shape
 from longstride.ops.graph_builder import Body, GraphBuilder, Handle
-from longstride.runtime.graph_runner import layer_names
+from longstride.runtime.graphs import layer_names
 from longstride.runtime.processor import PLAIN, Operators
 
 OPSET = 24

@@ -6,8 +6,9 @@ Where slots are independent of each other that is exact; a slot may also depend 
 (`StepScores`), and folding is then a beam search within the step. The `width` best of all hypotheses live on.
 
 A sentence has `width` places, shared by live and finished hypotheses: one that finishes keeps its place, so a width of
-1 is greedy search. A search is done when no place is live, or when no live hypothesis could still enter the n best (an
-exact bound, see :meth:`LengthPenalty.best`). Endings are ranked in one of two ways:
+1 is greedy search. A search is done when no place is live, or when no live hypothesis could still enter the n best: its
+log-probability never rises, and penalties are monotone in length, so that it can score no better than by the larger of
+the divisors of its length now and of the longest output. Endings are ranked in one of two ways:
 
 - at their own slot, against the partial continuations of the same length: what a step says after EOS does not count;
 - at the end of the step, as the paper's authors do (`count_dropped`): words after EOS are dropped from the output, but

@@ -39,14 +39,6 @@ class LengthPenalty(Options):
             return _power(length, self.strength)
         return torch.ones_like(length)
 
-    def best(self, length: Tensor, longest: Tensor) -> Tensor:
-        """The largest divisor any length from `length` to `longest` can have.
-
-        Log-probabilities are never positive and never rise as a hypothesis grows, so logp / best is a bound on every
-        score a live hypothesis can still reach. Both kinds are monotone in length: one of the two ends is largest.
-        """
-        return torch.maximum(self(length), self(longest))
-
 
 def _power(base: Tensor, exponent: float) -> Tensor:
     """To the last bit the same for equal numbers, wherever they stand and whatever stands beside them.

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from longstride.contract import Limits, Program, Runner, Source
 from longstride.engine.outputs import HostCopy
-from longstride.engine.staging import Admission, InputStaging
+from longstride.engine.pool import Admission, InputStaging
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.ops import aligned
@@ -169,7 +169,7 @@ class BeamTable(SearchTable):
         self._fused: FusedBeam | None = None
         fits = scores is None and search.plain and not self._no_repeat
         if self._ended is not None and fits and usable(runner, search, self._indirection is not None):
-            self._fused = FusedBeam(self.state, search, limits, vocabulary, self._ended.here["scores"])
+            self._fused = FusedBeam(self.state, search, self._forbidden, vocabulary, self._ended.here["scores"])
             self._last, self._start = self._fused.last, self._fused.start
         self._stage()
 

@@ -20,13 +20,13 @@ from torch import Tensor
 
 from longstride.contract import Limits, Program, Runner, Source
 from longstride.engine.outputs import Outputs
-from longstride.engine.staging import InputStaging
+from longstride.engine.pool import InputStaging
 from longstride.nn import programs
 from longstride.nn.cache import EncoderState
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import forbidden_ids
 from longstride.verification.drafting import Drafter
-from longstride.verification.kernels import permitted_ids, usable
+from longstride.verification.kernels import permitted_ids
 from longstride.verification.step import Acceptance, Batch, StepResult, VerifyStep
 
 
@@ -51,7 +51,7 @@ class BatchState:
         call = runner.call if runner.records else None  # so that a recording can be taken apart
         self._step = VerifyStep(verify, drafter, acceptance, limits, model.special, call)
         # Kernels of our own know no n-grams, no random numbers and no trees.
-        fused = usable(runner) and not self._step.judges_apart and not drafter.trees
+        fused = runner.fuses and not self._step.judges_apart and not drafter.trees
         special = model.special
 
         device = runner.device

@@ -21,9 +21,8 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.contract import PAD, RESERVED, START, Decoder, Limits, OptionError, Session, Source
-from longstride.nn.cache import EncoderState
 from longstride.verification.acceptance import FORBIDDEN
-from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
+from longstride.verification.drafting import DrafterGraph, NoDraft, Proposal, View
 from longstride.verification.ngrams import without_repeats
 from longstride.verification.session import VerificationSession
 from longstride.verification.step import Acceptance
@@ -32,10 +31,8 @@ ROWS = 32
 """Sentences whose margins are read at once: logits of whole outputs are large."""
 
 
-class PaddingDrafter(Drafter):
+class PaddingDrafter(NoDraft):
     """Room for a draft, and nothing in it."""
-
-    observes = False
 
     def __init__(self, block: int) -> None:
         self.block = block
@@ -45,16 +42,6 @@ class PaddingDrafter(Drafter):
     def key(self) -> Hashable:
         """Those of one block are alike."""
         return ("idle", self.block)
-
-    def buffers(self, state: Any) -> list[Tensor] | None:
-        """None at all."""
-        return []
-
-    def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> None:
-        """Nothing to remember."""
-
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
-        """Nothing to remember."""
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """All padding, of which nothing is meant."""

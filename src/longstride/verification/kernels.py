@@ -2,22 +2,19 @@
 
 A captured step of a base model is some 400 microseconds, of which tensor code over a few numbers a row took eighty:
 forty kernels that do little but start. Here one kernel reads logits and one judges and commits. The tensor code is
-their slow twin, and what runs everywhere else. Kernels are imported when they are first needed, and compared with it
-before that.
+their slow twin, and what runs everywhere else (:attr:`Runner.fuses`). Kernels are imported when they are first needed.
 """
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from longstride.contract import DEFAULT_IDS, EOS, Limits, Runner, SpecialIds
+from longstride.contract import DEFAULT_IDS, EOS, Limits, SpecialIds
 from longstride.engine.outputs import Rows
-from longstride.ops.kernels import TYPES, why_not_here
 from longstride.verification.acceptance import LogitSummary, Rule, forbidden_ids
 
 
@@ -33,22 +30,6 @@ class Bounds:
     """[rows]"""
     min_length: int
     eos: int = EOS
-
-
-def usable(runner: Runner) -> bool:
-    """Whether to use them: where steps are captured, launching many kernels is what is left to save."""
-    if not (runner.records and runner.device.type == "cuda"):
-        return False
-    against = why_not(runner.device, runner.dtype)
-    if against and runner.dtype in TYPES:
-        say_once(f"The runtime {runner.name} does without kernels of our own between model calls: {against}.")
-    return not against
-
-
-@cache
-def say_once(message: str) -> None:
-    """Warn whoever asked whether kernels are usable; the same words once alone."""
-    warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 def permitted_ids(limits: Limits, vocabulary: int, device: torch.device, special: SpecialIds = DEFAULT_IDS) -> Tensor:
@@ -126,18 +107,3 @@ def settle(
         eos,
     )
     return tuple(done), told
-
-
-# --- whether they may be used ----------------------------------------------------------------------------------------
-
-
-@cache
-def why_not(device: torch.device, dtype: torch.dtype) -> str:
-    """What keeps the kernels from being used here, in a few words; empty where nothing does."""
-    from longstride.verification.kernel_check import differing
-
-    def tried() -> str:
-        wrong = differing(device, dtype)
-        return f"its {wrong} differ from PyTorch's own" if wrong else ""
-
-    return why_not_here(device, dtype, tried)

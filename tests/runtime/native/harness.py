@@ -12,9 +12,7 @@ import pytest
 
 from longstride.contract import Precision
 from longstride.runtime.native.building import find_compiler
-from longstride.runtime.native.library import NoLibraryError, NotBuiltError, library, operator_codes
-from longstride.runtime.native.runner import check_supported
-from longstride.runtime.native.structures import (
+from longstride.runtime.native.library import (
     BOOL,
     F32,
     I64,
@@ -22,7 +20,12 @@ from longstride.runtime.native.structures import (
     CInstruction,
     CMachine,
     CValue,
+    NoLibraryError,
+    NotBuiltError,
+    library,
+    operator_codes,
 )
+from longstride.runtime.native.runner import check_supported
 
 Array = np.ndarray[Any, Any]
 

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from longstride.runtime.native.graph import MachineError
-from longstride.runtime.native.library import library, operator_codes
+from longstride.runtime.native.library import CBuffer, CInstruction, CMachine, CValue, library, operator_codes
 from longstride.runtime.native.plan import VALUE
-from longstride.runtime.native.structures import CBuffer, CInstruction, CMachine, CValue
 from longstride.runtime.native.weights import held, packed
 from tests.runtime.native.harness import needs_library
 from tests.runtime.native.small_graphs import graph_of, numbers, spec_of

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from longstride.bench.exactness import first_difference
 from longstride.contract import Source
 from longstride.interop.exportable import GREEDY
+from longstride.interop.peers import quiet, until
 from longstride.runtime.libraries import package
 from longstride.translator import Translator
 
@@ -66,11 +66,11 @@ def compare_with_transformers(
 ) -> Compared:
     """Greedy search by both, in single precision on the processor; the folder's settings are transformers' to obey."""
     library = package("transformers")
-    with _quiet(library):
+    with quiet(library):
         named = {key: code for key, code in zip(("src_lang", "tgt_lang"), languages, strict=True) if code is not None}
         tokenizer = library.AutoTokenizer.from_pretrained(folder, local_files_only=True, **named)
         model = library.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
-    with _quiet(library):
+    with quiet(library):
         return compare_ids(model, str(library.__version__), translator, lines, tokenizer, progress)
 
 
@@ -126,20 +126,15 @@ def generated(
     found = model.generate(
         padded, attention_mask=visible.long(), num_beams=1, do_sample=False, **settings
     )  # fmt: skip
-    eos = special.eos
-    outputs = [row[1:] for row in found.tolist()]
-    return [row[: row.index(eos)] if eos in row else row for row in outputs]
+    return [until(special.eos, row[1:]) for row in found.tolist()]
 
 
 def _parting(
     model: Any, translator: Translator, source: Sequence[int], ours: Sequence[int], theirs: Sequence[int]
 ) -> tuple[int, str, str, float]:
     """Where two outputs part, what each says there, and how sure theirs is."""
-    common = next(
-        (place for place, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other),
-        min(len(ours), len(theirs)),
-    )
     special = translator.folder.special
+    common = first_difference(ours, theirs, special.eos)
     with torch.no_grad():
         logits = model(
             input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([[special.start, *ours[:common]]])
@@ -150,20 +145,3 @@ def _parting(
         for row in (ours, theirs)
     ]
     return common + 1, said[0], said[1], float(best[0] - best[1])
-
-
-@contextmanager
-def _quiet(library: Any) -> Iterator[None]:
-    """Neither bars nor advice of theirs."""
-    logging = library.utils.logging
-    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if shown:
-            logging.enable_progress_bar()

@@ -6,6 +6,9 @@ folder back.
 
 from __future__ import annotations
 
+import tempfile
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import torch
 from torch import Tensor
 
 from longstride import model_folder
-from longstride.contract import Limits, ModelFolderError, OptionError, SpecialIds
+from longstride.contract import Limits, ModelFolderError, OptionError, Precision, SpecialIds
 from longstride.interop.hf.families import family_of, options_of, refuse_remote_code
 from longstride.interop.hf.fields import Fields
 from longstride.interop.hf.generation import GENERATION, read_generation
@@ -26,6 +29,7 @@ from longstride.nn.weights import fill, uninitialised
 from longstride.runtime.libraries import MissingPackageError, package
 from longstride.text.hf_tokenizer import HFTokenizer, read_hf_tokenizers
 from longstride.text.tokenizer import Tokenizer
+from longstride.translator import Translator, load
 
 CONFIG = "config.json"
 PROVENANCE = "hf"
@@ -193,3 +197,33 @@ def _converted(folder: Path) -> bytes:
 
 
 __all__ = ["CONFIG", "PROVENANCE", "SETTINGS", "Imported", "import_folder"]
+
+
+def from_transformers(
+    model: Any,
+    tokenizer: Any,
+    *,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    device: str = "auto",
+    precision: Precision = "fp32",
+    runtime: str = "eager",
+    threads: int | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Translator:
+    """What :func:`longstride.load` would give of a model and tokenizer of transformers, imported.
+
+    They are saved to a temporary folder, which goes when the translator does. Outputs are not compared here: that is
+    what `longstride import` does. `tell` hears what a person ought to know of how the model will generate.
+    """
+    home = tempfile.TemporaryDirectory(prefix="longstride-")
+    theirs, ours = Path(home.name) / "hf", Path(home.name) / "model"
+    model.save_pretrained(theirs)
+    tokenizer.save_pretrained(theirs)
+    found = import_folder(theirs, source_lang, target_lang)
+    found.save(ours)
+    for note in found.notes if tell is not None else ():
+        tell(note)  # type: ignore[misc]
+    translator = load(ours, device=device, precision=precision, runtime=runtime, threads=threads, tell=tell)
+    weakref.finalize(translator, home.cleanup)  # parts are read when they are asked for
+    return translator

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.contract import EOS, PAD
+from longstride.contract import PAD
 from longstride.ops.cuda.overlap import begin, launching, wait
 
 LARGEST_TILE = 16384
@@ -119,8 +119,6 @@ def _advance(
     lines,
     scores,
     active,
-    told,
-    written,
     columns,
     lines_row,
     WIDTH: tl.constexpr,
@@ -205,12 +203,6 @@ def _advance(
     largest = tl.maximum(tl.load(divisors + now + 1), tl.load(divisors + most + 1))
     hope = tl.max(going, axis=0)
     now_done = was_done | (hope / largest <= settled) | (hope == dead)
-    leader = tl.max(final, axis=0)
-    leading = tl.min(tl.where(final == leader, place, PLACES - 1), axis=0)
-    leads = place == leading
-    leading_length = tl.sum(tl.where(leads, ended_length, 0), axis=0)
-    leading_new = tl.sum(tl.where(leads & new, 1, 0), axis=0) > 0
-    leading_parent = tl.sum(tl.where(leads, end_parent, 0), axis=0)
 
     # --- the table ---------------------------------------------------------------------------------------------------
     tl.debug_barrier()  # all of it was read
@@ -227,8 +219,6 @@ def _advance(
     own_row = base + place
     from_row = base + from_place
     end_row = base + end_parent
-    leading_here = (base + leading_parent) * columns
-    leading_there = (base + leading) * columns
     newest_at = tl.minimum(at, columns - 1)
     until = (at + 1).to(tl.int32)
     for tile in range(0, until, COLUMNS):
@@ -237,25 +227,15 @@ def _advance(
         inside = real[:, None] & (column < columns)[None, :] & (column <= at)[None, :]
         moved = tl.load(tokens + from_row[:, None] * columns + column[None, :], mask=past & inside, other=PAD)
         ending_tokens = tl.load(tokens + end_row[:, None] * columns + column[None, :], mask=past & inside, other=PAD)
-        counts = column < leading_length
-        ending_now = tl.load(tokens + leading_here + column, mask=counts & leading_new, other=EOS)
-        ended_before = tl.load(finished_tokens + leading_there + column, mask=counts & (leading_new == 0), other=EOS)
         line = tl.load(lines + from_row[:, None] * lines_row + column[None, :], mask=past & inside, other=0)
         tl.debug_barrier()
         moved = tl.where((column == newest_at)[None, :], newest[:, None], moved)
         tl.store(tokens + own_row[:, None] * columns + column[None, :], moved, mask=inside)
         over = inside & new[:, None]
         tl.store(finished_tokens + own_row[:, None] * columns + column[None, :], ending_tokens, mask=over)
-        best_tokens = tl.where(leading_new, ending_now, ended_before)
-        tl.store(told + slot * columns + column, best_tokens, mask=column < columns)
         # What the step has just written lies where it was written.
         line = tl.where((column == at)[None, :], from_row[:, None].to(tl.int32), line)
         tl.store(lines + own_row[:, None] * lines_row + column[None, :], line, mask=inside)
-    tells = now_done & (was_done == 0)
-    for tile in range(0, columns, COLUMNS):
-        column = tile + tl.arange(0, COLUMNS)
-        counts = tells & (column <= leading_length)
-        tl.store(written + slot * columns + column, counts.to(tl.uint8), mask=column < columns)
 
 
 @triton.jit(do_not_specialize=("earliest", "columns"))
@@ -427,7 +407,7 @@ def _fold_words(
 
 
 def candidates(
-    logits: Tensor, permitted: Tensor, start: Tensor, min_length: int, count: int
+    logits: Tensor, permitted: Tensor, start: Tensor, min_length: int, count: int, eos: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """logits [rows, vocabulary], the vocabulary side by side; permitted [vocabulary] uint8; start [rows].
 
@@ -445,7 +425,7 @@ def candidates(
             TILE=tile,
             COUNT=count,
             PICKS=triton.next_power_of_2(count),
-            EOS=EOS,
+            EOS=eos,
             num_warps=max(1, min(16, tile // 512)),
             **launching(logits),
         )
@@ -461,6 +441,7 @@ def advance_words(
     indirection: Tensor,
     scores: Tensor,
     n_best: int,
+    eos: int,
 ) -> Tensor:
     """found: ids and log-probabilities [sentences, width, 2 * width], those of the end [sentences, width]; divisors of
     scores by length, EOS counted. Written are the tensors of a :class:`longstride.search.beam.BeamState`, in its order,
@@ -473,13 +454,10 @@ def advance_words(
     *numbers, done = state
     columns = numbers[0].shape[2]
     active = torch.empty_like(done)
-    told = torch.empty((sentences, columns), dtype=torch.int64, device=start.device)
-    written = torch.empty((sentences, columns), dtype=torch.bool, device=start.device)
-    flags = [flag.view(torch.uint8) for flag in (done, active, written)]
     with torch.cuda.device_of(start):
         _advance[(sentences,)](
-            *(*found, divisors, *numbers, flags[0], last, start, indirection, scores),
-            *(flags[1], told, flags[2], columns, indirection.stride(0)),
+            *(*found, divisors, *numbers, done.view(torch.uint8), last, start, indirection, scores),
+            *(active.view(torch.uint8), columns, indirection.stride(0)),
             WIDTH=width,
             COUNT=count,
             N_BEST=n_best,
@@ -487,7 +465,7 @@ def advance_words(
             PICKS=triton.next_power_of_2(count),
             MANY=triton.next_power_of_2(width * count),
             COLUMNS=COLUMNS,
-            EOS=EOS,
+            EOS=eos,
             PAD=PAD,
             num_warps=1 if width <= 8 else 4,
             **launching(start),

@@ -15,11 +15,10 @@ from torch import Tensor
 
 from longstride.contract import GraphSpec
 from longstride.ops.graph_builder import Body, GraphBuilder, Handle
-from longstride.runtime.graph_runner import layer_names
+from longstride.runtime.graphs import layer_names
 from longstride.runtime.native.fusions import fused, read_by, rectified
-from longstride.runtime.native.library import operator_codes
+from longstride.runtime.native.library import MOST_INPUTS, MOST_OUTPUTS, operator_codes
 from longstride.runtime.native.nodes import GraphValue, Node, Recording, attributes_of, folded
-from longstride.runtime.native.structures import MOST_INPUTS, MOST_OUTPUTS
 from longstride.runtime.native.weights import of_norm, packed
 
 INTEGERS, FLOATS = 8, 32

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from longstride.runtime.native.library import operator_codes
-from longstride.runtime.native.nodes import GraphValue, Node, Recording
-from longstride.runtime.native.structures import (
+from longstride.runtime.native.library import (
     KIND,
     MOST_DIMENSIONS,
     CInstruction,
     CValue,
+    operator_codes,
 )
+from longstride.runtime.native.nodes import GraphValue, Node, Recording
 from longstride.runtime.native.weights import held
 
 ALWAYS_ALIAS = frozenset(

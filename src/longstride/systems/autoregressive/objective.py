@@ -1,22 +1,17 @@
-"""Training one token after another: label-smoothed cross-entropy under teacher forcing."""
+"""One token after another under teacher forcing: the label-smoothed cross-entropy of training, and the probability of
+given outputs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longstride.contract import Batch, Loss, Objective, Prepared
-from longstride.nn import masks
-from longstride.nn.losses import Smoothing
+from longstride import ops
+from longstride.contract import Likelihood, Loss, Objective, Prepared, Runner
+from longstride.nn.losses import Smoothing, log_probabilities
 from longstride.nn.transformer import Transformer
-
-
-@dataclass(frozen=True)
-class AutoregressiveObjectiveOptions(Smoothing):
-    """Options of the label-smoothed objective."""
 
 
 def shifted(target: Tensor, start: int) -> Tensor:
@@ -27,22 +22,29 @@ def shifted(target: Tensor, start: int) -> Tensor:
 class AutoregressiveObjective(Objective):
     """−log p(y_t | y_<t, x), smoothed and summed."""
 
-    def __init__(self, options: AutoregressiveObjectiveOptions) -> None:
-        self.options = options
-
-    def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
-        """The batch as it is; nothing here is random."""
-        return Prepared.of(batch)
+    options: Smoothing
 
     def loss(self, model: nn.Module, prepared: Prepared) -> Loss:
         """Summed over all real target tokens."""
         assert isinstance(model, Transformer)
         tensors = prepared.tensors
         source = tensors["source"]
-        visible = masks.of_sources(prepared)
+        visible = prepared.source_mask
         memory = model.encode(source, visible)
-        target, counted = tensors["target"], masks.of_targets(prepared)
+        target, counted = tensors["target"], prepared.target_mask
         hidden = model.decode(shifted(target, model.special.start), memory, visible)
         projection, smoothing = (hidden, model.output_weight), self.options.label_smoothing
-        total, nll = model.token_loss(*projection, target, smoothing, bias=model.logits_bias, counted=counted)
+        total, nll = model.token_loss(*projection, target, smoothing, counted, bias=model.logits_bias)
         return Loss(total, {"nll": nll})
+
+
+def likelihood(model: Transformer, runner: Runner, choose: Callable[[Tensor], Tensor] | None = None) -> Likelihood:
+    """Of an ordinary Transformer; `choose` changes states before they are projected: a learned first head, say."""
+
+    def score(source: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Tensor:
+        visible = ops.real(lengths, source.shape[1])
+        hidden = model.decode(shifted(target, model.special.start), model.encode(source, visible), visible)
+        hidden = hidden if choose is None else choose(hidden)
+        return log_probabilities(hidden, model.output_weight, target, target_lengths, model.logits_bias)
+
+    return Likelihood(score, runner, model.special)

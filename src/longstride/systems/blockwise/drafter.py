@@ -20,7 +20,7 @@ from longstride.nn.transformer import Transformer
 from longstride.systems.blockwise.model import Heads
 from longstride.systems.blockwise.programs import predict
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
-from longstride.verification.kernels import choose, permitted, usable
+from longstride.verification.kernels import choose, permitted
 
 
 @dataclass
@@ -40,7 +40,7 @@ class HeadsDrafter(Drafter):
         self.block = k - 1
         self._parts = (model, heads, k)
         self._predict = predict(model, heads, k)
-        self._fused = usable(runner)
+        self._fused = runner.fuses
         self._permitted = permitted(forbidden, model.options.vocabulary)
         ids, count = (torch.int64, ("rows", self.block)), (torch.int64, ("rows",))
         self.graph = DrafterGraph(

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from longstride import ops
 from longstride.contract import OptionError, option
 from longstride.contract.options import Options
-from longstride.nn.attention import Linear
+from longstride.nn.layers import Linear
 from longstride.nn.link import Link
 from longstride.nn.transformer import Transformer
 

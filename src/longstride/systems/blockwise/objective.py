@@ -22,7 +22,6 @@ from torch.nn import functional as F
 
 from longstride import ops
 from longstride.contract import PAD, Batch, Loss, Objective, OptionError, Prepared, option
-from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.blockwise.model import BlockwiseModel
 
@@ -63,8 +62,7 @@ def targets_of(head: Tensor, target: Tensor, k: int) -> Tensor:
 class BlockwiseObjective(Objective):
     """−log p_i(y_{t+i−1} | y_<t, x) for one drawn head i, or the mean over heads."""
 
-    def __init__(self, options: BlockwiseObjectiveOptions) -> None:
-        self.options = options
+    options: BlockwiseObjectiveOptions
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """Draw the batch's head, as a large number: how many heads there are, the model knows."""
@@ -83,7 +81,7 @@ class BlockwiseObjective(Objective):
         assert isinstance(model, BlockwiseModel)
         tensors, heads = prepared.tensors, model.heads
         source = tensors["source"]
-        visible = masks.of_sources(prepared)
+        visible = prepared.source_mask
         hidden = model(source, visible, F.pad(tensors["target"][:, :-1], (1, 0), value=model.model.special.start))
         fixed = heads.options.fixed if model.frozen else 0
         if self.options.sub_loss == "one" and model.training:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.nn import masks
 from longstride.ops import additive
 from longstride.ops.kernels import why_not_here
 from longstride.systems.draft_verify.model import Drafter, newest_of
@@ -58,7 +57,7 @@ def lay_out(
     read = drafter.target_embedding(tokens.gather(1, newest)) * drafter.scale
     empty = ops.take(mask_slots, masked)
     keys = ops.arange(seen, tokens)
-    of_prefix = masks.causal(newest, keys)
+    of_prefix = ops.causal(newest, keys)
     of_block = (keys < length[:, None]) | ((keys >= behind[:, None]) & (keys < (behind + block)[:, None]))
     mask = torch.cat([of_prefix, of_block[:, None].expand(-1, block, -1)], dim=1)
     place = drafter.target_positions(torch.cat([newest, masked], dim=1))

@@ -15,11 +15,11 @@ from torch import Tensor
 from longstride import ops
 from longstride.contract import Limits, Runner, Source
 from longstride.engine.outputs import Outputs
-from longstride.engine.staging import InputStaging
+from longstride.engine.pool import InputStaging
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.verification.acceptance import EXACT, LogitSummary, forbidden_ids
 from longstride.verification.drafting import View
-from longstride.verification.kernels import settle, usable
+from longstride.verification.kernels import settle
 from longstride.verification.step import StepResult
 
 
@@ -37,7 +37,7 @@ class DraftTable:
         device = runner.device
         columns = int(limits.longest_outputs(torch.tensor(longest_source))) + 1 + drafter.block
         self._state = drafter.begin(capacity, longest_source, columns, device)
-        self._fused = usable(runner)
+        self._fused = runner.fuses
         newest = torch.zeros(capacity, dtype=torch.int64, device=device) if self._fused else None
         self.outputs = Outputs(capacity, columns, device, newest, drafter.special.start)
         self._longest = torch.zeros(capacity, dtype=torch.int64, device=device)

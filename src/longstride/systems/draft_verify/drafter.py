@@ -36,7 +36,7 @@ from longstride.systems.draft_verify.passes import NOTHING, Own
 from longstride.systems.draft_verify.programs import draft, encode_source
 from longstride.verification.acceptance import LogitSummary, forbidden_ids, scored, summarise
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
-from longstride.verification.kernels import Bounds, choose_within, permitted_ids, summarise_fused, usable
+from longstride.verification.kernels import Bounds, choose_within, permitted_ids, summarise_fused
 
 
 @dataclass
@@ -69,7 +69,7 @@ class ModelDrafter(Drafter):
         """its verifier's special ids"""
         self._takes_states = reads_whole_encoder(drafter.options, verifier)
         self._encode_source = {given: encode_source(drafter, verifier, given) for given in (True, False)}
-        self._fused = usable(runner) and not self.trees
+        self._fused = runner.fuses and not self.trees
         self.catches_up = drafter.options.prefix == "causal"
         """whether what a pass runs depends on how many tokens came since the last one"""
         own = own_kernels(drafter, runner) if self._fused and self.catches_up else NOTHING
@@ -81,7 +81,7 @@ class ModelDrafter(Drafter):
         self._eos = special.eos
         self._forbidden = forbidden_ids(limits, runner.device, special) if kept else None
         """of a drafter with own ids, those that are never drafted"""
-        self._permitted = permitted_ids(limits, size, runner.device, special)
+        self._permitted = permitted_ids(limits, size, runner.device, special) if self._fused else None
         self._sizes = torch.arange(self.block + 1, device=runner.device)
         self.graph = drafter_graph(
             drafter, (block, nodes, limits.min_length, self.special.eos, *((limits.banned,) if kept else ()))
@@ -175,6 +175,7 @@ class ModelDrafter(Drafter):
         return summarise(logits, positions, view.longest, forbidden, self._min_length, eos=self._eos)
 
     def _bounds(self, view: View) -> Bounds:
+        assert self._permitted is not None
         return Bounds(self._permitted, view.length, view.longest, self._min_length, self._eos)
 
     def _arguments(self, state: DraftState, view: View, block: int) -> tuple[Any, ...]:

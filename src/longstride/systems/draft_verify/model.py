@@ -20,7 +20,6 @@ from torch.nn import functional as F
 
 from longstride import ops
 from longstride.contract import EOS, RESERVED, OptionError
-from longstride.nn import masks
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all
 from longstride.nn.link import TREE_CANDIDATES, Link
@@ -285,7 +284,7 @@ class Drafter(nn.Module):
         if self.options.prefix == "full":
             return on_canvas[:, None, None, :]
         of_block = (queries >= prefix[:, None])[..., None] & on_canvas[:, None, :]
-        return (masks.causal(queries, keys) | of_block)[:, None]
+        return (ops.causal(queries, keys) | of_block)[:, None]
 
     def _enter(self, x: Tensor) -> Tensor:
         """Dropout, in the type that products have: under autocast the residual stream has it from the start."""
@@ -315,7 +314,7 @@ class Drafter(nn.Module):
 
     def encode_source(self, ids: Tensor, lengths: Tensor, states: Tensor | None) -> EncoderState:
         """Encode sources and project them once for every decoder layer."""
-        visible = masks.real(lengths, ids.shape[1])
+        visible = ops.real(lengths, ids.shape[1])
         memory = self.encode(ids, visible, states)
         projections = [layer.cross.kv for layer in self.decoder_layers()]
         return EncoderState(*ops.project_layers(memory, projections, self.options.heads), visible, memory)
@@ -323,7 +322,7 @@ class Drafter(nn.Module):
     def mask_slots(self, ids: Tensor, lengths: Tensor, columns: int) -> Tensor:
         """[rows, columns, width] what a mask slot reads at each position, the position itself left out."""
         embedded = self.target_embedding.weight[self.mask] * self.scale
-        copied = self.copied(ids, masks.real(lengths, ids.shape[1]), columns)
+        copied = self.copied(ids, ops.real(lengths, ids.shape[1]), columns)
         if copied is None:
             return ops.repeated(embedded, ids, ids.shape[0], columns)
         return embedded + copied

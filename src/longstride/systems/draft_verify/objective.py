@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longstride import ops
 from longstride.contract import (
     DEFAULT_IDS,
     MASK,
@@ -43,7 +44,6 @@ from longstride.contract import (
     option,
 )
 from longstride.contract.options import Options
-from longstride.nn import masks
 from longstride.nn.transformer import Transformer
 from longstride.ops import aligned
 from longstride.systems.draft_verify.model import Drafter, reads_whole_encoder, verifier_states
@@ -136,7 +136,7 @@ def _own_targets(drafter: Drafter, target: Tensor, lengths: Tensor) -> Tensor:
     may be a word of its."""
     if drafter.kept_ids is None:
         return target
-    return torch.where(masks.real(lengths, target.shape[1]), drafter.own(target), PAD)
+    return torch.where(ops.real(lengths, target.shape[1]), drafter.own(target), PAD)
 
 
 class Distance(nn.Module):
@@ -171,7 +171,7 @@ class DrafterObjective(Objective):
     """−log p(y_i | y_≤p, x) for the block after a random prefix, smoothed, with glancing."""
 
     def __init__(self, options: DrafterObjectiveOptions) -> None:
-        self.options = options
+        super().__init__(options)
         self._distance = Distance()
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
@@ -198,7 +198,7 @@ class DrafterObjective(Objective):
         block, source, prefix = drafter.options.block, tensors["source"], tensors["prefix"]
         if prefix.shape[1] > 1 and drafter.options.prefix == "full":
             raise OptionError("blocks expects 1 with prefix: full, whose tokens see the block; use prefix: causal.")
-        visible = masks.of_sources(prepared)
+        visible = prepared.source_mask
         states = None
         if drafter.options.encoder != "own":
             with torch.no_grad():
@@ -239,7 +239,8 @@ class DrafterObjective(Objective):
         if self.options.decay < 1 and drafter.training:
             share = self.options.decay ** torch.arange(block, device=source.device, dtype=torch.float32)[None]
         hidden, output_weight = drafter.projection(hidden, previous)
-        total, nll = drafter.token_loss(hidden, output_weight, left, self.options.label_smoothing, share)
+        given = (hidden, output_weight, left, self.options.label_smoothing, left != PAD)
+        total, nll = drafter.token_loss(*given, share)
         counted = left != PAD if share is None else (left != PAD) * share
         weight = counted.sum()  # may be below 1, where few slots are left and late ones: only nothing is nothing
         scale = prepared.tokens / weight.masked_fill(weight == 0, 1)

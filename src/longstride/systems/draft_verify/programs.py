@@ -11,7 +11,6 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.contract import Feeds, GraphSpec, Program
-from longstride.nn import masks
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.programs import (
     F32,
@@ -37,7 +36,7 @@ def encode_source(drafter: Drafter, verifier: Transformer, from_states: bool) ->
 
     def function(ids: Tensor, lengths: Tensor, states: Tensor | None, columns: int) -> tuple[EncoderState, Tensor]:
         if states is None and o.encoder != "own":
-            states = verifier_states(verifier, o, ids, masks.real(lengths, ids.shape[1]))
+            states = verifier_states(verifier, o, ids, ops.real(lengths, ids.shape[1]))
         return drafter.encode_source(ids, lengths, states), drafter.mask_slots(ids, lengths, columns)
 
     reads_states = from_states and o.encoder != "own"

@@ -20,7 +20,6 @@ from longstride.ops import aligned
 from longstride.search.beam import Array, Choices, Search, SlotScores, StepScores
 from longstride.search.candidates import best_words
 from longstride.search.table import BeamTable, SearchModel, reads_indirection
-from longstride.systems.interleaved import kernels
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.programs import extend, tie
 
@@ -30,7 +29,7 @@ def beam_table(
 ) -> BeamTable:
     """For `capacity` sentences."""
     columns = limits.longest_output(longest_source) + search.step  # the last step may begin where only EOS is left
-    layout = model.layout(aligned(columns), kernels.usable(runner))
+    layout = model.layout(aligned(columns), runner.fuses)
     link, h = model.interleaving.link, model.options.h
     scores = None if link is None else partial(LinkedScores.of, partial(runner.call, tie(link)), h, search.eos)
     # Where slots of a step see each other, no kernel reads pasts that lie in other rows.

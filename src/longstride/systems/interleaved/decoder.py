@@ -17,7 +17,7 @@ from longstride.search.session import BeamSession
 from longstride.systems.interleaved.beam import beam_table
 from longstride.systems.interleaved.greedy import GreedySession, GreedyTable
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
-from longstride.systems.interleaved.sentences import sentences_of
+from longstride.systems.interleaved.slots import sentences_of
 
 
 @dataclass(frozen=True)

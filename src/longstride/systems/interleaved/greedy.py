@@ -22,12 +22,10 @@ from longstride.ops import aligned
 from longstride.search.beam import Search
 from longstride.search.length_penalty import LengthPenalty
 from longstride.search.table import SearchModel, SearchTable
-from longstride.systems.interleaved import kernels
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.interleaved.programs import extend, tie
-from longstride.systems.interleaved.sentences import sentence_of, sentences_of
-from longstride.systems.interleaved.slots import after_all, anchors
+from longstride.systems.interleaved.slots import after_all, anchors, sentence_of, sentences_of
 from longstride.verification.acceptance import LogitSummary, scored, summarise
 from longstride.verification.kernels import Bounds, permitted, summarise_fused
 
@@ -128,6 +126,8 @@ class Rows:
 
     def commit_fused(self, found: LogitSummary, count_dropped: bool) -> Committed:
         """The same in one kernel of our own."""
+        from longstride.ops.cuda import interleaved_step as kernels
+
         assert found.top_logit is not None
         assert found.normaliser is not None
         reading = (found.top, found.top_logit, found.normaliser)
@@ -181,7 +181,7 @@ class GreedyTable(SearchTable):
         self.options, self.search, self.dedup = model.options, search, dedup
         room = limits.longest_output(longest_source)
         columns = room + self.options.step  # the last step may begin where only EOS is left
-        self._own = kernels.usable(runner)
+        self._own = runner.fuses
         call = SearchModel(model.model, extend(model), (model.layout(aligned(columns), self._own),))
         super().__init__([call], runner, limits, capacity, longest_source, columns)
         device = runner.device

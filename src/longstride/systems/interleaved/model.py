@@ -20,7 +20,6 @@ from longstride.nn.layers import extend_all
 from longstride.nn.link import Link
 from longstride.nn.transformer import Transformer
 from longstride.ops import BlockCausal, Causal, additive
-from longstride.systems.interleaved import kernels
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.interleaved.slots import directions, has_neighbour, neighbours, rule_of, signals
 
@@ -161,9 +160,12 @@ class InterleavedModel(nn.Module):
 
     def _laid_out(self, ids: Tensor, start: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         """The same in one kernel."""
+        from longstride.ops.cuda import interleaved_step as kernels
+
         model, begins = self.model, self.options.start != "symbol"
         tokens, starts = model.target_embedding.weight, self.interleaving.starts
-        return kernels.lay_out(ids, start, tokens, model.scale, layout.places, begins, starts)
+        found: tuple[Tensor, Tensor] = kernels.lay_out(ids, start, tokens, model.scale, layout.places, begins, starts)
+        return found
 
     def step_logits(
         self, ids: Tensor, start: Tensor, cache: Cache, memory: EncoderState, layout: Layout, span: int | None = None

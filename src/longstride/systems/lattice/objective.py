@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longstride.contract import Batch, Loss, Objective, OptionError, Prepared, option
-from longstride.nn import masks
 from longstride.nn.losses import Smoothing
 from longstride.systems.lattice.model import LatticeModel
 
@@ -35,8 +34,7 @@ class LatticeObjectiveOptions(Smoothing):
 class LatticeObjective(Objective):
     """−log p(y_t | the words before it in its segment, t, x), smoothed and summed."""
 
-    def __init__(self, options: LatticeObjectiveOptions) -> None:
-        self.options = options
+    options: LatticeObjectiveOptions
 
     def prepare(self, batch: Batch, rng: torch.Generator, progress: float = 1.0) -> Prepared:
         """Draw where and how long segments are, as large numbers: the longest there may be, the model knows."""
@@ -57,9 +55,9 @@ class LatticeObjective(Objective):
             raise OptionError(f"shortest expects at most the model's order {longest}, found {shortest}.")
         order = shortest + tensors["order"] % (longest - shortest + 1)
         segment = segments(tensors["offset"] % order, order, target.shape[1])
-        visible = masks.of_sources(prepared)
+        visible = prepared.source_mask
         memory = model.encode(source, visible)
-        inputs, counted = segment_inputs(target, segment, scorer.special.start), masks.of_targets(prepared)
+        inputs, counted = segment_inputs(target, segment, scorer.special.start), prepared.target_mask
         hidden = scorer.decode(inputs, memory, visible, mask=segment_mask(segment))
         given = (hidden, scorer.output_weight, target)
         total, nll = scorer.token_loss(*given, self.options.label_smoothing, counted=counted)

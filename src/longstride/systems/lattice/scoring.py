@@ -27,7 +27,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.nn import masks
 from longstride.nn.layers import DecoderLayer
 from longstride.ops import additive
 from longstride.systems.lattice import kernels
@@ -74,7 +73,7 @@ class Scores:
 
 def encode(model: Scorer, ids: Tensor, lengths: Tensor, padded: bool) -> Encoded:
     """ids [rows, source], lengths [rows]; without padding attention needs no mask, which is faster."""
-    visible = masks.real(lengths, ids.shape[1]) if padded else None
+    visible = ops.real(lengths, ids.shape[1]) if padded else None
     memory = model.encode(ids, visible)
     keys, values = (ops.to_border(part, 3) for part in model.project(memory))
     return Encoded(keys, values, None if visible is None else ops.to_border(visible, 1))
@@ -189,24 +188,20 @@ def _attended(layer: DecoderLayer, x: Tensor, streams: _Streams) -> Tensor:
 
 def _of_two(queries: Tensor, keys: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor]) -> Tensor:
     """Attention to two, all [..., heads, head]: a softmax over two scores is a sigmoid of their difference."""
-    score = (queries * (keys[1] - keys[0])).sum(dim=-1, keepdim=True, dtype=_wide(queries))
+    score = (queries * (keys[1] - keys[0])).sum(dim=-1, keepdim=True, dtype=ops.wide(queries))
     weight = (score * queries.shape[-1] ** -0.5).sigmoid().to(queries.dtype)
     return torch.lerp(values[0], values[1], weight)
 
 
 def _of_three(queries: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
     """Attention to three, all [..., heads, head]."""
-    each = [(queries * key).sum(dim=-1, keepdim=True, dtype=_wide(queries)) for key in keys]
+    each = [(queries * key).sum(dim=-1, keepdim=True, dtype=ops.wide(queries)) for key in keys]
     scores = torch.cat(each, dim=-1) * queries.shape[-1] ** -0.5
     weights = scores.softmax(dim=-1).to(queries.dtype).chunk(3, dim=-1)
     mixed: Tensor = weights[0] * values[0]
     for weight, value in zip(weights[1:], values[1:], strict=True):
         mixed = mixed + weight * value
     return mixed
-
-
-def _wide(like: Tensor) -> torch.dtype:
-    return torch.float64 if like.dtype == torch.float64 else torch.float32
 
 
 # --- from hidden states to scores ------------------------------------------------------------------------------------
@@ -264,7 +259,7 @@ def _even(count: int, most: int) -> int:
 
 def _log_probabilities(model: Scorer, hidden: Tensor, ids: Tensor) -> Tensor:
     """hidden [rows, slots, width], ids [rows, slots, after] -> [rows, slots, after], shares of the whole vocabulary"""
-    wide = _wide(hidden)
+    wide = ops.wide(hidden)
 
     def shares(states: Tensor, wanted: Tensor) -> list[Tensor]:
         # One fused pass over the logits; a sum of exponentials alone would take PyTorch four.
@@ -280,6 +275,6 @@ def _among(hidden: Tensor, weights: Tensor, missing: Tensor) -> Tensor:
     shares of these words alone"""
     rows, columns, after, width = weights.shape
     states = hidden.reshape(rows, columns, math.prod(hidden.shape[2:-1]), width)
-    logits = (states @ weights.transpose(2, 3)).to(_wide(hidden))
+    logits = (states @ weights.transpose(2, 3)).to(ops.wide(hidden))
     logits = logits.masked_fill(missing[:, :, None], float("-inf"))
     return logits.log_softmax(dim=-1).view(*hidden.shape[:-1], after)

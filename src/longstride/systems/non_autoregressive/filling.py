@@ -15,7 +15,6 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.engine.one_step import pack
-from longstride.nn import masks
 from longstride.search.repeats import without_repeats
 from longstride.systems.non_autoregressive.model import OnePass
 
@@ -58,7 +57,7 @@ class Best:
 
 def encode(model: OnePass, ids: Tensor, lengths: Tensor, padded: bool) -> Encoded:
     """ids [rows, source], lengths [rows]; without padding attention needs no mask, which is faster."""
-    visible = masks.real(lengths, ids.shape[1]) if padded else None
+    visible = ops.real(lengths, ids.shape[1]) if padded else None
     return Encoded(ids, lengths, model.encode(ids, visible), visible)
 
 

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.contract import OptionError, option
-from longstride.nn import masks
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.search.lengths import LengthRegression
@@ -76,7 +75,7 @@ class OnePass(Transformer):
         copied = self.copying(source, source_lengths, lengths, columns) if copied is None else copied
         x = self._lowered(self._canvas(source, lengths, columns, copied))
         x = self.dropout(x)
-        mask = masks.real(lengths, columns)[:, None, None, :]
+        mask = ops.real(lengths, columns)[:, None, None, :]
         memory = ops.to_border(memory, 1)
         memory_mask = None if visible is None else ops.to_border(visible, 1)[:, None, None, :]
         for layer in self.decoder.layers:

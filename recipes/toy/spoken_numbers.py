@@ -1,17 +1,26 @@
-"""Draws English sentences with numbers, times, dates and prices, and their German translations (phrases.toml)."""
+"""Draws English sentences with numbers, times, dates and prices, and their German translations (spoken_numbers.toml).
+
+    python recipes/toy/spoken_numbers.py data/numbers
+
+writes train.en, train.de, valid.en, valid.de, test.en and test.de, of which no sentence is in two.
+"""
 
 from __future__ import annotations
 
+import argparse
 import random
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
-from importlib import resources
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
-from longstride.tasks import spoken
-from longstride.tasks.spoken import Pair
+import spoken
+from spoken import Pair
+
+from longstride.tasks.toys import Split, distinct
+from longstride.text.corpus import write_lines
 
 _ARTICLES = {"m": ("der", "den"), "f": ("die", "die"), "n": ("das", "das")}
 """by gender: nominative, accusative"""
@@ -31,7 +40,7 @@ class _Subject(str):
 
 @cache
 def _read() -> dict[str, Any]:
-    found = tomllib.loads((resources.files("longstride.tasks") / "phrases.toml").read_text(encoding="utf-8"))
+    found = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     found["pairs"] = {name: _pairs(text) for name, text in found["pairs"].items()}
     found["nouns"] = {
         name: [line.split(", ") for line in text.strip().splitlines()] for name, text in found["nouns"].items()
@@ -55,6 +64,11 @@ def _subject(names: Pair, person: str, verbs: dict[str, str]) -> Pair:
         vars(subjects[0])[verb] = english_third if person == "it" else english
         vars(subjects[1])[verb] = {"i": german, "it": german_third, "we": german + "n"}[person]
     return subjects
+
+
+def generate(count: int, seed: int = 1, split: Split | None = None) -> Iterator[Pair]:
+    """`count` sentences with their translations, no sentence twice, the same for the same arguments."""
+    return distinct(draw, "numbers", count, seed, split)
 
 
 def draw(rng: random.Random) -> Pair:
@@ -239,3 +253,21 @@ _DRAWS: dict[str, Callable[..., Pair]] = {
     },
 }  # fmt: skip
 """What templates draw; any other name is a list of pairs to choose from."""
+
+
+def main() -> None:
+    """Write the text files of all splits."""
+    parser = argparse.ArgumentParser(description="Write spoken numbers, English and German, as text files.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--pairs", type=int, default=120_000, help="for training (default: 120000)")
+    parser.add_argument("--held-out", type=int, default=500, help="for validation, and for testing (default: 500)")
+    asked = parser.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", asked.pairs), ("valid", asked.held_out), ("test", asked.held_out)):
+        pairs = list(generate(count, split=split))
+        for side, language in enumerate(("en", "de")):
+            write_lines(asked.folder / f"{split}.{language}", (pair[side] for pair in pairs))
+
+
+if __name__ == "__main__":
+    main()

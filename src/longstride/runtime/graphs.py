@@ -1,0 +1,127 @@
+"""One graph of a program, called on torch's own memory: nothing is copied in or out, caches are written in place.
+
+Knows graphs, not what they are for, nor who carries them out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from longstride.contract import Feeds, GraphSpec
+from longstride.contract.running import Shape
+
+
+class Placement(ABC):
+    """Where a graph finds its tensors; what lies where is kept from call to call, and renewed where memory moved."""
+
+    def __init__(self, spec: GraphSpec) -> None:
+        self._spec = spec
+        self._held: dict[str, Tensor] = {}  # what lies here: as long as it is held, its memory is nobody else's
+        self._given: dict[str, Tensor] = {}  # the outputs of the last call, likewise
+        self._sizes: dict[str, dict[str, int]] = {}  # the dimensions that each of them has, by name
+        self._dimensions: dict[str, int] | None = None  # and all of these together; None where they have to be found
+        self._inputs, self._states, self._outputs = (
+            [(name, dtype, shape) for name, (dtype, shape) in values.items()]
+            for values in (spec.inputs, spec.state, spec.outputs)
+        )
+
+    @abstractmethod
+    def run(self) -> None:
+        """Carry the graph out on what lies here."""
+
+    @abstractmethod
+    def put(self, name: str, tensor: Tensor, shape: Shape, written: bool, resized: bool) -> None:
+        """Have the graph find an input or a state, which is `written`, in this tensor; `resized`: what lay here before
+        had other sizes, or nothing did."""
+
+    @abstractmethod
+    def room(self, name: str, dtype: torch.dtype, sizes: list[int]) -> Tensor:
+        """New memory for an output."""
+
+    def check_outputs(self) -> None:  # noqa: B027 (most need not look)
+        """Refuse outputs that are not as large as was said."""
+
+    def lay(self, feeds: Feeds) -> list[tuple[Tensor, Tensor]]:
+        """Put inputs and states down; gives states whose memory a graph cannot write: (there, here)."""
+        moved: list[tuple[Tensor, Tensor]] = []
+        held = self._held
+        for name, dtype, shape in self._inputs:
+            tensor = feeds.inputs[name]
+            if held.get(name) is not tensor:
+                self._lay(name, tensor.to(dtype).contiguous(), shape, written=False)
+        for name, _, shape in self._states:
+            tensor = feeds.state[name]
+            if not tensor.is_contiguous():
+                moved.append((tensor, tensor.contiguous()))
+                tensor = moved[-1][1]
+            if held.get(name) is not tensor:
+                self._lay(name, tensor, shape, written=True)
+        return moved
+
+    def lay_outputs(self, feeds: Feeds) -> dict[str, Tensor]:
+        """Memory for outputs, after all that goes in."""
+        if self._dimensions is None:  # otherwise all that lies here has the sizes it had
+            self._dimensions = {size: length for sizes in self._sizes.values() for size, length in sizes.items()}
+        dimensions = {**self._dimensions, **feeds.sizes} if feeds.sizes else self._dimensions
+        self._given = {
+            name: self.room(name, dtype, [dimensions[size] if isinstance(size, str) else size for size in shape])
+            for name, dtype, shape in self._outputs
+        }
+        return self._given
+
+    def _lay(self, name: str, tensor: Tensor, shape: Shape, written: bool) -> None:
+        before = self._held.get(name)
+        resized = before is None or before.shape != tensor.shape
+        if before is not None and not resized and before.data_ptr() == tensor.data_ptr():
+            return
+        self._held[name] = tensor
+        if resized:
+            self._dimensions = None
+            found = zip(shape, tensor.shape, strict=True)
+            self._sizes[name] = {size: length for size, length in found if isinstance(size, str)}
+        self.put(name, tensor, shape, written, resized)
+
+
+class Graph:
+    """A program's graph, ready to be called."""
+
+    def __init__(self, spec: GraphSpec, placement: Callable[[], Placement]) -> None:
+        """`placement` makes one for this graph."""
+        self._spec, self._new = spec, placement
+        self._placement = placement()
+
+    def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
+        """Outputs by name, in memory of their own; the states have been written."""
+        moved = self._placement.lay(feeds)
+        outputs = self._placement.lay_outputs(feeds)
+        self._placement.run()
+        self._placement.check_outputs()
+        for there, here in moved:
+            there.copy_(here)
+        return outputs
+
+    def bound(self, feeds: Feeds) -> tuple[Callable[[], None], dict[str, Tensor]] | None:
+        """What runs the graph on these tensors again and again, and the outputs by name, which it writes each time.
+
+        None where some tensor cannot be used where it lies.
+        """
+        given = [(feeds.inputs[name], dtype) for name, (dtype, _) in self._spec.inputs.items()]
+        given += [(feeds.state[name], dtype) for name, (dtype, _) in self._spec.state.items()]
+        if not all(tensor.dtype == dtype and tensor.is_contiguous() for tensor, dtype in given):
+            return None
+        placement = self._new()
+        placement.lay(feeds)
+        return placement.run, placement.lay_outputs(feeds)
+
+
+def layer_names(spec: GraphSpec, name: str, shape: Shape) -> tuple[list[str], Shape]:
+    """The names an input or state goes by, ``keys.0``, ``keys.1``, ... if it is layered, and the shape of each."""
+    if name not in spec.layered:
+        return [name], shape
+    layers = shape[0]
+    assert isinstance(layers, int)
+    return [f"{name}.{number}" for number in range(layers)], shape[1:]
