@@ -104,7 +104,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 def fields(cls: type) -> Iterator[tuple[str, str, str, str]]:
     """For help pages: name, type, default and sentence of each option, nested ones with dotted names."""
     hints = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
+    for field in _own_first(cls):
         kind = hints[field.name]
         if dataclasses.is_dataclass(kind) and isinstance(kind, type) and not hasattr(kind, "from_text"):
             for name, inner, default, sentence in fields(kind):
@@ -118,7 +118,7 @@ def fields(cls: type) -> Iterator[tuple[str, str, str, str]]:
 def as_dict(options: Any) -> dict[str, Any]:
     """The options as plain data (for config files and records), in field order; what has a text form is that text."""
     result: dict[str, Any] = {}
-    for field in dataclasses.fields(options):
+    for field in _own_first(options):
         value = getattr(options, field.name)
         if hasattr(value, "from_text"):
             value = str(value)
@@ -128,6 +128,11 @@ def as_dict(options: Any) -> dict[str, Any]:
             value = [as_dict(item) if dataclasses.is_dataclass(item) else item for item in value]
         result[field.name] = value
     return result
+
+
+def _own_first(cls: Any) -> list[Field[Any]]:
+    """The fields of a class of options, those that several classes share (by keyword alone) behind its own."""
+    return sorted(dataclasses.fields(cls), key=lambda field: field.kw_only is True)
 
 
 def type_name(kind: Any) -> str:

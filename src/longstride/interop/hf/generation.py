@@ -24,7 +24,7 @@ NO_EFFECT = (
     "output_scores", "output_logits", "return_dict_in_generate", "use_cache", "cache_implementation", "cache_config",
     "return_legacy_cache", "max_cache_len", "low_memory", "prefill_chunk_size", "compile_config", "disable_compile",
     "continuous_batching_config", "remove_invalid_values",
-    # sampling, which is not done
+    # sampling, which is a decoder's business (sample)
     "do_sample", "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff",
     # drafts, which change no output
     "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
@@ -131,7 +131,10 @@ def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
         search = {"width": beams, "length_penalty": "hf", "strength": strength, "early_stopping": stopping}
         search["forced_eos"] = fields.take("forced_eos_token_id") is not None
     if fields.take("do_sample"):
-        notes.append(f"{fields.place} asks for sampling (do_sample); here the most likely output is searched for.")
+        notes.append(
+            f"{fields.place} asks for sampling (do_sample); here the most likely output is searched for, and "
+            "--decoder sample draws, with a temperature, top_k and top_p of its own."
+        )
     renormalized = fields.flag("renormalize_logits", False) and beams > 1  # greedy search is the same either way
     if renormalized and (limits["min_length"] or limits["no_repeat_ngram"]):
         raise fields.wrong("renormalize_logits", "neither min_length nor no_repeat_ngram_size beside it", True)
