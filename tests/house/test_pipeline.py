@@ -34,9 +34,8 @@ from longstride.contract import InputError
 from longstride.contract.options import assignments, parse
 from longstride.objectives import OBJECTIVES
 from longstride.recipe import check
-from longstride.registry import DECODERS
+from longstride.registry import DECODERS, split_options
 from longstride.systems.lattice.build import BuildOptions
-from longstride.translator import split_options
 from tests.folders import write_folder
 
 ROOT = Path(__file__).parents[2]
