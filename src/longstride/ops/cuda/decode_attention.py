@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.ops.attention import bias_over, read_cache, write_cache
+from longstride.ops.attention import BlockCausal, bias_over, read_cache, write_cache
 from longstride.ops.cuda.overlap import begin, launching, wait
 
 _LOG2_E = math.log2(math.e)
@@ -124,9 +124,11 @@ def _extend(
     KEYS: tl.constexpr,
     HEAD: tl.constexpr,
     LINED: tl.constexpr,
+    WHOLE: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """packed [rows, step, 3, heads, HEAD] goes to slots from each row's first on; each sees itself and what is before.
+    """packed [rows, step, 3, heads, HEAD] goes to slots from each row's first on; each sees itself and what is before
+    or, with `WHOLE`, all of the step and what is before.
 
     Caches [rows, heads, longest, HEAD]; out [rows, step, heads, HEAD]. With `LINED`, what is before lies in the rows
     that lines [rows, longest] name, slot by slot.
@@ -137,10 +139,15 @@ def _extend(
     head = tl.program_id(1)
     tile = tl.program_id(2) * QUERIES
     start = tl.load(slots + row * slots_row).to(tl.int32)
-    end = start + tl.minimum(tile + QUERIES, step)
     width = heads * HEAD
     i = tile + tl.arange(0, QUERIES)
     d = tl.arange(0, HEAD)
+    if WHOLE:
+        end = start + step
+        seen = end + tl.zeros((QUERIES,), tl.int32)
+    else:
+        end = start + tl.minimum(tile + QUERIES, step)
+        seen = start + i + 1
     asked = (i < step)[:, None]
     given = packed + row * step * (3 * width) + head * HEAD
     old_keys = keys + row * keys_row + head * keys_head
@@ -167,14 +174,14 @@ def _extend(
     total = tl.zeros((QUERIES,), tl.float32)
     mixed = tl.zeros((QUERIES, HEAD), tl.float32)
     j = tl.arange(0, KEYS)
-    hidden = tl.where(j[None, :] <= (start + i)[:, None], 0.0, float("-inf"))
+    hidden = tl.where(j[None, :] < seen[:, None], 0.0, float("-inf"))
     top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
     for first in range(KEYS, end, KEYS):
         # fmt: off
         k, v = _past(first, start, end, past_keys, past_values, given, width,
                      line, longest, keys_row, values_row, KEYS, HEAD, LINED)
         # fmt: on
-        hidden = tl.where((first + j)[None, :] <= (start + i)[:, None], 0.0, float("-inf"))
+        hidden = tl.where((first + j)[None, :] < seen[:, None], 0.0, float("-inf"))
         top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
     mixed = mixed / total[:, None]
     tl.store(out + row * step * width + i[:, None] * width + head * HEAD + d[None, :], mixed.to(q.dtype), mask=asked)
@@ -272,10 +279,12 @@ def extend(
     values: Tensor,
     lines: Tensor | None = None,
     scale: float | None = None,
+    whole: bool = False,
 ) -> Tensor:
     """packed [rows, step, 3 * width], contiguous, goes to slots [rows, step], each row's side by side, of the caches
     [rows, heads, longest, head], which are written; what is before them lies in the rows that lines [rows, longest]
-    name, or in their own. -> mixed values [rows, step, width]"""
+    name, or in their own. Slots see no later ones or, with `whole`, all of their step.
+    -> mixed values [rows, step, width]"""
     rows, step, width = packed.shape[0], packed.shape[1], packed.shape[2] // 3
     heads, longest, head = keys.shape[1:]
     out = packed.new_empty((rows, step, width))
@@ -287,6 +296,7 @@ def extend(
         KEYS=WALK.keys,
         HEAD=head,
         LINED=lines is not None,
+        WHOLE=whole,
         num_warps=WALK.warps,
         num_stages=1,
         **launching(packed),
@@ -328,8 +338,9 @@ def _scale(scale: float | None, head: int) -> float:
 
 def causal(packed, keys, values, slots, bias, heads, indirection=None, asked=None, scale=None) -> Tensor:
     """ops.cached_attention of causal steps: mixed values depend neither on the step's width nor on how long the caches
-    are. With an indirection, no step may write where another row of it reads."""
-    mixed = extend(packed.contiguous(), slots, keys, values, indirection, scale)
+    are. With an indirection, no step may write where another row of it reads. Of steps whose slots see each other
+    too."""
+    mixed = extend(packed.contiguous(), slots, keys, values, indirection, scale, type(bias) is BlockCausal)
     return mixed if asked is None else mixed[:, asked[0] : asked[1]]
 
 

@@ -117,7 +117,7 @@ def _cached(kind: type | None, shared: bool | None) -> Any:
         asked: Any = None,
         scale: float | None = None,
     ) -> bool:
-        if keys.shape[3] not in HEADS or (kind is BlockCausal and scale is not None):
+        if keys.shape[3] not in HEADS:
             return False
         if shared is not None and shared == (indirection is None):
             return False
@@ -190,9 +190,7 @@ INFERENCE = (
     Kernel("norm", "add_norm", "add_norm:add_norm_of", _add_norm, condition="layer norm after the sum"),
     Kernel("embed", "embed", "embed:embed_of", _embed, condition="absolute positions"),
     Kernel("step", _CACHED, "decode_attention:causal", _cached(Causal, False), condition=f"causal; {_HEADS}"),
-    Kernel(
-        "step", _CACHED, "block_attention:block_causal", _cached(BlockCausal, False), condition=f"blocks; {_SCALED}"
-    ),
+    Kernel("step", _CACHED, "decode_attention:causal", _cached(BlockCausal, False), condition=f"blocks; {_HEADS}"),
     Kernel("lines", _CACHED, "decode_attention:causal", _cached(Causal, True), condition=f"shared pasts; {_HEADS}"),
     Kernel("mask", _CACHED, "decode_attention:masked", _cached(None, None), condition=f"any bias; {_HEADS}"),
     Kernel("source-self", "self_attention", "source_attention:self_attention", _source_self, _short_source, _SOURCE),
