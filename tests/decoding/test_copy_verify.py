@@ -265,9 +265,7 @@ def test_what_a_folder_lacks_the_parts_for_is_neither_possible_nor_listed(tmp_pa
     translator = longstride.load(write_folder(tmp_path / "old"), device="cpu")
     needing_more = [name for name, kind in DECODERS.items() if set(kind.roles) != {"model"}]
     assert not set(needing_more) & set(translator.possible)
-    with pytest.raises(
-        OptionError, match="it has greedy, beam, sample, copy-verify, text-verify"
-    ):
+    with pytest.raises(OptionError, match="it has greedy, beam, sample, copy-verify, text-verify"):
         translator.decoder("nothing")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from longstride.contract import EOS, Decoder, Limits, OptionError, Source
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy, Sample, SampleOptions
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
-from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
+from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions, TextVerify, TextVerifyOptions
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
 from longstride.verification.acceptance import Rule, Sampling
 from longstride.verification.drafting import Proposal, View
@@ -213,7 +214,9 @@ def every_drafter(model: Any, drafter: Any, heads: Any, runner: Any, options: Sa
         DraftVerify(model, drafter, runner, DraftVerifyOptions(**drawn)),
         DraftVerify(model, drafter, runner, DraftVerifyOptions(tree=7, **drawn)),
         Blockwise(model, heads, runner, BlockwiseOptions(**drawn)),
+        Blockwise(model, heads, runner, BlockwiseOptions(tree=7, **drawn)),
         CopyVerify(model, runner, CopyVerifyOptions(3, suffix=2, **drawn)),
+        TextVerify(model, runner, TextVerifyOptions(3, suffix=2, **drawn)),
     ]
 
 
@@ -225,6 +228,8 @@ def test_every_decoder_that_verifies_draws_the_same(
     model, source = tiny_model(seed, sharpness=1.0), random_source(3, 6, seed=seed)
     plain = Sample(model, RUNNER, options).decode(source, limits)
     drafter = tiny_drafter(seed, link=3 if seed % 2 else 0)
+    # Texts that begin like the outputs.
+    source = replace(source, drafts=Source.of([[*tokens[:4], 7, *tokens[5:], EOS] for tokens in plain.tokens]))
     for decoder in every_drafter(model, drafter, random_heads(seed, 4), RUNNER, options):
         assert decoder.decode(source, limits, capacity=capacity).tokens == plain.tokens
 
