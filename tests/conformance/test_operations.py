@@ -201,8 +201,8 @@ PLAIN: dict[str, Any] = {"width": 64, "feed_forward": 128, "heads": 2}
         ({"bias": False}, {"relu"}),
         ({"embedding_norm": True}, set()),
         ({"key_value_heads": 1}, set()),
-        ({"scale_attention": False}, {"step", "lines", "mask", "source", "source-self"}),
-        ({"positions": "relative"}, {"step", "lines", "mask", "source-self", "embed"}),
+        ({"scale_attention": False}, {"source-self"}),
+        ({"positions": "relative"}, {"step", "lines", "source-self", "embed"}),
         ({"width": 80, "feed_forward": 100}, OF_A_MODEL - {"norm", "embed"}),
     ],
     ids=lambda value: str(value if isinstance(value, dict) else sorted(value)),
@@ -221,7 +221,7 @@ def test_what_is_left_out_is_carried_out_by_others_or_by_none():
 def test_operations_that_no_kernel_supports_are_remembered():
     model, table = Transformer(tiny_options(**PLAIN, scale_attention=False)).float().eval(), Noting()
     noted(model.requires_grad_(False), table)
-    assert table.unsupported == {"attention", "cached_attention", "self_attention"}
+    assert table.unsupported == {"self_attention"}
 
 
 def test_off_the_tables_device_pytorch_does_it():
