@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, overload
 
@@ -302,7 +303,7 @@ class Translator:
         full.sort(key=lambda index: (index not in drafted, -len(ids[index])))
         first = len(full) - sum(index not in drafted for index in full)  # of those without a draft
         starts = [*range(0, first, batch * GROUP), *range(first, len(full), batch * GROUP)]
-        for start, end in zip(starts, [*starts[1:], len(full)], strict=True):
+        for start, end in pairwise([*starts, len(full)]):
             group = full[start:end]
             source = Source.of([ids[index] for index in group], numbers=[first_line - 1 + index for index in group])
             if start < first:

@@ -185,6 +185,14 @@ def test_lines_with_drafts_and_without_stand_side_by_side(tmp_path: Path):
     assert found[3].trace.drafted == 0
 
 
+@pytest.mark.parametrize("lines", [[], [""], ["", " "]])
+@pytest.mark.parametrize("drafted", [False, True])
+def test_nothing_to_translate(tmp_path: Path, lines: list[str], drafted: bool):
+    translator = longstride.load(write_folder(tmp_path / "model"), device="cpu")
+    found = translator.translate(lines, drafts=["a"] * len(lines) if drafted else None)
+    assert [one.text for one in found] == [""] * len(lines)
+
+
 def test_what_does_not_go_together_is_refused(tmp_path: Path):
     translator = longstride.load(write_folder(tmp_path / "model"), device="cpu")
     with pytest.raises(OptionError, match="drafts expects one for each of 2 texts or none, found 1"):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
+from xml.sax.saxutils import escape
 
 import yaml
 
@@ -110,6 +111,17 @@ class Arguments:
         if ending != "txt":
             content = odd_text.packed(rng, content, f".{ending}", whole=not faulty)
         return self._file(ending, content)
+
+    def _drafts(self, faulty: bool) -> str:
+        """An earlier output, or a translation memory."""
+        if self.rng.random() < 0.4:
+            return self._text(faulty)
+        lines, ending = ["a b c", "t s r q p", "a & b < c"], self.rng.choice(("tmx", "tsv"))
+        content = "".join(f"{line}\t{line}\n" for line in lines)
+        if ending == "tmx":
+            segments = (f"<tuv><seg>{escape(line)}</seg></tuv>" * 2 for line in lines)
+            content = f"<tmx><body>{''.join(f'<tu>{both}</tu>' for both in segments)}</body></tmx>"
+        return self._file(ending, spoiling.flipped(self.rng, content.encode()) if faulty else content.encode())
 
     def _written(self, faulty: bool) -> str:
         return odd_paths.odd(self.rng, written=True) if faulty else self._new(self.rng.choice(("txt", "json", "svg")))
@@ -310,6 +322,7 @@ SIDES = ("source", "target")
 MAKERS: dict[str, Callable[[Arguments, bool], str]] = {
     "model": Arguments._model,
     "drafter": Arguments._drafter,
+    "drafts": Arguments._drafts,
     "tables": Arguments._tables,
     "tokenizer": Arguments._tokenizer,
     "output": Arguments._output,
