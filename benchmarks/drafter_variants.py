@@ -39,7 +39,7 @@ from longstride.ops.cuda.table import training_table
 from longstride.ops.kernels import train_with
 from longstride.registry import part_builder
 from longstride.runtime.choosing import check_device
-from longstride.systems.draft_verify.model import Drafter, told_states
+from longstride.systems.draft_verify.model import Drafter
 from longstride.systems.draft_verify.objective import DrafterWithVerifier
 from longstride.text.batches import BatchOptions, TokenBatches
 from longstride.text.binarized import BinarizedCorpus, Side, offsets_of
@@ -111,9 +111,8 @@ def tokens_per_iteration(
         cuts = torch.arange(longest, device=device).expand(rows, -1)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             states = model.model.encode(source, visible)
-            told = told_states(model.model, drafter.options.told, target, cuts, states, visible)
             filled = torch.full((rows, longest * block), drafter.mask, device=device)
-            given = (source, visible, None if drafter.options.encoder == "own" else states, told)
+            given = (source, visible, None if drafter.options.encoder == "own" else states)
             hidden = drafter.several(target, cuts, filled, *given).reshape(rows * longest, block, -1)
             before = F.pad(target, (1, 0), value=drafter.special.start)[:, :longest].reshape(-1)
             ahead = F.pad(target, (0, block), value=-1).unfold(1, block, 1)[:, :longest].reshape(-1, block)
@@ -161,8 +160,8 @@ def train(
     named, _, settings = variant.partition(":")
     name, _, folders = named.partition("=")
     values = dict(pair.split("=") for pair in settings.split(";") if pair)
-    of_objective = {key: values.pop(key) for key in ("cuts", "distance", "decay", "blocks") if key in values}
-    told, begun = int(values.pop("told", 0)), values.pop("from", "")
+    of_objective = {key: values.pop(key) for key in ("distance", "decay", "blocks") if key in values}
+    begun = values.pop("from", "")
     options = parse(AdaptOptions, {"updates": int(values.pop("updates", updates)), **values}, "adapt").on(device.type)
     folder = ModelFolder(model)
     pairs = load([out / f"{part}.npz" for part in (folders or "debates").split(",")], folder.special)
@@ -171,7 +170,7 @@ def train(
     kind, part = OBJECTIVES["drafter"], training.verifier_part(folder)
     verifier = folder.load(part, part_builder(folder, part))
     torch.manual_seed(options.seed)
-    shape = {**training.drafter_settings(verifier.options, options), "told": told}
+    shape = training.drafter_settings(verifier.options, options)
     plan = Plan(
         shape, verifier.options.vocabulary, {training.VERIFIER: verifier}, str(folder.path), special=folder.special
     )
@@ -180,8 +179,7 @@ def train(
         built.drafter.load_state_dict(load_file(Path(begun) / "drafter.safetensors"))
     how = training.training_options(options.updates, built.model.options.width, options, device)
     changed: dict[str, Any] = {
-        key: value if key == "cuts" else float(value) if key != "blocks" else int(value)
-        for key, value in of_objective.items()
+        key: int(value) if key == "blocks" else float(value) for key, value in of_objective.items()
     }
     objective = kind.build(replace(training.OBJECTIVE, **changed))
     objective.special = folder.special

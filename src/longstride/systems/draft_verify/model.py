@@ -58,8 +58,6 @@ class Drafter(nn.Module):
         self.decoder = Stack([DecoderLayer(layers) for _ in range(options.decoder_layers)], layers)
         self.copy = nn.Linear(options.width, options.width, bias=False) if options.soft_copy else None
         self.link = Link(options.own_vocabulary, options.width, options.link) if options.link else None
-        told = options.told * (options.verifier_width or options.width)
-        self.told = nn.Linear(told, options.width, bias=False) if told else None
         self.dropout = nn.Dropout(options.dropout)
         self.token_loss = TokenLoss()
         self.scale = math.sqrt(options.width) if options.scale_embeddings else 1.0
@@ -210,20 +208,13 @@ class Drafter(nn.Module):
     # --- all at once -------------------------------------------------------------------------------------------------
 
     def forward(
-        self,
-        canvas: Tensor,
-        prefix: Tensor,
-        block: int,
-        source: Tensor,
-        visible: Tensor | None,
-        states: Tensor | None,
-        told: Tensor | None = None,
+        self, canvas: Tensor, prefix: Tensor, block: int, source: Tensor, visible: Tensor | None, states: Tensor | None
     ) -> Tensor:
         """Hidden states of every row's block, [rows, block, width].
 
         canvas [rows, slots] holds `prefix` [rows] tokens, then a block of MASK, or of tokens that are revealed; what
         follows is not seen; all of them own ids. source (the verifier's ids) and visible [rows, source]; states as in
-        :meth:`encode`; told [rows, n] the verifier's states at each row's newest token, if it is told.
+        :meth:`encode`.
         """
         memory = self.encode(source, visible, states)
         slots = torch.arange(canvas.shape[1], device=canvas.device)
@@ -231,8 +222,6 @@ class Drafter(nn.Module):
         copied = self.copied(source, visible, canvas.shape[1])
         if copied is not None:
             embedded = embedded + torch.where((canvas == self.mask)[..., None], copied, 0)
-        if self.told is not None:
-            embedded = embedded + torch.where((canvas == self.mask)[..., None], self.told(told)[:, None], 0)
         place = self.target_positions(slots)
         x = self._enter(embedded + place)
         mask = self._sight(slots[None], slots, prefix, block)
@@ -251,14 +240,13 @@ class Drafter(nn.Module):
         source: Tensor,
         visible: Tensor | None,
         states: Tensor | None,
-        told: Tensor | None = None,
     ) -> Tensor:
         """Hidden states of several blocks after several prefixes of the same text, [rows, blocks * block, width].
 
         tokens [rows, length] the whole text; cuts [rows, blocks] where each block begins; filled [rows, blocks * block]
-        MASK, or tokens that are revealed; told [rows, blocks, n] as in :meth:`forward`. Each block sees the tokens
-        before its cut and itself, so that its states are those of :meth:`forward` with that prefix; tokens never see a
-        block, and so their states serve all of them. For `prefix: causal` alone: with `full`, tokens see the block.
+        MASK, or tokens that are revealed. Each block sees the tokens before its cut and itself, so that its states are
+        those of :meth:`forward` with that prefix; tokens never see a block, and so their states serve all of them. For
+        `prefix: causal` alone: with `full`, tokens see the block.
         """
         rows, length = tokens.shape
         blocks, block = cuts.shape[1], filled.shape[1] // cuts.shape[1]
@@ -274,10 +262,6 @@ class Drafter(nn.Module):
             mixed = copied.gather(1, ahead[..., None].expand(-1, -1, copied.shape[2]))
             mixed = torch.where((filled == self.mask)[..., None], mixed, 0)
             embedded = embedded + F.pad(mixed, (0, 0, length, spare))
-        if self.told is not None:
-            said = self.told(told).repeat_interleave(block, dim=1)
-            said = torch.where((filled == self.mask)[..., None], said, 0)
-            embedded = embedded + F.pad(said, (0, 0, length, spare))
         place = self.target_positions(places)
         x = self._enter(embedded + place)
         # To which block a slot belongs: 0 for tokens, 1 and on for blocks, the spare ones one more.
@@ -400,25 +384,6 @@ def verifier_states(verifier: Transformer, options: DrafterOptions, ids: Tensor,
     for layer in list(verifier.encoder.layers)[:below]:
         x = layer(x, mask)
     return x
-
-
-def told_states(
-    verifier: Transformer, layers: int, target: Tensor, cuts: Tensor, memory: Tensor, visible: Tensor | None
-) -> Tensor:
-    """[rows, blocks, layers * width] the states of the verifier's last decoder layers that chose the token before each
-    cut [rows, blocks] of the target [rows, length]; zeros where there is none. The last layer's is the normed one."""
-    found: list[Tensor] = []
-    hooks = [
-        layer.register_forward_hook(lambda module, given, out: found.append(out))
-        for layer in list(verifier.decoder.layers)[len(verifier.decoder.layers) - layers : -1]
-    ]
-    ids = F.pad(target, (1, 0), value=verifier.special.start)[:, :-1]
-    found.append(verifier.decode(ids, memory, visible))
-    for hook in hooks:
-        hook.remove()
-    states = torch.cat(found, dim=-1)
-    states = states.gather(1, (cuts - 1).clamp(min=0)[..., None].expand(-1, -1, states.shape[2]))
-    return torch.where((cuts > 0)[..., None], states, 0)
 
 
 def reads_whole_encoder(options: DrafterOptions, verifier: Transformer) -> bool:

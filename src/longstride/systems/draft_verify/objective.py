@@ -24,7 +24,6 @@ objective need not know k, which is the drafter's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +46,7 @@ from longstride.contract import (
 from longstride.contract.options import Options
 from longstride.nn.transformer import Transformer
 from longstride.ops import aligned
-from longstride.systems.draft_verify.model import Drafter, reads_whole_encoder, told_states, verifier_states
+from longstride.systems.draft_verify.model import Drafter, reads_whole_encoder, verifier_states
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,6 @@ class DrafterObjectiveOptions(Options):
     )
     decay: float = option(
         1.0, "What a slot counts, times what the slot before it does: below 1, early slots lead.", above=0, most=1
-    )
-    cuts: Literal["random", "failed"] = option(
-        "random",
-        "Where blocks begin: anywhere, or where a draft from there would have failed and the next one begins.",
     )
     distance: float = option(
         0.0,
@@ -208,42 +203,20 @@ class DrafterObjective(Objective):
         if drafter.options.encoder != "own":
             with torch.no_grad():
                 states = verifier_states(model.model, drafter.options, source, visible)
-        target, lengths = _own_targets(drafter, tensors["target"], tensors["target_lengths"]), tensors["target_lengths"]
+        target, columns = _own_targets(drafter, tensors["target"], tensors["target_lengths"]), columns_of(prefix, block)
+        wanted = F.pad(target, (0, block), value=PAD).gather(1, columns.flatten(1))
+        wanted = torch.where(columns.flatten(1) < tensors["target_lengths"][:, None], wanted, PAD)
         shifted = F.pad(F.pad(target, (1, 0), value=START), (0, block), value=PAD)
+        previous = shifted.gather(1, columns.flatten(1)).view(-1, block)
 
-        def told(prefix: Tensor) -> Tensor | None:
-            if not drafter.options.told:
-                return None
-            with torch.no_grad():
-                memory = self._memory(model, source, visible, states)
-                return told_states(model.model, drafter.options.told, tensors["target"], prefix, memory, visible)
-
-        def draft(filled: Tensor, prefix: Tensor, told: Tensor | None) -> Tensor:
+        def draft(filled: Tensor) -> Tensor:
             """[rows * blocks, block, width] from what stands in the blocks, [rows, blocks * block]"""
-            given = (source, visible, states)
             if prefix.shape[1] == 1:
                 canvas = cut(target, prefix[:, 0], block, filled)
-                one = None if told is None else told[:, 0]
-                return drafter(canvas, prefix[:, 0], block, *given, one)  # type: ignore[no-any-return]
-            found: Tensor = drafter.several(target, prefix, filled, *given, told)
+                return drafter(canvas, prefix[:, 0], block, source, visible, states)  # type: ignore[no-any-return]
+            found: Tensor = drafter.several(target, prefix, filled, source, visible, states)
             return found.reshape(-1, block, found.shape[2])
 
-        def of_blocks(prefix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            """The slots of blocks [rows, blocks, block], what is wanted there and the tokens before each"""
-            columns = columns_of(prefix, block)
-            wanted = F.pad(target, (0, block), value=PAD).gather(1, columns.flatten(1))
-            wanted = torch.where(columns.flatten(1) < lengths[:, None], wanted, PAD)
-            return columns, wanted, shifted.gather(1, columns.flatten(1)).view(-1, block)
-
-        columns, wanted, previous = of_blocks(prefix)
-        if self.options.cuts == "failed" and drafter.training:
-            with torch.no_grad():
-                first = draft(torch.full_like(wanted, MASK), prefix, told(prefix))
-                found = F.linear(*drafter.projection(first, previous)).argmax(dim=-1)
-                run = (found == wanted.view(-1, block)).long().cumprod(dim=1).sum(dim=1).view(prefix.shape)
-            prefix = (prefix + run + 1).minimum(lengths[:, None] - 1)
-            columns, wanted, previous = of_blocks(prefix)
-        said = told(prefix)
         filled = torch.full_like(wanted, MASK)
         wanted = wanted.view(-1, block)
         valid = wanted != PAD
@@ -251,7 +224,7 @@ class DrafterObjective(Objective):
             wanted = wanted.masked_fill(wanted == UNK, PAD)
         glances = drafter.training and max(self.options.glance_first, self.options.glance_last) > 0
         with torch.set_grad_enabled(torch.is_grad_enabled() and not glances):
-            hidden = draft(filled, prefix, said)
+            hidden = draft(filled)
         with torch.no_grad():
             # A link is given the tokens before: as far as a draft is right, it has the same, so that `run` is its own.
             found = F.linear(*drafter.projection(hidden, previous)).argmax(dim=-1)
@@ -260,7 +233,7 @@ class DrafterObjective(Objective):
             chance = F.pad(tensors["chance"], (0, block)).gather(1, columns.flatten(1)).view(-1, block)
             shown = reveal(found, wanted, chance, tensors["ratio"])
             left = wanted.masked_fill(shown, PAD)
-            hidden = draft(torch.where(shown, wanted, MASK).view(filled.shape), prefix, said)
+            hidden = draft(torch.where(shown, wanted, MASK).view(filled.shape))
 
         share = None
         if self.options.decay < 1 and drafter.training:
@@ -274,7 +247,8 @@ class DrafterObjective(Objective):
         loss = total * scale
         if (share_of := self.options.distance) and drafter.training:
             with torch.no_grad():
-                memory = self._memory(model, source, visible, states)
+                whole = states is not None and reads_whole_encoder(drafter.options, model.model)
+                memory = states if whole and states is not None else model.model.encode(source, visible)
                 theirs = verifier_probabilities(model, tensors, columns, visible, memory)
             apart = self._distance(F.linear(hidden, output_weight), theirs, counted.to(torch.float32))
             loss = (1 - share_of) * loss + share_of * apart * scale
@@ -285,10 +259,3 @@ class DrafterObjective(Objective):
             "run": right.long().cumprod(dim=1).sum() * (prepared.tokens / len(wanted)),
         }
         return Loss(loss, figures)
-
-    @staticmethod
-    def _memory(model: DrafterWithVerifier, source: Tensor, visible: Tensor | None, states: Tensor | None) -> Tensor:
-        """What the verifier's encoder says, [rows, source, width]: `states`, where the drafter reads all of it."""
-        if states is not None and reads_whole_encoder(model.drafter.options, model.model):
-            return states
-        return model.model.encode(source, visible)

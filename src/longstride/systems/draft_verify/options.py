@@ -53,13 +53,6 @@ class DrafterOptions(Options):
         least=0,
         most=65536,
     )
-    told: int = option(
-        0,
-        "Mask slots are told the verifier's decoder states at the newest token, of so many of its last layers "
-        "(0: none, as in the paper).",
-        least=0,
-        most=1000,
-    )
     positions: Literal["learned", "sinusoidal"] = option("learned", "Kind of position embedding.")
     add_positions: Literal["every", "first"] = option(
         "every", "Add positions before every decoder layer (the authors' code) or before the first."
