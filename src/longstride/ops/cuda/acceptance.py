@@ -1,7 +1,7 @@
 """Triton kernels for what lies between two model calls: one reads logits, one program a slot; one judges and commits,
 one program a row.
 
-They are twins of :mod:`longstride.verification.acceptance`, :mod:`longstride.verification.acceptance` and
+They are twins of :mod:`longstride.verification.acceptance`, :mod:`longstride.verification.tree` and
 :class:`longstride.engine.outputs.Outputs`, which take some forty small kernels for the same. What a slot gives
 depends on that slot's logits alone, whatever the number of slots: tiles follow from the vocabulary.
 
@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from longstride.ops.cuda.overlap import begin, launching, wait
+from longstride.ops.cuda.tree_slots import standing_path
 
 LARGEST_TILE = 16384
 """Logits that a program holds at once: most vocabularies are one tile, read by one wave of loads."""
@@ -123,39 +124,6 @@ def _read(
             tl.store(draft_rank + compact, above.to(tl.int64), mask=has_draft)
 
 
-@triton.jit
-def _path(ids, parents, top, column, meant, COLUMNS: tl.constexpr, EOS: tl.constexpr):
-    """One row's longest path of nodes that are what the verifier chose where their parent stands, of equally long ones
-    the first: its slots in order, and how many nodes they are. Beyond them every column names itself.
-
-    ids and top [step], parents [step - 1]; nothing follows an EOS that was drafted. All slots go up to slot 0 at once,
-    and those that come there by nothing but nodes that stand are compared.
-    """
-    stands = column <= meant
-    here = tl.where(stands, column, 0)
-    depth = tl.zeros((COLUMNS,), tl.int32)
-    while tl.max(here, axis=0) > 0:
-        is_node = here > 0
-        parent = tl.load(parents + here - 1, mask=is_node, other=0).to(tl.int32)
-        parent = tl.maximum(tl.minimum(parent, here - 1), 0)  # it comes first: this ends, whatever is there
-        token = tl.load(ids + here, mask=is_node, other=0)
-        chosen = tl.load(top + parent, mask=is_node, other=0)
-        before = tl.load(ids + parent, mask=is_node, other=0)
-        stands = stands & ((token == chosen) & ((parent == 0) | (before != EOS)))
-        depth += is_node.to(tl.int32)
-        here = parent
-    best = tl.max(tl.where(stands, depth * COLUMNS + (COLUMNS - 1 - column), -1), axis=0)
-    length = best // COLUMNS
-    slot = COLUMNS - 1 - best % COLUMNS
-    places = column
-    left = length
-    while left > 0:
-        places = tl.where(column == left, slot, places)
-        slot = tl.minimum(tl.load(parents + slot - 1).to(tl.int32), slot - 1)
-        left -= 1
-    return places, length
-
-
 @triton.jit(do_not_specialize=("step", "beta", "distance", "min_block", "ids_row", "count_row", "width"))
 def _settle(
     ids,
@@ -229,7 +197,7 @@ def _settle(
         tl.store(shown + row * (step - 1) + column, draft, mask=in_draft)
     if TREE:
         here, above = ids + row * ids_row, parents + row * (step - 1)
-        place, accepted = _path(here, above, top + row * step, column, meant, COLUMNS, EOS)
+        place, accepted = standing_path(here, above, top + row * step, column, meant, COLUMNS, EOS)
         tl.store(path + row * step + column, place.to(tl.int64), mask=inside)
     best = tl.load(top + row * step + place, mask=inside, other=0)
     logit = tl.load(top_logit + row * step + place, mask=inside, other=0.0)
@@ -349,7 +317,8 @@ def settle(
     outputs: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor],
     eos: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """ids [rows, step], newest and draft; count [rows]; parents [rows, step - 1] of a tree; `reading` as :func:`read` gives it; hidden [rows, step, width].
+    """ids [rows, step], newest and draft; count [rows]; parents [rows, step - 1] of a tree; `reading` as :func:`read`
+    gives it; hidden [rows, step, width].
 
     Writes tokens [rows, columns] and `outputs`, all [rows]: length, newest, done, log_probability, start, and how many
     were drafted and accepted this time. `rule` is its kind, beta, gap and distance.

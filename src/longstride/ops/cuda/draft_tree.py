@@ -28,7 +28,7 @@ _OF_A_WARP = 1024
 """logits that a warp has a share of, when candidates are chosen"""
 
 _BITS = {torch.float32: 32, torch.float16: 19, torch.bfloat16: 16}
-"""of a float32 that say all of a number of this type: its sign, 8 bits of exponent, and as many more as it has digits"""
+"""of a float32 that say all of a number of this type: its sign, 8 bits of exponent, and its digits"""
 
 
 @triton.jit
@@ -58,8 +58,8 @@ def _candidates(
     BITS: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """The `count` largest logits of one slot, values and ids [rows, depth, count]: in the order of ids, of equal ones at
-    the border the first.
+    """The `count` largest logits of one slot, values and ids [rows, depth, count], of equal ones at the border the
+    first.
 
     Bit by bit, of BITS, the largest number is found that so many are not below.
     """
@@ -166,8 +166,8 @@ def _grow(
     COUNT: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """One row: tokens and parents [rows, nodes] of its likeliest tree, in the order in which nodes are taken; where there
-    are fewer, zeros.
+    """One row: tokens and parents [rows, nodes] of its likeliest tree, in the order in which nodes are taken; where
+    there are fewer, zeros.
 
     ids [rows, depth, count]; shares as `_shares` writes them, `shares_slot` and `shares_earlier` apart. Of a list of
     children, which belongs to a slot, three numbers are in one: its own candidate, that of its best child that is not

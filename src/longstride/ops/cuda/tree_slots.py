@@ -1,4 +1,4 @@
-"""Triton kernels of a step whose slots are a tree: who is above whom, and moving the path that stands together.
+"""Triton kernels of a step whose slots are a tree: who is above whom, which path stands, and moving that together.
 
 Imports Triton, so only what has a CUDA device imports this. Knows no modules.
 """
@@ -41,6 +41,39 @@ def _shape(parents, above, depth, step, STEP: tl.constexpr, OVERLAP: tl.constexp
     place = row * step * step + slot[:, None] * step + other[None, :]
     tl.store(above + place, passed.to(tl.uint8), mask=inside[:, None] & (other < step)[None, :])
     tl.store(depth + row * step + slot, found.to(tl.int64), mask=inside)
+
+
+@triton.jit
+def standing_path(ids, parents, top, column, meant, COLUMNS: tl.constexpr, EOS: tl.constexpr):
+    """One row's longest path of nodes that are what the verifier chose where their parent stands, of equally long ones
+    the first: its slots in order, and how many nodes they are. Beyond them every column names itself.
+
+    ids and top [step], parents [step - 1]; nothing follows an EOS that was drafted. All slots go up to slot 0 at once,
+    and those that come there by nothing but nodes that stand are compared.
+    """
+    stands = column <= meant
+    here = tl.where(stands, column, 0)
+    depth = tl.zeros((COLUMNS,), tl.int32)
+    while tl.max(here, axis=0) > 0:
+        is_node = here > 0
+        parent = tl.load(parents + here - 1, mask=is_node, other=0).to(tl.int32)
+        parent = tl.maximum(tl.minimum(parent, here - 1), 0)  # it comes first: this ends, whatever is there
+        token = tl.load(ids + here, mask=is_node, other=0)
+        chosen = tl.load(top + parent, mask=is_node, other=0)
+        before = tl.load(ids + parent, mask=is_node, other=0)
+        stands = stands & ((token == chosen) & ((parent == 0) | (before != EOS)))
+        depth += is_node.to(tl.int32)
+        here = parent
+    best = tl.max(tl.where(stands, depth * COLUMNS + (COLUMNS - 1 - column), -1), axis=0)
+    length = best // COLUMNS
+    slot = COLUMNS - 1 - best % COLUMNS
+    places = column
+    left = length
+    while left > 0:
+        places = tl.where(column == left, slot, places)
+        slot = tl.minimum(tl.load(parents + slot - 1).to(tl.int32), slot - 1)
+        left -= 1
+    return places, length
 
 
 @triton.jit(do_not_specialize=("step", "path_row", "start_row"))
