@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longstride.ops.attention import BlockCausal, Causal
+from longstride.ops.attention import BlockCausal, Causal, TreeCausal
 from longstride.ops.cuda import dropout_norm, short_attention
 from longstride.ops.kernels import TYPES, Kernel, KernelTable
 
@@ -28,6 +28,7 @@ NAMES = {
     "product": "products of a step",
     "embed": "what the first layer of an encoder or a step reads",
     "link": "chains of linked drafts",
+    "tree": "drafts that are trees: growing them, their shape, and the path that stands",
     "candidates": "words that tables propose for a lattice",
     "edges": "scores of a lattice's edges",
     "paths": "the search through a lattice",
@@ -52,6 +53,8 @@ HIGHEST_RANK = 128
 """The highest rank of a link that its kernels are written for."""
 MOST_CANDIDATES = 256
 """The most candidates per slot of a link that its kernels are written for, and what they are used with."""
+TREE_CANDIDATES, MOST_NODES, LARGEST_VOCABULARY = 64, 63, 65536
+"""Of a tree: candidates per slot, nodes, and ids of which candidates are chosen, that kernels are written for."""
 
 
 # --- products, norms, embeddings -------------------------------------------------------------------------------------
@@ -96,7 +99,9 @@ def _add_norm(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor | None, eps
     return bias is not None and dropout == 0
 
 
-def _embed(ids: Tensor, start: Tensor | None, tokens: Tensor, scale: float, positions: Any, last: int) -> bool:
+def _embed(
+    ids: Tensor, start: Tensor | None, tokens: Tensor, scale: float, positions: Any, last: int, depth: Any = None
+) -> bool:
     return positions is not None and (start is not None or ids.shape[1] <= last + 1)
 
 
@@ -181,6 +186,21 @@ def _few_states(hidden: Tensor, *_: Any) -> bool:
     return hidden[..., 0].numel() <= FEW_SLOTS
 
 
+def _tree(
+    logits: Tensor, newest: Tensor, gate: Any, before: Any, after: Any, candidates: int, nodes: int, *_: Any
+) -> bool:
+    linked = gate is None or before.shape[1] <= HIGHEST_RANK
+    return linked and logits.shape[2] <= LARGEST_VOCABULARY and candidates <= TREE_CANDIDATES and nodes <= MOST_NODES
+
+
+def _tree_shape(parents: Tensor) -> bool:
+    return 0 < parents.shape[1] <= MOST_NODES
+
+
+def _compact(keys: Tensor, values: Tensor, path: Tensor, start: Tensor) -> bool:
+    return path.shape[1] <= MOST_NODES + 1
+
+
 _HEADS = f"heads of {', '.join(map(str, HEADS))}"
 _SCALED = f"{_HEADS}, scores divided by the square root of that"
 _WHOLE = f"inputs and outputs in multiples of {MULTIPLE}"
@@ -188,6 +208,7 @@ _SLOTS = f"up to {MANY_SLOTS} slots of 16-bit numbers, {FEW_SLOTS} of 32"
 _SOURCE = f"all see all but padding, up to {LONGEST_SOURCE} slots; {_SCALED}"
 _CACHED, _OF_STATES = "cached_attention", "chain_tokens_of_states"
 _LINKED = f"rank up to {HIGHEST_RANK}, up to {MOST_CANDIDATES} candidates"
+_TREE = f"rank up to {HIGHEST_RANK}, up to {TREE_CANDIDATES} candidates, {MOST_NODES} nodes, {LARGEST_VOCABULARY} ids"
 INFERENCE = (
     Kernel("product", "linear", "wide_linear:linear", _step_linear, _few_slots, f"{_WHOLE}; {_SLOTS}"),
     Kernel("relu", "linear", linear_relu, _linear_relu, condition=f"ReLU and a bias, {_WHOLE}"),
@@ -196,6 +217,7 @@ INFERENCE = (
     Kernel("embed", "embed", "embed:embed_of", _embed, condition="absolute positions"),
     Kernel("step", _CACHED, "decode_attention:causal", _cached(Causal, False), condition=f"causal; {_HEADS}"),
     Kernel("step", _CACHED, "decode_attention:causal", _cached(BlockCausal, False), condition=f"blocks; {_HEADS}"),
+    Kernel("step", _CACHED, "decode_attention:causal", _cached(TreeCausal, False), condition=f"trees; {_HEADS}"),
     Kernel("lines", _CACHED, "decode_attention:causal", _cached(Causal, True), condition=f"shared pasts; {_HEADS}"),
     Kernel("mask", _CACHED, "decode_attention:masked", _cached(None, None), condition=f"any bias; {_HEADS}"),
     Kernel("source-self", "self_attention", "source_attention:self_attention", _source_self, _short_source, _SOURCE),
@@ -203,6 +225,9 @@ INFERENCE = (
     Kernel("link", "chain_logits", "link_chain:chain_logits", _link, condition=_LINKED),
     Kernel("link", "chain_tokens", "link_chain:chain_tokens", _link, condition=_LINKED),
     Kernel("link", _OF_STATES, f"link_chain:{_OF_STATES}", _link_states, _few_states, f"{_LINKED}, few slots"),
+    Kernel("tree", "tree_tokens", "draft_tree:tree_tokens", _tree, condition=_TREE),
+    Kernel("tree", "tree_shape", "tree_slots:tree_shape", _tree_shape, condition=f"up to {MOST_NODES} nodes"),
+    Kernel("tree", "compact_path", "tree_slots:compact_path", _compact, condition=f"up to {MOST_NODES} nodes"),
     *(Kernel(name, f"lattice: {name}", "", condition=NAMES[name]) for name in ("candidates", "edges", "paths")),
 )
 """In order of preference. Those of a lattice are called where they are, by whoever has asked `uses`."""
