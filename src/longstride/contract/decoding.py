@@ -66,6 +66,12 @@ class Source:
         numbers = None if self.numbers is None else self.numbers[first:last]
         return Source(self.ids[first:last], self.lengths[first:last], numbers, drafts)
 
+    def select(self, rows: Sequence[int]) -> Source:
+        """Some sentences, in this order."""
+        chosen, numbers = list(rows), self.numbers
+        drafts = None if self.drafts is None else self.drafts.select(chosen)
+        return Source(self.ids[chosen], self.lengths[chosen], numbers and tuple(numbers[row] for row in chosen), drafts)
+
 
 @dataclass(frozen=True)
 class Limits(Options):
@@ -195,6 +201,14 @@ class Session(ABC):
     """Model calls so far"""
     portion: int = 1
     """Sentences had better be admitted in multiples of this, while there are more: such portions are captured"""
+    ahead: int = 0
+    """Iterations that have begun and that :meth:`take_finished` has not looked at"""
+
+    @property
+    def group(self) -> int:
+        """While more sentences are to come, so many should be admitted at once: a handful cost more to encode than a
+        few idle slots do."""
+        return max(1, self.capacity // 4)
 
     @property
     @abstractmethod
@@ -242,6 +256,11 @@ class Decoder(ABC):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table of `capacity` slots for sources of at most `longest_source` tokens (EOS counted)."""
 
+    def start_refilled(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """The same for more sentences than slots, all of which are there: it may take some in before slots are free
+        (`free` says how many), and give them out an iteration late."""
+        return self.start(capacity, limits, longest_source)
+
     def need(self, limits: Limits, longest_source: int) -> Need | None:
         """What such a table takes in memory, so that one without room is refused and not made; None: not much."""
         return None
@@ -267,15 +286,15 @@ class Decoder(ABC):
         capacity = min(capacity or rows, rows)
         if (need := self.need(limits, source.longest)) is not None:
             need.check(self.name, capacity)
-        session = self.start(capacity, limits, source.longest)
+        start = self.start if capacity == rows else self.start_refilled
+        session = start(capacity, limits, source.longest)
         found: dict[int, list[Hypothesis]] = {}
         order: list[int] = []
         builder = TraceBuilder(self.special.eos) if trace else None
         iterations = 0
         while len(found) < rows:
             waiting = rows - len(order)
-            # Encoding a handful of sentences at a time would cost more than a few idle slots do.
-            if waiting and session.free >= min(waiting, max(1, session.capacity // 4)):
+            if waiting and session.free >= min(waiting, session.group):
                 taken = min(waiting, session.free)
                 if taken < waiting:
                     taken = taken - taken % session.portion or taken
@@ -290,7 +309,7 @@ class Decoder(ABC):
                 session.settle()
         session.close()
         traces = [builder.trace(ticket) for ticket in order] if builder is not None else None
-        return Decoded([found[ticket] for ticket in order], traces, session.calls, iterations)
+        return Decoded([found[ticket] for ticket in order], traces, session.calls, iterations - session.ahead)
 
 
 __all__ = ["HARD_LIMITS", "Decoded", "Decoder", "Finished", "Hypothesis", "Limits", "Session", "Source", "Step"]

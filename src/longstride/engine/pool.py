@@ -158,8 +158,11 @@ class InputStaging:
 
     With `longest_draft`, each sentence's draft comes along, cut to so many tokens."""
 
-    def __init__(self, portion: int, longest_source: int, runner: Runner, longest_draft: int = 0) -> None:
-        self.portion = portion
+    def __init__(
+        self, portion: int, longest_source: int, runner: Runner, longest_draft: int = 0, unused_row: int = 0
+    ) -> None:
+        """`unused_row` is the row of places that are not needed."""
+        self.portion, self._unused_row = portion, unused_row
         self._longest, self._longest_draft = longest_source, longest_draft
         self._device = runner.device
         shape = (portion, longest_source + NUMBERS + (longest_draft + 1 if longest_draft else 0))
@@ -186,7 +189,7 @@ class InputStaging:
             numbers[place] = [*ids, *padding, length, row, ticket, stream, *draft]
         if count < self.portion:
             numbers[count:] = PAD
-            numbers[count:, longest] = 1
+            numbers[count:, longest : longest + 2] = 1, self._unused_row
         if self._sent is not None:
             self._all.copy_(self._desk, non_blocking=True)
             self._sent.record(torch.cuda.current_stream(self._device))
