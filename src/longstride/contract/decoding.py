@@ -8,7 +8,7 @@ slots advance together, finished sentences are taken out and their slots given t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -192,6 +192,16 @@ class Decoded:
         return [row[0].score for row in self.hypotheses]
 
 
+GROUP = 16
+"""So many tables' worth of sentences are decoded by one session: they share a bucket of source lengths."""
+
+
+def refilled_groups(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Sentences, by their lengths, in groups that a session of `capacity` slots decodes: the longest first."""
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    return [order[first : first + capacity * GROUP] for first in range(0, len(order), capacity * GROUP)]
+
+
 class Session(ABC):
     """A table of slots in which sentences are decoded side by side."""
 
@@ -238,6 +248,10 @@ class Session(ABC):
         """Told that it is no longer needed: all sentences have been taken out, and its table may serve another."""
 
 
+Tell = Callable[[Sequence[tuple[int, list[Hypothesis]]]], None]
+"""Told rows of a source that are done, with their hypotheses, best first."""
+
+
 class Decoder(ABC):
     """A way of generating, with its options fixed. Immutable: sessions hold all that changes."""
 
@@ -275,9 +289,17 @@ class Decoder(ABC):
                 raise OptionError(f"The decoder {self.name} cannot obey {name}, found {asked}; greedy and beam can.")
 
     def decode(
-        self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+        self,
+        source: Source,
+        limits: Limits | None = None,
+        capacity: int | None = None,
+        trace: bool = False,
+        tell: Tell | None = None,
     ) -> Decoded:
-        """Decode all rows: admit, advance, collect. At most `capacity` sentences (default: all) stand side by side."""
+        """Decode all rows: admit, advance, collect. At most `capacity` sentences (default: all) stand side by side.
+
+        `tell` hears of rows that are done, while a device may be at work on the others.
+        """
         limits = limits or Limits()
         self.check_limits(limits)
         rows = source.rows  # asked for three times an iteration
@@ -288,8 +310,9 @@ class Decoder(ABC):
             need.check(self.name, capacity)
         start = self.start if capacity == rows else self.start_refilled
         session = start(capacity, limits, source.longest)
-        found: dict[int, list[Hypothesis]] = {}
+        found: dict[int, list[Hypothesis]] = {}  # by ticket
         order: list[int] = []
+        rows_of: dict[int, int] = {}  # by ticket
         builder = TraceBuilder(self.special.eos) if trace else None
         iterations = 0
         while len(found) < rows:
@@ -298,13 +321,18 @@ class Decoder(ABC):
                 taken = min(waiting, session.free)
                 if taken < waiting:
                     taken = taken - taken % session.portion or taken
-                order += session.admit(source.slice(len(order), len(order) + taken))
+                tickets = session.admit(source.slice(len(order), len(order) + taken))
+                rows_of.update(zip(tickets, range(len(order), len(order) + taken), strict=True))
+                order += tickets
             step = session.advance()
             iterations += 1
             if builder is not None:
                 builder.add(step)
-            for finished in session.take_finished():
+            done = session.take_finished()
+            for finished in done:
                 found[finished.ticket] = finished.hypotheses
+            if done and tell is not None:
+                tell([(rows_of[finished.ticket], finished.hypotheses) for finished in done])
             if len(order) == rows:
                 session.settle()
         session.close()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longstride.contract import Source
 from longstride.engine.outputs import Outputs, Rows
-from longstride.engine.pool import SHORTEST_SOURCE, InputStaging
+from longstride.engine.pool import InputStaging
 from longstride.nn.transformer import Transformer
 from longstride.ops.kernels import why_not_here
 from longstride.verification.batch_state import BatchState
@@ -25,8 +25,10 @@ from longstride.verification.step import StepResult
 
 GROUPS = 2
 """A queue holds so many groups: while rows take the sentences of one, the next is encoded."""
-LEAST, MOST = 16, 64
+LEAST, MOST = 32, 64
 """Sentences of a group: as many as there are rows, within these. More would take memory and make encoding no faster."""
+NARROWEST = 32
+"""Groups are encoded no narrower: so many tokens take no longer than fewer, and each width is a recording."""
 
 Moved = tuple[Tensor, Tensor, int]
 """Tensors of the rows and of the queue, and the dimension that rows and places have in both."""
@@ -183,6 +185,10 @@ REPORT = 5
 """Numbers per row at the front of a report: ticket, done, length, the log-probability's bits, sentences taken."""
 
 
+REPORTS = 3
+"""Reports on their way at once: the host may be at other work for as long as two iterations take."""
+
+
 class RefilledState:
     """A batch whose rows take their sentences out of a queue: what a session of it repeats."""
 
@@ -198,7 +204,7 @@ class RefilledState:
         shape = (len(table.ticket), REPORT + table.outputs.tokens.shape[1])
         self.sentences = 0
         """how many were ever added, as the host knows"""
-        self.landings = [Landing(shape, table.runner.device) for _ in range(2)]
+        self.landings = [Landing(shape, table.runner.device) for _ in range(REPORTS)]
         """where reports arrive on the host, in turns"""
 
     @cached_property
@@ -223,7 +229,7 @@ class RefilledState:
 
     def width(self, length: int) -> int:
         """Sources of so many tokens are encoded in rectangles of this width, whoever is beside them."""
-        return min(self.table.runner.round_up(length, SHORTEST_SOURCE), self.table.longest_source)
+        return min(self.table.runner.round_up(length, NARROWEST), self.table.longest_source)
 
     def admit(self, source: Source, places: list[int], tickets: list[int], streams: list[int] | None) -> None:
         """Encode up to a group of sentences of one width into these places."""

@@ -42,6 +42,7 @@ class RefilledSession(Session):
         self._live: set[int] = set()  # tickets
         self._sent: deque[Landing] = deque()
         self._begun = 0
+        self._settled = False
         self._recent: StepResult | None = None
         self._step: Step | None = None
 
@@ -110,10 +111,14 @@ class RefilledSession(Session):
         return self._step
 
     def take_finished(self) -> list[Finished]:
-        """The outputs that were done before the last iteration."""
-        if len(self._sent) < len(self.state.landings):
-            return []
-        landing = self._sent.popleft()
+        """The outputs that were done some iterations ago; once no row can be refilled, those that are done now."""
+        last = self._settled and self._taken == self._added
+        found: list[Finished] = []
+        while len(self._sent) >= (1 if last else len(self.state.landings)):
+            found += self._read(self._sent.popleft())
+        return found
+
+    def _read(self, landing: Landing) -> list[Finished]:
         landing.wait()
         self.calls += self._calls
         numbers = landing.numbers
@@ -127,6 +132,10 @@ class RefilledSession(Session):
                 ids = numbers[row, REPORT : REPORT + length - 1].tolist()
                 found.append(Finished(ticket, [Hypothesis(ids, score, score)]))
         return found
+
+    def settle(self) -> None:
+        """No more sentences will come."""
+        self._settled = True
 
     def cancel(self, ticket: int) -> None:
         """Its place in the queue, or its row, is free as soon as the device comes to it."""

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from longstride.contract import Decoded, Finished, Limits, Need, OptionError, Program, Runner, Session, Source, Step
-from longstride.contract.decoding import HARD_LIMITS, Signed, signature
+from longstride.contract.decoding import HARD_LIMITS, Signed, Tell, signature
 from longstride.contract.options import as_dict
 from longstride.engine.pool import PooledSession, PoolKey
 from longstride.nn import programs
@@ -289,12 +289,17 @@ class VerifyingDecoder(Signed[Options]):
         return need(self._model, self._runner, limits, longest_source, *by)
 
     def decode(
-        self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+        self,
+        source: Source,
+        limits: Limits | None = None,
+        capacity: int | None = None,
+        trace: bool = False,
+        tell: Tell | None = None,
     ) -> Decoded:
         """Decode all rows; with `adaptive`, how long drafts are is measured first, once for so many rows."""
         if getattr(self.options, "adaptive", False) and source.rows:
             self._measure(source, limits or Limits(), min(capacity or source.rows, source.rows))
-        return super().decode(source, limits, capacity, trace)
+        return super().decode(source, limits, capacity, trace, tell)
 
     def _measure(self, source: Source, limits: Limits, rows: int) -> None:
         """Time a batch of these sentences with drafts of several lengths and with none."""
