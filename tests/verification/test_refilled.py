@@ -105,9 +105,7 @@ def given_up(decoder: Decoder, seed: int, capacity: int, limits: Limits) -> None
 
 
 @settings(max_examples=8, deadline=None)
-@given(
-    kind=st.sampled_from(KINDS), seed=st.integers(0, 10_000), capacity=st.integers(1, 4), group=st.integers(1, 4)
-)
+@given(kind=st.sampled_from(KINDS), seed=st.integers(0, 10_000), capacity=st.integers(1, 4), group=st.integers(1, 4))
 def test_others_go_on_as_if_nothing_had_been(kind, seed, capacity, group):
     runner, _ = taped()
     decoder = decoder_of(kind, runner, seed)

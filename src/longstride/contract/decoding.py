@@ -69,6 +69,8 @@ class Source:
     def select(self, rows: Sequence[int]) -> Source:
         """Some sentences, in this order."""
         chosen, numbers = list(rows), self.numbers
+        if chosen == list(range(self.rows)):
+            return self
         drafts = None if self.drafts is None else self.drafts.select(chosen)
         return Source(self.ids[chosen], self.lengths[chosen], numbers and tuple(numbers[row] for row in chosen), drafts)
 

@@ -159,14 +159,15 @@ FEW = 8
 
 
 class InputStaging:
-    """A portion of sentences, in a tensor that never moves; places that are not needed hold the shortest one.
+    """A portion of sentences, in a tensor that never moves; places that are not needed repeat the first one, in the
+    same row, so that all of it may be admitted.
 
     With `longest_draft`, each sentence's draft comes along, cut to so many tokens."""
 
     def __init__(
-        self, portion: int, longest_source: int, runner: Runner, longest_draft: int = 0, unused_row: int = 0
+        self, portion: int, longest_source: int, runner: Runner, longest_draft: int = 0, unused_row: int | None = None
     ) -> None:
-        """`unused_row` is the row of places that are not needed."""
+        """`unused_row` is the row of places that are not needed, if these are not to repeat the first sentence."""
         self.portion, self._unused_row = portion, unused_row
         self._longest, self._longest_draft = longest_source, longest_draft
         self._device = runner.device
@@ -200,8 +201,9 @@ class InputStaging:
             for place, (ids, length, row, ticket, stream, draft) in enumerate(each):
                 numbers[place] = [*ids, *padding, length, row, ticket, stream, *draft]
         if count < self.portion:
-            numbers[count:] = PAD
-            numbers[count:, longest : longest + 2] = 1, self._unused_row
+            numbers[count:] = numbers[0]
+            if self._unused_row is not None:
+                numbers[count:, longest + 1] = self._unused_row
         if self._sent is not None:
             self._all.copy_(self._desk, non_blocking=True)
             self._sent.record(torch.cuda.current_stream(self._device))

@@ -29,6 +29,9 @@ from longstride.verification.drafting import Drafter
 from longstride.verification.kernels import permitted_ids
 from longstride.verification.step import Acceptance, Batch, StepResult, VerifyStep
 
+WIDTHS = 16
+"""Sources are encoded in rectangles of multiples of this many tokens, where none is recorded."""
+
 
 class BatchState:
     """One verifier, one drafter, `capacity` rows for sources of at most `longest_source` tokens."""
@@ -122,16 +125,40 @@ class BatchState:
 
     # --- new sentences -----------------------------------------------------------------------------------------------
 
-    def admit(self, source: Source, rows: list[int], tickets: list[int], streams: list[int] | None = None) -> None:
-        """Open rows for up to a portion of sentences; `streams` of random numbers where tokens are drawn."""
+    def portions(self, source: Source) -> list[tuple[int, list[int]]]:
+        """Widths, and the sentences to encode together in a rectangle of each: what a sentence is encoded in depends on
+        its own length alone, so that its bits do not depend on who is beside it."""
+        lengths = source.lengths.tolist()
+        if self.recorded or self.portion == 1:  # one shape
+            widths = {self.longest_source: list(range(len(lengths)))}
+        else:
+            widths = {}
+            for place, length in enumerate(lengths):
+                widths.setdefault(min(-(-length // WIDTHS) * WIDTHS, self.longest_source), []).append(place)
+        return [
+            (width, some[first : first + self.portion])
+            for width, some in widths.items()
+            for first in range(0, len(some), self.portion)
+        ]
+
+    def admit(
+        self,
+        source: Source,
+        rows: list[int],
+        tickets: list[int],
+        streams: list[int] | None = None,
+        width: int | None = None,
+    ) -> None:
+        """Open rows for up to a portion of sentences; `streams` of random numbers where tokens are drawn. They are
+        encoded in a rectangle of that `width`."""
+        width = width or self.longest_source
         self._staging.send(source, rows, tickets, streams)
-        if len(rows) < self.portion:
-            with torch.inference_mode():
-                self._enter(len(rows))
+        if not self.recorded:
+            self._enter(len(rows), width)
             return
         if self._entering is None:
             with torch.inference_mode():
-                self._entering = self._prepared("enter", partial(self._enter, self.portion))
+                self._entering = self._prepared("enter", partial(self._enter, self.portion, width))
         self._entering()
 
     def drop(self, row: int) -> None:
@@ -139,11 +166,13 @@ class BatchState:
         self.outputs.drop(row)
 
     @torch.inference_mode()
-    def _enter(self, count: int) -> None:
-        """Encode the whole portion, and open rows for the first `count` of it."""
+    def _enter(self, count: int, width: int) -> None:
+        """Encode the whole portion, and open rows for the first `count` of it; the rest repeats its first."""
         staging, batch = self._staging, self.batch
         rows, source = staging.rows[:count], staging.source(count)
-        memory = self._encoded(count)
+        if width < self.longest_source:
+            source = replace(source, ids=source.ids[:, :width])
+        memory = self._encoded(count, width)
         self.drafter.admit(batch.drafter, rows, source, memory)
         self.outputs.open(rows)
         batch.longest.index_copy_(0, rows, self.longest_of[source.lengths])
@@ -151,12 +180,12 @@ class BatchState:
         if batch.streams is not None:
             batch.streams.index_copy_(0, rows, staging.streams[:count])
 
-    def _encoded(self, count: int) -> EncoderState:
+    def _encoded(self, count: int, width: int) -> EncoderState:
         """The portion's first sentences, encoded, as far as a call goes; the batch has them."""
         staging, alone = self._staging, self.ticket.shape[0] == 1 and not self.recorded
         if alone and self._encoding is None:
             self._encoding = self.runner.bound(self.encode, staging.ids, staging.lengths)
-        encode = self._encoding or partial(self.runner.call, self.encode, staging.ids, staging.lengths)
+        encode = self._encoding or partial(self.runner.call, self.encode, staging.ids[:, :width], staging.lengths)
         memory = encode().first(count)
         # A slice where that is all: copying to rows that have to be looked up takes several times as long.
         places: Any = slice(None) if alone else staging.rows[:count]

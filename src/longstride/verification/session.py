@@ -162,7 +162,7 @@ class VerificationSession(PooledSession[BatchState]):
         self._window = plan.window(block)
         self._looks = self.table.batch.looks
         self._calls = plan.calls(block)
-        self.portion = self.table.portion if self.table.recorded else 1
+        self.portion = self.table.portion
         self._iterate: Callable[[], StepResult] | None = None
         # Before the first draft rows have no token that the drafter has not seen.
         self.table.expect(1 if self._looks else self._window)
@@ -172,13 +172,12 @@ class VerificationSession(PooledSession[BatchState]):
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
         rows, tickets = self._slots.take(source.rows)
-        portion, streams = self.table.portion, None
+        streams = None
         if self.plan.acceptance.sampling is not None:
             streams = streams_of(self.plan.seed, source.numbers or tickets)
-        for first in range(0, len(rows), portion):
-            last = first + portion
-            drawn = None if streams is None else streams[first:last]
-            self.table.admit(source.slice(first, last), rows[first:last], tickets[first:last], drawn)
+        for width, some in self.table.portions(source):
+            told = [[one[place] for place in some] for one in (rows, tickets, streams or tickets)]
+            self.table.admit(source.select(some), *told, width=width)
             self.calls += 1
         return tickets
 
