@@ -33,6 +33,7 @@ EAGER = EagerRunner(precision="fp64")
 LINKED = ("blockwise linked", "draft-verify linked")
 KINDS = ("greedy", "blockwise", "draft-verify", "draft-verify full", "copy-verify", *LINKED)
 """Those that verify"""
+TREES = ("draft-verify tree", "blockwise tree")
 OTHERS = ("beam", "beam of two models")
 
 
@@ -55,14 +56,15 @@ def decoder_of(
     if kind in OTHERS:
         models = [model, runner.place(tiny_model(seed + 1, sharpness=1.5))]
         return Beam(models[: 1 + (kind != "beam")], runner, BeamOptions(3, n_best=2))
-    link = 3 if kind in LINKED else 0
+    link, tree = 3 if kind in (*LINKED, *TREES) else 0, 9 if kind in TREES else 0
     if kind.startswith("blockwise"):
         heads = runner.place(random_heads(seed, 4, link=link))
-        return Blockwise(model, heads, runner, BlockwiseOptions(accept=accept, min_block=least, adaptive=adaptive))
+        chosen = BlockwiseOptions(accept=accept, min_block=least, adaptive=adaptive, tree=tree)
+        return Blockwise(model, heads, runner, chosen)
     if kind == "copy-verify":
         return CopyVerify(model, runner, CopyVerifyOptions(4, accept, least, adaptive, suffix=3))
     drafter = tiny_drafter(seed, prefix="full" if kind.endswith("full") else "causal", link=link)
-    options = DraftVerifyOptions(accept=accept, min_block=least, adaptive=adaptive)
+    options = DraftVerifyOptions(accept=accept, min_block=least, adaptive=adaptive, tree=tree)
     return DraftVerify(model, runner.place(drafter), runner, options)
 
 
@@ -77,7 +79,7 @@ def same(found: Any, expected: Any, traces: bool = True) -> None:
 
 @settings(max_examples=14, deadline=None)
 @given(
-    kind=st.sampled_from((*KINDS, *OTHERS)),
+    kind=st.sampled_from((*KINDS, *TREES, *OTHERS)),
     seed=st.integers(0, 10_000),
     batches=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     capacity=st.integers(1, 5),

@@ -16,8 +16,8 @@ from longstride.runtime import cuda_graph
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
-from longstride.systems.blockwise.decoder import Blockwise
-from longstride.systems.draft_verify.decoder import DraftVerify
+from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
+from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
 from longstride.verification.exactness import SameShapeGreedy
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
@@ -109,7 +109,10 @@ def test_a_table_is_in_force_in_calls_and_recordings_alone():
 
 # --- real graphs -----------------------------------------------------------------------------------------------------
 
-KINDS = ("greedy", "blockwise", "draft-verify", "draft-verify full", "beam")
+KINDS = ("greedy", "blockwise", "draft-verify", "draft-verify full", "beam", "draft-verify tree", "blockwise tree")
+
+
+TREE = "tree"
 
 
 def decoders_of(kind: str, placing: Runner, runners: list[Runner]) -> list[Decoder]:
@@ -122,8 +125,13 @@ def decoders_of(kind: str, placing: Runner, runners: list[Runner]) -> list[Decod
     if kind == "blockwise":
         heads = placing.place(random_heads(7, 4, width=64))
         return [Blockwise(model, heads, runner) for runner in runners]
-    drafter = placing.place(tiny_drafter(7, prefix="full" if kind.endswith("full") else "causal", **SIZES))
-    return [DraftVerify(model, drafter, runner) for runner in runners]
+    if kind == "blockwise tree":
+        heads = placing.place(random_heads(7, 4, width=64, link=3))
+        return [Blockwise(model, heads, runner, BlockwiseOptions(tree=20)) for runner in runners]
+    drafter = placing.place(
+        tiny_drafter(7, prefix="full" if kind.endswith("full") else "causal", link=3 if TREE in kind else 0, **SIZES)
+    )
+    return [DraftVerify(model, drafter, runner, DraftVerifyOptions(tree=20 * (TREE in kind))) for runner in runners]
 
 
 def alone(line: list[int]) -> Source:
@@ -150,7 +158,9 @@ def test_graphs_decode_as_eager_steps_with_the_same_kernels_do(
             continue
         with kernels_of(captured.kernels):
             assert found == theirs.decode(padded, LIMITS).tokens
-        assert found == SameShapeGreedy(ours).decode(padded, LIMITS).tokens
+        # A node's ancestors do not lie where a chain's tokens do: sums over them may differ in their last bits.
+        if TREE not in kind or precision == "fp32":
+            assert found == SameShapeGreedy(ours).decode(padded, LIMITS).tokens
 
 
 @pytest.mark.gpu

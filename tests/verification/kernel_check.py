@@ -10,10 +10,12 @@ from torch import Tensor
 
 from longstride.contract import Limits, Program
 from longstride.engine.outputs import Outputs
+from longstride.nn.cache import Cache
 from longstride.verification.acceptance import Rule, forbidden_ids, summarise
 from longstride.verification.drafting import Drafter, Proposal, View
 from longstride.verification.kernels import permitted_ids
 from longstride.verification.step import Acceptance, Batch, VerifyStep
+from longstride.verification.tree import Tree
 
 TOLERANCE = 1e-4
 """For what is a sum over the vocabulary, whose order differs; all else is the same to the bit."""
@@ -32,6 +34,8 @@ class Sizes:
     banned: tuple[int, ...] = ()
     min_length: int = 1
     forced_first: int | None = None
+    tree: bool = False
+    """whether the draft is one"""
 
 
 class _Told(Drafter):
@@ -87,22 +91,30 @@ def differs(rule: Rule, min_block: int, sizes: Sizes, device: torch.device, dtyp
     draft = torch.where(integers(0, 2, rows, block) == 0, other, top)
     count = integers(0, block + 1, rows) if block else torch.zeros(rows, dtype=torch.int64, device=device)
 
-    verify = Program("verify", lambda *_: (logits.clone(), hidden))
+    parents = None
+    if sizes.tree:
+        parents = torch.stack([integers(0, node + 1, rows) for node in range(block)], dim=1)
+        positions = positions[:, :1] + Tree.of(parents).depth
+        top = summarise(logits, positions, longest, forbidden, least).top
+        draft = torch.where(integers(0, 2, rows, block) == 0, draft, top.gather(1, parents))
+    written = torch.randn(2, 2, rows, 2, 8 + block, 4, generator=generator).to(device, dtype)
+
+    verify = Program("verify", lambda *_, **__: (logits.clone(), hidden))
     results = []
     for fused in (True, False):
-        drafter = _Told(Proposal(draft, count))
+        drafter, cache = _Told(Proposal(draft, count, parents)), Cache(*written.clone())
         outputs = Outputs(rows, 8 + block, device, newest.clone() if fused else None)
         kept = outputs.rows
         for tensor, value in ((kept.length, start), (kept.done, done), (kept.newest, newest)):
             tensor.copy_(value)
         if kept.start is not None:
             kept.start.copy_(positions[:, 0])
-        batch = Batch(kept, longest, forbidden, block + 1, None, None, None, looks=False)  # type: ignore[arg-type]
+        batch = Batch(kept, longest, forbidden, block + 1, cache, None, None, looks=False)  # type: ignore[arg-type]
         if fused:
             batch = replace(batch, permitted=permitted_ids(limits, vocabulary, device))
         found = VerifyStep(verify, drafter, Acceptance(rule, min_block), limits).run(batch, block)
-        results.append((found, kept, drafter.hidden))
-    (ours, our_rows, our_state), (theirs, their_rows, their_state) = results
+        results.append((found, kept, drafter.hidden, cache))
+    (ours, our_rows, our_state, our_cache), (theirs, their_rows, their_state, their_cache) = results
     for name in ("active", "positions", "written", "draft"):
         if not torch.equal(getattr(ours, name), getattr(theirs, name)):
             return name
@@ -114,6 +126,11 @@ def differs(rule: Rule, min_block: int, sizes: Sizes, device: torch.device, dtyp
     committed = torch.arange(our_rows.tokens.shape[1], device=device) < our_rows.length[:, None]
     if not torch.equal(our_rows.tokens * committed, their_rows.tokens * committed):
         return "tokens"
+    # A slot holds the token before the position: of those that end, the last is never read.
+    read = (torch.arange(8 + block, device=device) < our_rows.length[:, None]) & ~our_rows.done[:, None]
+    for mine, right in ((our_cache.keys, their_cache.keys), (our_cache.values, their_cache.values)):
+        if not torch.equal(mine * read[:, None, :, None], right * read[:, None, :, None]):
+            return "caches"
     if our_state is None or their_state is None or not torch.equal(our_state, their_state):
         return "states"
     close = (our_rows.log_probability - their_rows.log_probability).abs().max() <= (8 + block) * TOLERANCE

@@ -11,7 +11,7 @@ from longstride.contract import Limits
 from longstride.ops.cuda import self_test
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from tests.models import random_source
-from tests.runtime.test_cuda_graph import KINDS, decoder_of, taped
+from tests.runtime.test_cuda_graph import KINDS, TREES, decoder_of, taped
 
 
 def outputs(kind: str, rule: str, precision: Any) -> list[Any]:
@@ -28,7 +28,7 @@ def outputs(kind: str, rule: str, precision: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("kind", "rule", "precision"),
     [
-        *((kind, rule, "fp16") for kind in KINDS for rule in ("exact", "top:3,gap:1.0")),
+        *((kind, rule, "fp16") for kind in (*KINDS, *TREES) for rule in ("exact", "top:3,gap:1.0")),
         *(("draft-verify", "top:3,gap:1.0", precision) for precision in ("fp32", "bf16")),
     ],
 )

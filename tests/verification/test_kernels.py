@@ -22,7 +22,7 @@ from longstride.verification.kernels import Bounds, choose, choose_within, permi
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
-from tests.nn.running_kernels import where
+from tests.nn.running_kernels import loops, where
 from tests.verification.kernel_check import Sizes, differing, differs
 
 
@@ -43,6 +43,23 @@ def test_a_step_is_what_tensor_code_makes_of_it(seed, rows, block, rule, least, 
     sizes = Sizes(rows, block, 17, width=8, banned=tuple(banned), min_length=min_length, forced_first=forced)
     with torch.inference_mode():
         assert differs(Rule.from_text(rule), least, sizes, where(), torch.float32, seed) == ""
+
+
+@loops
+@pytest.mark.gpu
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 5),
+    nodes=st.integers(1, 40),
+    min_length=st.integers(0, 2),
+    forced=st.sampled_from([None, None, 3, 9]),
+)
+def test_a_tree_is_judged_as_tensor_code_does(seed, rows, nodes, min_length, forced):
+    """Its path, what is committed, the state that is told, and which keys and values are read from then on."""
+    sizes = Sizes(rows, nodes, 17, width=8, min_length=min_length, forced_first=forced, tree=True)
+    with torch.inference_mode():
+        assert differs(Rule(), 1, sizes, where(loops=True), torch.float32, seed) == ""
 
 
 @pytest.mark.gpu
@@ -96,21 +113,27 @@ def test_in_every_type_on_a_gpu(dtype):
 
 
 def decoder_of(kind: str, runner: EagerRunner, seed: int, rule: str, least: int, adaptive: bool) -> Decoder:
+    kind, _, tree = kind.partition(" tree=")
     model = runner.place(tiny_model(seed, torch.float32, sharpness=1.5))
     accept = Rule.from_text(rule)
     if kind == "greedy":
         return Greedy(model, runner)
     if kind == "blockwise":
         heads = runner.place(random_heads(seed, 4))
-        return Blockwise(model, heads, runner, BlockwiseOptions(accept=accept, min_block=least, adaptive=adaptive))
+        options = BlockwiseOptions(accept=accept, min_block=least, adaptive=adaptive, tree=int(tree or 0))
+        return Blockwise(model, heads, runner, options)
     if kind == "copy-verify":
         return CopyVerify(model, runner, CopyVerifyOptions(4, accept, least, adaptive, suffix=3))
     drafter = runner.place(tiny_drafter(seed, torch.float32))
-    return DraftVerify(model, drafter, runner, DraftVerifyOptions(accept=accept, min_block=least, adaptive=adaptive))
+    made = DraftVerifyOptions(accept=accept, min_block=least, adaptive=adaptive, tree=int(tree or 0))
+    return DraftVerify(model, drafter, runner, made)
 
 
+@loops
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", ["greedy", "blockwise", "draft-verify", "copy-verify"])
+@pytest.mark.parametrize(
+    "kind", ["greedy", "blockwise", "draft-verify", "copy-verify", "draft-verify tree=9", "blockwise tree=5"]
+)
 @pytest.mark.parametrize(
     ("rule", "least", "adaptive"),
     [("exact", 1, False), ("exact", 1, True), ("top:3,gap:1.0", 1, False), ("distance:1", 2, False)],

@@ -49,7 +49,7 @@ def verify(
 ) -> Program:
     """(ids [rows, step], start [rows], cache, memory) -> logits [rows, step, vocabulary], hidden [rows, step, width]
 
-    Slots that are no chain come with a `rule` of who sees whom and `positions` [rows, step]; see Transformer.extend.
+    Slots that are no chain come with a `rule` of who sees whom and a `depth` [rows, step]; see Transformer.extend.
     `choose` changes hidden states before they are projected: a learned first head, say, with the weights of `chooser`.
     """
     o = model.options

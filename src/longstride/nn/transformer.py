@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -196,36 +197,43 @@ class Transformer(nn.Module):
         cache: Cache,
         memory: EncoderState,
         rule: ops.MaskRule = ops.causal,
-        positions: Tensor | None = None,
+        depth: Tensor | None = None,
         span: int | None = None,
     ) -> Tensor:
         """Run new slots of every row, each from its own start, and keep their keys and values.
 
         ids [rows, step] go to slots start, start+1, ... ([rows]); slots before a row's start must have been written.
-        Only the first `span` slots of the cache are looked at (default: all). -> hidden [rows, step, width]
+        Only the first `span` slots of the cache are looked at (default: all). Of slots that are no chain, positions lie
+        `depth` [rows, step] behind a row's start. -> hidden [rows, step, width]
         """
-        x, slots = self._embed_step(ids, start, positions)
+        x, slots = self._embed_step(ids, start, depth)
         span = ops.span(slots, cache.longest if span is None else span)
         if rule is ops.causal and self.decoder_bias is None:
             mask = cache.causal(slots, span)
+        elif isinstance(rule, ops.TreeRule) and self.decoder_bias is None:
+            tree = rule
+            mask = ops.TreeCausal(slots, lambda: _visible(tree, slots, span, memory), rule.above)
         else:
-            every = ops.arange(span, ids)
-            mask = additive(rule(slots, every)[:, None], memory.keys)
+            mask = _visible(rule, slots, span, memory)
             if self.decoder_bias is not None:
-                places = (slots, every) if positions is None else (positions, _positions_of(every, start, positions))
+                places = (slots, every := ops.arange(span, ids))
+                if depth is not None:
+                    positions = depth + start[:, None]
+                    places = (positions, _positions_of(every, start, positions))
                 mask = mask + self.decoder_bias(*places).to(mask.dtype)
         return self.closed(extend_all(self.decoder_layers(), x, cache, slots, mask, memory))
 
-    def _embed_step(self, ids: Tensor, start: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _embed_step(self, ids: Tensor, start: Tensor, depth: Tensor | None) -> tuple[Tensor, Tensor]:
         """What the first layer reads, [rows, step, width], and the slots [rows, step]."""
-        if positions is not None:
-            # As with chains, what reaches past the last position is never committed.
-            known = positions.clamp(max=self.options.longest - 1)
-            return self.embed_target(ids, known), ops.slots_from(start, ids.shape[1])
         table = self.target_positions.rows if self.decoder_bias is None else None
         last, tokens = self.options.longest - 1, self.target_embedding.weight
-        embedded, slots = ops.embed(ids, start, tokens, self.scale, table, last)
+        embedded, slots = ops.embed(ids, start, tokens, self.scale, table, last, depth)
         return self.dropout(self.target_embedding_norm(_lowered(embedded))), slots
+
+
+def _visible(rule: ops.MaskRule, slots: Tensor, span: Any, memory: EncoderState) -> Tensor:
+    """[rows, 1, step, span] what is added to the scores of the first `span` slots"""
+    return additive(rule(slots, ops.arange(span, slots))[:, None], memory.keys)
 
 
 def _positions_of(seen: Tensor, start: Tensor, positions: Tensor) -> Tensor:

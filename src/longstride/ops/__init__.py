@@ -13,6 +13,8 @@ from longstride.ops.attention import (
     BlockCausal,
     Causal,
     MaskRule,
+    TreeCausal,
+    TreeRule,
     additive,
     aligned,
     attention,
@@ -27,7 +29,14 @@ from longstride.ops.attention import (
     to_border,
 )
 from longstride.ops.chain import best_chain, best_of_classes, chain_logits, chain_tokens, chain_tokens_of_states
-from longstride.ops.draft_tree import best_tree, tree_size
+from longstride.ops.draft_tree import (
+    best_tree,
+    compact_path,
+    tree_shape,
+    tree_size,
+    tree_tokens,
+    tree_tokens_of_states,
+)
 from longstride.ops.indexing import (
     accumulate,
     append,
@@ -66,6 +75,8 @@ __all__ = [
     "Size",
     "TraceError",
     "Tracer",
+    "TreeCausal",
+    "TreeRule",
     "Value",
     "accumulate",
     "add_norm",
@@ -86,6 +97,7 @@ __all__ = [
     "chain_logits",
     "chain_tokens",
     "chain_tokens_of_states",
+    "compact_path",
     "embed",
     "first_false",
     "full",
@@ -109,7 +121,10 @@ __all__ = [
     "span",
     "take",
     "to_border",
+    "tree_shape",
     "tree_size",
+    "tree_tokens",
+    "tree_tokens_of_states",
     "uses",
     "wide",
 ]

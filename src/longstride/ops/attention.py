@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -59,6 +60,25 @@ MaskRule = Callable[[Tensor, Tensor], Tensor]
 def causal(query_slots: Tensor, key_slots: Tensor) -> Tensor:
     """A slot sees itself and everything before it."""
     return key_slots <= query_slots[..., None]
+
+
+@dataclass(frozen=True)
+class TreeRule:
+    """A slot sees what is before its step and, of the step, itself and its ancestors."""
+
+    start: Tensor
+    """[rows] the first of the step's slots"""
+    above: Tensor
+    """[rows, step, step] bool: whether the second slot is the first one or an ancestor of it"""
+
+    def __call__(self, slots: Tensor, seen: Tensor) -> Tensor:
+        """[rows, step, seen] which slots of the cache [seen] each slot may look at"""
+        step = self.above.shape[1]
+        behind = seen - self.start[:, None]  # [rows, seen] the step's slot that lies there
+        index = behind.clamp(min=0, max=step - 1)[:, None].expand(-1, step, -1)
+        own = self.above.long().gather(2, index) > 0
+        inside = (behind >= 0) & (behind < step)
+        return (behind < 0)[:, None] | (own & inside[:, None])
 
 
 def real(lengths: Tensor, longest: int) -> Tensor:
@@ -204,6 +224,24 @@ class BlockCausal(Causal):
     """The bias of slots that see all of their own step, and what is before it."""
 
     derived = False
+
+
+class TreeCausal(Causal):
+    """The bias of slots that see what is before their step and their own ancestors in it."""
+
+    derived = False
+
+    def __init__(self, slots: Tensor, table: Callable[[], Tensor], above: Tensor) -> None:
+        """table() [rows, 1, step, span] says what is added; `above` as in :class:`TreeRule`"""
+        super().__init__(slots, table)
+        self.above = above
+
+    @property
+    def added(self) -> Tensor:
+        """[rows, 1, step, span] what attention adds to scores"""
+        if self._added is None:
+            self._added = self.table()
+        return self._added
 
 
 Asked = tuple[Length, Length] | None

@@ -1,8 +1,10 @@
-"""The likeliest tree of continuations under a budget of nodes, from what each slot of a draft says of its candidates.
+"""Drafts that are trees: the likeliest one under a budget of nodes, who is above whom in it, and the path that stands.
 
 A node is a token in a slot, after the tokens of its path; its probability is the product of the shares that these have
 among their slots' candidates, each given the one before it. The `nodes` likeliest of all are a tree, since no node is
 likelier than its parent: best-first drafting (DDTree, arXiv 2604.12989) without a queue.
+
+In a step of a verifier slot 0 is the newest committed token, and node j is slot j + 1.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.ops.indexing import arange
+from longstride.ops.indexing import arange, move_slots
+from longstride.ops.kernels import operation
+from longstride.ops.layers import linear
 from longstride.ops.trace import INTEGER, lifted, tracer_of
 
 LESS_BY_DEPTH = 1e-4
@@ -78,6 +82,70 @@ def best_tree(
     slots = ((chosen[:, None] == above_of[..., None]).long() * number).sum(dim=-1)
     spare = nodes - most
     return (F.pad(ids_of, (0, spare)), F.pad(slots, (0, spare))) if spare else (ids_of, slots)
+
+
+# --- trees of drafted slots ------------------------------------------------------------------------------------------
+
+
+@operation
+def tree_tokens(
+    logits: Tensor,
+    newest: Tensor,
+    gate: Tensor | None,
+    before: Tensor | None,
+    after: Tensor | None,
+    candidates: int,
+    nodes: int,
+    into: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The likeliest tree of logits [rows, depth, vocabulary] of slots by themselves, after `newest` [rows]
+
+    Candidates are the best of each slot, so many. Neighbours are scored in pairs with factors 1 + gate [rows, depth,
+    rank], before and after [vocabulary, rank], where there is a link. Tokens are put `into` a tensor, if one is given.
+    -> tokens and parents [rows, nodes]
+    """
+    pairs = None
+    if gate is not None:
+        assert before is not None
+        assert after is not None
+        pairs = (before, 1 + gate, after)
+    values, ids = logits.topk(min(candidates, logits.shape[-1]))
+    tokens, parents = best_tree(values, ids, newest, nodes, pairs)
+    return (tokens if into is None else into.copy_(tokens)), parents
+
+
+@operation
+def tree_tokens_of_states(
+    hidden: Tensor, newest: Tensor, weight: Tensor, gate_weight: Tensor, before: Tensor, after: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor]:
+    """:func:`tree_tokens` where logits and gate are nothing but hidden [rows, depth, width] by weight [vocabulary,
+    width] and gate_weight [rank, width]"""
+    return tree_tokens(F.linear(hidden, weight), newest, linear(hidden, gate_weight), before, after, *rest)
+
+
+@operation
+def tree_shape(parents: Tensor) -> tuple[Tensor, Tensor]:
+    """Of parents [rows, nodes], slots smaller than each node's own: whether the second slot is the first one or above
+    it [rows, step, step], and how many nodes lead to a slot, itself counted [rows, step]"""
+    nodes = parents.shape[1]
+    slots = arange(nodes + 1, parents)
+    itself = (slots[:, None] == slots)[None]
+    # Slot 0 has no parent. Ancestors of ancestors are found by squaring what is reached in one step or none.
+    reached = (F.pad(parents, (1, 0), value=-1)[..., None] == slots) | itself
+    for _ in range(max(1, nodes).bit_length()):
+        wide = reached.float()
+        reached = (wide @ wide) > 0.5
+    return reached, reached.sum(dim=-1) - 1
+
+
+@operation
+def compact_path(keys: Tensor, values: Tensor, path: Tensor, start: Tensor) -> None:
+    """Move the keys and values of a path's slots [rows, step] together, from each row's start [rows] on, in every layer
+    of caches [layers, rows, heads, columns, head]"""
+    slots = path + start[:, None]
+    for layer in range(keys.shape[0]):
+        move_slots(keys[layer], slots, start)
+        move_slots(values[layer], slots, start)
 
 
 def _ascending(chosen: Tensor, most: int) -> Tensor:

@@ -58,20 +58,28 @@ def add_norm(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor | None, eps:
 
 @operation
 def embed(
-    ids: Tensor, start: Tensor | None, tokens: Tensor, scale: float, positions: tuple[Tensor, int] | None, last: int
+    ids: Tensor,
+    start: Tensor | None,
+    tokens: Tensor,
+    scale: float,
+    positions: tuple[Tensor, int] | None,
+    last: int,
+    depth: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """What the first layer reads of ids [rows, step] -> [rows, step, width], and their slots [rows, step] from start
     [rows] on, or [step] from 0
 
     positions: a table of position embeddings, and which row is position 0's, or None. A draft may run past the `last`
-    position there is: no such token is ever committed.
+    position there is: no such token is ever committed. Where it is a tree, a slot's position lies `depth` [rows, step]
+    behind the start.
     """
     slots = arange(ids.shape[1], ids) if start is None else slots_from(start, ids.shape[1])
     embedded = F.embedding(ids, tokens)
     if positions is None:
         return embedded * scale, slots
     table, first = positions
-    place = slots if start is None else slots.clamp(max=last)
+    place = slots if depth is None or start is None else depth + start[:, None]
+    place = place if start is None else place.clamp(max=last)
     position = F.embedding(place + first if first else place, table)
     if start is None:
         return embedded * scale + position, slots

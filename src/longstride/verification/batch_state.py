@@ -54,8 +54,7 @@ class BatchState:
         self.encode = programs.encode_source(model)
         call = runner.call if runner.records else None  # so that a recording can be taken apart
         self._step = VerifyStep(verify, drafter, acceptance, limits, model.special, call)
-        # Kernels of our own know no n-grams, no random numbers and no trees.
-        fused = runner.fuses and not self._step.judges_apart and not drafter.trees
+        fused = runner.fuses and self._step.fuses
         special = self.special
 
         device = runner.device

@@ -89,7 +89,7 @@ class Drafter(ABC):
     depth: int | None = None
     """How many tokens of a proposal may stand one after another, where that is not all of them."""
     trees: bool = False
-    """Whether its proposals are trees: kernels that judge whole iterations take chains alone."""
+    """Whether its proposals are trees."""
     observes: bool = True
     """Whether it learns anything by observing."""
     reads_drafts: bool = False

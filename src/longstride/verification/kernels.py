@@ -16,6 +16,7 @@ from torch import Tensor
 from longstride.contract import DEFAULT_IDS, EOS, Limits, SpecialIds
 from longstride.engine.outputs import Rows
 from longstride.verification.acceptance import LogitSummary, Rule, forbidden_ids
+from longstride.verification.drafting import Proposal
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,13 @@ class Bounds:
     """[rows]"""
     min_length: int
     eos: int = EOS
+    depth: Tensor | None = None
+    """[rows, step] how far behind the first slot's position each slot's lies, where they are no chain"""
+
+    @property
+    def limits(self) -> tuple[Tensor, Tensor, int, Tensor | None]:
+        """As the kernel takes them."""
+        return self.start, self.longest, self.min_length, self.depth
 
 
 def permitted_ids(limits: Limits, vocabulary: int, device: torch.device, special: SpecialIds = DEFAULT_IDS) -> Tensor:
@@ -59,8 +67,7 @@ def choose_within(logits: Tensor, bounds: Bounds, into: Tensor | None = None) ->
     """The same under all limits."""
     from longstride.ops.cuda import acceptance as triton_kernels
 
-    limits = (bounds.start, bounds.longest, bounds.min_length)
-    top: Tensor = triton_kernels.read(logits, bounds.permitted, limits, None, False, False, bounds.eos, into)[0]
+    top: Tensor = triton_kernels.read(logits, bounds.permitted, bounds.limits, None, False, False, bounds.eos, into)[0]
     return top
 
 
@@ -68,8 +75,7 @@ def summarise_fused(logits: Tensor, bounds: Bounds, draft: Tensor | None = None,
     """What :func:`longstride.verification.acceptance.read` gives, normalised, in one kernel."""
     from longstride.ops.cuda import acceptance as triton_kernels
 
-    limits = (bounds.start, bounds.longest, bounds.min_length)
-    found = triton_kernels.read(logits, bounds.permitted, limits, draft, ranked, True, bounds.eos)
+    found = triton_kernels.read(logits, bounds.permitted, bounds.limits, draft, ranked, True, bounds.eos)
     top, top_logit, normaliser, draft_logit, draft_rank = found
     assert top_logit is not None
     return LogitSummary(top, top_logit, normaliser, draft_logit, draft_rank)
@@ -79,31 +85,34 @@ def settle(
     rule: Rule,
     min_block: int,
     ids: Tensor,
-    count: Tensor,
+    draft: Proposal,
     reading: LogitSummary,
     hidden: Tensor | None,
     rows: Rows,
     eos: int = EOS,
-) -> tuple[tuple[Tensor, ...], Tensor | None]:
-    """Judge a draft and commit what comes of it, in one kernel; what happened, and the state of each newest token.
+) -> tuple[tuple[Tensor, ...], Tensor | None, Tensor | None]:
+    """Judge a draft and commit what comes of it, in one kernel; what happened, the path of a tree that stands, and the
+    state of each newest token.
 
-    ids [rows, step] are newest tokens and the draft, of which `count` [rows] are meant; hidden [rows, step, width], or
-    None where nobody wants a state. What happened: active [rows], positions, ids, written [rows, step] and the draft.
+    ids [rows, step] are newest tokens and the draft; hidden [rows, step, width], or None where nobody wants a state.
+    What happened: active [rows], positions, ids, written [rows, step] and the draft. The path [rows, step] names slots
+    in order; beyond its end every slot stays where it is.
     """
     from longstride.ops.cuda import acceptance as triton_kernels
 
     assert reading.top_logit is not None
     assert reading.normaliser is not None
     assert rows.start is not None
-    *done, told = triton_kernels.settle(
+    *done, path, told = triton_kernels.settle(
         (rule.kind, rule.top, rule.gap, rule.distance),
         min_block,
         ids,
-        count,
+        draft.count,
+        draft.parents,
         (reading.top, reading.top_logit, reading.normaliser, reading.draft_logit, reading.draft_rank),
         hidden,
         rows.tokens,
         (rows.length, rows.newest, rows.done, rows.log_probability, rows.start, rows.drafted, rows.accepted),
         eos,
     )
-    return tuple(done), told
+    return tuple(done), path, told

@@ -28,7 +28,7 @@ from longstride.verification.kernels import Bounds, summarise_fused
 from longstride.verification.kernels import settle as settle_fused
 from longstride.verification.ngrams import drafted_inputs, without_repeats
 from longstride.verification.sampling import Draws
-from longstride.verification.tree import Tree, compact, follow
+from longstride.verification.tree import Tree, follow
 
 I64 = torch.int64
 
@@ -182,8 +182,7 @@ class VerifyStep:
         """Judge a draft by what the verifier said, and commit what comes of it."""
         rows, start, ids, tree = batch.rows, slots.start, slots.ids, slots.tree
         if batch.permitted is not None:
-            assert tree is None, "kernels judge chains"
-            return self._commit_fused(batch, ids, draft, logits, hidden)
+            return self._commit_fused(batch, draft, slots, logits, hidden)
         step, acceptance = ids.shape[1], self._acceptance
         positions = ops.slots_from(start, step)
         choosable = logits
@@ -206,7 +205,7 @@ class VerifyStep:
             path, chain, reading = follow(
                 tree, acceptance.rule, draft, at_parents, reading, self._eos, acceptance.min_block
             )
-            compact(batch.cache, start, path)
+            ops.compact_path(batch.cache.keys, batch.cache.values, path, start)
             logits, hidden = ops.take(logits, path), ops.take(hidden, path)
         if acceptance.sampling is not None:
             reading = LogitSummary(reading.top.clamp(min=0))  # where nobody gets to
@@ -251,25 +250,29 @@ class VerifyStep:
         return LogitSummary(draws.needed(logits, positions, live))
 
     def _commit_fused(
-        self, batch: Batch, ids: Tensor, draft: Proposal, logits: Tensor, hidden: Tensor
+        self, batch: Batch, draft: Proposal, slots: StepSlots, logits: Tensor, hidden: Tensor
     ) -> tuple[StepResult, Tensor | None]:
-        """The same by two kernels behind the model's."""
-        rows, acceptance = batch.rows, self._acceptance
+        """The same by two kernels behind the model's, or three where accepted nodes of a tree are moved together."""
+        rows, acceptance, ids, tree = batch.rows, self._acceptance, slots.ids, slots.tree
         assert batch.permitted is not None
         assert rows.start is not None
         limits = self._limits
         assert not limits.no_repeat_ngram, "kernels know no n-grams"
-        bounds = Bounds(batch.permitted, rows.start, batch.longest, limits.min_length, self._eos)
+        depth = None if tree is None else tree.depth
+        bounds = Bounds(batch.permitted, rows.start, batch.longest, limits.min_length, self._eos, depth)
         wanted = draft.ids if acceptance.reads_draft and ids.shape[1] > 1 else None
         reading = summarise_fused(logits, bounds, wanted, acceptance.rule.kind == "top")
         if limits.forced_first is not None:
-            positions = ops.slots_from(rows.start, ids.shape[1])
+            positions = ops.slots_from(rows.start, ids.shape[1]) if depth is None else depth + rows.start[:, None]
             reading = force_first(reading, limits.forced_first, positions, logits, wanted)
         told = hidden if self._drafter.observes else None
-        found, state = settle_fused(
-            acceptance.rule, acceptance.min_block, ids, draft.count, reading, told, rows, self._eos
+        found, path, state = settle_fused(
+            acceptance.rule, acceptance.min_block, ids, draft, reading, told, rows, self._eos
         )
-        return StepResult(*found), state
+        result = StepResult(*found)
+        if path is not None:
+            ops.compact_path(batch.cache.keys, batch.cache.values, path, result.positions[:, 0])
+        return result, state
 
     def observe(self, batch: Batch, hidden: Tensor) -> None:
         """Tell the drafter what became of its draft."""
@@ -304,6 +307,12 @@ class VerifyStep:
         verify = self._verify.graph
         spec = None if verify is None else self._spec(verify, block, None, tree)
         return Program("verify-tree" if tree else "verify-step", function, spec)
+
+    @property
+    def fuses(self) -> bool:
+        """Whether kernels of our own can judge: they know no n-grams and no random numbers, and of trees the exact
+        rule alone."""
+        return not self.judges_apart and not (self._drafter.trees and self._acceptance.reads_draft)
 
     @property
     def judges_apart(self) -> bool:
@@ -472,13 +481,9 @@ def _run(program: Program, *arguments: Any) -> Any:
 
 def _of_tree(verify: Program, slots: StepSlots) -> Callable[..., Any]:
     """The verifier's function for slots that are no chain."""
-    tree, start = slots.tree, slots.start
+    tree = slots.tree
     assert tree is not None
-
-    def rule(slots: Tensor, seen: Tensor) -> Tensor:
-        return tree.visible(start, seen)
-
-    return partial(verify.function, rule=rule, positions=tree.depth + start[:, None])
+    return partial(verify.function, rule=ops.TreeRule(slots.start, tree.above), depth=tree.depth)
 
 
 def _prefixed(values: Specification) -> dict[str, tuple[torch.dtype, Shape]]:

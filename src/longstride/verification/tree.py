@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from longstride import ops
 from longstride.contract import EOS
-from longstride.nn.cache import Cache
 from longstride.verification.acceptance import FORBIDDEN, LogitSummary, Rule, stands
 from longstride.verification.drafting import Proposal
 
@@ -33,24 +32,7 @@ class Tree:
     @staticmethod
     def of(parents: Tensor) -> Tree:
         """parents [rows, nodes] are slots, each smaller than its node's own: node j is slot j + 1."""
-        nodes = parents.shape[1]
-        slots = ops.arange(nodes + 1, parents)
-        itself = (slots[:, None] == slots)[None]
-        # Slot 0 has no parent. Ancestors of ancestors are found by squaring what is reached in one step or none.
-        reached = (F.pad(parents, (1, 0), value=-1)[..., None] == slots) | itself
-        for _ in range(max(1, nodes).bit_length()):
-            wide = reached.float()
-            reached = (wide @ wide) > 0.5
-        return Tree(reached, reached.sum(dim=-1) - 1)
-
-    def visible(self, start: Tensor, seen: Tensor) -> Tensor:
-        """[rows, step, seen] which slots of the cache [seen] each slot of a step from start [rows] on may look at"""
-        step = self.depth.shape[1]
-        behind = seen - start[:, None]  # [rows, seen] the step's slot that lies there
-        index = behind.clamp(min=0, max=step - 1)[:, None].expand(-1, step, -1)
-        own = self.above.long().gather(2, index) > 0
-        inside = (behind >= 0) & (behind < step)
-        return (behind < 0)[:, None] | (own & inside[:, None])
+        return Tree(*ops.tree_shape(parents))
 
 
 def follow(
@@ -98,11 +80,3 @@ def follow(
     )
     chain = Proposal(draft.ids.gather(1, drafted), length)
     return path, chain, LogitSummary(reading.top.gather(1, path), top, None, draft_logit, rank)
-
-
-def compact(cache: Cache, start: Tensor, path: Tensor) -> None:
-    """Move the keys and values of a path's slots [rows, step] together, from each row's start [rows] on."""
-    slots = path + start[:, None]
-    for layer in range(cache.keys.shape[0]):
-        ops.move_slots(cache.keys[layer], slots, start)
-        ops.move_slots(cache.values[layer], slots, start)

@@ -1,7 +1,7 @@
 """Triton kernels for what lies between two model calls: one reads logits, one program a slot; one judges and commits,
 one program a row.
 
-They are twins of :mod:`longstride.verification.acceptance`, :mod:`longstride.verification.acceptance` and
+They are twins of :mod:`longstride.verification.acceptance`, :mod:`longstride.verification.tree` and
 :class:`longstride.engine.outputs.Outputs`, which take some forty small kernels for the same. What a slot gives
 depends on that slot's logits alone, whatever the number of slots: tiles follow from the vocabulary.
 
@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from longstride.ops.cuda.overlap import begin, launching, wait
+from longstride.ops.cuda.tree_slots import standing_path
 
 LARGEST_TILE = 16384
 """Logits that a program holds at once: most vocabularies are one tile, read by one wave of loads."""
@@ -32,6 +33,7 @@ def _read(
     permitted,
     start,
     longest,
+    depth,
     draft,
     top,
     top_logit,
@@ -49,13 +51,15 @@ def _read(
     TILE: tl.constexpr,
     EOS: tl.constexpr,
     LIMITED: tl.constexpr,
+    DEEP: tl.constexpr,
     NORMALISED: tl.constexpr,
     DRAFTED: tl.constexpr,
     RANKED: tl.constexpr,
     COUNTED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """One slot. `permitted` [vocabulary] is 0 on ids that never stand; a draft has a column less than the step."""
+    """One slot. `permitted` [vocabulary] is 0 on ids that never stand; a draft has a column less than the step. With
+    DEEP, slots' positions lie depth [rows, step] behind the start instead of side by side."""
     begin(OVERLAP)
     wait(OVERLAP)
     place = tl.program_id(0)
@@ -63,7 +67,10 @@ def _read(
     slot = place % step
     here = logits + row * logits_row + slot * logits_step
     if LIMITED:
-        position = tl.load(start + row) + slot
+        behind = slot.to(tl.int64)
+        if DEEP:
+            behind = tl.load(depth + place)
+        position = tl.load(start + row) + behind
         never = tl.where(position < min_length, EOS, -1)  # the id that may not stand here beside those that never may
         must_end = position >= tl.load(longest + row)
         goes_on = position < tl.load(longest + row)
@@ -121,6 +128,7 @@ def _read(
 def _settle(
     ids,
     count,
+    parents,
     top,
     top_logit,
     normaliser,
@@ -140,6 +148,7 @@ def _settle(
     chosen,
     written,
     shown,
+    path,
     told,
     step,
     beta,
@@ -157,6 +166,7 @@ def _settle(
     EOS: tl.constexpr,
     KIND: tl.constexpr,
     DRAFTED: tl.constexpr,
+    TREE: tl.constexpr,
     READ: tl.constexpr,
     TELLS: tl.constexpr,
     TILE: tl.constexpr,
@@ -165,8 +175,9 @@ def _settle(
     """One row: how much of its draft stands, what is committed, and what a step says of it.
 
     `ids` [rows, step] are the newest token and the draft. KIND is the rule's, and READ whether the draft's logits are
-    there, which every rule but the exact one wants, and a least block too. With TELLS the state that chose the newest
-    token goes to `told`.
+    there, which every rule but the exact one wants, and a least block too. With TREE, for the exact rule, the draft is
+    the tree that parents [rows, step - 1] say, and what stands of it is read along its path, which is written. With
+    TELLS the state that chose the newest token goes to `told`.
     """
     begin(OVERLAP)
     wait(OVERLAP)
@@ -176,18 +187,24 @@ def _settle(
     was_done = tl.load(done + row)
     live = was_done == 0
     at = tl.load(length + row)
-    best = tl.load(top + row * step + column, mask=inside, other=0)
-    logit = tl.load(top_logit + row * step + column, mask=inside, other=0.0)
-    less = tl.load(normaliser + row * step + column, mask=inside, other=0.0)
-
-    found = best
     meant = 0
     accepted = 0
+    place = column
     if DRAFTED:
         meant = tl.minimum(tl.load(count + row * count_row), step - 1)
         in_draft = column < step - 1
         draft = tl.load(ids + row * ids_row + 1 + column, mask=in_draft, other=0)
         tl.store(shown + row * (step - 1) + column, draft, mask=in_draft)
+    if TREE:
+        here, above = ids + row * ids_row, parents + row * (step - 1)
+        place, accepted = standing_path(here, above, top + row * step, column, meant, COLUMNS, EOS)
+        tl.store(path + row * step + column, place.to(tl.int64), mask=inside)
+    best = tl.load(top + row * step + place, mask=inside, other=0)
+    logit = tl.load(top_logit + row * step + place, mask=inside, other=0.0)
+    less = tl.load(normaliser + row * step + place, mask=inside, other=0.0)
+
+    found = best
+    if DRAFTED and not TREE:
         possible = column < meant
         if READ:
             drafted = tl.load(draft_logit + row * (step - 1) + column, mask=in_draft, other=float("-inf"))
@@ -234,14 +251,15 @@ def _settle(
     tl.store(written + row * step + column, writes.to(tl.uint8), mask=inside)
     if TELLS:
         unit = tl.arange(0, TILE)
-        state = hidden + row * hidden_row + (committed - 1) * hidden_step + unit
+        last_slot = tl.sum(tl.where(column == committed - 1, place, 0), axis=0)
+        state = hidden + row * hidden_row + last_slot * hidden_step + unit
         tl.store(told + row * width + unit, tl.load(state, mask=unit < width), mask=unit < width)
 
 
 def read(
     logits: Tensor,
     permitted: Tensor,
-    limits: tuple[Tensor, Tensor, int] | None,
+    limits: tuple[Tensor, Tensor, int, Tensor | None] | None,
     draft: Tensor | None,
     ranked: bool,
     normalised: bool,
@@ -250,7 +268,8 @@ def read(
     count: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
     """logits [rows, step, vocabulary], the vocabulary side by side; permitted [vocabulary] uint8; `limits`: where rows
-    start [rows], how long they may be [rows], how long they must be.
+    start [rows], how long they may be [rows], how long they must be, and how deep slots lie [rows, step], if they are
+    no chain.
     -> top [rows, step], and, as far as they were asked for, its logit, the normaliser [rows, step], the logit and the
     rank of draft [rows, step - 1]. The first is put `into` a tensor, if one is given; `count` [rows] is told the step.
     """
@@ -264,10 +283,10 @@ def read(
         draft_logit = torch.empty((rows, step - 1), dtype=torch.float32, device=logits.device)
         draft_rank = torch.empty((rows, step - 1), dtype=torch.int64, device=logits.device) if ranked else None
     tile = min(LARGEST_TILE, max(32, triton.next_power_of_2(vocabulary)))
-    start, longest, min_length = (None, None, 0) if limits is None else limits
+    start, longest, min_length, depth = (None, None, 0, None) if limits is None else limits
     with torch.cuda.device_of(logits):
         _read[(rows * step,)](
-            *(logits, permitted, start, longest, draft),
+            *(logits, permitted, start, longest, None if depth is None else depth.contiguous(), draft),
             *(top, top_logit, normaliser, draft_logit, draft_rank, count),
             *(step, min_length, *logits.stride()[:2]),
             *(0 if draft is None else draft.stride(0), top.stride(0)),
@@ -275,6 +294,7 @@ def read(
             TILE=tile,
             EOS=eos,
             LIMITED=limits is not None,
+            DEEP=depth is not None,
             NORMALISED=normalised,
             DRAFTED=draft is not None,
             RANKED=draft_rank is not None,
@@ -290,17 +310,20 @@ def settle(
     min_block: int,
     ids: Tensor,
     count: Tensor,
+    parents: Tensor | None,
     reading: tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None],
     hidden: Tensor | None,
     tokens: Tensor,
     outputs: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor],
     eos: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """ids [rows, step], newest and draft; count [rows]; `reading` as :func:`read` gives it; hidden [rows, step, width].
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """ids [rows, step], newest and draft; count [rows]; parents [rows, step - 1] of a tree; `reading` as :func:`read`
+    gives it; hidden [rows, step, width].
 
     Writes tokens [rows, columns] and `outputs`, all [rows]: length, newest, done, log_probability, start, and how many
     were drafted and accepted this time. `rule` is its kind, beta, gap and distance.
-    -> active [rows], positions, ids, written [rows, step], the draft [rows, step - 1], newest's hidden [rows, width]
+    -> active [rows], positions, ids, written [rows, step], the draft [rows, step - 1], a tree's path [rows, step],
+    newest's hidden [rows, width]
     """
     rows, step = ids.shape
     kind, beta, gap, distance = rule
@@ -312,11 +335,13 @@ def settle(
     shown = torch.empty((rows, step - 1), dtype=torch.int64, device=device)
     width = 1 if hidden is None else hidden.shape[2]
     told = None if hidden is None else hidden.new_empty((rows, width))
+    assert parents is None or (kind == "exact" and reading[3] is None), "of a tree, the exact rule alone"
+    path = None if parents is None else torch.empty_like(positions)
     with torch.cuda.device_of(ids):
         _settle[(rows,)](
-            *(ids, count, *reading, hidden, tokens),
+            *(ids, count, None if parents is None else parents.contiguous(), *reading, hidden, tokens),
             *(length, newest, _bytes(done), *others),
-            *(_bytes(active), positions, chosen, _bytes(written), shown, told),
+            *(_bytes(active), positions, chosen, _bytes(written), shown, path, told),
             *(step, beta, gap, distance, min_block),
             *(ids.stride(0), count.stride(0), tokens.stride(0), newest.stride(0)),
             *((0, 0) if hidden is None else hidden.stride()[:2]),
@@ -325,13 +350,14 @@ def settle(
             EOS=eos,
             KIND=KINDS[kind],
             DRAFTED=step > 1,
+            TREE=parents is not None,
             READ=reading[3] is not None,
             TELLS=hidden is not None,
             TILE=triton.next_power_of_2(width),
             num_warps=1,
             **launching(ids),
         )
-    return active, positions, chosen, written, shown, told
+    return active, positions, chosen, written, shown, path, told
 
 
 def _bytes(flags: Tensor) -> Tensor:

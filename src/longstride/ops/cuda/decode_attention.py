@@ -9,6 +9,8 @@ What bounds so few queries is waiting for memory, so the first keys are asked fo
 
 A row's past may lie in other rows, slot by slot (the hypotheses of a beam): then it is read there and nothing moves.
 
+Slots of a step may be a tree: each sees what is before the step, and of the step its own ancestors.
+
 A step's own keys and values are written into the cache by the same kernel. No program reads from memory what any writes
 there: what is new is read where the product left it, what is old from the cache. So there is nothing to wait for.
 
@@ -22,11 +24,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from longstride.ops.attention import BlockCausal, bias_over, read_cache, write_cache
+from longstride.ops.attention import BlockCausal, TreeCausal, bias_over, read_cache, write_cache
 from longstride.ops.cuda.overlap import begin, launching, wait
 
 _LOG2_E = math.log2(math.e)
@@ -102,11 +105,26 @@ def _past(
     return k, v
 
 
+@triton.jit
+def _unseen(first, start, seen, above, i, step, KEYS: tl.constexpr, TREE: tl.constexpr):
+    """What is added to the scores of KEYS slots from `first` on: 0 where queries i see them, which is before `seen` or,
+    with TREE, before `start` and where above [step, step] says so, else -inf"""
+    j = first + tl.arange(0, KEYS)
+    if TREE:
+        behind = (j - start)[None, :]
+        own = (behind >= 0) & (behind < step) & (i < step)[:, None]
+        is_above = tl.load(above + i[:, None] * step + behind, mask=own, other=0) != 0
+        return tl.where((behind < 0) | is_above, 0.0, float("-inf"))
+    else:  # noqa: RET505  # Triton has no other way to say it
+        return tl.where(j[None, :] < seen[:, None], 0.0, float("-inf"))
+
+
 @triton.jit(do_not_specialize=("step", "longest", "slots_row", "lines_row"))
 def _extend(
     packed,
     slots,
     lines,
+    above,
     keys,
     values,
     out,
@@ -125,10 +143,12 @@ def _extend(
     HEAD: tl.constexpr,
     LINED: tl.constexpr,
     WHOLE: tl.constexpr,
+    TREE: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """packed [rows, step, 3, heads, HEAD] goes to slots from each row's first on; each sees itself and what is before
-    or, with `WHOLE`, all of the step and what is before.
+    or, with `WHOLE`, all of the step and what is before; with `TREE`, what is before the step and, of it, what above
+    [rows, step, step] says.
 
     Caches [rows, heads, longest, HEAD]; out [rows, step, heads, HEAD]. With `LINED`, what is before lies in the rows
     that lines [rows, longest] name, slot by slot.
@@ -157,6 +177,7 @@ def _extend(
     else:
         past_keys, past_values = old_keys, old_values
     line = lines + row * lines_row
+    above += row * step * step
     # fmt: off
     k, v = _past(0, start, end, past_keys, past_values, given, width,
                  line, longest, keys_row, values_row, KEYS, HEAD, LINED)
@@ -173,15 +194,14 @@ def _extend(
     top = tl.full((QUERIES,), float("-inf"), tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
     mixed = tl.zeros((QUERIES, HEAD), tl.float32)
-    j = tl.arange(0, KEYS)
-    hidden = tl.where(j[None, :] < seen[:, None], 0.0, float("-inf"))
+    hidden = _unseen(0, start, seen, above, i, step, KEYS, TREE)
     top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
     for first in range(KEYS, end, KEYS):
         # fmt: off
         k, v = _past(first, start, end, past_keys, past_values, given, width,
                      line, longest, keys_row, values_row, KEYS, HEAD, LINED)
         # fmt: on
-        hidden = tl.where((first + j)[None, :] < seen[:, None], 0.0, float("-inf"))
+        hidden = _unseen(first, start, seen, above, i, step, KEYS, TREE)
         top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
     mixed = mixed / total[:, None]
     tl.store(out + row * step * width + i[:, None] * width + head * HEAD + d[None, :], mixed.to(q.dtype), mask=asked)
@@ -280,16 +300,19 @@ def extend(
     lines: Tensor | None = None,
     scale: float | None = None,
     whole: bool = False,
+    above: Tensor | None = None,
 ) -> Tensor:
     """packed [rows, step, 3 * width], contiguous, goes to slots [rows, step], each row's side by side, of the caches
     [rows, heads, longest, head], which are written; what is before them lies in the rows that lines [rows, longest]
-    name, or in their own. Slots see no later ones or, with `whole`, all of their step.
+    name, or in their own. Slots see no later ones or, with `whole`, all of their step; where they are a tree, above
+    [rows, step, step] bool says which of it they see.
     -> mixed values [rows, step, width]"""
     rows, step, width = packed.shape[0], packed.shape[1], packed.shape[2] // 3
     heads, longest, head = keys.shape[1:]
     out = packed.new_empty((rows, step, width))
     _extend[(rows, heads, triton.cdiv(step, _QUERIES))](
-        *(packed, slots, slots if lines is None else lines, keys, values, out),
+        *(packed, slots, slots if lines is None else lines),
+        *(slots if above is None else above.contiguous().view(torch.uint8), keys, values, out),
         *(step, longest, slots.stride(0), 0 if lines is None else lines.stride(0), heads),
         *(*keys.stride()[:2], *values.stride()[:2], _scale(scale, head)),
         QUERIES=_QUERIES,
@@ -297,6 +320,7 @@ def extend(
         HEAD=head,
         LINED=lines is not None,
         WHOLE=whole,
+        TREE=above is not None,
         num_warps=WALK.warps,
         num_stages=1,
         **launching(packed),
@@ -339,8 +363,9 @@ def _scale(scale: float | None, head: int) -> float:
 def causal(packed, keys, values, slots, bias, heads, indirection=None, asked=None, scale=None) -> Tensor:
     """ops.cached_attention of causal steps: mixed values depend neither on the step's width nor on how long the caches
     are. With an indirection, no step may write where another row of it reads. Of steps whose slots see each other
-    too."""
-    mixed = extend(packed.contiguous(), slots, keys, values, indirection, scale, type(bias) is BlockCausal)
+    too, and of trees, whose slots see their ancestors."""
+    above = bias.above if isinstance(bias, TreeCausal) else None
+    mixed = extend(packed.contiguous(), slots, keys, values, indirection, scale, type(bias) is BlockCausal, above)
     return mixed if asked is None else mixed[:, asked[0] : asked[1]]
 
 

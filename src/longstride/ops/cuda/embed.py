@@ -20,6 +20,7 @@ from longstride.ops.cuda.overlap import begin, launching, wait
 def _embed(
     ids,
     start,
+    depth,
     tokens,
     places,
     x,
@@ -34,10 +35,11 @@ def _embed(
     width,
     WIDTH: tl.constexpr,
     STARTED: tl.constexpr,
+    DEEP: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """x = places[offset + slot] + scale * tokens[id], with no position beyond the last; slots count from `start` on,
-    or from 0."""
+    or from 0. With DEEP, positions lie depth [rows, step] behind the start instead of where slots do."""
     begin(OVERLAP)
     wait(OVERLAP)
     here = tl.program_id(0)
@@ -45,12 +47,17 @@ def _embed(
     slot = here % step
     token = tl.load(ids + row * ids_row + slot * ids_step)
     at = slot.to(tl.int64)
+    position = at
+    if DEEP:
+        position = tl.load(depth + here)
     if STARTED:
-        at += tl.load(start + row * start_row)
+        first = tl.load(start + row * start_row)
+        at += first
+        position += first
     unit = tl.arange(0, WIDTH)
     inside = unit < width
     of_token = tl.load(tokens + token * width + unit, mask=inside, other=0.0)
-    of_place = tl.load(places + (tl.minimum(at, last) + offset) * width + unit, mask=inside, other=0.0)
+    of_place = tl.load(places + (tl.minimum(position, last) + offset) * width + unit, mask=inside, other=0.0)
     # Rounded once, as PyTorch's own sum with a factor is.
     both = tl.fma(of_token.to(tl.float32), scale, of_place.to(tl.float32))
     tl.store(x + here.to(tl.int64) * width + unit, both.to(of_token.dtype), mask=inside)
@@ -58,10 +65,17 @@ def _embed(
 
 
 def embed(
-    ids: Tensor, start: Tensor | None, tokens: Tensor, scale: float, places: Tensor, offset: int, last: int
+    ids: Tensor,
+    start: Tensor | None,
+    tokens: Tensor,
+    scale: float,
+    places: Tensor,
+    offset: int,
+    last: int,
+    depth: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """ids [rows, step] from start [rows] on, or from 0; tokens [vocabulary, width] and places [positions, width],
-    contiguous, where position 0 is in row `offset`, and `last` is the last there is.
+    contiguous, where position 0 is in row `offset`, and `last` is the last there is; depth [rows, step] of a tree.
     -> x [rows, step, width], slots [rows, step]"""
     (rows, step), width = ids.shape, tokens.shape[1]
     x = tokens.new_empty((rows, step, width))
@@ -69,10 +83,11 @@ def embed(
     begun = ids if start is None else start
     tile = triton.next_power_of_2(width)
     _embed[(rows * step,)](
-        *(ids, begun, tokens, places, x, slots),
+        *(ids, begun, begun if depth is None else depth.contiguous(), tokens, places, x, slots),
         *(step, *ids.stride(), begun.stride(0), last, offset, scale, width),
         WIDTH=tile,
         STARTED=start is not None,
+        DEEP=depth is not None,
         num_warps=max(1, min(4, tile // 256)),
         **launching(ids),
     )
@@ -80,7 +95,13 @@ def embed(
 
 
 def embed_of(
-    ids: Tensor, start: Tensor | None, tokens: Tensor, scale: float, positions: tuple[Tensor, int], last: int
+    ids: Tensor,
+    start: Tensor | None,
+    tokens: Tensor,
+    scale: float,
+    positions: tuple[Tensor, int],
+    last: int,
+    depth: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """ops.embed"""
-    return embed(ids, start, tokens, scale, *positions, last)
+    return embed(ids, start, tokens, scale, *positions, last, depth)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.ops import BlockCausal, Causal
+from longstride.ops import BlockCausal, Causal, TreeCausal, TreeRule
 from longstride.ops.cuda.table import NAMES, inference_table
 from longstride.ops.kernels import WAITED, KernelTable, kernels_of, why_not_here
 
@@ -107,7 +107,7 @@ def _copied(case: Case, given: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _double(argument: Any) -> Any:
     if isinstance(argument, Causal):
-        return type(argument)(argument.slots, lambda: argument.table().double())
+        return _like(argument, argument.slots, lambda: argument.table().double())
     if isinstance(argument, tuple):
         return tuple(_double(one) for one in argument)
     if isinstance(argument, Tensor) and argument.is_floating_point():
@@ -120,10 +120,19 @@ def _cut(given: tuple[Any, ...], places: dict[int, int], number: int) -> tuple[A
     for place, dimension in places.items():
         one = given[place]
         if isinstance(one, Causal):
-            cut[place] = type(one)(one.slots.narrow(dimension, number, 1), one.table)
+            cut[place] = _like(one, one.slots.narrow(dimension, number, 1), one.table, number)
         elif one is not None:
             cut[place] = one.narrow(dimension, number, 1)
     return tuple(cut)
+
+
+def _like(bias: Causal, slots: Tensor, table: Callable[[], Tensor], row: int | None = None) -> Causal:
+    """A bias of the same kind over other slots; of a tree, of one row alone"""
+    if not isinstance(bias, TreeCausal):
+        return type(bias)(slots, table)
+    if row is None:
+        return TreeCausal(slots, table, bias.above)
+    return TreeCausal(slots, lambda: table()[row : row + 1], bias.above[row : row + 1])
 
 
 def _weights(random: Random, outputs: int, inputs: int) -> tuple[Tensor, Tensor]:
@@ -143,11 +152,12 @@ def _add_norm(random: Random, width: int) -> tuple[Any, ...]:
     return random(7, width), random(7, width), random(width), random(width), 1e-5
 
 
-def _embed(random: Random, width: int, started: bool) -> tuple[Any, ...]:
+def _embed(random: Random, width: int, started: bool, tree: bool = False) -> tuple[Any, ...]:
     tokens, positions, last = random(9, width), random(40, width), 30
     ids = torch.arange(ROWS * STEP, device=tokens.device).remainder(9).view(ROWS, STEP)
     start = torch.tensor([0, 2, last - 3], device=tokens.device) if started else None
-    return ids, start, tokens, width**0.5, (positions, 3), last
+    depth = ids.flip(1).cumsum(1).remainder(5) if tree else None
+    return ids, start, tokens, width**0.5, (positions, 3), last, *([depth] if tree else [])
 
 
 def _cached(random: Random, head: int, rule: str, shared: bool = False, scale: float | None = None) -> tuple[Any, ...]:
@@ -166,6 +176,11 @@ def _cached(random: Random, head: int, rule: str, shared: bool = False, scale: f
         for row in here:
             seen[row] = slot <= row[-1]
         bias = BlockCausal(slots, lambda: ops.additive(seen.to(packed.device), packed))
+    elif rule == "tree":
+        parents = (random(ROWS, step - 1).cpu().abs() % 1 * torch.arange(1, step)).long()
+        above = ops.tree_shape.__wrapped__(parents)[0].to(packed.device)  # type: ignore[attr-defined]
+        visible = TreeRule(slots[:, 0], above)(slots, slot.to(packed.device))
+        bias = TreeCausal(slots, lambda: ops.additive(visible[:, None], packed), above)
     else:
         some = (random(ROWS, step, SLOTS).cpu() > 0) & (slot < here[:, :1, None])
         bias = ops.additive((some | (slot == here[..., None]))[:, None].to(packed.device), packed)
@@ -201,9 +216,11 @@ CASES = {
     "product of rows": Case("product", "row_product", _row_product, (0, 3)),
     "norm": Case("norm", "add_norm", _add_norm, (0, 1)),
     "embed": Case("embed", "embed", partial(_embed, started=True), (0, 1)),
+    "embed tree": Case("embed", "embed", partial(_embed, started=True, tree=True), (0, 1, 6)),
     "embed source": Case("embed", "embed", partial(_embed, started=False), (0,)),
     "step": Case("step", "cached_attention", partial(_cached, rule="causal"), slots={0: 1, 3: 1, 4: 1}, **_CACHED),
     "step of a block": Case("step", "cached_attention", partial(_cached, rule="block"), **_CACHED),
+    "step of a tree": Case("step", "cached_attention", partial(_cached, rule="tree"), **_CACHED),
     "lines": Case("lines", "cached_attention", partial(_cached, rule="causal", shared=True), written=(1, 2)),
     "mask": Case("mask", "cached_attention", partial(_cached, rule="mask"), **_CACHED),
     "step, unscaled": Case("step", "cached_attention", partial(_cached, rule="causal", scale=0.2), **_CACHED),

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longstride.ops.attention import BlockCausal, Causal
+from longstride.ops.attention import BlockCausal, Causal, TreeCausal
 from longstride.ops.cuda import dropout_norm, short_attention
 from longstride.ops.kernels import TYPES, Kernel, KernelTable
 
@@ -25,9 +25,10 @@ NAMES = {
     "mask": "attention over the cache with any other mask",
     "source": "attention over the source",
     "source-self": "attention of a source to itself",
-    "product": "products of few slots",
+    "product": "products of a step",
     "embed": "what the first layer of an encoder or a step reads",
     "link": "chains of linked drafts",
+    "tree": "drafts that are trees: growing them, their shape, and the path that stands",
     "candidates": "words that tables propose for a lattice",
     "edges": "scores of a lattice's edges",
     "paths": "the search through a lattice",
@@ -37,7 +38,11 @@ NAMES = {
 HEADS = (16, 32, 64, 128)
 """Widths of a head that attention of steps and sources is written for."""
 FEW_SLOTS = 64
-"""Slots, rows times step, up to which products are ours: with more, arithmetic counts and the library's is better."""
+"""Slots, rows times step, up to which products of 32-bit numbers and links of drafts are ours: with more, arithmetic
+counts and the library's is better."""
+MANY_SLOTS = 1536
+"""The same of products of 16-bit numbers: with up to 264 slots ours is the faster, with 352 to 1408 one of a layer's
+takes 1 to 2 times the library's (docs/log.md), but bits must not depend on how many rows are decoded side by side."""
 FEW_ROWS = 8
 """Rows up to which heads' products are ours: the kernel goes over them one after another."""
 MULTIPLE = 64
@@ -48,6 +53,8 @@ HIGHEST_RANK = 128
 """The highest rank of a link that its kernels are written for."""
 MOST_CANDIDATES = 256
 """The most candidates per slot of a link that its kernels are written for, and what they are used with."""
+TREE_CANDIDATES, MOST_NODES, LARGEST_VOCABULARY = 64, 63, 65536
+"""Of a tree: candidates per slot, nodes, and ids of which candidates are chosen, that kernels are written for."""
 
 
 # --- products, norms, embeddings -------------------------------------------------------------------------------------
@@ -64,7 +71,7 @@ def _step_linear(
 
 
 def _few_slots(x: Tensor, weight: Tensor, *_: Any, **__: Any) -> bool:
-    return x.numel() <= FEW_SLOTS * weight.shape[1]
+    return x.numel() <= (FEW_SLOTS if x.element_size() == 4 else MANY_SLOTS) * weight.shape[1]
 
 
 def _linear_relu(
@@ -92,7 +99,9 @@ def _add_norm(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor | None, eps
     return bias is not None and dropout == 0
 
 
-def _embed(ids: Tensor, start: Tensor | None, tokens: Tensor, scale: float, positions: Any, last: int) -> bool:
+def _embed(
+    ids: Tensor, start: Tensor | None, tokens: Tensor, scale: float, positions: Any, last: int, depth: Any = None
+) -> bool:
     return positions is not None and (start is not None or ids.shape[1] <= last + 1)
 
 
@@ -177,20 +186,38 @@ def _few_states(hidden: Tensor, *_: Any) -> bool:
     return hidden[..., 0].numel() <= FEW_SLOTS
 
 
+def _tree(
+    logits: Tensor, newest: Tensor, gate: Any, before: Any, after: Any, candidates: int, nodes: int, *_: Any
+) -> bool:
+    linked = gate is None or before.shape[1] <= HIGHEST_RANK
+    return linked and logits.shape[2] <= LARGEST_VOCABULARY and candidates <= TREE_CANDIDATES and nodes <= MOST_NODES
+
+
+def _tree_shape(parents: Tensor) -> bool:
+    return 0 < parents.shape[1] <= MOST_NODES
+
+
+def _compact(keys: Tensor, values: Tensor, path: Tensor, start: Tensor) -> bool:
+    return path.shape[1] <= MOST_NODES + 1
+
+
 _HEADS = f"heads of {', '.join(map(str, HEADS))}"
 _SCALED = f"{_HEADS}, scores divided by the square root of that"
 _WHOLE = f"inputs and outputs in multiples of {MULTIPLE}"
+_SLOTS = f"up to {MANY_SLOTS} slots of 16-bit numbers, {FEW_SLOTS} of 32"
 _SOURCE = f"all see all but padding, up to {LONGEST_SOURCE} slots; {_SCALED}"
 _CACHED, _OF_STATES = "cached_attention", "chain_tokens_of_states"
 _LINKED = f"rank up to {HIGHEST_RANK}, up to {MOST_CANDIDATES} candidates"
+_TREE = f"rank up to {HIGHEST_RANK}, up to {TREE_CANDIDATES} candidates, {MOST_NODES} nodes, {LARGEST_VOCABULARY} ids"
 INFERENCE = (
-    Kernel("product", "linear", "step_linear:linear", _step_linear, _few_slots, f"{_WHOLE}, up to {FEW_SLOTS} slots"),
+    Kernel("product", "linear", "wide_linear:linear", _step_linear, _few_slots, f"{_WHOLE}; {_SLOTS}"),
     Kernel("relu", "linear", linear_relu, _linear_relu, condition=f"ReLU and a bias, {_WHOLE}"),
     Kernel("product", "row_product", "row_product:row_product", _row_product, _few_rows, f"up to {FEW_ROWS} rows"),
     Kernel("norm", "add_norm", "add_norm:add_norm_of", _add_norm, condition="layer norm after the sum"),
     Kernel("embed", "embed", "embed:embed_of", _embed, condition="absolute positions"),
     Kernel("step", _CACHED, "decode_attention:causal", _cached(Causal, False), condition=f"causal; {_HEADS}"),
     Kernel("step", _CACHED, "decode_attention:causal", _cached(BlockCausal, False), condition=f"blocks; {_HEADS}"),
+    Kernel("step", _CACHED, "decode_attention:causal", _cached(TreeCausal, False), condition=f"trees; {_HEADS}"),
     Kernel("lines", _CACHED, "decode_attention:causal", _cached(Causal, True), condition=f"shared pasts; {_HEADS}"),
     Kernel("mask", _CACHED, "decode_attention:masked", _cached(None, None), condition=f"any bias; {_HEADS}"),
     Kernel("source-self", "self_attention", "source_attention:self_attention", _source_self, _short_source, _SOURCE),
@@ -198,6 +225,9 @@ INFERENCE = (
     Kernel("link", "chain_logits", "link_chain:chain_logits", _link, condition=_LINKED),
     Kernel("link", "chain_tokens", "link_chain:chain_tokens", _link, condition=_LINKED),
     Kernel("link", _OF_STATES, f"link_chain:{_OF_STATES}", _link_states, _few_states, f"{_LINKED}, few slots"),
+    Kernel("tree", "tree_tokens", "draft_tree:tree_tokens", _tree, condition=_TREE),
+    Kernel("tree", "tree_shape", "tree_slots:tree_shape", _tree_shape, condition=f"up to {MOST_NODES} nodes"),
+    Kernel("tree", "compact_path", "tree_slots:compact_path", _compact, condition=f"up to {MOST_NODES} nodes"),
     *(Kernel(name, f"lattice: {name}", "", condition=NAMES[name]) for name in ("candidates", "edges", "paths")),
 )
 """In order of preference. Those of a lattice are called where they are, by whoever has asked `uses`."""

@@ -49,7 +49,7 @@ class HeadsDrafter(Drafter):
         self.block, self.depth = nodes if self.trees else k - 1, k - 1
         self._parts = (model, heads, k)
         self._predict = predict(model, heads, k)
-        self._fused = runner.fuses and not self.trees
+        self._fused = runner.fuses
         self._permitted = permitted(forbidden, model.options.vocabulary)
         candidates = min(TREE_CANDIDATES, model.options.vocabulary)
         self._meant = ops.tree_size(k - 1, candidates, self.block) if self.trees else self.block
@@ -90,13 +90,12 @@ class HeadsDrafter(Drafter):
         """The first `block` of what was predicted."""
         whole = block == self.block
         count = state.count if whole else state.count.clamp(max=block)
+        # Parents come first: whatever a tree begins with is a tree.
+        parents = state.parents if whole or state.parents is None else state.parents[:, :block]
         if self._places(view):
             assert view.room is not None
-            return Proposal(view.room[:, :block], count, placed=True)
-        if whole:
-            return Proposal(state.ids, count, state.parents)
-        # Parents come first: whatever a tree begins with is a tree.
-        return Proposal(state.ids[:, :block], count, None if state.parents is None else state.parents[:, :block])
+            return Proposal(view.room[:, :block], count, parents, placed=True)
+        return Proposal(state.ids if whole else state.ids[:, :block], count, parents)
 
     def observe(self, state: Any, accepted: Tensor, view: View, hidden: Tensor) -> None:
         """Predict from the states that chose the newest tokens."""
@@ -104,8 +103,10 @@ class HeadsDrafter(Drafter):
             return
         if self.trees:
             model, heads, k = self._parts
-            ids, parents = heads.grown(hidden, view.newest, k, model, self.block)
-            ops.assign(state.ids, ids)
+            room = view.room if self._places(view) else None
+            ids, parents = heads.grown(hidden, view.newest, k, model, self.block, room)
+            if room is None:
+                ops.assign(state.ids, ids)
             ops.assign(state.parents, parents)
             ops.assign(state.count, torch.full_like(state.count, self._meant))
             return

@@ -137,16 +137,27 @@ class Heads(nn.Module):
             return self.link.drafted_from(states, model.output_weight, newest, into, count)
         return self.link.drafted(model.logits(states), states, newest, into, count)
 
-    def grown(self, hidden: Tensor, newest: Tensor, k: int, model: Transformer, nodes: int) -> tuple[Tensor, Tensor]:
+    def grown(
+        self,
+        hidden: Tensor,
+        newest: Tensor,
+        k: int,
+        model: Transformer,
+        nodes: int,
+        into: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """The likeliest tree of what heads 2 to k say after `newest` [rows], by the model's own projection
 
-        [rows, width] -> tokens and parents [rows, nodes]; heads without a link do not know what they follow.
+        [rows, width] -> tokens, put `into` a tensor if one is given, and parents [rows, nodes]; heads without a link do
+        not know what they follow.
         """
         states = self.ahead(hidden, k)
+        if self.link is not None and model.logits_bias is None:
+            return self.link.grown_from(states, model.output_weight, newest, nodes, into)
         logits = model.logits(states)
         if self.link is not None:
-            return self.link.grown(logits, states, newest, nodes)
-        return ops.best_tree(*logits.topk(min(TREE_CANDIDATES, logits.shape[-1])), newest, nodes)
+            return self.link.grown(logits, states, newest, nodes, into)
+        return ops.tree_tokens(logits, newest, None, None, None, TREE_CANDIDATES, nodes, into)
 
     def _slice(self, first: int, last: int) -> tuple[Tensor, Tensor]:
         """Weight and bias that make the outputs of these heads, both counted in."""

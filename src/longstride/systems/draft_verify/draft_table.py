@@ -18,7 +18,7 @@ from longstride.engine.outputs import Outputs
 from longstride.engine.pool import InputStaging
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.verification.acceptance import EXACT, LogitSummary, forbidden_ids
-from longstride.verification.drafting import View
+from longstride.verification.drafting import Proposal, View
 from longstride.verification.kernels import settle
 from longstride.verification.step import StepResult
 
@@ -127,9 +127,8 @@ class DraftTable:
         too, and that the last is its own: it then commits up to the first EOS."""
         ids = reading.top
         shifted = torch.cat([ids[:, :1], ids[:, :-1]], dim=1)  # nobody looks at the first
-        found, _ = settle(
-            EXACT, 1, shifted, self._all_but_one, reading, None, self.outputs.rows, self._drafter.special.eos
-        )
+        draft = Proposal(shifted[:, 1:], self._all_but_one)
+        found, _, _ = settle(EXACT, 1, shifted, draft, reading, None, self.outputs.rows, self._drafter.special.eos)
         active, positions, _, written, _ = found
         return self._counted(StepResult(active, positions, ids, written, ids))
 

@@ -71,7 +71,7 @@ class ModelDrafter(Drafter):
         """its verifier's special ids"""
         self._takes_states = reads_whole_encoder(drafter.options, verifier)
         self._encode_source = {given: encode_source(drafter, verifier, given) for given in (True, False)}
-        self._fused = runner.fuses and not self.trees
+        self._fused = runner.fuses
         self.catches_up = drafter.options.prefix == "causal"
         """whether what a pass runs depends on how many tokens came since the last one"""
         own = own_kernels(drafter, runner) if self._fused and self.catches_up else NOTHING
@@ -157,13 +157,13 @@ class ModelDrafter(Drafter):
         drafter = self._drafter
         # Kernels put own ids into a room: these have to be the verifier's.
         room = None if view.room is None or not self._fused or drafter.kept_ids is not None else view.room[:, :block]
-        count = torch.full_like(view.length, block) if room is None else self._sizes[block].expand(len(view.length))
+        meant = ops.tree_size(min(block, self.depth), self._candidates, block) if self.trees else block
+        count = torch.full_like(view.length, meant) if room is None else self._sizes[meant].expand(len(view.length))
         tokens = drafter.own(view.tokens)
         found = self._pass(tokens, *self._arguments(state, view, min(block, self.depth))[1:])
         if self.trees:
-            ids, parents = drafter.grown(found.hidden, tokens, view.length, found.newest, block)
-            count = count.clamp(max=ops.tree_size(min(block, self.depth), self._candidates, block))
-            return Proposal(drafter.verifiers(ids), count, parents)
+            ids, parents = drafter.grown(found.hidden, tokens, view.length, found.newest, block, room)
+            return Proposal(drafter.verifiers(ids), count, parents, placed=room is not None)
         if drafter.link is not None:
             ids = drafter.followed(found.hidden, tokens, view.length, found.newest, room)
         else:

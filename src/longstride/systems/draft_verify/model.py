@@ -142,14 +142,20 @@ class Drafter(nn.Module):
         return self.link.drafted_from(hidden, self.output_weight, given, into)
 
     def grown(
-        self, hidden: Tensor, tokens: Tensor, length: Tensor, newest: Tensor | None, nodes: int
+        self,
+        hidden: Tensor,
+        tokens: Tensor,
+        length: Tensor,
+        newest: Tensor | None,
+        nodes: int,
+        into: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """[rows, block, width] -> tokens and parents [rows, nodes] of the likeliest tree after these tokens."""
+        """[rows, block, width] -> tokens and parents [rows, nodes] of the likeliest tree after these tokens, put `into`
+        a tensor if one is given"""
         given = newest_of(tokens, length, self.special.start) if newest is None else newest
-        logits = self.logits(hidden)
         if self.link is not None:
-            return self.link.grown(logits, hidden, given, nodes)
-        return ops.best_tree(*logits.topk(min(TREE_CANDIDATES, logits.shape[-1])), given, nodes)
+            return self.link.grown_from(hidden, self.output_weight, given, nodes, into)
+        return ops.tree_tokens(self.logits(hidden), given, None, None, None, TREE_CANDIDATES, nodes, into)
 
     def projection(self, hidden: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
         """States and output weight whose product are a block's logits where the tokens before its slots are known
