@@ -166,7 +166,7 @@ def _differing(device: torch.device) -> str:
             for first, last, dim in (((2,), (3, 8), 1), ((), (5000,), 0), ((), (), 0)):
                 there, here = (torch.randint(-1, 9, (*first, n, *last), generator=generator) for n in (7, 9))
                 moved.append((there.to(device), here.to(device), dim))
-            counts = [torch.tensor([number], device=device) for number in (taken, added)]
+            counts = (torch.tensor([taken], device=device), torch.tensor([added], device=device))
             run = _kernel(moved) if by_kernel else partial(refill, moved)
             if run is None:
                 return "it does not take a table"
