@@ -211,7 +211,7 @@ class RefilledState:
         if key not in self._iterating:
             with torch.inference_mode():
                 run = partial(self._run, block, window)
-                self._iterating[key] = self.table.runner.record(f"refill and iterate {block}", run, self.buffers)
+                self._iterating[key] = self.table.runner.record(f"iterate {block}", run, self.buffers)
         return self._iterating[key]
 
     @torch.inference_mode()
