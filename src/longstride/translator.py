@@ -60,6 +60,8 @@ rows (by the draft's length), 1.1 to 1.2 for 4, 1.2 to 1.4 for 8, 1.6 to 3.6 for
 fp32, about 2 for 2 rows."""
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
+MANY = 64
+"""Outputs that are made into text at once."""
 BATCHES = Range(1, math.inf)
 """More than there are lines means all of them."""
 
@@ -319,12 +321,9 @@ class Translator:
             source = Source.of([ids[index] for index in group], numbers=[first_line - 1 + index for index in group])
             if group[0] in drafted:
                 source = replace(source, drafts=Source.of([drafted[index] for index in group]))
-
-            def tell(rows: Sequence[tuple[int, list[Hypothesis]]], group: Sequence[int] = group) -> None:
-                for (row, found), line in zip(rows, self.text([found[0].tokens for _, found in rows]), strict=True):
-                    done[group[row]] = Translation(line, found[0].score, tuple(found[0].tokens), tuple(found))
-
-            decoded = chosen.decode(source, limits, capacity=batch, trace=trace, tell=tell)
+            writer = _Writer(self.text, group, done)
+            decoded = chosen.decode(source, limits, capacity=batch, trace=trace, tell=writer.tell)
+            writer.flush()
             if watch is not None:
                 watch(decoded)
             for index, steps in zip(group, decoded.traces or (), strict=False):
@@ -422,6 +421,30 @@ def drafting_decoder(name: str | None) -> str:
     if name not in (None, BY_TEXT):
         raise OptionError(f"drafts expects the decoder {BY_TEXT}, or none named, found {name}.")
     return BY_TEXT
+
+
+class _Writer:
+    """Makes text of a group's outputs while the others are decoded, many at a time: a call costs more than a line."""
+
+    def __init__(
+        self, text: Callable[[list[list[int]]], list[str]], group: Sequence[int], done: list[Translation]
+    ) -> None:
+        """`group`: the place of each row's line in `done`."""
+        self._text, self._group, self._done = text, group, done
+        self._waiting: list[tuple[int, list[Hypothesis]]] = []
+
+    def tell(self, rows: Sequence[tuple[int, list[Hypothesis]]]) -> None:
+        """Rows are done."""
+        self._waiting += rows
+        if len(self._waiting) >= MANY:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write all that there is."""
+        texts = self._text([found[0].tokens for _, found in self._waiting])
+        for (row, found), line in zip(self._waiting, texts, strict=True):
+            self._done[self._group[row]] = Translation(line, found[0].score, tuple(found[0].tokens), tuple(found))
+        self._waiting = []
 
 
 def _joined(lines: Sequence[Translation], breaks: Sequence[str]) -> Translation:
