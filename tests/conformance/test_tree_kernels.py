@@ -119,6 +119,37 @@ def test_a_tree_is_the_one_of_the_definition(seed, rows, depth, vocabulary, rank
 
 @loops
 @pytest.mark.gpu
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 2),
+    depth=st.integers(1, 5),
+    vocabulary=st.integers(2, 256),
+    rank=st.sampled_from([1, 16, 24]),
+    nodes=st.integers(1, MOST_NODES),
+)
+def test_a_tree_from_states_is_one_from_their_logits(seed, rows, depth, vocabulary, rank, nodes):
+    """Of so few ids that each is a class of its own."""
+    growth, width = Growth(seed, rows, depth, vocabulary, rank), 48
+    generator = torch.Generator().manual_seed(seed)
+    hidden, weight, gate_weight = (
+        torch.randn(*shape, generator=generator).to(growth.logits.device) * scale
+        for shape, scale in (((rows, depth, width), 1), ((vocabulary, width), 0.4), ((rank, width), 0.1))
+    )
+    given = (hidden, growth.newest, weight, gate_weight, growth.before, growth.after, TREE_CANDIDATES, nodes)
+    exact = (one.double() if isinstance(one, Tensor) and one.is_floating_point() else one for one in given)
+    expected = ops.tree_tokens_of_states(*exact)
+    with kernels_of(kernels := table_for(hidden.device)):
+        assert kernels.find("tree_tokens_of_states", *given) is not None
+        found = ops.tree_tokens_of_states(*given)
+    meant = ops.tree_size(depth, min(TREE_CANDIDATES, vocabulary), nodes)
+    for row in range(rows):
+        mine, right = (nodes_of(*(one.cpu() for one in tree), row, meant) for tree in (found, expected))
+        assert sorted(mine) == sorted(right)
+
+
+@loops
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ON_A_GPU)
 @pytest.mark.parametrize("vocabulary", [1000, 16000, 40000])
 @pytest.mark.parametrize(("rank", "nodes"), [(64, 16), (64, 32), (0, MOST_NODES)])

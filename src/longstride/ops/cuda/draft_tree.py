@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from longstride.ops.cuda.link_candidates import best_products
 from longstride.ops.cuda.overlap import begin, launching, wait
 from longstride.ops.draft_tree import LESS_BY_DEPTH
 
@@ -24,6 +25,9 @@ _LEAST = 16
 """of what a tile is padded to"""
 _EARLIER = 16
 """candidates of the slot before that a program compares with all of its own"""
+_CLASSES, _OF_EACH = 256, 2
+"""of ids, in which candidates are looked for without writing logits, and how many of each chunk of one: a third among
+the best of so few ids is one that no tree has room for"""
 _OF_A_WARP = 1024
 """logits that a warp has a share of, when candidates are chosen"""
 
@@ -47,6 +51,7 @@ def _number(ordered):
 @triton.jit(do_not_specialize=("depth",))
 def _candidates(
     logits,
+    names,
     values,
     ids,
     depth,
@@ -56,10 +61,11 @@ def _candidates(
     count,
     VOCABULARY: tl.constexpr,
     BITS: tl.constexpr,
+    NAMED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """The `count` largest logits of one slot, values and ids [rows, depth, count], of equal ones at the border the
-    first.
+    first. With NAMED, what the logits are of is in names, which lie as they do.
 
     Bit by bit, of BITS, the largest number is found that so many are not below.
     """
@@ -86,7 +92,11 @@ def _candidates(
     place = tl.where(larger, among_larger, among_equal)
     chosen = inside & (larger | (equal & (among_equal < count)))
     tl.store(values + at * count + place, value, mask=chosen)
-    tl.store(ids + at * count + place, token, mask=chosen)
+    if NAMED:
+        name = tl.load(names + (at // depth) * logits_row + (at % depth) * logits_slot + token, mask=chosen, other=0)
+    else:
+        name = token
+    tl.store(ids + at * count + place, name, mask=chosen)
 
 
 @triton.jit(do_not_specialize=("depth", "newest_row", "earlier_count"))
@@ -224,17 +234,23 @@ def _grow(
     tl.store(parents + row * nodes + lists - 1, tl.where(taken, above, 0).to(tl.int64), mask=inside)
 
 
-def candidates_of(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of logits [rows, depth, vocabulary], the last dimension dense -> values and ids [rows, depth,
-    count], in float32 and int32"""
+def candidates_of(
+    logits: Tensor, count: int, names: Tensor | None = None, exact_to: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """The `count` largest of logits [rows, depth, vocabulary], the last dimension dense, and what `names`, which lie as
+    they do, call them, or their places -> values and ids [rows, depth, count], in float32 and int32
+
+    Those that are equal as numbers of the type `exact_to` count as equal.
+    """
     rows, depth, vocabulary = logits.shape
     values = torch.empty((rows, depth, count), dtype=torch.float32, device=logits.device)
     ids = torch.empty((rows, depth, count), dtype=torch.int32, device=logits.device)
     tile = max(_LEAST, triton.next_power_of_2(vocabulary))
     _candidates[(rows * depth,)](
-        *(logits, values, ids, depth, *logits.stride()[:2], vocabulary, count),
+        *(logits, names, values, ids, depth, *logits.stride()[:2], vocabulary, count),
         VOCABULARY=tile,
-        BITS=_BITS[logits.dtype],
+        BITS=_BITS[exact_to or logits.dtype],
+        NAMED=names is not None,
         num_warps=max(1, min(32, tile // _OF_A_WARP)),
         **launching(logits),
     )
@@ -292,4 +308,17 @@ def tree_tokens(logits, newest, gate, before, after, candidates, nodes, into=Non
     logits = logits if logits.stride(-1) == 1 else logits.contiguous()
     values, ids = candidates_of(logits, min(candidates, logits.shape[-1]))
     link = None if gate is None else (gate.contiguous(), before.contiguous(), after.contiguous())
+    return grow(ids, shares_of(values, ids, newest, link), nodes, into)
+
+
+def tree_tokens_of_states(
+    hidden, newest, weight, gate_weight, before, after, candidates, nodes, into=None
+) -> tuple[Tensor, Tensor]:
+    """ops.tree_tokens_of_states: logits are not written"""
+    classes = min(_CLASSES, weight.shape[0])
+    states = hidden.flatten(0, 1).contiguous()
+    best = best_products(states, weight.contiguous(), gate_weight.contiguous(), classes, _OF_EACH)
+    values, names, gate = (one.view(*hidden.shape[:2], -1) for one in best)
+    values, ids = candidates_of(values, min(candidates, weight.shape[0]), names, hidden.dtype)
+    link = (gate, before.contiguous(), after.contiguous())
     return grow(ids, shares_of(values, ids, newest, link), nodes, into)

@@ -186,7 +186,11 @@ def _tree(
     logits: Tensor, newest: Tensor, gate: Any, before: Any, after: Any, candidates: int, nodes: int, *_: Any
 ) -> bool:
     linked = gate is None or before.shape[1] <= HIGHEST_RANK
-    return linked and logits.shape[2] <= LARGEST_VOCABULARY and candidates <= TREE_CANDIDATES and nodes <= MOST_NODES
+    return linked and logits.shape[2] < LARGEST_VOCABULARY and candidates <= TREE_CANDIDATES and nodes <= MOST_NODES
+
+
+def _tree_states(hidden: Tensor, newest: Tensor, weight: Tensor, gate_weight: Tensor, *rest: Any) -> bool:
+    return _tree(hidden, newest, gate_weight, *rest)  # of any vocabulary: what is written of it are the best
 
 
 def _tree_shape(parents: Tensor) -> bool:
@@ -201,7 +205,7 @@ _HEADS = f"heads of {', '.join(map(str, HEADS))}"
 _SCALED = f"{_HEADS}, scores divided by the square root of that"
 _WHOLE = f"inputs and outputs in multiples of {MULTIPLE}"
 _SOURCE = f"all see all but padding, up to {LONGEST_SOURCE} slots; {_SCALED}"
-_CACHED, _OF_STATES = "cached_attention", "chain_tokens_of_states"
+_CACHED, _OF_STATES, _TREE_STATES = "cached_attention", "chain_tokens_of_states", "tree_tokens_of_states"
 _LINKED = f"rank up to {HIGHEST_RANK}, up to {MOST_CANDIDATES} candidates"
 _TREE = f"rank up to {HIGHEST_RANK}, up to {TREE_CANDIDATES} candidates, {MOST_NODES} nodes, {LARGEST_VOCABULARY} ids"
 INFERENCE = (
@@ -221,6 +225,7 @@ INFERENCE = (
     Kernel("link", "chain_tokens", "link_chain:chain_tokens", _link, condition=_LINKED),
     Kernel("link", _OF_STATES, f"link_chain:{_OF_STATES}", _link_states, _few_states, f"{_LINKED}, few slots"),
     Kernel("tree", "tree_tokens", "draft_tree:tree_tokens", _tree, condition=_TREE),
+    Kernel("tree", _TREE_STATES, f"draft_tree:{_TREE_STATES}", _tree_states, _few_states, f"{_TREE}, few slots"),
     Kernel("tree", "tree_shape", "tree_slots:tree_shape", _tree_shape, condition=f"up to {MOST_NODES} nodes"),
     Kernel("tree", "compact_path", "tree_slots:compact_path", _compact, condition=f"up to {MOST_NODES} nodes"),
     *(Kernel(name, f"lattice: {name}", "", condition=NAMES[name]) for name in ("candidates", "edges", "paths")),
