@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import resources
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, overload
 
@@ -39,6 +38,7 @@ from longstride.contract import (
     Trace,
 )
 from longstride.contract.bundled import BUNDLED
+from longstride.contract.decoding import refilled_groups
 from longstride.contract.options import Range, as_dict, shown
 from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
@@ -53,8 +53,6 @@ DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
 BATCHES = Range(1, math.inf)
 """More than there are lines means all of them."""
-GROUP = 16
-"""So many tables' worth of sentences share one bucket of source lengths."""
 
 
 _BREAK = re.compile(r"(\r?\n)")
@@ -300,21 +298,26 @@ class Translator:
         done = [Translation("")] * len(lines)
         full = [index for index, line in enumerate(lines) if line.strip()]
         drafted = {} if drafts is None else self._drafts(texts, drafts)
-        full.sort(key=lambda index: (index not in drafted, -len(ids[index])))
-        first = len(full) - sum(index not in drafted for index in full)  # of those without a draft
-        starts = [*range(0, first, batch * GROUP), *range(first, len(full), batch * GROUP)]
-        for start, end in pairwise([*starts, len(full)]):
-            group = full[start:end]
+        apart = [[index for index in full if (index in drafted) == given] for given in (True, False)]
+        groups = [
+            [some[place] for place in group]
+            for some in apart
+            for group in refilled_groups([len(ids[index]) for index in some], batch)
+        ]
+        for group in groups:
             source = Source.of([ids[index] for index in group], numbers=[first_line - 1 + index for index in group])
-            if start < first:
+            if group[0] in drafted:
                 source = replace(source, drafts=Source.of([drafted[index] for index in group]))
-            decoded = chosen.decode(source, limits, capacity=batch, trace=trace)
+
+            def tell(rows: Sequence[tuple[int, list[Hypothesis]]], group: Sequence[int] = group) -> None:
+                for (row, found), line in zip(rows, self.text([found[0].tokens for _, found in rows]), strict=True):
+                    done[group[row]] = Translation(line, found[0].score, tuple(found[0].tokens), tuple(found))
+
+            decoded = chosen.decode(source, limits, capacity=batch, trace=trace, tell=tell)
             if watch is not None:
                 watch(decoded)
-            for place, (index, line) in enumerate(zip(group, self.text(decoded.tokens), strict=True)):
-                best, *_ = found = decoded.hypotheses[place]
-                steps = None if decoded.traces is None else decoded.traces[place]
-                done[index] = Translation(line, best.score, tuple(best.tokens), tuple(found), steps)
+            for index, steps in zip(group, decoded.traces or (), strict=False):
+                done[index] = replace(done[index], trace=steps)
         finished = iter(done)
         result = [_joined([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
         return result[0].text if isinstance(text, str) else result

@@ -13,7 +13,7 @@ from torch import nn
 
 from longstride import ops
 from longstride.ops.cuda.self_test import CASES, TOLERANCE, compare
-from longstride.ops.cuda.table import FEW_SLOTS, MULTIPLE
+from longstride.ops.cuda.table import FEW_SLOTS, MANY_SLOTS, MULTIPLE
 from longstride.ops.kernels import kernels_of
 from longstride.systems.blockwise.model import Heads, HeadsOptions
 from tests.nn.running_kernels import loops, table_for, where
@@ -91,6 +91,36 @@ def test_bits_depend_on_neither_other_slots_nor_other_outputs(inputs, device, dt
         assert torch.equal(product(x[one : one + 1], linear)[0], found[one])
 
 
+@loops
+@pytest.mark.gpu
+@pytest.mark.parametrize("inputs", [64, 192, 512, 576, 2048])
+def test_bits_do_not_depend_on_the_kernel_or_on_what_its_programs_have(inputs, device, dtype):
+    """Of many slots programs have more rows and more outputs each; a slot's numbers are those that it has alone."""
+    from longstride.ops.cuda import step_linear, wide_linear
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(70 if device.type == "cpu" else 500, inputs, generator=generator).to(device, dtype)
+    weight = torch.randn(192, inputs, generator=generator).to(device, dtype) * inputs**-0.5
+    bias = torch.randn(192, generator=generator).to(device, dtype)
+    added = torch.randn(len(x), 192, generator=generator).to(device, dtype)
+    expected = step_linear.product(x, weight, bias, True, added=added)
+    for tile in wide_linear.TILES:
+        found = wide_linear.product(x, weight, bias, True, added, tile)
+        if device.type == "cpu":  # the interpreter multiplies by a library, whose bits depend on shapes
+            torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        else:
+            assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 17, 64, 65, 128, 1536])
+@pytest.mark.parametrize("outputs", [64, 512, 2048, 16_000])
+def test_stripes_are_whole(rows, outputs):
+    pytest.importorskip("triton")
+    from longstride.ops.cuda.wide_linear import tile_of
+
+    assert MULTIPLE % tile_of(rows, outputs).outputs == 0
+
+
 @pytest.mark.parametrize("inputs", [*range(64, 4097, 64), 8192])
 def test_warps_share_all_inputs(inputs):
     pytest.importorskip("triton")
@@ -127,11 +157,13 @@ def test_prediction_heads_by_it_are_as_they_were(device, dtype):
 def test_it_is_for_few_slots_and_whole_multiples_alone():
     table, weight, bias = table_for(torch.device("cpu")), torch.zeros(128, 64), torch.zeros(128)
 
-    def chosen(slots: int, weight: torch.Tensor, *more: object) -> str | None:
-        kernel = table.find("linear", torch.zeros(1, slots, weight.shape[1]), weight, *more)
+    def chosen(slots: int, weight: torch.Tensor, *more: object, dtype: torch.dtype = torch.float32) -> str | None:
+        kernel = table.find("linear", torch.zeros(1, slots, weight.shape[1], dtype=dtype), weight, *more)
         return kernel and kernel.name
 
     assert [chosen(slots, weight, bias) for slots in (1, FEW_SLOTS, FEW_SLOTS + 1)] == ["product", "product", None]
+    assert chosen(MANY_SLOTS, weight, bias, dtype=torch.float16) == "product"
+    assert chosen(MANY_SLOTS + 1, weight, bias, dtype=torch.bfloat16) is None
     assert chosen(1, weight) == "product"  # without a bias
     assert chosen(1, weight, bias, "relu") == "product"
     assert chosen(FEW_SLOTS + 1, weight, bias, "relu") == "relu"  # the library's, with the activation at its end

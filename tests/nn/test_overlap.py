@@ -27,6 +27,7 @@ PACKAGE = Path(longstride.__file__).parent
 FILES = (
     "ops/cuda/decode_attention.py",
     "ops/cuda/step_linear.py",
+    "ops/cuda/wide_linear.py",
     "ops/cuda/embed.py",
     "ops/cuda/add_norm.py",
     "ops/cuda/link_candidates.py",
@@ -94,7 +95,18 @@ def test_all_kernels_of_a_step_can_be_launched_so():
     assert set(names) == {
         *("_candidates", "_advance", "_fold_words"),
         *("_add_norm", "_best", "_canvas", "_embed", "_extend"),
-        *("_best_products", "_follow", "_pairs", "_product", "_read", "_row_product", "_settle", "_source", "_walk"),
+        *(
+            "_best_products",
+            "_follow",
+            "_pairs",
+            "_product",
+            "_read",
+            "_row_product",
+            "_settle",
+            "_source",
+            "_walk",
+            "_wide_product",
+        ),
         *("_look_up", "_add_up", "_choose"),
         *("_begin", "_two", "_shares", "_forward", "_backward"),
     }

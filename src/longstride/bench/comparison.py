@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from longstride.bench.record_parts import Origin, WorkloadTag
+from longstride.bench.record_parts import BatchKind, Origin, WorkloadTag
 from longstride.bench.records import Latency, Quality, Record
 from longstride.bench.statistics import Ratio, per_item, ratio_of_means
 
@@ -44,15 +44,21 @@ class BenchRun:
         return self.records[0].batch_size
 
     @property
+    def batch_kind(self) -> BatchKind:
+        """Whether others took the places of sentences that were done."""
+        return self.records[0].batch_kind
+
+    @property
     def name(self) -> str:
         """A name for files and markers: letters, digits and hyphens."""
         parts = [self.origin.experiment, self.workload.name, self.origin.machine.device, f"batch {self.batch_size}"]
-        return slug(" ".join(parts))
+        return slug(" ".join([*parts, *(["open"] if self.batch_kind == "open" else [])]))
 
     @property
     def where(self) -> str:
         """What was decoded how, and on what."""
-        return f"{self.workload.name}, batch size {self.batch_size}, {self.origin.machine.device}"
+        kind = ", open" if self.batch_kind == "open" else ""
+        return f"{self.workload.name}, batch size {self.batch_size}{kind}, {self.origin.machine.device}"
 
     @property
     def baselines(self) -> tuple[Latency, ...]:
@@ -92,8 +98,8 @@ EXPERIMENT, TEST_SET, DEVICE = "origin.experiment", "workload.name", "origin.mac
 
 
 def bench_runs(records: Iterable[Record]) -> list[BenchRun]:
-    """All runs, of each experiment the latest, sorted by experiment, device, workload and batch size."""
-    by = (EXPERIMENT, DEVICE, TEST_SET, "batch_size")
+    """All runs, of each experiment the latest, sorted by experiment, device, workload, kind of batches and size."""
+    by = (EXPERIMENT, DEVICE, TEST_SET, "batch_kind", "batch_size")
     found = []
     for some in grouped(records, Latency, by, ("origin.date", "origin.run", "order"), ("order",)).values():
         last = max((one.origin.date, one.origin.run) for one in some)
@@ -112,7 +118,7 @@ def speed_up(record: Latency, baseline: Latency) -> Ratio | None:
 def paired_times(record: Latency, baseline: Latency) -> list[tuple[float, float]]:
     """Per sentence (or per batch, where both have the same) the baseline's and the record's mean time."""
     ours, theirs = per_item(record.latencies_us), per_item(baseline.latencies_us)
-    if record.batch_size > 1:
+    if record.batches or baseline.batches:
         same = record.batches == baseline.batches and record.places == baseline.places
         return list(zip(theirs, ours, strict=True)) if same else []
     by_place = dict(zip(baseline.places, theirs, strict=True))

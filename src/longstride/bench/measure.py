@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from longstride.bench.candidate import Candidate, check_candidates
-from longstride.bench.record_parts import Origin, Preparation
+from longstride.bench.record_parts import BatchKind, Origin, Preparation
 from longstride.bench.records import Latency
 from longstride.bench.traced_pass import (
     Progress,
@@ -46,6 +46,11 @@ class Protocol(Options):
         (1,), "Sentences decoded together; 1 is latency, more is throughput.", least=1, most=10**6
     )
     reference: str | None = option(None, "Candidate whose ids the others' are compared with.")
+    batch_kind: BatchKind = option(
+        "closed",
+        "Closed batches are decoded to their end; in open ones, as in translate, sentences take the places of those "
+        "that are done.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,6 +67,9 @@ class _Timed:
     batches: list[list[int]]
     sources: list[Source]
     passes: int
+    capacity: int
+    """sentences side by side"""
+    kind: BatchKind
     readings: list[list[int]] = field(default_factory=list)
     outputs: dict[int, list[int]] = field(default_factory=dict)
     unstable: set[int] = field(default_factory=set)
@@ -90,15 +98,16 @@ def _measure_batch_size(
     progress: Progress,
     clock: Clock,
 ) -> list[Latency]:
+    kind = protocol.batch_kind
     line_up = [_prepare(candidate, workload, protocol, batch_size) for candidate in candidates]
     warmup = warmup_batches(workload, batch_size)
     prepared = {
-        one.candidate.name: _warm_up(one.candidate, [*warmup, *_of_shapes(one, workload)], progress, clock)
-        for one in line_up
+        one.candidate.name: _warm_up(one, [*warmup, *_of_shapes(one, workload)], progress, clock) for one in line_up
     }
     _time(line_up, batch_size, progress, clock)
     found = {
-        one.candidate.name: traced_pass(one.candidate, workload, one.sentences, batch_size, progress) for one in line_up
+        one.candidate.name: traced_pass(one.candidate, workload, one.sentences, batch_size, progress, kind)
+        for one in line_up
     }
     decoded = sum(source.rows for source in warmup)
     records = [
@@ -109,10 +118,10 @@ def _measure_batch_size(
 
 def _prepare(candidate: Candidate, workload: Workload, protocol: Protocol, batch_size: int) -> _Timed:
     sentences = measured_sentences(candidate, workload)
-    batches = batches_of(workload, sentences, batch_size)
+    batches = batches_of(workload, sentences, batch_size, protocol.batch_kind)
     sources = [workload.source(batch) for batch in batches]
     passes = min(candidate.passes or protocol.passes, protocol.passes)
-    return _Timed(candidate, sentences, batches, sources, passes)
+    return _Timed(candidate, sentences, batches, sources, passes, batch_size, protocol.batch_kind)
 
 
 def warmup_batches(workload: Workload, batch_size: int) -> list[Source]:
@@ -135,9 +144,20 @@ def _of_shapes(one: _Timed, workload: Workload) -> list[Source]:
     batch waits for is no part of decoding it."""
     if one.candidate.captured is None or not workload.warmup:
         return []
+    if one.kind == "open":  # shapes go by the lengths of sentences, too
+        return [Source.of(_as_long(workload.warmup, source.lengths.tolist())) for source in one.sources]
     shapes = {tuple(source.ids.shape): None for source in one.sources}
     given = [list(sentence) for sentence in workload.warmup]
     return [Source.of([_cut(given[row % len(given)], width) for row in range(rows)], width) for rows, width in shapes]
+
+
+def _as_long(sentences: Sequence[Sequence[int]], lengths: Sequence[int]) -> list[list[int]]:
+    """Sentences of these lengths, made of the tokens of others, which end as those do."""
+    made = []
+    for place, length in enumerate(lengths):
+        *tokens, end = sentences[place % len(sentences)]
+        made.append([*((tokens or [end]) * length)[: length - 1], end])
+    return made
 
 
 def _cut(sentence: list[int], width: int) -> list[int]:
@@ -145,14 +165,15 @@ def _cut(sentence: list[int], width: int) -> list[int]:
     return sentence if len(sentence) <= width else [*sentence[: width - 1], sentence[-1]]
 
 
-def _warm_up(one: Candidate, warmup: Sequence[Source], progress: Progress, clock: Clock) -> Preparation:
+def _warm_up(timed: _Timed, warmup: Sequence[Source], progress: Progress, clock: Clock) -> Preparation:
     """Decode the warm-up sentences; what that took and what was captured."""
+    one = timed.candidate
     before = one.captured() if one.captured else None
     one.synchronize()
     begun = clock()
     for done, source in enumerate(warmup):
         progress(f"warming up {one.name}", done, len(warmup))
-        one.decoder.decode(source, one.limits)
+        one.decoder.decode(source, one.limits, timed.capacity)
     one.synchronize()
     seconds = round((clock() - begun) / 1e9, 6)
     progress(f"warming up {one.name}", len(warmup), len(warmup))
@@ -172,7 +193,7 @@ def _warm_up(one: Candidate, warmup: Sequence[Source], progress: Progress, clock
 def _time(line_up: Sequence[_Timed], batch_size: int, progress: Progress, clock: Clock) -> None:
     """Fill in every candidate's readings and outputs."""
     # A candidate with a sample sits out the others' batches: turns go by the batch's place in the workload.
-    turns = _turns(line_up, batch_size)
+    turns = _turns(line_up)
     passes = max(one.passes for one in line_up)
     for number in range(passes):
         for one in line_up:
@@ -187,12 +208,13 @@ def _time(line_up: Sequence[_Timed], batch_size: int, progress: Progress, clock:
         progress(f"pass {number + 1} of {passes}, batch size {batch_size}", len(turns), len(turns))
 
 
-def _turns(line_up: Sequence[_Timed], batch_size: int) -> list[list[tuple[_Timed, int]]]:
+def _turns(line_up: Sequence[_Timed]) -> list[list[tuple[_Timed, int]]]:
     """Who decodes which of its batches at each turn, in an order that keeps every candidate's batches in order."""
     turns: dict[int, list[tuple[_Timed, int]]] = {}
     for one in line_up:
         for batch, sentences in enumerate(one.batches):
-            turns.setdefault(sentences[0] if batch_size == 1 else batch, []).append((one, batch))
+            alone = one.capacity == 1 and one.kind == "closed"
+            turns.setdefault(sentences[0] if alone else batch, []).append((one, batch))
     return [turns[place] for place in sorted(turns)]
 
 
@@ -209,7 +231,7 @@ def _read(one: _Timed, batch: int, clock: Clock) -> None:
     candidate = one.candidate
     candidate.synchronize()
     begun = clock()
-    tokens = candidate.decoder.decode(one.sources[batch], candidate.limits).tokens
+    tokens = candidate.decoder.decode(one.sources[batch], candidate.limits, one.capacity).tokens
     candidate.synchronize()
     ended = clock()
     one.readings[-1].append(max(1, round((ended - begun) / 1000)))
@@ -250,7 +272,8 @@ def _record(
         output_lengths=tuple(len(output) for output in mine.outputs),
         scores=mine.scores,
         sentences=None if candidate.sample is None else one.sentences,
-        batches=() if batch_size == 1 else tuple(len(batch) for batch in one.batches),
+        batches=() if batch_size == 1 and one.kind == "closed" else tuple(len(batch) for batch in one.batches),
+        batch_kind=one.kind,
         iterations=mine.iterations,
         counts=mine.counts,
         memory=mine.memory,

@@ -154,7 +154,9 @@ def left_out_of_names(view: View) -> str:
 def how_timed(view: View) -> str:
     """What was decoded, and how its time was taken."""
     size = view["batch_size"]
-    order = "one at a time, in order" if size == 1 else f"{size} at a time, sorted by length"
+    order = "one at a time, in order" if view["one_by_one"] else f"{size} at a time, sorted by length"
+    if view["batch_kind"] == "open":
+        order += ", others taking the places of those that are done"
     return (
         f"{view['test_set']}: {view['workload.size']:,} sentences, {order}; {_passes(_most_passes(view))}, candidates "
         "taking turns; from ids on the host to ids on the host."

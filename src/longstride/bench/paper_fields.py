@@ -268,7 +268,8 @@ def speed_up_over_beam(view: View) -> float | None:
     found = None
     for run in bench_runs(view.scope.records):
         rival = next((one for one in run.baselines if one.decoder.startswith("beam|")), None)
-        for one in run.records if run.batch_size == 1 and rival is not None else ():
+        closed = run.batch_size == 1 and run.batch_kind == "closed"
+        for one in run.records if closed and rival is not None else ():
             mine = View(one, view.scope)
             if mine["decoder"] == "lattice" and mine["candidates"] == 64 and one.model.hash == view.record.model.hash:
                 ratio = speed_up(one, rival) if rival and one.model.hash else None

@@ -57,7 +57,7 @@ def chart(name: str, title: str, told: str, panels: Sequence[Panel], height: flo
 
 def plots(run: BenchRun) -> list[Picture]:
     """The figures that a run has something to show for."""
-    if run.batch_size != 1 or not run.baselines:
+    if run.batch_size != 1 or run.batch_kind == "open" or not run.baselines:
         return []
     run = run.shortened()
     baseline = run.baselines[0]

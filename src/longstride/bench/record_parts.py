@@ -9,6 +9,8 @@ from longstride.bench.machine import Machine
 from longstride.tasks.bootstrap import Comparison
 
 Role = Literal["baseline", "candidate"]
+BatchKind = Literal["closed", "open"]
+"""Closed batches are decoded to their end; in open ones, sentences take the places of those that are done."""
 
 
 @dataclass(frozen=True)

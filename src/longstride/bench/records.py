@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from longstride.bench.record_parts import (
     Against,
     Agreement,
+    BatchKind,
     Counts,
     Curve,
     Equality,
@@ -80,7 +81,7 @@ class Latency(OfDecoder):
     sentences: tuple[int, ...] | None = None
     """places of the measured sentences in the workload where only a sample was measured; none: all"""
     batches: tuple[int, ...] = ()
-    """sentences per batch, in the order measured (sorted by length) where the batch size is above 1"""
+    """sentences per batch, in the order measured (sorted by length) where the batch size is above 1 or it is open"""
     iterations: tuple[int, ...] = ()
     """per measured sentence; empty where the decoder gives no trace"""
     counts: Counts | None = None
@@ -93,6 +94,8 @@ class Latency(OfDecoder):
     """sentences decoded before the clock ran"""
     preparation: Preparation | None = None
     """what that took; none: the record is older than this figure"""
+    batch_kind: BatchKind = "closed"
+    """open: `batches` are what a session decoded, `batch_size` sentences side by side at any time"""
 
     def __post_init__(self) -> None:
         measured = len(self.source_lengths)

@@ -192,12 +192,13 @@ def _qualities(records: Sequence[Record]) -> list[Group]:
 
 
 def _runs(records: Sequence[Record]) -> list[Group]:
-    """The runs of an experiment on one test set and device, at all batch sizes."""
+    """The runs of an experiment on one test set and device, at all batch sizes, closed batches and open ones apart."""
     groups: dict[tuple[str, str, str], list[Member]] = {}
     for whole in bench_runs(records):
         run = whole.shortened()
         extras = {"run": run, "baseline": run.baselines[0] if run.baselines else None}
-        key = (run.origin.experiment, run.workload.name, run.origin.machine.device)
+        kind = ", open batches" if run.batch_kind == "open" else ""
+        key = (run.origin.experiment, run.workload.name + kind, run.origin.machine.device)
         groups.setdefault(key, []).extend((record, extras) for record in run.records)
     return [Group(key[0], f"{key[1]}, {key[2]}", members) for key, members in sorted(groups.items())]
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from longstride.bench.candidate import Candidate
 from longstride.bench.machine import host_probe
-from longstride.bench.record_parts import Against, Counts, Equality, MemoryUse
+from longstride.bench.record_parts import Against, BatchKind, Counts, Equality, MemoryUse
 from longstride.bench.workload import Workload
 from longstride.contract import Trace
+from longstride.contract.decoding import refilled_groups
 from longstride.tasks.bootstrap import compare_statistics
 from longstride.tasks.score import Figures, Score, word_repetition
 
@@ -42,8 +43,14 @@ def measured_sentences(candidate: Candidate, workload: Workload) -> tuple[int, .
     return tuple(range(workload.size)) if candidate.sample is None else workload.sample(candidate.sample)
 
 
-def batches_of(workload: Workload, sentences: Sequence[int], batch_size: int) -> list[list[int]]:
-    """Sentences in order for batch size 1; for larger ones sorted by source length, so that little is padding."""
+def batches_of(
+    workload: Workload, sentences: Sequence[int], batch_size: int, kind: BatchKind = "closed"
+) -> list[list[int]]:
+    """Sentences in order for batch size 1; for larger ones sorted by source length, so that little is padding. For
+    open batches, what one session decodes."""
+    if kind == "open":
+        groups = refilled_groups([len(workload.sources[sentence]) for sentence in sentences], batch_size)
+        return [[sentences[place] for place in group] for group in groups]
     if batch_size == 1:
         return [[sentence] for sentence in sentences]
     by_length = sorted(sentences, key=lambda sentence: (len(workload.sources[sentence]), sentence))
@@ -56,6 +63,7 @@ def traced_pass(
     sentences: Sequence[int],
     batch_size: int,
     progress: Progress = no_progress,
+    kind: BatchKind = "closed",
 ) -> Traced:
     """Decode the sentences once with traces."""
     host = host_probe()
@@ -68,9 +76,9 @@ def traced_pass(
     outputs: dict[int, tuple[int, ...]] = {}
     traces: dict[int, Trace] = {}
     calls = done = 0
-    for batch in batches_of(workload, sentences, batch_size):
+    for batch in batches_of(workload, sentences, batch_size, kind):
         progress(f"tracing {candidate.name}", done, len(sentences))
-        decoded = candidate.decoder.decode(workload.source(batch), candidate.limits, trace=True)
+        decoded = candidate.decoder.decode(workload.source(batch), candidate.limits, batch_size, trace=True)
         outputs.update(zip(batch, map(tuple, decoded.tokens), strict=True))
         if decoded.traces is not None:
             traces.update(zip(batch, decoded.traces, strict=True))

@@ -43,6 +43,14 @@ def bench(
     batch_sizes: Annotated[
         str, typer.Option(help="Sentences decoded together, e.g. 1,8,32; 1 is latency, more is throughput.")
     ] = "1",
+    open_batches: Annotated[
+        bool,
+        typer.Option(
+            "--open/--closed",
+            help="Sentences take the places of those that are done, as in translate; or batches are decoded to their "
+            "end.",
+        ),
+    ] = False,
     passes: Annotated[int, typer.Option(min=1, max=10**6, help="How often the whole test set is timed.")] = 3,
     sample: Annotated[
         list[str] | None,
@@ -120,14 +128,14 @@ def bench(
         same_as = greedy_among([(one.name, one.decoder) for one in candidates])
     elif same_as is not None:
         same_as = member_name(same_as, translators)
-    protocol = Protocol(sizes.passes, sizes.batch_sizes, same_as)
+    protocol = Protocol(sizes.passes, sizes.batch_sizes, same_as, "open" if open_batches else "closed")
 
     test_set = _test_set(translators, material, workload or data_name(source), str(source), warmup)
     origin = origin_of(experiment, translators[0])
     with Stages() as shown:
         for records in measure(test_set, candidates, protocol, origin, shown.to):
             shown.close()
-            shown_at.print(f"batch size {records[0].batch_size}", markup=False)
+            shown_at.print(f"batch size {records[0].batch_size}{', open' if open_batches else ''}", markup=False)
             shown_at.print(run_table("latency", BenchRun(tuple(records))) or "", markup=False)
             append_records(file, records)
     shared.say_report(*translators)

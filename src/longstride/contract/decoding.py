@@ -8,7 +8,7 @@ slots advance together, finished sentences are taken out and their slots given t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -65,6 +65,14 @@ class Source:
         drafts = None if self.drafts is None else self.drafts.slice(first, last)
         numbers = None if self.numbers is None else self.numbers[first:last]
         return Source(self.ids[first:last], self.lengths[first:last], numbers, drafts)
+
+    def select(self, rows: Sequence[int]) -> Source:
+        """Some sentences, in this order."""
+        chosen, numbers = list(rows), self.numbers
+        if chosen == list(range(self.rows)):
+            return self
+        drafts = None if self.drafts is None else self.drafts.select(chosen)
+        return Source(self.ids[chosen], self.lengths[chosen], numbers and tuple(numbers[row] for row in chosen), drafts)
 
 
 @dataclass(frozen=True)
@@ -186,6 +194,16 @@ class Decoded:
         return [row[0].score for row in self.hypotheses]
 
 
+GROUP = 16
+"""So many tables' worth of sentences are decoded by one session: they share a bucket of source lengths."""
+
+
+def refilled_groups(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Sentences, by their lengths, in groups that a session of `capacity` slots decodes: the longest first."""
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    return [order[first : first + capacity * GROUP] for first in range(0, len(order), capacity * GROUP)]
+
+
 class Session(ABC):
     """A table of slots in which sentences are decoded side by side."""
 
@@ -195,6 +213,14 @@ class Session(ABC):
     """Model calls so far"""
     portion: int = 1
     """Sentences had better be admitted in multiples of this, while there are more: such portions are captured"""
+    ahead: int = 0
+    """Iterations that have begun and that :meth:`take_finished` has not looked at"""
+
+    @property
+    def group(self) -> int:
+        """While more sentences are to come, so many should be admitted at once: a handful cost more to encode than a
+        few idle slots do."""
+        return max(1, self.capacity // 4)
 
     @property
     @abstractmethod
@@ -224,6 +250,10 @@ class Session(ABC):
         """Told that it is no longer needed: all sentences have been taken out, and its table may serve another."""
 
 
+Tell = Callable[[Sequence[tuple[int, list[Hypothesis]]]], None]
+"""Told rows of a source that are done, with their hypotheses, best first."""
+
+
 class Decoder(ABC):
     """A way of generating, with its options fixed. Immutable: sessions hold all that changes."""
 
@@ -242,6 +272,11 @@ class Decoder(ABC):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table of `capacity` slots for sources of at most `longest_source` tokens (EOS counted)."""
 
+    def start_refilled(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """The same for more sentences than slots, all of which are there: it may take some in before slots are free
+        (`free` says how many), and give them out an iteration late."""
+        return self.start(capacity, limits, longest_source)
+
     def need(self, limits: Limits, longest_source: int) -> Need | None:
         """What such a table takes in memory, so that one without room is refused and not made; None: not much."""
         return None
@@ -256,9 +291,17 @@ class Decoder(ABC):
                 raise OptionError(f"The decoder {self.name} cannot obey {name}, found {asked}; greedy and beam can.")
 
     def decode(
-        self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+        self,
+        source: Source,
+        limits: Limits | None = None,
+        capacity: int | None = None,
+        trace: bool = False,
+        tell: Tell | None = None,
     ) -> Decoded:
-        """Decode all rows: admit, advance, collect. At most `capacity` sentences (default: all) stand side by side."""
+        """Decode all rows: admit, advance, collect. At most `capacity` sentences (default: all) stand side by side.
+
+        `tell` hears of rows that are done, while a device may be at work on the others.
+        """
         limits = limits or Limits()
         self.check_limits(limits)
         rows = source.rows  # asked for three times an iteration
@@ -267,30 +310,36 @@ class Decoder(ABC):
         capacity = min(capacity or rows, rows)
         if (need := self.need(limits, source.longest)) is not None:
             need.check(self.name, capacity)
-        session = self.start(capacity, limits, source.longest)
-        found: dict[int, list[Hypothesis]] = {}
+        start = self.start if capacity == rows else self.start_refilled
+        session = start(capacity, limits, source.longest)
+        found: dict[int, list[Hypothesis]] = {}  # by ticket
         order: list[int] = []
+        rows_of: dict[int, int] = {}  # by ticket
         builder = TraceBuilder(self.special.eos) if trace else None
         iterations = 0
         while len(found) < rows:
             waiting = rows - len(order)
-            # Encoding a handful of sentences at a time would cost more than a few idle slots do.
-            if waiting and session.free >= min(waiting, max(1, session.capacity // 4)):
+            if waiting and session.free >= min(waiting, session.group):
                 taken = min(waiting, session.free)
                 if taken < waiting:
                     taken = taken - taken % session.portion or taken
-                order += session.admit(source.slice(len(order), len(order) + taken))
+                tickets = session.admit(source.slice(len(order), len(order) + taken))
+                rows_of.update(zip(tickets, range(len(order), len(order) + taken), strict=True))
+                order += tickets
             step = session.advance()
             iterations += 1
             if builder is not None:
                 builder.add(step)
-            for finished in session.take_finished():
+            done = session.take_finished()
+            for finished in done:
                 found[finished.ticket] = finished.hypotheses
+            if done and tell is not None:
+                tell([(rows_of[finished.ticket], finished.hypotheses) for finished in done])
             if len(order) == rows:
                 session.settle()
         session.close()
         traces = [builder.trace(ticket) for ticket in order] if builder is not None else None
-        return Decoded([found[ticket] for ticket in order], traces, session.calls, iterations)
+        return Decoded([found[ticket] for ticket in order], traces, session.calls, iterations - session.ahead)
 
 
 __all__ = ["HARD_LIMITS", "Decoded", "Decoder", "Finished", "Hypothesis", "Limits", "Session", "Source", "Step"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -153,13 +154,21 @@ NUMBERS = 4
 """Beside the ids of a sentence: its length, its row, its ticket and where its random numbers come from."""
 
 
+FEW = 8
+"""More sentences than this are faster written as arrays than one by one."""
+
+
 class InputStaging:
-    """A portion of sentences, in a tensor that never moves; places that are not needed hold the shortest one.
+    """A portion of sentences, in a tensor that never moves; places that are not needed repeat the first one, in the
+    same row, so that all of it may be admitted.
 
     With `longest_draft`, each sentence's draft comes along, cut to so many tokens."""
 
-    def __init__(self, portion: int, longest_source: int, runner: Runner, longest_draft: int = 0) -> None:
-        self.portion = portion
+    def __init__(
+        self, portion: int, longest_source: int, runner: Runner, longest_draft: int = 0, unused_row: int | None = None
+    ) -> None:
+        """`unused_row` is the row of places that are not needed, if these are not to repeat the first sentence."""
+        self.portion, self._unused_row = portion, unused_row
         self._longest, self._longest_draft = longest_source, longest_draft
         self._device = runner.device
         shape = (portion, longest_source + NUMBERS + (longest_draft + 1 if longest_draft else 0))
@@ -179,14 +188,22 @@ class InputStaging:
         if self._sent is not None:
             self._sent.synchronize()  # what lies on the desk may still be on its way
         numbers, padding = self._numbers, [PAD] * (longest - source.longest)
-        # As lists: for the few sentences that come at once, tensors and arrays take longer to ask than to read.
-        told = (rows, tickets, streams or tickets, self._drafts(source))
-        each = zip(source.ids.tolist(), source.lengths.tolist(), *told, strict=True)
-        for place, (ids, length, row, ticket, stream, draft) in enumerate(each):
-            numbers[place] = [*ids, *padding, length, row, ticket, stream, *draft]
+        told = (rows, tickets, streams or tickets)
+        if count > FEW:
+            numbers[:count, : source.longest] = source.ids.numpy()
+            numbers[:count, source.longest : longest] = PAD
+            numbers[:count, longest] = source.lengths.numpy()
+            numbers[:count, longest + 1 : longest + NUMBERS] = np.transpose(told)
+            numbers[:count, longest + NUMBERS :] = self._drafts(source)
+        else:
+            # As lists: for the few sentences that come at once, tensors and arrays take longer to ask than to read.
+            each = zip(source.ids.tolist(), source.lengths.tolist(), *told, self._drafts(source), strict=True)
+            for place, (ids, length, row, ticket, stream, draft) in enumerate(each):
+                numbers[place] = [*ids, *padding, length, row, ticket, stream, *draft]
         if count < self.portion:
-            numbers[count:] = PAD
-            numbers[count:, longest] = 1
+            numbers[count:] = numbers[0]
+            if self._unused_row is not None:
+                numbers[count:, longest + 1] = self._unused_row
         if self._sent is not None:
             self._all.copy_(self._desk, non_blocking=True)
             self._sent.record(torch.cuda.current_stream(self._device))

@@ -33,7 +33,7 @@ from longstride.contract import (
     WorkError,
     option,
 )
-from longstride.contract.decoding import HARD_LIMITS
+from longstride.contract.decoding import HARD_LIMITS, Tell
 from longstride.contract.options import Options
 from longstride.interop.exportable import GREEDY
 from longstride.runtime.libraries import package
@@ -85,7 +85,12 @@ class Peer(Decoder):
         raise WorkError(f"{self.name} decodes whole batches and has no session to start.")
 
     def decode(
-        self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+        self,
+        source: Source,
+        limits: Limits | None = None,
+        capacity: int | None = None,
+        trace: bool = False,
+        tell: Tell | None = None,
     ) -> Decoded:
         """Decode all rows, at most `capacity` at a time; there is never a trace."""
         limits = limits or Limits()
@@ -96,7 +101,10 @@ class Peer(Decoder):
             part = source.slice(first, first + step)
             longest = limits.longest_outputs(part.lengths).tolist()
             outputs += [row[:most] for row, most in zip(self._outputs(part, limits, longest), longest, strict=True)]
-        return Decoded([[Hypothesis(row, math.nan, math.nan)] for row in outputs])
+        found = [[Hypothesis(row, math.nan, math.nan)] for row in outputs]
+        if tell is not None:
+            tell(list(enumerate(found)))
+        return Decoded(found)
 
     @abstractmethod
     def _outputs(self, source: Source, limits: Limits, longest: Sequence[int]) -> Rows:

@@ -42,6 +42,8 @@ _WORDS_HEADER = "longstride-words 1"
 HF_HEADER = b"longstride-hf-tokenizer 1\n"
 """How the file of a Hugging Face tokenizer begins."""
 _TRAINING_THREADS = 16
+FEW = 64
+"""Lines that one thread is done with before others have started."""
 """Not the machine's count: sums over threads would otherwise make unigram models differ from machine to machine."""
 
 Join = Literal["@@", "none"]
@@ -161,7 +163,7 @@ class SentencePieceTokenizer(Tokenizer):
         if not texts:
             return []
         try:
-            rows: list[list[int]] = self._processor.encode(list(texts), num_threads=threads or -1)
+            rows: list[list[int]] = self._processor.encode(list(texts), num_threads=threads or _threads(texts))
         except (TypeError, UnicodeEncodeError):
             # What is raised for text that is none depends on the version of SentencePiece; say it in our words.
             for text in texts:
@@ -173,7 +175,8 @@ class SentencePieceTokenizer(Tokenizer):
         """The texts of many rows of ids."""
         if not rows:
             return []  # SentencePiece would take this for one row
-        texts: list[str] = self._processor.decode([_visible(row) for row in rows], num_threads=threads or -1)
+        visible = [_visible(row) for row in rows]
+        texts: list[str] = self._processor.decode(visible, num_threads=threads or _threads(rows))
         return texts
 
     def as_decoded(self, text: str) -> str:
@@ -374,5 +377,12 @@ def _split_words(text: str) -> list[str]:
     return [word for word in text.replace("\t", " ").split(" ") if word]
 
 
+def _threads(lines: Sequence[object]) -> int:
+    """One for a few lines, for which others would start too late; else all there are."""
+    return 1 if len(lines) < FEW else -1
+
+
 def _visible(ids: Sequence[int]) -> list[int]:
+    if isinstance(ids, list) and min(ids, default=0) >= len(RESERVED):  # as nearly all are
+        return ids
     return [int(id) for id in ids if id == UNK or id >= len(RESERVED)]

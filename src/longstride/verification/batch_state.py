@@ -29,6 +29,9 @@ from longstride.verification.drafting import Drafter
 from longstride.verification.kernels import permitted_ids
 from longstride.verification.step import Acceptance, Batch, StepResult, VerifyStep
 
+WIDTHS = 16
+"""Sources are encoded in rectangles of multiples of this many tokens, where none is recorded."""
+
 
 class BatchState:
     """One verifier, one drafter, `capacity` rows for sources of at most `longest_source` tokens."""
@@ -47,11 +50,12 @@ class BatchState:
         self.runner, self.drafter, self.verify = runner, drafter, verify
         # Encoding in equal portions keeps a sentence's bits independent of who is admitted beside it.
         self.portion = max(1, capacity // 4)
-        self._encode = programs.encode_source(model)
+        self.longest_source, self.special = longest_source, model.special
+        self.encode = programs.encode_source(model)
         call = runner.call if runner.records else None  # so that a recording can be taken apart
         self._step = VerifyStep(verify, drafter, acceptance, limits, model.special, call)
         fused = runner.fuses and self._step.fuses
-        special = model.special
+        special = self.special
 
         device = runner.device
         longest = int(limits.longest_outputs(torch.tensor(longest_source)))
@@ -68,7 +72,7 @@ class BatchState:
         )
         self.outputs = Outputs(capacity, columns, device, None if ids is None else ids[:, 0], special.start)
         # By source length, looked up: working it out takes five kernels for every new sentence.
-        self._longest_of = limits.longest_outputs(torch.arange(longest_source + 1)).to(device)
+        self.longest_of = limits.longest_outputs(torch.arange(longest_source + 1)).to(device)
         self.ticket = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         window = torch.ones(1, dtype=torch.int64)
         self.batch = Batch(
@@ -88,8 +92,8 @@ class BatchState:
         self.recorded = runner.records and self.buffers is not None
         """whether what is done here may come from a recording: then few shapes are better than fitting ones"""
         # EOS counted; of a longer text no more could become output.
-        longest_draft = longest + 1 if drafter.reads_drafts else 0
-        self._staging = InputStaging(self.portion, longest_source, runner, longest_draft)
+        self.longest_draft = longest + 1 if drafter.reads_drafts else 0
+        self._staging = InputStaging(self.portion, longest_source, runner, self.longest_draft)
         self._encoding: Callable[[], EncoderState] | None = None
         self._entering: Callable[[], None] | None = None
         self._iterating: dict[tuple[int, int], Callable[[], StepResult]] = {}
@@ -120,16 +124,40 @@ class BatchState:
 
     # --- new sentences -----------------------------------------------------------------------------------------------
 
-    def admit(self, source: Source, rows: list[int], tickets: list[int], streams: list[int] | None = None) -> None:
-        """Open rows for up to a portion of sentences; `streams` of random numbers where tokens are drawn."""
+    def portions(self, source: Source) -> list[tuple[int, list[int]]]:
+        """Widths, and the sentences to encode together in a rectangle of each: what a sentence is encoded in depends on
+        its own length alone, so that its bits do not depend on who is beside it."""
+        lengths = source.lengths.tolist()
+        if self.recorded or self.portion == 1:  # one shape
+            widths = {self.longest_source: list(range(len(lengths)))}
+        else:
+            widths = {}
+            for place, length in enumerate(lengths):
+                widths.setdefault(min(-(-length // WIDTHS) * WIDTHS, self.longest_source), []).append(place)
+        return [
+            (width, some[first : first + self.portion])
+            for width, some in widths.items()
+            for first in range(0, len(some), self.portion)
+        ]
+
+    def admit(
+        self,
+        source: Source,
+        rows: list[int],
+        tickets: list[int],
+        streams: list[int] | None = None,
+        width: int | None = None,
+    ) -> None:
+        """Open rows for up to a portion of sentences; `streams` of random numbers where tokens are drawn. They are
+        encoded in a rectangle of that `width`."""
+        width = width or self.longest_source
         self._staging.send(source, rows, tickets, streams)
-        if len(rows) < self.portion:
-            with torch.inference_mode():
-                self._enter(len(rows))
+        if not self.recorded:
+            self._enter(len(rows), width)
             return
         if self._entering is None:
             with torch.inference_mode():
-                self._entering = self._prepared("enter", partial(self._enter, self.portion))
+                self._entering = self._prepared("enter", partial(self._enter, self.portion, width))
         self._entering()
 
     def drop(self, row: int) -> None:
@@ -137,24 +165,26 @@ class BatchState:
         self.outputs.drop(row)
 
     @torch.inference_mode()
-    def _enter(self, count: int) -> None:
-        """Encode the whole portion, and open rows for the first `count` of it."""
+    def _enter(self, count: int, width: int) -> None:
+        """Encode the whole portion, and open rows for the first `count` of it; the rest repeats its first."""
         staging, batch = self._staging, self.batch
         rows, source = staging.rows[:count], staging.source(count)
-        memory = self._encoded(count)
+        if width < self.longest_source:
+            source = replace(source, ids=source.ids[:, :width])
+        memory = self._encoded(count, width)
         self.drafter.admit(batch.drafter, rows, source, memory)
         self.outputs.open(rows)
-        batch.longest.index_copy_(0, rows, self._longest_of[source.lengths])
+        batch.longest.index_copy_(0, rows, self.longest_of[source.lengths])
         self.ticket.index_copy_(0, rows, staging.tickets[:count])
         if batch.streams is not None:
             batch.streams.index_copy_(0, rows, staging.streams[:count])
 
-    def _encoded(self, count: int) -> EncoderState:
+    def _encoded(self, count: int, width: int) -> EncoderState:
         """The portion's first sentences, encoded, as far as a call goes; the batch has them."""
         staging, alone = self._staging, self.ticket.shape[0] == 1 and not self.recorded
         if alone and self._encoding is None:
-            self._encoding = self.runner.bound(self._encode, staging.ids, staging.lengths)
-        encode = self._encoding or partial(self.runner.call, self._encode, staging.ids, staging.lengths)
+            self._encoding = self.runner.bound(self.encode, staging.ids, staging.lengths)
+        encode = self._encoding or partial(self.runner.call, self.encode, staging.ids[:, :width], staging.lengths)
         memory = encode().first(count)
         # A slice where that is all: copying to rows that have to be looked up takes several times as long.
         places: Any = slice(None) if alone else staging.rows[:count]
@@ -179,8 +209,7 @@ class BatchState:
 
     def _iteration(self, block: int, window: int) -> Callable[[], StepResult]:
         if self.recorded:
-            batch = replace(self.batch, window=window)
-            return self._prepared(f"iterate {block}", partial(self._run, batch, block))
+            return self._prepared(f"iterate {block}", partial(self.run, block, window))
         program = self._step.whole(block)
         if program.graph is not None or not self.runner.binds:
             return self.runner.bound(program, self.batch)
@@ -193,8 +222,9 @@ class BatchState:
         return partial(self._ask_and_verify, [self._step.verifying(block, tree) for tree in (False, True)], block)
 
     @torch.inference_mode()
-    def _run(self, batch: Batch, block: int) -> StepResult:
-        return self._step.run(batch, block)
+    def run(self, block: int, window: int) -> StepResult:
+        """An iteration as tensor code, for who records it."""
+        return self._step.run(replace(self.batch, window=window), block)
 
     def _ask(self, programs: Sequence[Program], block: int) -> Any:
         """For a drafter that cannot be traced: it is asked outside of the graph, which is one of chains or of trees."""

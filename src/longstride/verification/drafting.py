@@ -106,6 +106,17 @@ class Drafter(ABC):
         """The tensors that a state consists of; None: it is not made of tensors that never move."""
         return None
 
+    queues: bool = False
+    """Whether what it makes of new sentences may wait for a free row: then :meth:`per_sentence` says what that is."""
+
+    def per_sentence(self, state: Any) -> list[tuple[Tensor, int]]:
+        """The tensors of a state that :meth:`admit` writes, and which of their dimensions is the rows'."""
+        raise NotImplementedError
+
+    def begin_waiting(self, places: int, longest_source: int, longest_output: int, device: torch.device) -> Any:
+        """A state for sentences that wait: :meth:`admit` alone is called with it."""
+        return self.begin(places, longest_source, longest_output, device)
+
     @abstractmethod
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Any:
         """An empty state for a table of rows."""
@@ -130,6 +141,7 @@ class NoDraft(Drafter):
 
     block = 0
     observes = False
+    queues = True
     graph = DrafterGraph((), {}, {}, lambda state: {}, lambda parts: None)
 
     @property
@@ -139,6 +151,10 @@ class NoDraft(Drafter):
 
     def buffers(self, state: Any) -> list[Tensor] | None:
         """None at all."""
+        return []
+
+    def per_sentence(self, state: Any) -> list[tuple[Tensor, int]]:
+        """Nothing."""
         return []
 
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> None:

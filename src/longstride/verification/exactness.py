@@ -24,7 +24,7 @@ from longstride.contract import PAD, RESERVED, START, Decoder, Limits, OptionErr
 from longstride.verification.acceptance import FORBIDDEN
 from longstride.verification.drafting import DrafterGraph, NoDraft, Proposal, View
 from longstride.verification.ngrams import without_repeats
-from longstride.verification.session import VerificationSession
+from longstride.verification.session import DecodePlan, VerificationSession
 from longstride.verification.step import Acceptance
 
 ROWS = 32
@@ -64,10 +64,17 @@ class SameShapeGreedy(Decoder):
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """The decoder's own table, without its drafter."""
+        return self._plan(capacity, limits, longest_source).start(capacity, longest_source)
+
+    def start_refilled(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """The same with the decoder's own queue, where it has one."""
+        return self._plan(capacity, limits, longest_source).start(capacity, longest_source, refilled=True)
+
+    def _plan(self, capacity: int, limits: Limits, longest_source: int) -> DecodePlan:
         session = verifying(self._decoder, capacity, limits, longest_source)
-        twin = session.drafted_by(PaddingDrafter(session.table.drafter.block, session.table.drafter.trees))
         session.close()
-        return twin
+        drafter = session.plan.drafter
+        return session.plan.drafted_by(PaddingDrafter(drafter.block, drafter.trees))
 
 
 def verifying(decoder: Decoder, capacity: int, limits: Limits, longest_source: int) -> VerificationSession:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 
 from longstride.contract import Decoded, Finished, Limits, Need, OptionError, Program, Runner, Session, Source, Step
-from longstride.contract.decoding import HARD_LIMITS, Signed, signature
+from longstride.contract.decoding import HARD_LIMITS, Signed, Tell, signature
 from longstride.contract.options import as_dict
 from longstride.engine.pool import PooledSession, PoolKey
 from longstride.nn import programs
@@ -52,11 +53,48 @@ class DecodePlan:
         self.verify = verify or programs.verify(model)
         self.family = ("verification", model, self.verify.identity, drafter.key, self.acceptance, limits)
 
-    def start(self, capacity: int, longest_source: int, policy: DraftPolicy | None = None) -> VerificationSession:
-        """An empty session; without a policy, drafts are as long as the drafter's block."""
+    def start(
+        self, capacity: int, longest_source: int, policy: DraftPolicy | None = None, refilled: bool = False
+    ) -> Session:
+        """An empty session; without a policy, drafts are as long as the drafter's block. With `refilled`, one whose
+        rows are refilled on the device, where these are recorded."""
         block = self.drafter.block if policy is None else policy.length(capacity, self.drafter.block)
         plan = self if block or not self.drafter.block else self.drafted_by(NoDraft())
+        if refilled and plan.refills:
+            return plan.start_refilled(capacity, longest_source, block)
         return VerificationSession(plan, capacity, longest_source, block)
+
+    @property
+    def refills(self) -> bool:
+        """Whether rows can be refilled on the device."""
+        return self.runner.records and self.drafter.queues
+
+    def start_refilled(self, capacity: int, longest_source: int, block: int, group: int | None = None) -> Session:
+        """A session whose rows are refilled on the device; `group` sentences are encoded together."""
+        from longstride.verification.queue import RefilledState, group_size
+        from longstride.verification.refilled_session import RefilledSession
+
+        key = self.key(capacity, longest_source)
+        group = group or group_size(key.capacity)
+
+        def make(rows: int, longest_source: int) -> RefilledState:
+            return RefilledState(self.new_state(rows, longest_source), self.model, group)
+
+        seed = None if self.acceptance.sampling is None else self.seed
+        key = replace(key, family=("refilled", group, key.family))
+        return RefilledSession(key, make, (block, self.window(block)), self.calls(block), seed)
+
+    def key(self, capacity: int, longest_source: int) -> PoolKey:
+        """Of tables for such a session."""
+        return PoolKey.of(self.runner, self.family, capacity, longest_source, self.model.options.longest)
+
+    def window(self, block: int) -> int:
+        """How many tokens may come between two drafts of this length."""
+        return 1 + min(block, self.drafter.depth or block)
+
+    def calls(self, block: int) -> int:
+        """Model calls of an iteration with such a draft."""
+        return 1 + (self.drafter.calls if block else 0)
 
     def drafted_by(self, drafter: Drafter) -> DecodePlan:
         """The same with another drafter."""
@@ -118,36 +156,28 @@ class VerificationSession(PooledSession[BatchState]):
     """One verifier, one drafter, `capacity` rows."""
 
     def __init__(self, plan: DecodePlan, capacity: int, longest_source: int, block: int) -> None:
-        super().__init__(
-            PoolKey.of(plan.runner, plan.family, capacity, longest_source, plan.model.options.longest), plan.new_state
-        )
+        super().__init__(plan.key(capacity, longest_source), plan.new_state)
         self.plan = plan
-        self._longest_source = longest_source
         self._block = block
-        self._window = 1 + min(block, plan.drafter.depth or block)
+        self._window = plan.window(block)
         self._looks = self.table.batch.looks
-        self._calls = 1 + (plan.drafter.calls if self._block else 0)
-        self.portion = self.table.portion if self.table.recorded else 1
+        self._calls = plan.calls(block)
+        self.portion = self.table.portion
         self._iterate: Callable[[], StepResult] | None = None
         # Before the first draft rows have no token that the drafter has not seen.
         self.table.expect(1 if self._looks else self._window)
         self._recent: StepResult | None = None
         self._step: Step | None = None  # what was made of it
 
-    def drafted_by(self, drafter: Drafter) -> VerificationSession:
-        """An empty session of the same plan and shape with another drafter of the same block."""
-        return self.plan.drafted_by(drafter).start(self.capacity, self._longest_source)
-
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
         rows, tickets = self._slots.take(source.rows)
-        portion, streams = self.table.portion, None
+        streams = None
         if self.plan.acceptance.sampling is not None:
             streams = streams_of(self.plan.seed, source.numbers or tickets)
-        for first in range(0, len(rows), portion):
-            last = first + portion
-            drawn = None if streams is None else streams[first:last]
-            self.table.admit(source.slice(first, last), rows[first:last], tickets[first:last], drawn)
+        for width, some in self.table.portions(source):
+            told = [[one[place] for place in some] for one in (rows, tickets, streams or tickets)]
+            self.table.admit(source.select(some), *told, width=width)
             self.calls += 1
         return tickets
 
@@ -236,13 +266,20 @@ class VerifyingDecoder(Signed[Options]):
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
+        return self._start(capacity, limits, longest_source, refilled=False)
+
+    def start_refilled(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+        """An empty table, refilled on the device where iterations are recorded."""
+        return self._start(capacity, limits, longest_source, refilled=True)
+
+    def _start(self, capacity: int, limits: Limits, longest_source: int, refilled: bool) -> Session:
         policy = self._known(limits) or self._given
         if policy is not None and (nodes := policy.nodes(capacity)):
             if nodes not in self._growing:
                 self._growing[nodes] = self.growing(nodes)
-            return self._growing[nodes].start(capacity, limits, longest_source)
+            return self._growing[nodes]._start(capacity, limits, longest_source, refilled)
         plan = self._plans.of(limits, self.plan)
-        return plan.start(capacity, longest_source, policy)
+        return plan.start(capacity, longest_source, policy, refilled)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the block and the sentences."""
@@ -251,12 +288,17 @@ class VerifyingDecoder(Signed[Options]):
         return need(self._model, self._runner, limits, longest_source, *by)
 
     def decode(
-        self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+        self,
+        source: Source,
+        limits: Limits | None = None,
+        capacity: int | None = None,
+        trace: bool = False,
+        tell: Tell | None = None,
     ) -> Decoded:
         """Decode all rows; with `adaptive`, how long drafts are is measured first, once for so many rows."""
         if getattr(self.options, "adaptive", False) and source.rows:
             self._measure(source, limits or Limits(), min(capacity or source.rows, source.rows))
-        return super().decode(source, limits, capacity, trace)
+        return super().decode(source, limits, capacity, trace, tell)
 
     def _measure(self, source: Source, limits: Limits, rows: int) -> None:
         """Time a batch of these sentences with drafts of several lengths and with none."""

@@ -164,10 +164,3 @@ def product(
         **launching(x),
     )
     return out
-
-
-def linear(x: Tensor, weight: Tensor, bias=None, activation=None, added=None) -> Tensor:
-    """ops.linear; a slot's bits depend on that slot alone"""
-    more = None if added is None else added.flatten(0, -2).contiguous()
-    flat = product(x.flatten(0, -2).contiguous(), weight, bias, activation == "relu", added=more)
-    return flat.view(*x.shape[:-1], weight.shape[0])

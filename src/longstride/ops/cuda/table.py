@@ -25,7 +25,7 @@ NAMES = {
     "mask": "attention over the cache with any other mask",
     "source": "attention over the source",
     "source-self": "attention of a source to itself",
-    "product": "products of few slots",
+    "product": "products of a step",
     "embed": "what the first layer of an encoder or a step reads",
     "link": "chains of linked drafts",
     "tree": "drafts that are trees: growing them, their shape, and the path that stands",
@@ -38,7 +38,11 @@ NAMES = {
 HEADS = (16, 32, 64, 128)
 """Widths of a head that attention of steps and sources is written for."""
 FEW_SLOTS = 64
-"""Slots, rows times step, up to which products are ours: with more, arithmetic counts and the library's is better."""
+"""Slots, rows times step, up to which products of 32-bit numbers and links of drafts are ours: with more, arithmetic
+counts and the library's is better."""
+MANY_SLOTS = 1536
+"""The same of products of 16-bit numbers: with up to 264 slots ours is the faster, with 352 to 1408 one of a layer's
+takes 1 to 2 times the library's (docs/log.md), but bits must not depend on how many rows are decoded side by side."""
 FEW_ROWS = 8
 """Rows up to which heads' products are ours: the kernel goes over them one after another."""
 MULTIPLE = 64
@@ -67,7 +71,7 @@ def _step_linear(
 
 
 def _few_slots(x: Tensor, weight: Tensor, *_: Any, **__: Any) -> bool:
-    return x.numel() <= FEW_SLOTS * weight.shape[1]
+    return x.numel() <= (FEW_SLOTS if x.element_size() == 4 else MANY_SLOTS) * weight.shape[1]
 
 
 def _linear_relu(
@@ -204,12 +208,13 @@ def _compact(keys: Tensor, values: Tensor, path: Tensor, start: Tensor) -> bool:
 _HEADS = f"heads of {', '.join(map(str, HEADS))}"
 _SCALED = f"{_HEADS}, scores divided by the square root of that"
 _WHOLE = f"inputs and outputs in multiples of {MULTIPLE}"
+_SLOTS = f"up to {MANY_SLOTS} slots of 16-bit numbers, {FEW_SLOTS} of 32"
 _SOURCE = f"all see all but padding, up to {LONGEST_SOURCE} slots; {_SCALED}"
 _CACHED, _OF_STATES, _TREE_STATES = "cached_attention", "chain_tokens_of_states", "tree_tokens_of_states"
 _LINKED = f"rank up to {HIGHEST_RANK}, up to {MOST_CANDIDATES} candidates"
 _TREE = f"rank up to {HIGHEST_RANK}, up to {TREE_CANDIDATES} candidates, {MOST_NODES} nodes, {LARGEST_VOCABULARY} ids"
 INFERENCE = (
-    Kernel("product", "linear", "step_linear:linear", _step_linear, _few_slots, f"{_WHOLE}, up to {FEW_SLOTS} slots"),
+    Kernel("product", "linear", "wide_linear:linear", _step_linear, _few_slots, f"{_WHOLE}; {_SLOTS}"),
     Kernel("relu", "linear", linear_relu, _linear_relu, condition=f"ReLU and a bias, {_WHOLE}"),
     Kernel("product", "row_product", "row_product:row_product", _row_product, _few_rows, f"up to {FEW_ROWS} rows"),
     Kernel("norm", "add_norm", "add_norm:add_norm_of", _add_norm, condition="layer norm after the sum"),

@@ -39,6 +39,8 @@ class Predicted:
 class HeadsDrafter(Drafter):
     """Proposes k - 1 tokens; with the verifier's own, k are committed at most. Costs no model call of its own."""
 
+    queues = True
+
     def __init__(
         self, model: Transformer, heads: Heads, runner: Runner, k: int, forbidden: Tensor, nodes: int = 0
     ) -> None:
@@ -69,6 +71,10 @@ class HeadsDrafter(Drafter):
     def buffers(self, state: Any) -> list[Tensor] | None:
         """What was predicted."""
         return [state.ids, state.count, *(() if state.parents is None else (state.parents,))]
+
+    def per_sentence(self, state: Any) -> list[tuple[Tensor, int]]:
+        """That nothing was predicted yet."""
+        return [(state.count, 0)]
 
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> Predicted:
         """Nothing predicted yet."""

@@ -52,6 +52,7 @@ class TextDraft(Drafter):
     """Proposes what follows in a text: the source, or one that came with it."""
 
     calls = 0
+    queues = True
 
     def __init__(self, block: int, suffix: int, given: bool = False) -> None:
         """`given`: the text comes with the source, and lost places are the nearest ones; else it is the source, and
@@ -67,6 +68,10 @@ class TextDraft(Drafter):
     def buffers(self, state: Any) -> list[Tensor] | None:
         """Texts and places."""
         return [state.text, state.lengths, state.place, state.expected, state.begun]
+
+    def per_sentence(self, state: Any) -> list[tuple[Tensor, int]]:
+        """The text, and that its beginning is expected."""
+        return [(tensor, 0) for tensor in (state.text, state.lengths, state.place, state.expected)]
 
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> TextPosition:
         """No texts yet, every row at the beginning of its own."""

@@ -57,6 +57,7 @@ class ModelDrafter(Drafter):
 
     calls = 1
     observes = False
+    queues = True
 
     def __init__(
         self, drafter: DrafterModel, verifier: Transformer, runner: Runner, block: int, limits: Limits, nodes: int = 0
@@ -115,6 +116,17 @@ class ModelDrafter(Drafter):
             model.output_weight.new_zeros(rows, columns, model.options.width),
             model.new_cache(rows, columns + trained),
         )
+
+    def per_sentence(self, state: Any) -> list[tuple[Tensor, int]]:
+        """The memory, and what mask slots read."""
+        memory = [(tensor, 1 if tensor.dim() == 5 else 0) for tensor in state.memory.buffers]
+        return [*memory, (state.mask_slots, 0)]
+
+    def begin_waiting(self, places: int, longest_source: int, longest_output: int, device: torch.device) -> DraftState:
+        """Without a cache, which nobody writes for a sentence that waits."""
+        made, model = self.begin(0, longest_source, longest_output, device), self._drafter
+        masks = model.output_weight.new_zeros(places, *made.mask_slots.shape[1:])
+        return replace(made, memory=model.new_memory(places, longest_source), mask_slots=masks)
 
     def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState | None) -> None:
         """Encode the new sentences, from the verifier's states where the drafter reads these and they are at hand."""

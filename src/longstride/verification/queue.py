@@ -1,0 +1,290 @@
+"""Rows that are refilled on the device: sentences wait there encoded, and an iteration begins by giving idle rows the
+next of them.
+
+So nobody waits for the host between two iterations, and encoders read sentences in large groups, whoever becomes free
+when. Which sentence stands in which row the host learns from the report that each iteration ends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longstride.contract import Source
+from longstride.engine.outputs import Outputs, Rows
+from longstride.engine.pool import InputStaging
+from longstride.nn.transformer import Transformer
+from longstride.ops.kernels import why_not_here
+from longstride.verification.batch_state import BatchState
+from longstride.verification.step import StepResult
+
+GROUPS = 2
+"""A queue holds so many groups: while rows take the sentences of one, the next is encoded."""
+LEAST, MOST = 32, 64
+"""Sentences of a group: as many as there are rows, within these. More would take memory and make encoding no faster."""
+NARROWEST = 32
+"""Groups are encoded no narrower: so many tokens take no longer than fewer, and each width is a recording."""
+
+Moved = tuple[Tensor, Tensor, int]
+"""Tensors of the rows and of the queue, and the dimension that rows and places have in both."""
+
+
+def group_size(capacity: int) -> int:
+    """Sentences that are encoded together for so many rows."""
+    return min(MOST, max(LEAST, capacity))
+
+
+class SentenceQueue:
+    """Sentences in the order in which rows take them: a ring of places, each with all that a row needs of a sentence.
+
+    Numbers of sentences only grow; sentence n lies at place n modulo the places. One place more is nobody's: what is
+    too much of a group goes there.
+    """
+
+    def __init__(self, table: BatchState, model: Transformer, group: int) -> None:
+        batch, drafter, device = table.batch, table.drafter, table.runner.device
+        self.group, self.places = group, GROUPS * group
+        self._table = table
+        rows, columns = self.places + 1, table.outputs.tokens.shape[1]
+        self.memory = model.new_memory(rows, table.longest_source)
+        self.drafter = drafter.begin_waiting(rows, table.longest_source, columns, device)
+        number = partial(torch.zeros, dtype=torch.int64, device=device)
+        self.longest, self.ticket = number(rows), number(rows)
+        self.streams = None if batch.streams is None else number(rows)
+        self.taken, self.added = number(1), number(1)
+        """how many sentences rows have taken, and how many were ever added"""
+        self._moved: list[Moved] = [
+            (there, here, 1 if there.dim() == 5 else 0)
+            for there, here in zip(batch.memory.buffers, self.memory.buffers, strict=True)
+        ]
+        self._moved += [(batch.longest, self.longest, 0), (table.ticket, self.ticket, 0)]
+        if batch.streams is not None and self.streams is not None:
+            self._moved.append((batch.streams, self.streams, 0))
+        of_rows, of_places = drafter.per_sentence(batch.drafter), drafter.per_sentence(self.drafter)
+        self._moved += [(there, here, dim) for (there, dim), (here, _) in zip(of_rows, of_places, strict=True)]
+        own = not kernel_unsupported(device) and len(table.ticket) <= MOST_ROWS
+        self._kernel = _kernel(self._moved) if own else None
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """All that changes."""
+        streams = [] if self.streams is None else [self.streams]
+        of_drafter = [tensor for tensor, _ in self._table.drafter.per_sentence(self.drafter)]
+        of_kernel = [] if self._kernel is None else self._kernel.buffers
+        own = [*self.memory.buffers, self.longest, self.ticket, self.taken, self.added]
+        return [*own, *streams, *of_drafter, *of_kernel]
+
+    def enter(self, staging: InputStaging) -> None:
+        """Encode a group, and put it where its sentences say; a sentence that is nobody's goes to the place that is."""
+        table = self._table
+        places, source = staging.rows, staging.source(staging.portion)
+        memory = table.runner.call(table.encode, staging.ids, staging.lengths)
+        self.memory.put(places, memory)
+        table.drafter.admit(self.drafter, places, source, memory)
+        self.longest.index_copy_(0, places, table.longest_of[source.lengths])
+        self.ticket.index_copy_(0, places, staging.tickets)
+        if self.streams is not None:
+            self.streams.index_copy_(0, places, staging.streams)
+        self.added.add_((places < self.places).sum())
+
+    def refill(self) -> None:
+        """Give idle rows the next sentences, one each in the order of the rows, as far as there are some."""
+        table = self._table
+        given = (table.outputs.rows, self.taken, self.added, self.ticket, self.places, table.special.start)
+        if self._kernel is not None:
+            self._kernel(*given)
+        else:
+            refill(self._moved, *given)
+
+    @torch.inference_mode()
+    def drop(self, ticket: int) -> None:
+        """Give up a sentence that waits or stands in a row."""
+        self.ticket.masked_fill_(self.ticket == ticket, -1)
+        rows = self._table.outputs.rows
+        here = (self._table.ticket == ticket) & ~rows.done
+        rows.done.logical_or_(here)
+        if rows.start is not None:
+            rows.start.masked_fill_(here, 0)
+
+
+def refill(
+    moved: Sequence[Moved], rows: Rows, taken: Tensor, added: Tensor, ticket: Tensor, places: int, start: int
+) -> None:
+    """Rows that are done take sentence number `taken` [1] and those after it, up to `added` [1], out of a ring of so
+    many places; `ticket` [places + 1] is negative for those that were given up meanwhile: their rows stay idle."""
+    number = taken + rows.done.long().cumsum(0) - 1
+    takes = rows.done & (number < added)
+    place = torch.where(takes, number % places, places)
+    taken.add_(takes.sum())
+    for there, here, dim in moved:
+        chosen = takes.view(-1, *[1] * (there.dim() - dim - 1))
+        there.copy_(torch.where(chosen, here.index_select(dim, place), there))
+    rows.done.copy_(torch.where(takes, ticket[place] < 0, rows.done))
+    for tensor, value in ((rows.length, 0), (rows.log_probability, 0), (rows.newest, start), (rows.start, 0)):
+        if tensor is not None:
+            tensor.masked_fill_(takes, value)
+
+
+# --- the same by two kernels on a CUDA device ------------------------------------------------------------------------
+
+MOST_ROWS = 4096
+"""One program of a kernel looks at all rows."""
+
+
+def _kernel(moved: Sequence[Moved]) -> Any:
+    """What refills rows with these tensors; None where some are laid out otherwise."""
+    from longstride.ops.cuda.refill import Refill
+
+    return Refill(moved) if Refill.supports(moved) else None
+
+
+@cache
+def kernel_unsupported(device: torch.device) -> str:
+    """What keeps kernels from refilling rows, in a few words; empty where nothing does."""
+    return why_not_here(device, torch.float32, partial(_differing, device))
+
+
+@torch.inference_mode()
+def _differing(device: torch.device) -> str:
+    """Which tensors of a random table kernels refill otherwise; empty where none."""
+    for taken, added in ((0, 0), (3, 5), (9, 16)):
+        found = []
+        for by_kernel in (True, False):
+            generator = torch.Generator().manual_seed(taken)
+            rows = Outputs(7, 12, device, torch.zeros(7, 3, dtype=torch.int64, device=device)[:, 0]).rows
+            numbers = [tensor for tensor in (rows.length, rows.newest, rows.start) if tensor is not None]
+            for tensor in numbers:
+                tensor.copy_(torch.randint(1, 9, (7,), generator=generator))
+            rows.done.copy_(torch.rand(7, generator=generator) < 0.6)
+            rows.log_probability.copy_(torch.randn(7, generator=generator))
+            moved: list[Moved] = []
+            for first, last, dim in (((2,), (3, 8), 1), ((), (5000,), 0), ((), (), 0)):
+                there, here = (torch.randint(-1, 9, (*first, n, *last), generator=generator) for n in (7, 9))
+                moved.append((there.to(device), here.to(device), dim))
+            counts = [torch.tensor([number], device=device) for number in (taken, added)]
+            run = _kernel(moved) if by_kernel else partial(refill, moved)
+            if run is None:
+                return "it does not take a table"
+            run(rows, *counts, moved[2][1], 8, 2)
+            found.append([*counts, *numbers, rows.done, rows.log_probability, *(there for there, _, _ in moved)])
+        if wrong := [
+            place for place, (one, other) in enumerate(zip(*found, strict=True)) if not torch.equal(one, other)
+        ]:
+            return f"tensor {wrong[0]} of a table is not PyTorch's own"
+    return ""
+
+
+# --- a table with a queue ---------------------------------------------------------------------------------------------
+
+REPORT = 5
+"""Numbers per row at the front of a report: ticket, done, length, the log-probability's bits, sentences taken."""
+
+
+REPORTS = 3
+"""Reports on their way at once: the host may be at other work for as long as two iterations take."""
+
+
+class RefilledState:
+    """A batch whose rows take their sentences out of a queue: what a session of it repeats."""
+
+    steady = True
+    """it keeps its shape, and what it holds of earlier sentences is hidden: another session may have it"""
+
+    @torch.inference_mode()
+    def __init__(self, table: BatchState, model: Transformer, group: int) -> None:
+        self.table, self.queue = table, SentenceQueue(table, model, group)
+        self._staging: dict[int, InputStaging] = {}
+        self._entering: dict[int, Callable[[], None]] = {}
+        self._iterating: dict[tuple[int, int], Callable[[], tuple[StepResult, Tensor]]] = {}
+        shape = (len(table.ticket), REPORT + table.outputs.tokens.shape[1])
+        self.sentences = 0
+        """how many were ever added, as the host knows"""
+        self.landings = [Landing(shape, table.runner.device) for _ in range(REPORTS)]
+        """where reports arrive on the host, in turns"""
+
+    @cached_property
+    def buffers(self) -> list[Tensor]:
+        """All that an iteration or an entrance writes."""
+        return [*(self.table.buffers or []), *self.queue.buffers]
+
+    @property
+    def recordings(self) -> int:
+        """How many ways of entering and iterating were recorded."""
+        return len(self._entering) + len(self._iterating)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """What the tensors take that stay."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+    @torch.inference_mode()
+    def begin(self) -> None:
+        """Forget the tickets of an earlier session, all of whose rows are done."""
+        self.table.ticket.fill_(-1)
+
+    def width(self, length: int) -> int:
+        """Sources of so many tokens are encoded in rectangles of this width, whoever is beside them."""
+        return min(self.table.runner.round_up(length, NARROWEST), self.table.longest_source)
+
+    def admit(self, source: Source, places: list[int], tickets: list[int], streams: list[int] | None) -> None:
+        """Encode up to a group of sentences of one width into these places."""
+        width, table, queue = self.width(int(source.lengths.max())), self.table, self.queue
+        if width not in self._staging:
+            self._staging[width] = InputStaging(queue.group, width, table.runner, table.longest_draft, queue.places)
+        self._staging[width].send(replace(source, ids=source.ids[:, :width]), places, tickets, streams)
+        if width not in self._entering:
+            enter = partial(self._enter, self._staging[width])
+            with torch.inference_mode():
+                self._entering[width] = table.runner.record(f"enter {width}", enter, self.buffers)
+        self._entering[width]()
+
+    @torch.inference_mode()
+    def _enter(self, staging: InputStaging) -> None:
+        self.queue.enter(staging)
+
+    def iteration(self, block: int, window: int) -> Callable[[], tuple[StepResult, Tensor]]:
+        """What refills rows and carries out an iteration, again and again; it also gives a report."""
+        key = (block, window)
+        if key not in self._iterating:
+            with torch.inference_mode():
+                run = partial(self._run, block, window)
+                self._iterating[key] = self.table.runner.record(f"refill and iterate {block}", run, self.buffers)
+        return self._iterating[key]
+
+    @torch.inference_mode()
+    def _run(self, block: int, window: int) -> tuple[StepResult, Tensor]:
+        self.queue.refill()
+        found, table = self.table.run(block, window), self.table
+        rows, count = table.outputs.rows, self.queue.taken.expand(len(table.ticket))
+        likelihood = rows.log_probability.view(torch.int64)
+        numbers = torch.stack([table.ticket, rows.done.long(), rows.length, likelihood, count], dim=1)
+        return found, torch.cat([numbers, rows.tokens], dim=1)
+
+
+class Landing:
+    """Where a report arrives on the host."""
+
+    def __init__(self, shape: tuple[int, int], device: torch.device) -> None:
+        on_cuda = device.type == "cuda"
+        with torch.inference_mode(False):
+            self._copied = torch.zeros(shape, dtype=torch.int64, pin_memory=on_cuda)
+        self.numbers = self._copied.numpy()
+        """[rows, REPORT + columns]"""
+        self._sent = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]
+        self._device = device
+
+    def send(self, report: Tensor) -> None:
+        """Have it arrive when all that was asked for so far has been done."""
+        self._copied.copy_(report, non_blocking=True)
+        if self._sent is not None:
+            self._sent.record(torch.cuda.current_stream(self._device))
+
+    def wait(self) -> None:
+        """Until it has arrived."""
+        if self._sent is not None:
+            self._sent.synchronize()

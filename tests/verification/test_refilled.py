@@ -1,0 +1,153 @@
+"""Rows that are refilled on the device from sentences encoded ahead: outputs are those of each sentence alone, whoever
+comes when, however many are encoded together and however late the host looks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longstride.contract import Decoder, Limits
+from longstride.engine.outputs import Outputs
+from longstride.verification import queue
+from longstride.verification.refilled_session import RefilledSession
+from tests.decoding.test_greedy import LIMITS
+from tests.models import random_source
+from tests.runtime.test_cuda_graph import EAGER, KINDS, decoder_of, same, taped
+
+
+@contextmanager
+def ahead(group: int, reports: int) -> Iterator[None]:
+    """So many sentences are encoded together, and so many reports are on their way at once."""
+    with patch.multiple(queue, LEAST=group, MOST=group, REPORTS=reports):
+        yield
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 10_000),
+    rows=st.integers(2, 14),
+    capacity=st.integers(1, 5),
+    group=st.integers(1, 5),
+    reports=st.integers(1, 3),
+    narrowest=st.sampled_from((1, 4, 32)),
+    limits=LIMITS,
+    least=st.integers(1, 2),
+)
+def test_outputs_and_traces_are_those_of_closed_batches(
+    kind, seed, rows, capacity, group, reports, narrowest, limits, least
+):
+    runner, _ = taped()
+    ours, theirs = (decoder_of(kind, one, seed, least=least) for one in (runner, EAGER))
+    for number in range(2):  # the second finds a table that was used
+        source = random_source(rows, 9, seed=seed + number)
+        order = list(range(rows))
+        random.Random(seed + number).shuffle(order)
+        expected = theirs.decode(source.select(order), limits, trace=True)
+        told: dict[int, Any] = {}
+        with ahead(group, reports), patch.object(queue, "NARROWEST", narrowest):
+            found = ours.decode(source.select(order), limits, capacity, trace=True, tell=told.update)
+        same(found, expected)
+        assert [told[row] for row in range(rows)] == found.hypotheses
+        assert found.traces is not None
+        assert found.iterations >= max(trace.iterations for trace in found.traces)
+    if capacity < rows:
+        assert isinstance(ours.start_refilled(capacity, limits, 9), RefilledSession)
+
+
+def test_an_iteration_that_nobody_needed_is_not_counted():
+    """With as many rows as sentences less one, the table advances as often as the slowest needs, and no more."""
+    runner, _ = taped()
+    decoder = decoder_of("greedy", runner, 3)
+    source, limits = random_source(5, 6, seed=3), Limits(max_length=12)
+    found = decoder.decode(source, limits, 1, trace=True)
+    assert found.traces is not None
+    assert found.iterations == sum(trace.iterations for trace in found.traces)
+    assert found.calls == found.iterations + 1  # all were encoded together
+
+
+def given_up(decoder: Decoder, seed: int, capacity: int, limits: Limits) -> None:
+    """Twelve sentences through a few rows; some are given up while they wait, in a row, or when done."""
+    source, chance = random_source(12, 6, seed=seed), random.Random(seed)
+    expected = decoder.decode(source, limits).tokens
+    session = decoder.start_refilled(capacity, limits, source.longest)
+    tickets: list[int] = []
+    gone: set[int] = set()
+    found: dict[int, list[int]] = {}
+    while len(found) + len(gone) < 12:
+        count = min(session.free, 12 - len(tickets))
+        if count:
+            tickets += session.admit(source.slice(len(tickets), len(tickets) + count))
+        for moment in range(2):
+            for ticket in tickets:
+                if ticket not in found and ticket not in gone and chance.random() < 0.15:
+                    session.cancel(ticket)
+                    gone.add(ticket)
+            if moment == 0:
+                session.advance()
+        if len(tickets) == 12 and chance.random() < 0.5:
+            session.settle()
+        taken = session.take_finished()
+        assert not gone & {one.ticket for one in taken}
+        found |= {one.ticket: one.hypotheses[0].tokens for one in taken}
+    with pytest.raises(ValueError, match="expected a sentence that is being decoded"):
+        session.cancel(tickets[0])
+    session.close()
+    assert found == {ticket: expected[row] for row, ticket in enumerate(tickets) if ticket in found}
+
+
+@settings(max_examples=8, deadline=None)
+@given(kind=st.sampled_from(KINDS), seed=st.integers(0, 10_000), capacity=st.integers(1, 4), group=st.integers(1, 4))
+def test_others_go_on_as_if_nothing_had_been(kind, seed, capacity, group):
+    runner, _ = taped()
+    decoder = decoder_of(kind, runner, seed)
+    with ahead(group, 2):
+        for number in (seed, seed + 1):
+            given_up(decoder, number, capacity, Limits(max_length=10))
+
+
+def test_more_sentences_than_there_are_places_for_are_refused():
+    runner, _ = taped()
+    with ahead(2, 2):
+        session = decoder_of("greedy", runner, 1).start_refilled(2, Limits(), 6)
+        assert session.free == 4
+        with pytest.raises(ValueError, match="expected 4 sentences at most, found 5"):
+            session.admit(random_source(5, 6))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    done=st.lists(st.booleans(), min_size=1, max_size=9),
+    taken=st.integers(0, 20),
+    waiting=st.integers(0, 6),
+    given_up=st.sets(st.integers(0, 5)),
+)
+def test_idle_rows_take_the_next_sentences_in_their_order(done, taken, waiting, given_up):
+    rows = Outputs(len(done), 4, torch.device("cpu")).rows
+    rows.done.copy_(torch.tensor(done))
+    rows.length.fill_(3)
+    tickets = torch.tensor([-1 if place in given_up else 100 + place for place in range(6)] + [-7])
+    held = torch.full((len(done),), 50)
+    layers = torch.zeros(2, len(done), 3), torch.arange(7.0)[:, None].expand(2, 7, 3).contiguous()
+    counts = torch.tensor([taken]), torch.tensor([taken + waiting])
+    queue.refill([(held, tickets, 0), (*layers, 1)], rows, *counts, tickets, 6, 2)
+    number, expected = taken, []
+    for idle in done:
+        takes = idle and number < taken + waiting
+        place = number % 6 if takes else None
+        number += takes
+        expected.append((place, takes))
+    assert counts[0].item() == number
+    for row, (place, takes) in enumerate(expected):
+        assert held[row].item() == (tickets[place].item() if takes else 50)
+        assert layers[0][:, row].unique().tolist() == [float(place) if takes else 0.0]
+        assert rows.length[row].item() == (0 if takes else 3)
+        assert rows.done[row].item() == (place in given_up if takes else done[row])
