@@ -10,6 +10,7 @@ import yaml
 
 import longstride
 from longstride.cli.demo import examples
+from longstride.contract import Decoded
 from longstride.model_folder import ModelFolder
 from longstride.tasks.translation import score_translations
 from longstride.translator import BUNDLED, Translator, load
@@ -88,3 +89,18 @@ def test_it_translates_sensibly(decoder: str) -> None:
     outputs = [one.text for one in family().translate([source for source, _ in pairs], decoder)]
     (chrf,) = [one for one in score_translations(outputs, [text for _, text in pairs]) if one.name == "chrF"]
     assert chrf.value >= LEAST_CHRF[decoder]
+
+
+def test_on_a_processor_sentences_side_by_side_are_not_drafted_unless_options_say_how() -> None:
+    """There drafts take longer than they save; outputs are the same."""
+    translator, lines = family("fp64"), ["A man is reading a book.", "Two dogs run."]
+    seen: list[Decoded] = []
+    texts = [
+        [one.text for one in translator.translate(lines, name, watch=seen.append, **options)]
+        for name, options in (("greedy", {}), ("draft-verify", {}), ("draft-verify", {"k": 4}))
+    ]
+    assert texts[0] == texts[1] == texts[2]
+    greedy, undrafted, drafted = (one.iterations for one in seen)
+    assert drafted < undrafted == greedy
+    translator.translate(lines[:1], "draft-verify", watch=seen.append)
+    assert seen[-1].iterations < greedy

@@ -66,6 +66,25 @@ def test_the_same_model_with_a_drafter_and_a_card(
     assert not (tmp_path / "out.work").exists()
 
 
+def test_a_drafter_that_is_there_is_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One of the same shape, unless the options say otherwise."""
+    model, source = write_folder(tmp_path / "model"), lines_file(tmp_path)
+    drafters = []
+    for name, of, more in (
+        ("one", model, []),
+        ("two", tmp_path / "one", []),
+        ("anew", tmp_path / "one", ["--set", "begin=model"]),
+        ("other", tmp_path / "one", ["--set", "block=5"]),
+    ):
+        given = ["adapt", str(of), "-s", str(source), "-o", str(tmp_path / name), *SETTINGS, "--no-race", *more]
+        assert main(given) == 0
+        assert ("is trained on" in capsys.readouterr().err) == (name == "two")
+        drafters.append(read_tensors(tmp_path / name / "drafter.safetensors"))
+    one, two, anew, _ = drafters
+    assert all(torch.equal(one[weight], anew[weight]) for weight in one)
+    assert not all(torch.equal(one[weight], two[weight]) for weight in one)
+
+
 def test_once_more_is_nothing_and_something_else_is_refused(
     adapt: Adapt, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

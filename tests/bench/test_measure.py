@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from longstride.bench.candidate import Candidate, Captured
@@ -8,7 +10,8 @@ from longstride.bench.record_parts import ModelTag, Origin, Preparation
 from longstride.bench.records import Latency
 from longstride.bench.traced_pass import count, traced_pass
 from longstride.bench.workload import Workload
-from longstride.contract import Decoded, Event, Limits, OptionError, Source, Trace
+from longstride.contract import Decoded, Event, Limits, OptionError, Source, Trace, decoding
+from longstride.contract.decoding import Tell
 from tests.fakes import CopyDecoder
 
 from .conftest import FakeClock, Strider
@@ -21,11 +24,16 @@ class Diary(CopyDecoder):
         self.label, self.diary, self.traced = name, diary, traced
 
     def decode(
-        self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+        self,
+        source: Source,
+        limits: Limits | None = None,
+        capacity: int | None = None,
+        trace: bool = False,
+        tell: Tell | None = None,
     ) -> Decoded:
         if not trace:
             self.diary.append((self.label, source.rows))
-        decoded = super().decode(source, limits, capacity, trace)
+        decoded = super().decode(source, limits, capacity, trace, tell)
         return decoded if self.traced else Decoded(decoded.hypotheses)
 
 
@@ -107,6 +115,35 @@ def test_batches_are_sorted_by_length(workload: Workload, origin: Origin) -> Non
     assert all(source.rows <= len(workload.sources) for source in warmup_batches(workload, 10**6))
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_open_batches_are_what_one_session_decodes(
+    workload: Workload, origin: Origin, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longest first; others take the places of those that are done."""
+    monkeypatch.setattr(decoding, "GROUP", 3)
+    seen: list[tuple[list[int], int | None]] = []
+
+    class Seen(CopyDecoder):
+        def decode(
+            self, source: Source, limits: Any = None, capacity: int | None = None, *rest: Any, **more: Any
+        ) -> Any:
+            seen.append((source.lengths.tolist(), capacity))
+            return super().decode(source, limits, capacity, *rest, **more)
+
+    captured = lambda: Captured(0, 0.0, 0, 0)  # noqa: E731
+    protocol = Protocol(passes=2, batch_sizes=(size,), batch_kind="open")
+    (record,) = run(workload, [Candidate("copy", Seen(), captured=captured)], origin, protocol)
+    lengths = sorted(map(len, workload.sources), reverse=True)
+    groups = [lengths[first : first + 3 * size] for first in range(0, len(lengths), 3 * size)]
+    assert record.batches == tuple(map(len, groups))
+    assert len(record.latencies_us[0]) == len(groups)
+    assert record.batch_kind == "open"
+    assert from_line(to_line(record)) == record
+    assert all(capacity == size for _, capacity in seen)
+    assert [given for given, _ in seen[-len(groups) :]] == groups, "traced"
+    assert [given for given, _ in seen[-4 * len(groups) : -3 * len(groups)]] == groups, "warmed up with as many as long"
+
+
 def test_slow_candidates_decode_a_fixed_sample_once(workload: Workload, origin: Origin) -> None:
     diary: list[tuple[str, int]] = []
     slow = Candidate("slow", Diary("slow", diary, traced=False), sample=4, passes=1)
@@ -143,7 +180,12 @@ def test_outputs_that_change_between_passes_are_counted(workload: Workload, orig
         decoded = 0
 
         def decode(
-            self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+            self,
+            source: Source,
+            limits: Limits | None = None,
+            capacity: int | None = None,
+            trace: bool = False,
+            tell: Tell | None = None,
         ) -> Decoded:
             self.decoded += 1
             shorter = Limits(max_length=1) if self.decoded == len(workload.warmup) + 1 else limits
@@ -181,7 +223,12 @@ class Capturing(CopyDecoder):
         self.lengths = lengths
 
     def decode(
-        self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+        self,
+        source: Source,
+        limits: Limits | None = None,
+        capacity: int | None = None,
+        trace: bool = False,
+        tell: Tell | None = None,
     ) -> Decoded:
         self.lengths.add(source.longest)
         return super().decode(source, limits, capacity, trace)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from longstride.contract import Decoded, Limits, Source
+from longstride.contract.decoding import Tell
 from longstride.distillation.decoding import Teacher
 from tests.fakes import CopyDecoder
 
@@ -31,7 +32,12 @@ class WatchedDecoder(CopyDecoder):
         self.answer: Callable[[list[int]], list[int]] = lambda tokens: tokens
 
     def decode(
-        self, source: Source, limits: Limits | None = None, capacity: int | None = None, trace: bool = False
+        self,
+        source: Source,
+        limits: Limits | None = None,
+        capacity: int | None = None,
+        trace: bool = False,
+        tell: Tell | None = None,
     ) -> Decoded:
         if self.stop_after is not None and len(self.groups) >= self.stop_after:
             raise KeyboardInterrupt

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -16,10 +17,12 @@ from hypothesis import strategies as st
 
 from longstride.contract import Decoder, Limits
 from longstride.engine.outputs import Outputs
+from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
 from longstride.verification import queue
 from longstride.verification.refilled_session import RefilledSession
+from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_greedy import LIMITS
-from tests.models import random_source
+from tests.models import random_source, tiny_model
 from tests.runtime.test_cuda_graph import EAGER, KINDS, decoder_of, same, taped
 
 
@@ -30,7 +33,7 @@ def ahead(group: int, reports: int) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     seed=st.integers(0, 10_000),
@@ -104,7 +107,7 @@ def given_up(decoder: Decoder, seed: int, capacity: int, limits: Limits) -> None
     assert found == {ticket: expected[row] for row, ticket in enumerate(tickets) if ticket in found}
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(kind=st.sampled_from(KINDS), seed=st.integers(0, 10_000), capacity=st.integers(1, 4), group=st.integers(1, 4))
 def test_others_go_on_as_if_nothing_had_been(kind, seed, capacity, group):
     runner, _ = taped()
@@ -151,3 +154,41 @@ def test_idle_rows_take_the_next_sentences_in_their_order(done, taken, waiting, 
         assert layers[0][:, row].unique().tolist() == [float(place) if takes else 0.0]
         assert rows.length[row].item() == (0 if takes else 3)
         assert rows.done[row].item() == (place in given_up if takes else done[row])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize(("taken", "added"), [(0, 0), (3, 5), (9, 16)])
+@torch.inference_mode()
+def test_kernels_refill_rows_as_tensor_code_does(taken: int, added: int) -> None:
+    device, found = torch.device("cuda"), []
+    for by_kernel in (True, False):
+        generator = torch.Generator().manual_seed(taken)
+        rows = Outputs(7, 12, device, torch.zeros(7, 3, dtype=torch.int64, device=device)[:, 0]).rows
+        numbers = [tensor for tensor in (rows.length, rows.newest, rows.start) if tensor is not None]
+        for tensor in numbers:
+            tensor.copy_(torch.randint(1, 9, (7,), generator=generator))
+        rows.done.copy_(torch.rand(7, generator=generator) < 0.6)
+        rows.log_probability.copy_(torch.randn(7, generator=generator))
+        moved = []
+        for first, last, dim in (((2,), (3, 8), 1), ((), (5000,), 0), ((), (), 0)):
+            there, here = (torch.randint(-1, 9, (*first, n, *last), generator=generator).to(device) for n in (7, 9))
+            moved.append((there, here, dim))
+        counts = (torch.tensor([taken], device=device), torch.tensor([added], device=device))
+        run = queue.kernel_of(moved) if by_kernel else partial(queue.refill, moved)
+        run(rows, *counts, moved[2][1], 8, 2)
+        found.append([*counts, *numbers, rows.done, rows.log_probability, *(there for there, _, _ in moved)])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("capacity", [1, 3])
+def test_trees_are_drafted_for_refilled_rows_too(capacity: int) -> None:
+    runner, _ = taped()
+    source, limits = random_source(9, 8, seed=capacity), Limits(max_length=12)
+    model, drafter = tiny_model(4, sharpness=1.5), tiny_drafter(4, link=3)
+    options = DraftVerifyOptions(tree=6)
+    found = [
+        DraftVerify(one.place(model), one.place(drafter), one, options).decode(source, limits, rows, trace=True)
+        for one, rows in ((runner, capacity), (EAGER, None))
+    ]
+    same(*found)

@@ -57,7 +57,14 @@ class AdaptOptions(Options):
         most=1,
     )
     peak: float = option(
-        0.0, "Highest learning rate (0: 0.001 at width 512, as one by the root of the width).", least=0, most=1000
+        0.0,
+        "Highest learning rate (0: 0.001 at width 512, as one by the root of the width; 0.7 of it where a drafter is "
+        "trained on).",
+        least=0,
+        most=1000,
+    )
+    begin: Literal["auto", "model"] = option(
+        "auto", "First weights: those of the folder's own drafter, if it has one of this shape, or the model's."
     )
     compile: Literal["auto", "none", "layers"] = option("auto", "Compile the layers that are trained (auto: on a GPU).")
     lengths: DraftPolicy | None = option(

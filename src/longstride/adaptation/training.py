@@ -48,6 +48,8 @@ LARGE, KEPT = 32_768, 16_384
 WARMUP = 500
 """Updates of rising rates, at most; no more than a tenth of all."""
 _DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16}
+AGAIN = 0.7
+"""The share of the highest learning rate that a drafter which was trained before goes on with."""
 TRIAL_UPDATES, TRIAL_SHARE = 60, 0.1
 """Updates that are timed, and the share of the minutes that they may take."""
 
@@ -85,8 +87,11 @@ def drafter_settings(verifier: TransformerOptions, options: AdaptOptions) -> dic
     }
 
 
-def training_options(updates: int, width: int, options: AdaptOptions, device: torch.device) -> TrainingOptions:
-    """Up to the peak in a tenth of the updates, then straight down to zero at the last."""
+def training_options(
+    updates: int, width: int, options: AdaptOptions, device: torch.device, again: bool = False
+) -> TrainingOptions:
+    """Up to the peak in a tenth of the updates, then straight down to zero at the last; `again`: of a drafter that was
+    trained before."""
     gpu, every = device.type == "cuda", -(-updates // CHECKPOINTS)
     averaged = min(AVERAGED, 1 + updates // (4 * every))  # of the last quarter
     return TrainingOptions(
@@ -94,7 +99,7 @@ def training_options(updates: int, width: int, options: AdaptOptions, device: to
         clip=1.0,
         schedule=Schedule(
             kind="linear",
-            peak=options.peak or 1e-3 * math.sqrt(512 / width),
+            peak=options.peak or (AGAIN if again else 1.0) * 1e-3 * math.sqrt(512 / width),
             warmup=min(WARMUP, max(1, updates // 10)),
         ),
         optimizer=AdamOptions(beta2=0.98),
@@ -146,13 +151,15 @@ def train(
             updates = {"updates": options.updates}
         else:
             tell.message("Measuring how long an update takes.")
-            built = _built(kind, folder, pairs, options)
+            built, _ = _built(kind, folder, pairs, options)
             updates = _fitting(work.folder / "trial", built, kind, folder, pairs, options, device)
             if updates is None:
                 return None
         updates = work.finish("updates", updates)
     count = int(updates["updates"])
-    built = _built(kind, folder, pairs, options)
+    built, again = _built(kind, folder, pairs, options)
+    if again:
+        tell.message("The drafter that is there is trained on.")
     batches = TokenBatches(pairs, BatchOptions(tokens=options.tokens, seed=options.seed))
     tell.message(f"{count:,} updates on {len(pairs):,} pairs; {batches.waste().sentence}")
     width = built.model.options.width
@@ -161,7 +168,7 @@ def train(
         kind,
         folder,
         batches,
-        training_options(count, width, options, device),
+        training_options(count, width, options, device, again),
         work.folder / "training",
         device,
         tell,
@@ -172,6 +179,7 @@ def train(
     _write(work.folder / "drafted", kind, built, folder)
     return {
         "updates": result.step,
+        "begun_with": "its drafter" if again else "its weights",
         "epochs": result.epoch,
         "target_tokens": result.tokens,
         "averaged_updates": list(result.averaged),
@@ -192,15 +200,15 @@ def _coverage(drafter: Any, pairs: BinarizedCorpus) -> float:
     return float((counts * kept).sum() / counts.sum())
 
 
-def _built(kind: ObjectiveKind, folder: ModelFolder, pairs: BinarizedCorpus, options: AdaptOptions) -> Any:
-    """The drafter beside the frozen model, always with the same first weights."""
+def _built(kind: ObjectiveKind, folder: ModelFolder, pairs: BinarizedCorpus, options: AdaptOptions) -> tuple[Any, bool]:
+    """The drafter beside the frozen model, always with the same first weights; and whether they were trained before."""
     part = verifier_part(folder)
     verifier = folder.load(part, part_builder(folder, part))
     if type(verifier) is not Transformer:
         raise OptionError(f"{folder.path}: expected a Transformer to be adapted, found {folder.parts[part].kind}.")
     torch.manual_seed(options.seed)
     settings = drafter_settings(verifier.options, options)
-    return kind.model(
+    built: Any = kind.model(
         Plan(
             settings,
             verifier.options.vocabulary,
@@ -210,6 +218,13 @@ def _built(kind: ObjectiveKind, folder: ModelFolder, pairs: BinarizedCorpus, opt
             targets=pairs.target.ids,
         )
     )
+    if options.begin == "model" or DRAFTER not in folder.parts or folder.parts[DRAFTER].kind != DRAFTER:
+        return built, False
+    theirs: Any = folder.load(DRAFTER, part_builder(folder, DRAFTER))
+    if replace(theirs.options, begin=built.drafter.options.begin) != built.drafter.options:
+        return built, False
+    built.drafter.load_state_dict(theirs.state_dict())
+    return built, True
 
 
 def _trainer(

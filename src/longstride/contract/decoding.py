@@ -213,8 +213,11 @@ class Session(ABC):
     """Model calls so far"""
     portion: int = 1
     """Sentences had better be admitted in multiples of this, while there are more: such portions are captured"""
-    ahead: int = 0
-    """Iterations that have begun and that :meth:`take_finished` has not looked at"""
+
+    @property
+    def ahead(self) -> int:
+        """Iterations that have begun and that :meth:`take_finished` has not looked at."""
+        return 0
 
     @property
     def group(self) -> int:

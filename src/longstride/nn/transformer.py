@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from longstride import ops
 from longstride.contract import SpecialIds
@@ -147,7 +146,7 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., width] -> [..., vocabulary]"""
-        return F.linear(hidden, self.output_weight, self.logits_bias)
+        return ops.linear(hidden, self.output_weight, self.logits_bias)
 
     def closed(self, x: Tensor) -> Tensor:
         """What leaves the last layer as hidden states, ready to be projected: [..., width] -> [..., width]"""

@@ -166,6 +166,10 @@ class GraphBuilder(ABC):
         bias = self.node("ScatterElements", self.constant(torch.zeros(vocabulary)), forbidden, never, axis=0)
         return self.node("Add", logits, bias)
 
+    def move(self, state: Handle, slots: Handle, start: Handle) -> Handle | None:
+        """See :func:`longstride.ops.move_slots`; None: its operations are traced one by one."""
+        return None
+
     def link_steps(
         self, before: Tensor, earlier: Handle, factors: Handle, after: Tensor, ids: Handle, values: Handle
     ) -> Handle:

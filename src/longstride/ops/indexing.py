@@ -189,6 +189,11 @@ def accumulate(state: Tensor, new: Tensor) -> None:
 def move_slots(state: Tensor, slots: Tensor, start: Tensor) -> None:
     """state [rows, heads, columns, head]: what lies in slots [rows, step] also lies from each row's start [rows] on"""
     tracer = tracer_of(state)
+    if tracer is not None:
+        made = tracer.builder.move(_handle(state), *(lifted(tracer, one).handle for one in (slots, start)))
+        if made is not None:
+            _renew(tracer, state, made)
+            return
     _, heads, _, head = state.shape
     moved = state.gather(2, slots[:, None, :, None].expand(-1, heads, -1, head))
     if tracer is None:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from longstride.contract import Source
-from longstride.engine.outputs import Outputs, Rows
+from longstride.engine.outputs import Rows
 from longstride.engine.pool import InputStaging
 from longstride.nn.transformer import Transformer
-from longstride.ops.kernels import why_not_here
 from longstride.verification.batch_state import BatchState
 from longstride.verification.step import StepResult
 
@@ -27,6 +26,8 @@ GROUPS = 2
 """A queue holds so many groups: while rows take the sentences of one, the next is encoded."""
 LEAST, MOST = 32, 64
 """Sentences of a group: as many as there are rows, within these. More would take memory and make encoding no faster."""
+MOST_ROWS = 4096
+"""One program of a kernel looks at all rows."""
 NARROWEST = 32
 """Groups are encoded no narrower: so many tokens take no longer than fewer, and each width is a recording."""
 
@@ -67,8 +68,7 @@ class SentenceQueue:
             self._moved.append((batch.streams, self.streams, 0))
         of_rows, of_places = drafter.per_sentence(batch.drafter), drafter.per_sentence(self.drafter)
         self._moved += [(there, here, dim) for (there, dim), (here, _) in zip(of_rows, of_places, strict=True)]
-        own = not kernel_unsupported(device) and len(table.ticket) <= MOST_ROWS
-        self._kernel = _kernel(self._moved) if own else None
+        self._kernel = kernel_of(self._moved) if table.runner.fuses and len(table.ticket) <= MOST_ROWS else None
 
     @property
     def buffers(self) -> list[Tensor]:
@@ -112,6 +112,13 @@ class SentenceQueue:
             rows.start.masked_fill_(here, 0)
 
 
+def kernel_of(moved: Sequence[Moved]) -> Any:
+    """What does the same as :func:`refill` by two kernels on a CUDA device; None: tensors are laid out otherwise."""
+    from longstride.ops.cuda.refill import Refill
+
+    return Refill(moved) if Refill.supports(moved) else None
+
+
 def refill(
     moved: Sequence[Moved], rows: Rows, taken: Tensor, added: Tensor, ticket: Tensor, places: int, start: int
 ) -> None:
@@ -128,55 +135,6 @@ def refill(
     for tensor, value in ((rows.length, 0), (rows.log_probability, 0), (rows.newest, start), (rows.start, 0)):
         if tensor is not None:
             tensor.masked_fill_(takes, value)
-
-
-# --- the same by two kernels on a CUDA device ------------------------------------------------------------------------
-
-MOST_ROWS = 4096
-"""One program of a kernel looks at all rows."""
-
-
-def _kernel(moved: Sequence[Moved]) -> Any:
-    """What refills rows with these tensors; None where some are laid out otherwise."""
-    from longstride.ops.cuda.refill import Refill
-
-    return Refill(moved) if Refill.supports(moved) else None
-
-
-@cache
-def kernel_unsupported(device: torch.device) -> str:
-    """What keeps kernels from refilling rows, in a few words; empty where nothing does."""
-    return why_not_here(device, torch.float32, partial(_differing, device))
-
-
-@torch.inference_mode()
-def _differing(device: torch.device) -> str:
-    """Which tensors of a random table kernels refill otherwise; empty where none."""
-    for taken, added in ((0, 0), (3, 5), (9, 16)):
-        found = []
-        for by_kernel in (True, False):
-            generator = torch.Generator().manual_seed(taken)
-            rows = Outputs(7, 12, device, torch.zeros(7, 3, dtype=torch.int64, device=device)[:, 0]).rows
-            numbers = [tensor for tensor in (rows.length, rows.newest, rows.start) if tensor is not None]
-            for tensor in numbers:
-                tensor.copy_(torch.randint(1, 9, (7,), generator=generator))
-            rows.done.copy_(torch.rand(7, generator=generator) < 0.6)
-            rows.log_probability.copy_(torch.randn(7, generator=generator))
-            moved: list[Moved] = []
-            for first, last, dim in (((2,), (3, 8), 1), ((), (5000,), 0), ((), (), 0)):
-                there, here = (torch.randint(-1, 9, (*first, n, *last), generator=generator) for n in (7, 9))
-                moved.append((there.to(device), here.to(device), dim))
-            counts = [torch.tensor([number], device=device) for number in (taken, added)]
-            run = _kernel(moved) if by_kernel else partial(refill, moved)
-            if run is None:
-                return "it does not take a table"
-            run(rows, *counts, moved[2][1], 8, 2)
-            found.append([*counts, *numbers, rows.done, rows.log_probability, *(there for there, _, _ in moved)])
-        if wrong := [
-            place for place, (one, other) in enumerate(zip(*found, strict=True)) if not torch.equal(one, other)
-        ]:
-            return f"tensor {wrong[0]} of a table is not PyTorch's own"
-    return ""
 
 
 # --- a table with a queue ---------------------------------------------------------------------------------------------

@@ -176,8 +176,8 @@ class VerificationSession(PooledSession[BatchState]):
         if self.plan.acceptance.sampling is not None:
             streams = streams_of(self.plan.seed, source.numbers or tickets)
         for width, some in self.table.portions(source):
-            told = [[one[place] for place in some] for one in (rows, tickets, streams or tickets)]
-            self.table.admit(source.select(some), *told, width=width)
+            here, known, drawn = ([one[place] for place in some] for one in (rows, tickets, streams or tickets))
+            self.table.admit(source.select(some), here, known, drawn, width)
             self.calls += 1
         return tickets
 

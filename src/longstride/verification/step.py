@@ -208,7 +208,7 @@ class VerifyStep:
                 tree, acceptance.rule, draft, at_parents, reading, self._eos, acceptance.min_block
             )
             ops.compact_path(batch.cache.keys, batch.cache.values, path, start)
-            logits, hidden = ops.take(logits, path), ops.take(hidden, path)
+            hidden = ops.take(hidden, path)
         if acceptance.sampling is not None:
             reading = LogitSummary(reading.top.clamp(min=0))  # where nobody gets to
         verdict = judge(acceptance.rule, acceptance.min_block, chain, reading, self._eos)
@@ -217,7 +217,8 @@ class VerifyStep:
         written = ops.arange(step, committed) < committed[:, None]
         # Sums over the vocabulary are what costs: only of what some row commits.
         most = ops.largest(verdict.committed) if batch.looks else step
-        scores = ops.log_shares(logits[:, :most], verdict.ids[:, :most, None])[..., 0]
+        said = logits[:, :most] if tree is None else ops.take(logits, path[:, :most])
+        scores = ops.log_shares(said, verdict.ids[:, :most, None])[..., 0]
         ops.accumulate(rows.log_probability, torch.where(written[:, :most], scores, 0.0))
         # The rest of the ids is written too, beyond the row's new length, where nobody looks: that takes no choosing.
         # So are those of rows that are done, from their EOS on if need be, which nobody reads either.

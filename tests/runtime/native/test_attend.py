@@ -161,3 +161,28 @@ def test_writing_beyond_the_end_is_refused() -> None:
         with pytest.raises(OperatorError, match="room for all"):
             write(state, rows_of([2, 4, 8]), np.array(start))
     np.testing.assert_array_equal(state, before)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), rows=st.integers(1, 3), step=st.integers(1, 6))
+def test_moving(data: st.DataObject, rows: int, step: int) -> None:
+    """Slots of every row lie from its own place on, as they were before any was moved; the rest stays."""
+    slots = np.array(data.draw(st.lists(st.integers(0, 8), min_size=rows * step, max_size=rows * step)))
+    start = np.array(data.draw(st.lists(st.integers(0, 9 - step), min_size=rows, max_size=rows)))
+    state = rows_of([rows, 2, 9, 4])
+    expected = state.copy()
+    for row, place in enumerate(start):
+        expected[row, :, place : place + step] = state[row][:, slots.reshape(rows, step)[row]]
+    found = carry_out("Move", state, slots.reshape(rows, step), start)[0]
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(state, expected)
+
+
+def test_moving_beyond_the_cache_is_refused() -> None:
+    """Before anything is moved."""
+    state = rows_of([2, 2, 9, 4])
+    before = state.copy()
+    for slots, start in (([[1, 2], [3, 9]], [0, 0]), ([[1, 2], [3, 4]], [0, 8])):
+        with pytest.raises(OperatorError, match="Move expects"):
+            carry_out("Move", state, np.array(slots), np.array(start))
+    np.testing.assert_array_equal(state, before)

@@ -78,6 +78,27 @@ def test_the_k_largest(rows: int, length: int, data: Any) -> None:
     same(found, np.take_along_axis(x, order, axis=-1))
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(1, 3), st.integers(500, 9000), st.integers(1, 64), st.lists(st.integers(0, 499), max_size=4), st.data()
+)
+def test_the_k_largest_of_many(rows: int, length: int, k: int, never: list[int], data: Any) -> None:
+    """Of equals the first, none of those that are left out, whatever lies where."""
+    x = np.round(rows_of((rows, length)), data.draw(st.integers(0, 3)))
+    if data.draw(st.booleans()):
+        x = np.sort(x, axis=-1)
+    if data.draw(st.booleans()):
+        x[:, data.draw(st.integers(0, 100)) :] = -np.inf
+    allowed = x.copy()
+    allowed[:, never] = -np.inf
+    order = np.argsort(-allowed, axis=-1, kind="stable")[:, :k]
+    found, where = carry_out("TopK", x, whole(k), whole(*never), attributes=[-1], outputs=2, threads=2)
+    expected = np.take_along_axis(allowed, order, axis=-1)
+    same(found, expected)
+    there = expected > -np.inf
+    same(where[there], order[there])
+
+
 def test_a_sum_is_the_same_in_any_company() -> None:
     x = rows_of((60, 517))
     together = carry_out("ReduceSum", x, whole(-1), attributes=[0], threads=2)[0]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.ops import BlockCausal, Causal, TreeCausal, TreeRule
-from longstride.ops.cuda.table import NAMES, inference_table
+from longstride.ops.cuda.table import MANY_SLOTS, NAMES, inference_table
 from longstride.ops.kernels import WAITED, KernelTable, kernels_of, why_not_here
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
@@ -212,7 +212,7 @@ CASES = {
     "product, sum": Case(
         "product", "linear", partial(_linear, rows=2, activation=None, added=True), (0, 4), {0: 1, 4: 1}
     ),
-    "relu": Case("relu", "linear", partial(_linear, rows=3, activation="relu")),
+    "relu": Case("relu", "linear", partial(_linear, rows=MANY_SLOTS // STEP + 1, activation="relu")),
     "product of rows": Case("product", "row_product", _row_product, (0, 3)),
     "norm": Case("norm", "add_norm", _add_norm, (0, 1)),
     "embed": Case("embed", "embed", partial(_embed, started=True), (0, 1)),

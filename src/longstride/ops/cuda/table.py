@@ -40,6 +40,8 @@ HEADS = (16, 32, 64, 128)
 FEW_SLOTS = 64
 """Slots, rows times step, up to which products of 32-bit numbers and links of drafts are ours: with more, arithmetic
 counts and the library's is better."""
+FEW_OUTPUTS = 4096
+"""Outputs of products of 32-bit numbers, likewise: a vocabulary has more."""
 MANY_SLOTS = 1536
 """The same of products of 16-bit numbers: with up to 264 slots ours is the faster, with 352 to 1408 one of a layer's
 takes 1 to 2 times the library's (docs/log.md), but bits must not depend on how many rows are decoded side by side."""
@@ -71,7 +73,9 @@ def _step_linear(
 
 
 def _few_slots(x: Tensor, weight: Tensor, *_: Any, **__: Any) -> bool:
-    return x.numel() <= (FEW_SLOTS if x.element_size() == 4 else MANY_SLOTS) * weight.shape[1]
+    if x.element_size() == 4:
+        return x.numel() <= FEW_SLOTS * weight.shape[1] and weight.shape[0] <= FEW_OUTPUTS
+    return x.numel() <= MANY_SLOTS * weight.shape[1]
 
 
 def _linear_relu(

@@ -94,6 +94,10 @@ class NativeBuilder(GraphBuilder):
         whole, heads = _before_split(new)
         return self._add(Node("Write", [state, whole, start], [heads]))
 
+    def move(self, state: Handle, slots: Handle, start: Handle) -> Handle | None:
+        """In place."""
+        return self._add(Node("Move", [state, slots, start]))
+
     def assign(self, state: Handle, new: Handle) -> Handle:
         """In place."""
         return self._add(Node("Assign", [state, new]))

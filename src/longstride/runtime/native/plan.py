@@ -24,7 +24,7 @@ from longstride.runtime.native.nodes import GraphValue, Node, Recording
 from longstride.runtime.native.weights import held
 
 ALWAYS_ALIAS = frozenset(
-    {"Accumulate", "Append", "Assign", "Identity", "Portion", "Reshape", "Squeeze", "Unsqueeze", "Write"}
+    {"Accumulate", "Append", "Assign", "Identity", "Move", "Portion", "Reshape", "Squeeze", "Unsqueeze", "Write"}
 )
 """Their results are their first input's memory (of a Portion, each its own input's)."""
 

@@ -119,7 +119,7 @@ class Drafter(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., width] -> [..., vocabulary], each slot by itself"""
-        return F.linear(hidden, self.output_weight)
+        return ops.linear(hidden, self.output_weight)
 
     def drafted(self, hidden: Tensor, tokens: Tensor, length: Tensor, newest: Tensor | None = None) -> Tensor:
         """[rows, block, width] -> [rows, block, vocabulary], the logits of a block after `length` [rows] of the tokens

@@ -21,7 +21,7 @@ enum { F32 = 1, I64 = 7, BOOL = 9, F64 = 11 };
     X(Gelu) X(Greater) X(GreaterOrEqual) X(Identity) X(Less) X(LessOrEqual) X(LogSoftmax) X(MatMul) X(Max) X(Min) \
     X(Mul) X(Not) X(Or) X(Pad) X(Range) X(ReduceMax) X(ReduceSum) X(Relu) X(Reshape) X(Shape) \
     X(Sigmoid) X(Slice) X(Softmax) X(Split) X(Squeeze) X(Sub) X(TopK) X(Transpose) X(Unsqueeze) X(Where) \
-    X(Linear) X(Norm) X(Attend) X(Write) X(Assign) X(Append) X(Accumulate) X(Portion) X(Join) X(Best) X(Chain) X(Largest) X(LogShares) X(Tree)
+    X(Linear) X(Norm) X(Attend) X(Write) X(Move) X(Assign) X(Append) X(Accumulate) X(Portion) X(Join) X(Best) X(Chain) X(Largest) X(LogShares) X(Tree)
 
 /* One tensor, rows side by side without gaps (C order). 80 bytes. */
 typedef struct {
@@ -104,6 +104,12 @@ void share(pool *pool, void (*part)(void *context, int64_t number), void *contex
 
 /* 1 where parts may run side by side at all: otherwise cutting work up is of no use */
 int64_t threads_of(const pool *pool);
+
+/* Of the thread that asks: 0 is the caller of `share`, others have theirs for good */
+int thread_number(void);
+
+/* All threads will read this soon, each an equal share of it in order: those that wait fetch theirs. */
+void foresee(pool *p, const void *data, int64_t bytes);
 
 /* Makes threads, `threads` in all, the caller's own included; where fewer can be had, those. NULL where there is no memory. */
 pool *make_pool(int threads);

@@ -1,33 +1,74 @@
 /* Linear: rows times a packed weight matrix.
 
    A step has few rows, and its time goes into reading weights: a panel's weights are read once for up to DOT_ROWS rows,
-   whose sums all stand in registers, and are fetched some way ahead. More rows than that take turns, as even as may be.
-   Panels are shared out. In int8 integers are summed; in fp32 each sum goes over the inputs in order: either way a number
-   depends on its own row and output alone. */
+   whose sums all stand in registers. More rows than that take turns, as even as may be. What is read next is fetched
+   meanwhile; behind a thread's last panel that is its share of the next matrix. Each thread has a range of panels, and
+   helps the others when it has done its own. In int8 integers are summed; in fp32 each sum goes over the inputs in order:
+   either way a number depends on its own row and output alone. */
 
 #include "product.h"
 
 enum {
-    FEW_BYTES = 12 << 10,  /* of weights: a part has at least so many, if there is but one turn of rows */
+    FEW_BYTES = 12 << 10,  /* of weights: so many at least are taken at a time, if there is but one turn of rows */
     FEW_NUMBERS = 8192,    /* of activations: fewer are quantized by the one thread */
-    TOGETHER = 2048        /* numbers, or a row, that one part quantizes at least */
+    TOGETHER = 2048,       /* numbers, or a row, that one part quantizes at least */
+    MOST_BETWEEN = 64,     /* instructions that are looked through for the next product */
+    LINE = 64,             /* bytes that are fetched at a time */
+    STEP = PANEL * 4       /* bytes of a panel's weights for one fp32 input, or for four in int8 */
 };
 
 /* --- tiles: one panel of outputs, so many rows --------------------------------------------------------------------- */
 
-ALWAYS_INLINE void whole_tile(const product *p, const int rows, int64_t panel, int64_t row) {
+/* What is fetched while a tile is multiplied. Where all rows are in one tile, what comes a little later in the panel; where
+   they take turns, each fetches a share of what is read next, a line at each step. Asking again for a line that is on its
+   way would cost more than it brings. */
+ALWAYS_INLINE void fetch(const int alone, const int8_t *weight, const int8_t *next, int64_t step) {
+    if (alone) {
+        for (int line = 0; line < STEP; line += LINE) __builtin_prefetch(weight + AHEAD + line, 0, 3);
+    } else {
+        __builtin_prefetch(next + step * LINE, 0, 2);
+    }
+}
+
+/* Sums of rows over all inputs, of integers or of floats, become outputs. */
+static __attribute__((noinline)) void write_whole(const product *p, int64_t panel, int64_t row, int rows,
+                                                  const whole_lanes (*sums)[PANEL_VECTORS]) {
+    const packed *w = p->weights;
+    for (int v = 0; v < PANEL_VECTORS; v++) {
+        const int64_t output = panel * PANEL + v * LANES;
+        const lanes scale = load_lanes(w->scale + output), bias = load_lanes(w->bias + output);
+        whole_lanes surplus = {0};
+        if (!p->nonnegative) memcpy(&surplus, w->surplus + output, sizeof surplus);
+        for (int r = 0; r < rows; r++) {
+            lanes found = __builtin_convertvector(sums[r][v] - surplus, lanes);
+            write_row(p, row + r, output, found * all_lanes(p->steps[row + r]) * scale + bias);
+        }
+    }
+}
+
+static __attribute__((noinline)) void write_floats(const product *p, int64_t panel, int64_t row, int rows,
+                                                   const lanes (*sums)[PANEL_VECTORS]) {
+    for (int v = 0; v < PANEL_VECTORS; v++) {
+        const int64_t output = panel * PANEL + v * LANES;
+        const lanes bias = load_lanes(p->weights->bias + output);
+        for (int r = 0; r < rows; r++) write_row(p, row + r, output, sums[r][v] + bias);
+    }
+}
+
+/* Sums are copied: those whose address is known elsewhere would not stay in registers. */
+ALWAYS_INLINE void whole_tile(const product *p, const int rows, const int alone, int64_t panel, int64_t row,
+                              const int8_t *next) {
     const packed *w = p->weights;
     const int8_t *weight = w->panel + panel * w->panel_bytes;
     const uint8_t *code = p->codes + row * p->code_bytes;
     const int64_t code_bytes = p->code_bytes, fours = w->fours;
-    whole_lanes sums[DOT_ROWS][PANEL_VECTORS];
+    whole_lanes sums[DOT_ROWS][PANEL_VECTORS], found[DOT_ROWS][PANEL_VECTORS];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
         for (int v = 0; v < PANEL_VECTORS; v++) sums[r][v] = (whole_lanes){0};
     for (int64_t four = 0; four < fours; four++) {
-#pragma GCC unroll 2
-        for (int v = 0; v < PANEL_VECTORS; v++) __builtin_prefetch(weight + AHEAD + v * 64, 0, 3);
+        fetch(alone, weight, next, four);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
             uint32_t codes;
@@ -35,34 +76,31 @@ ALWAYS_INLINE void whole_tile(const product *p, const int rows, int64_t panel, i
 #pragma GCC unroll 2
             for (int v = 0; v < PANEL_VECTORS; v++) sums[r][v] = dot(sums[r][v], codes, weight + v * 64);
         }
-        weight += PANEL * FOUR;
+        weight += STEP;
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
-        for (int v = 0; v < PANEL_VECTORS; v++) {
-            int64_t output = panel * PANEL + v * LANES;
-            write_row(p, row + r, output, from_sums(p, row + r, output, sums[r][v]));
-        }
+        for (int v = 0; v < PANEL_VECTORS; v++) found[r][v] = sums[r][v];
+    write_whole(p, panel, row, rows, (const whole_lanes(*)[PANEL_VECTORS])found);
 }
 
-ALWAYS_INLINE void float_tile(const product *p, const int rows, int64_t panel, int64_t row) {
+ALWAYS_INLINE void float_tile(const product *p, const int rows, const int alone, int64_t panel, int64_t row,
+                              const int8_t *next) {
     const packed *w = p->weights;
     const float *weight = (const float *)(const void *)(w->panel + panel * w->panel_bytes);
     const int64_t inputs = w->inputs;
     const float *x = p->x + row * inputs;
-    lanes sums[DOT_ROWS][PANEL_VECTORS];
+    lanes sums[DOT_ROWS][PANEL_VECTORS], found[DOT_ROWS][PANEL_VECTORS];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
         for (int v = 0; v < PANEL_VECTORS; v++) sums[r][v] = all_lanes(0.0f);
     for (int64_t input = 0; input < inputs; input++) {
         lanes weights[PANEL_VECTORS];
+        fetch(alone, (const int8_t *)(const void *)weight, next, input);
 #pragma GCC unroll 2
-        for (int v = 0; v < PANEL_VECTORS; v++) {
-            __builtin_prefetch(weight + AHEAD / (int64_t)sizeof(float) + v * LANES, 0, 3);
-            weights[v] = load_lanes(weight + v * LANES);
-        }
+        for (int v = 0; v < PANEL_VECTORS; v++) weights[v] = load_lanes(weight + v * LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
             lanes one = all_lanes(x[r * inputs + input]);
@@ -74,46 +112,71 @@ ALWAYS_INLINE void float_tile(const product *p, const int rows, int64_t panel, i
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
-        for (int v = 0; v < PANEL_VECTORS; v++) {
-            int64_t output = panel * PANEL + v * LANES;
-            write_row(p, row + r, output, sums[r][v] + load_lanes(w->bias + output));
-        }
+        for (int v = 0; v < PANEL_VECTORS; v++) found[r][v] = sums[r][v];
+    write_floats(p, panel, row, rows, (const lanes(*)[PANEL_VECTORS])found);
 }
 
 /* one function for every number of rows, so that sums stay in registers */
 #define TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
-#define WHOLE(ROWS) \
-    static __attribute__((noinline)) void whole_tile_##ROWS(const product *p, int64_t panel, int64_t row) { \
-        whole_tile(p, ROWS <= DOT_ROWS ? ROWS : 1, panel, row); \
+#define TILE(KIND, ROWS, ALONE, NAME) \
+    static __attribute__((noinline)) void NAME(const product *p, int64_t panel, int64_t row, const int8_t *next) { \
+        KIND(p, ROWS <= DOT_ROWS ? ROWS : 1, ALONE, panel, row, next); \
     }
-#define FLOAT(ROWS) \
-    static __attribute__((noinline)) void float_tile_##ROWS(const product *p, int64_t panel, int64_t row) { \
-        float_tile(p, ROWS <= DOT_ROWS ? ROWS : 1, panel, row); \
-    }
-TILES(WHOLE)
-TILES(FLOAT)
+#define ALL(ROWS) \
+    TILE(whole_tile, ROWS, 1, whole_alone_##ROWS) TILE(whole_tile, ROWS, 0, whole_group_##ROWS) \
+    TILE(float_tile, ROWS, 1, float_alone_##ROWS) TILE(float_tile, ROWS, 0, float_group_##ROWS)
+TILES(ALL)
 
-typedef void (*tile)(const product *p, int64_t panel, int64_t row);
+typedef void (*tile)(const product *p, int64_t panel, int64_t row, const int8_t *next);
 
-#define NAME_OF_WHOLE(ROWS) whole_tile_##ROWS,
-#define NAME_OF_FLOAT(ROWS) float_tile_##ROWS,
-static const tile whole_tiles[] = {NULL, TILES(NAME_OF_WHOLE)}, float_tiles[] = {NULL, TILES(NAME_OF_FLOAT)};
+#define NAMES(ROWS) {{float_group_##ROWS, float_alone_##ROWS}, {whole_group_##ROWS, whole_alone_##ROWS}},
+static const tile tiles[][2][2] = {{{NULL}}, TILES(NAMES)};   /* by rows, whether in int8, whether alone */
 
-/* --- the whole product -------------------------------------------------------------------------------------------- */
+/* --- the whole product --------------------------------------------------------------------------------------------- */
 
-static void do_panels(void *given, int64_t number) {
-    const product *p = given;
-    const tile *tiles = p->weights->precision == 8 ? whole_tiles : float_tiles;
-    int64_t panel = p->begins[number], last = p->begins[number + 1];
+static int64_t first_of(const packed *w, int64_t number, int64_t ranges) { return w->panels * number / ranges; }
+
+/* Panels up to `last` of a range up to `end`, by the thread of so high a number */
+static void do_some(const product *p, int64_t panel, int64_t last, int64_t end, int64_t number) {
+    const packed *w = p->weights, *then = p->then;
     if (p->by_tiles) {
         do_panels_by_tiles(p, panel, last);
         return;
     }
-    for (; panel < last; panel++)
-        for (int64_t turn = 0; turn < p->turns; turn++) {
-            int64_t row = p->rows * turn / p->turns, end = p->rows * (turn + 1) / p->turns;
-            tiles[end - row](p, panel, row);
+    const int whole = w->precision == 8;
+    const int64_t turns = p->turns, share = w->panel_bytes / STEP * LINE;
+    for (; panel < last; panel++) {
+        const int8_t *next = w->panel + (panel + 1) * w->panel_bytes;
+        if (panel + 1 == end && then) next = then->panel + first_of(then, number, p->ranges) * then->panel_bytes;
+        for (int64_t turn = 0; turn < turns; turn++) {
+            int64_t row = p->rows * turn / turns, past = p->rows * (turn + 1) / turns;
+            tiles[past - row][whole][turns == 1](p, panel, row, next + turn % (STEP / LINE) * share);
         }
+    }
+}
+
+/* Some panels of a range: how many. The first are many, those that follow ever fewer, so that threads end together. */
+static int64_t claim(const product *p, range *from, int64_t *panel) {
+    int64_t least = FEW_BYTES / (p->weights->panel_bytes * p->turns + 1) + 1, count;
+    int64_t next = atomic_load_explicit(&from->next, memory_order_relaxed);
+    do {
+        int64_t left = from->end - next;
+        if (left <= 0) return 0;
+        count = left / 4 > least ? left / 4 : least < left ? least : left;
+    } while (!atomic_compare_exchange_weak_explicit(&from->next, &next, next + count, memory_order_relaxed, memory_order_relaxed));
+    *panel = next;
+    return count;
+}
+
+static void do_panels(void *given, int64_t part) {
+    const product *p = given;
+    const int64_t own = thread_number() % p->ranges;
+    (void)part;   /* every part does whatever is left */
+    for (int64_t far = 0; far < p->ranges; far++) {
+        range *from = p->range + (own + far) % p->ranges;
+        int64_t panel;
+        for (int64_t count; (count = claim(p, from, &panel));) do_some(p, panel, panel + count, from->end, own);
+    }
 }
 
 static void quantize_rows(void *given, int64_t number) {
@@ -124,21 +187,15 @@ static void quantize_rows(void *given, int64_t number) {
                                      p->codes + row * p->code_bytes, p->code_bytes);
 }
 
-/* Cuts panels into parts: how many. The first are long, as weights that lie side by side are fetched ahead; those that
-   follow are ever shorter, so that threads end together. */
-static int64_t cut_panels(product *p, int64_t threads) {
-    const packed *w = p->weights;
-    int64_t least = FEW_BYTES / (w->panel_bytes * p->turns + 1) + 1, parts = 0;
-    if (least * MOST_PARTS < w->panels) least = (w->panels + MOST_PARTS - 1) / MOST_PARTS;
-    if (threads < 2) least = w->panels;
-    for (int64_t panel = 0; panel < w->panels; parts++) {
-        int64_t left = w->panels - panel, size = left / (2 * threads);
-        size = size < least ? least : size;
-        p->begins[parts] = (int32_t)panel;
-        panel += size < left ? size : left;
+/* The matrix of the product that comes next; after the last, of the first, as a graph is mostly run again */
+static const packed *next_weights(const machine *m, const instruction *i) {
+    const instruction *all = m->instructions;
+    int64_t place = i - all;
+    for (int64_t far = 1; far < MOST_BETWEEN && far < m->instruction_count; far++) {
+        const instruction *other = all + (place + far) % m->instruction_count;
+        if (other->code == i->code) return other->weights;
     }
-    p->begins[parts] = (int32_t)w->panels;
-    return parts;
+    return NULL;
 }
 
 /* attributes: inputs, outputs, whether x is never below zero, whether a Relu follows, precision (8 or 32) */
@@ -159,7 +216,7 @@ int op_Linear(machine *m, const instruction *i) {
     p.turns = (rows + DOT_ROWS - 1) / DOT_ROWS;
     if (w->precision == 8) {
         /* A line more than needed: rows whose distance is a power of two would stand in each other's way. */
-        p.code_bytes = (w->fours * FOUR + 63) / 64 * 64 + 64;
+        p.code_bytes = (w->fours * FOUR + LINE - 1) / LINE * LINE + LINE;
         p.by_tiles = suits_tiles(&p);
         int64_t codes = (p.by_tiles ? (rows + AMX_ROWS - 1) / AMX_ROWS * AMX_ROWS : rows) * p.code_bytes;
         p.codes = take_scratch(m, codes + rows * (int64_t)sizeof(float));
@@ -169,6 +226,15 @@ int op_Linear(machine *m, const instruction *i) {
         struct pool *helpers = rows * w->inputs < FEW_NUMBERS ? NULL : m->pool;
         share(helpers, quantize_rows, &p, (rows + p.together - 1) / p.together);
     }
-    share(m->pool, do_panels, &p, cut_panels(&p, threads_of(m->pool)));
+    range ranges[MOST_RANGES];
+    p.range = ranges;
+    p.ranges = threads_of(m->pool) < MOST_RANGES ? threads_of(m->pool) : MOST_RANGES;
+    for (int64_t number = 0; number < p.ranges; number++) {
+        atomic_init(&ranges[number].next, first_of(w, number, p.ranges));
+        ranges[number].end = first_of(w, number + 1, p.ranges);
+    }
+    p.then = next_weights(m, i);
+    if (p.then) foresee(m->pool, p.then->panel, p.then->panels * p.then->panel_bytes);
+    share(m->pool, do_panels, &p, p.ranges);
     return 0;
 }

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <stdatomic.h>
+
 #include "lanes.h"
 #include "native.h"
 
@@ -104,9 +106,15 @@ int has_integer_products(void);
 /* --- one product ----------------------------------------------------------------------------------------------------- */
 
 enum {
-    AHEAD = 4096,       /* bytes between what is read and what is fetched */
-    MOST_PARTS = 255    /* into which a product is cut */
+    AHEAD = 2048,       /* bytes between what is read and what is fetched */
+    MOST_RANGES = 16    /* of panels, one for each thread */
 };
+
+/* Panels that one thread takes first, some at a time; whoever has none left takes from the others. */
+typedef struct {
+    _Alignas(128) _Atomic int64_t next;
+    int64_t end;
+} range;
 
 typedef struct {
     const packed *weights;
@@ -117,7 +125,9 @@ typedef struct {
     int64_t rows, code_bytes, nonnegative, relu;
     int64_t together;       /* rows that are quantized at a time */
     int64_t turns;          /* in which rows are multiplied */
-    int32_t begins[MOST_PARTS + 1];   /* the first panel of each part, and the end of the last */
+    int64_t ranges;
+    range *range;           /* [ranges] */
+    const packed *then;     /* the matrix that is read next, or NULL */
     int by_tiles;           /* the processor's own unit for products of matrices does it */
 } product;
 

@@ -262,9 +262,67 @@ static int left_out(const picking *p, int64_t place) {
     return 0;
 }
 
+/* Inserts one; how many there are then, k at most. Of equals the one that came first stays before the others. */
+static inline int64_t insert(const picking *p, float x, int64_t place, float *values, int64_t *where, int64_t kept) {
+    int64_t at = kept < p->k ? kept++ : kept - 1;
+    for (; at > 0 && x > values[at - 1]; at--) {
+        values[at] = values[at - 1];
+        where[at] = where[at - 1];
+    }
+    values[at] = x;
+    where[at] = place;
+    return kept;
+}
+
+enum { MOST_STRETCHES = 1024 };
+
+/* The k-th largest of n numbers, the first being 0; puts them in another order */
+static float kth_of(float *x, int64_t n, int64_t k) {
+    for (int64_t first = 0, last = n - 1;;) {
+        if (first >= last) return x[k];
+        float middle = x[first + (last - first) / 2];
+        int64_t a = first, b = last;
+        while (a <= b) {
+            while (x[a] > middle) a++;
+            while (x[b] < middle) b--;
+            if (a > b) break;
+            float other = x[a];
+            x[a++] = x[b];
+            x[b--] = other;
+        }
+        if (k <= b) last = b;
+        else if (k >= a) first = a;
+        else return x[k];
+    }
+}
+
+/* Where there are many numbers: so many stretches have a number of at least `enough` that all that are wanted are among
+   those of at least so much. 0: too few were found (some are no numbers), or there are too few stretches. */
+static int pick_from_stretches(const picking *p, const float *x, float *values, int64_t *where) {
+    float most[MOST_STRETCHES], copy[MOST_STRETCHES];
+    const int64_t stretches = p->n / STRETCH, wanted = p->k + p->nevers;
+    if (stretches > MOST_STRETCHES || wanted * 2 > stretches) return 0;
+    for (int64_t s = 0; s < stretches; s++) most[s] = greatest(x + s * STRETCH, STRETCH);
+    for (int64_t s = 0; s < stretches; s++)
+        if (!(most[s] > -INFINITY)) return 0;
+    memcpy(copy, most, (size_t)stretches * sizeof(float));
+    const float enough = kth_of(copy, stretches, wanted - 1);
+    int64_t kept = 0;
+    for (int64_t s = 0; s <= stretches; s++) {
+        int64_t j = s * STRETCH, end = s < stretches ? j + STRETCH : p->n;
+        if (s < stretches && most[s] < enough) continue;
+        for (; j < end; j++) {
+            if (!(x[j] >= enough) || (kept == p->k && !(x[j] > values[kept - 1])) || left_out(p, j)) continue;
+            kept = insert(p, x[j], j, values, where, kept);
+        }
+    }
+    return kept == p->k;
+}
+
 /* Kept in order; of equals the first stays before the others. Where too few are left, the rest is the lowest number */
 static void pick_row(const picking *p, const float *x, float *values, int64_t *where) {
     int64_t kept = 0, looked = 0;
+    if (pick_from_stretches(p, x, values, where)) return;
     for (int64_t j = 0; j < p->n; j++) {
         if (kept == p->k && j >= looked) { /* a stretch without anything larger is passed over whole */
             looked = smaller(j + STRETCH, p->n);
@@ -275,13 +333,7 @@ static void pick_row(const picking *p, const float *x, float *values, int64_t *w
         }
         if (kept == p->k && !(x[j] > values[kept - 1])) continue;
         if (left_out(p, j)) continue;
-        int64_t at = kept < p->k ? kept++ : kept - 1;
-        for (; at > 0 && x[j] > values[at - 1]; at--) {
-            values[at] = values[at - 1];
-            where[at] = where[at - 1];
-        }
-        values[at] = x[j];
-        where[at] = j;
+        kept = insert(p, x[j], j, values, where, kept);
     }
     for (; kept < p->k; kept++) {
         values[kept] = -INFINITY;

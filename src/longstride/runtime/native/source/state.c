@@ -1,4 +1,4 @@
-/* Assign, Append, Accumulate: what is kept from call to call, written in its own memory. */
+/* Move, Assign, Append, Accumulate: what is kept from call to call, written in its own memory. */
 
 #include <string.h>
 
@@ -7,6 +7,36 @@
 static int keeps(machine *m, const instruction *i, const value *state) {
     alias(m, i, 0, state, state->rank, state->sizes);
     return 0;
+}
+
+/* inputs: state F32 [rows, heads, slots, head]; slots I64 [rows, step], which then also lie, in their order, from each
+   row's own start I64 [rows] on. Any of them may be where others go: all are read before any is written. */
+int op_Move(machine *m, const instruction *i) {
+    const value *state = input_of(m, i, 0), *moved = input_of(m, i, 1), *start = input_of(m, i, 2);
+    if (state->kind != F32 || state->rank != 4 || moved->kind != I64 || moved->rank != 2 || start->kind != I64 ||
+        moved->sizes[0] != state->sizes[0] || count_of(start) != state->sizes[0])
+        return wrong(m, "Move expects slots, and places, for as many rows as the cache has");
+    const int64_t rows = state->sizes[0], heads = state->sizes[1], slots = state->sizes[2], step = moved->sizes[1];
+    const int64_t each = state->sizes[3] * (int64_t)sizeof(float), *from = moved->data, *to = start->data;
+    for (int64_t row = 0; row < rows; row++) {
+        if (to[row] < 0 || to[row] + step > slots) return wrong(m, "Move expects room for all slots in the cache");
+        for (int64_t k = 0; k < step; k++)
+            if (from[row * step + k] < 0 || from[row * step + k] >= slots)
+                return wrong(m, "Move expects slots that the cache has");
+    }
+    char *aside = take_scratch(m, step * each);
+    if (!aside) return 1;
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t first = 0, last = step;   /* what lies where it belongs is not touched */
+        while (first < last && from[row * step + first] == to[row] + first) first++;
+        while (first < last && from[row * step + last - 1] == to[row] + last - 1) last--;
+        for (int64_t h = 0; h < heads && first < last; h++) {
+            char *here = (char *)state->data + (row * heads + h) * slots * each;
+            for (int64_t k = first; k < last; k++) memcpy(aside + k * each, here + from[row * step + k] * each, (size_t)each);
+            memcpy(here + (to[row] + first) * each, aside + first * each, (size_t)((last - first) * each));
+        }
+    }
+    return keeps(m, i, state);
 }
 
 /* inputs: state; new, of the same kind and as many numbers */

@@ -33,6 +33,7 @@ static const int64_t BUSY_NANOSECONDS = 200000;
 static const int PAUSES_BETWEEN_LOOKS = 64;     /* at the clock */
 static const int PAUSES_BEFORE_YIELDING = 256;  /* a part's thread was halted: whoever waits for it makes room */
 static const int64_t MOST_PARTS = INT32_MAX;    /* of one job */
+enum { MOST_FETCHED = 256 << 10, FETCHED_AT_ONCE = 512 };   /* bytes, while waiting */
 
 typedef void (*part_function)(void *context, int64_t number);
 
@@ -56,8 +57,18 @@ struct pool {
 
     int64_t forks;                         /* as many as there had been when it was made */
     int32_t threads;                       /* the caller's included */
-    pthread_t *others;
+    struct helper *others;
+
+    /* what all will read next, a share for each: a thread that waits fetches its own */
+    _Alignas(LINE) _Atomic(const char *) soon;
+    _Atomic int64_t soon_bytes;
 };
+
+typedef struct helper {
+    pthread_t thread;
+    pool *of;
+    int number;   /* among all, the caller being 0 */
+} helper;
 
 /* --- forks -------------------------------------------------------------------------------------------------------- */
 
@@ -98,7 +109,19 @@ static int64_t nanoseconds(void) {
 
 static int has_work(pool *p) { return left_in(atomic_load_explicit(&p->word, memory_order_acquire)) != 0; }
 
-static void wait_busily(pool *p) {
+/* What was foreseen, as far as there is time */
+static void fetch_own(pool *p, int own) {
+    const char *from = atomic_exchange_explicit(&p->soon, NULL, memory_order_relaxed);
+    if (!from) return;
+    int64_t share = atomic_load_explicit(&p->soon_bytes, memory_order_relaxed) / p->threads;
+    from += share * own;
+    if (share > MOST_FETCHED) share = MOST_FETCHED;
+    for (int64_t place = 0; place < share && !has_work(p); place += FETCHED_AT_ONCE)
+        for (int64_t line = 0; line < FETCHED_AT_ONCE; line += 64) __builtin_prefetch(from + place + line, 0, 2);
+}
+
+static void wait_busily(pool *p, int own) {
+    fetch_own(p, own);
     int64_t until = nanoseconds() + BUSY_NANOSECONDS;
     do {
         for (int pauses = 0; pauses < PAUSES_BETWEEN_LOOKS; pauses++) {
@@ -120,13 +143,19 @@ static void sleep_until_woken(pool *p) {
     pthread_mutex_unlock(&p->mutex);
 }
 
+static _Thread_local int number;   /* of this thread among those of its pool; 0: of none, or the caller */
+
+int thread_number(void) { return number; }
+
 static void *help(void *given) {
-    pool *p = given;
+    const helper *h = given;
+    pool *p = h->of;
+    number = h->number;
     for (;;) {
         int64_t taken = take_parts(p);
         if (taken) atomic_fetch_add_explicit(&p->done, taken, memory_order_release);
         if (atomic_load(&p->ending)) return NULL;
-        wait_busily(p);
+        wait_busily(p, number);
         if (!has_work(p) && !atomic_load(&p->ending)) sleep_until_woken(p);
     }
 }
@@ -167,6 +196,12 @@ void share(pool *p, part_function part, void *context, int64_t parts) {
     atomic_flag_clear_explicit(&p->busy, memory_order_release);
 }
 
+void foresee(pool *p, const void *data, int64_t bytes) {
+    if (threads_of(p) < 2) return;
+    atomic_store_explicit(&p->soon_bytes, bytes, memory_order_relaxed);
+    atomic_store_explicit(&p->soon, data, memory_order_relaxed);
+}
+
 int64_t threads_of(const pool *p) { return p && p->forks == forks ? p->threads : 1; }
 
 /* --- making and ending -------------------------------------------------------------------------------------------- */
@@ -180,13 +215,17 @@ pool *make_pool(int threads) {
     atomic_flag_clear(&p->busy);
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->woken, NULL);
-    p->others = threads > 1 ? calloc((size_t)threads - 1, sizeof(pthread_t)) : NULL;
+    p->others = threads > 1 ? calloc((size_t)threads - 1, sizeof(helper)) : NULL;
     if (!p->others) return p;
     /* signals are for the threads that were there before */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (p->threads < threads && !pthread_create(&p->others[p->threads - 1], NULL, help, p)) p->threads++;
+    for (; p->threads < threads; p->threads++) {
+        helper *h = p->others + p->threads - 1;
+        *h = (helper){.of = p, .number = p->threads};
+        if (pthread_create(&h->thread, NULL, help, h)) break;
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return p;
 }
@@ -198,7 +237,7 @@ void end_pool(pool *p) {
         pthread_mutex_lock(&p->mutex);
         pthread_cond_broadcast(&p->woken);
         pthread_mutex_unlock(&p->mutex);
-        for (int number = 0; number + 1 < p->threads; number++) pthread_join(p->others[number], NULL);
+        for (int number = 0; number + 1 < p->threads; number++) pthread_join(p->others[number].thread, NULL);
         pthread_cond_destroy(&p->woken);
         pthread_mutex_destroy(&p->mutex);
     }

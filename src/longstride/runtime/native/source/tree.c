@@ -18,6 +18,25 @@ typedef struct {
     int64_t each;
 } growing;
 
+/* The product of two lines of numbers, in sixteen partial sums */
+static inline float product_of_lines(const float *x, const float *y, int64_t n) {
+    lanes sum = {0};
+    int64_t k = 0;
+    for (; k + LANES <= n; k += LANES) sum = fused(load_lanes(x + k), load_lanes(y + k), sum);
+    if (k < n) sum = fused(load_some(x + k, n - k, 0.0f), load_some(y + k, n - k, 0.0f), sum);
+    return sum_of_lanes(sum);
+}
+
+/* The logarithm of the sum of what numbers are the logarithms of */
+static float logarithm_of_sum(const float *x, int64_t n) {
+    const float most = greatest(x, n);
+    lanes sum = {0};
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES) sum += exponential(load_lanes(x + j) - all_lanes(most));
+    if (j < n) sum += exponential(load_some(x + j, n - j, -INFINITY) - all_lanes(most));
+    return most + logf(sum_of_lanes(sum));
+}
+
 /* Logarithms of the shares of a slot's candidates after a token, plus that of the path so far */
 static void expand(const growing *g, int64_t row, int64_t slot, int64_t token, float path, float *line, float *to) {
     const int64_t at = row * g->depth + slot, n = g->n, rank = g->rank;
@@ -25,24 +44,27 @@ static void expand(const growing *g, int64_t row, int64_t slot, int64_t token, f
     if (g->before) {
         const float *before = g->before + token * rank, *factors = g->factors + at * rank;
         for (int64_t k = 0; k < rank; k++) line[k] = before[k] * factors[k];
-        for (int64_t j = 0; j < n; j++) {
-            const float *after = g->after + integer_of(g->ids, at * n + j) * rank;
-            float sum = 0;
-            for (int64_t k = 0; k < rank; k++) sum += line[k] * after[k];
-            to[j] = values[j] + sum;
-        }
+        for (int64_t j = 0; j < n; j++)
+            to[j] = values[j] + product_of_lines(line, g->after + integer_of(g->ids, at * n + j) * rank, rank);
     } else {
         memcpy(to, values, (size_t)n * sizeof(float));
     }
-    float most = greatest(to, n), sum = 0;
-    for (int64_t j = 0; j < n; j++) sum += expf(to[j] - most);
-    float less = most + logf(sum) - path;
+    const float less = logarithm_of_sum(to, n) - path;
     for (int64_t j = 0; j < n; j++) to[j] -= less;
+}
+
+/* Rows of the table after tokens, of all candidates, are asked for before the first is waited for. */
+static void fetch_candidates(const growing *g, int64_t row) {
+    for (int64_t j = 0; g->after && j < g->depth * g->n; j++) {
+        const float *after = g->after + integer_of(g->ids, row * g->depth * g->n + j) * g->rank;
+        for (int64_t k = 0; k < g->rank; k += LANES) __builtin_prefetch(after + k, 0, 2);
+    }
 }
 
 static void grow_part(void *context, int64_t row) {
     const growing *g = context;
     const int64_t n = g->n;
+    fetch_candidates(g, row);
     float *children = g->scratch + row * g->each, *line = children + (g->nodes + 1) * n;
     int64_t *tokens = g->tokens + row * g->nodes, *parents = g->parents + row * g->nodes;
     float best[MOST_NODES + 1];     /* of every node, slot 0 among them, the logarithm of its next child */
