@@ -17,6 +17,7 @@ from longstride import ops
 from longstride.ops.cuda.self_test import TOLERANCE
 from longstride.ops.cuda.table import MOST_NODES, TREE_CANDIDATES
 from longstride.ops.kernels import kernels_of
+from longstride.verification.drafting import tree_room
 from tests.nn.running_kernels import loops, table_for, where
 
 ON_A_GPU = [torch.float32, torch.float16, torch.bfloat16]
@@ -54,7 +55,9 @@ class Growth:
         with kernels_of(kernels := table_for(self.logits.device)):
             given = (self.logits, table[:, 0], *link, candidates, nodes)
             assert kernels.find("tree_tokens", *given) is not None
-            tokens, parents = ops.tree_tokens(*given, table[:, 1:-1])
+            shape = tree_room(table[:, 1:-1])
+            tokens, parents = ops.tree_tokens(*given, table[:, 1:-1], shape)
+        assert all(map(torch.equal, shape, ops.tree_shape(parents)))
         assert torch.equal(tokens, table[:, 1:-1])
         assert torch.equal(table[:, 0], self.newest)
         assert table[:, -1].eq(-1).all()

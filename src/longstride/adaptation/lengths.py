@@ -19,7 +19,7 @@ SENTENCES, BATCHES = 24, 2
 
 TREES: tuple[int, ...] = (15, 31)
 """Nodes of the trees that are timed: for the fewest rows, and for more while one of them is the fastest. With the
-newest token they fill slots by sixteens, of which products on a GPU do as many at a time."""
+newest token they are a multiple of 16 slots, of which products on a GPU do so many at a time."""
 
 Progress = Callable[[str, int, int], None]
 

@@ -121,6 +121,8 @@ def _grow(
     shares,
     tokens,
     parents,
+    above,
+    levels,
     depth,
     nodes,
     count,
@@ -133,10 +135,12 @@ def _grow(
     COUNT: tl.constexpr,
     DEPTH: tl.constexpr,
     AHEAD: tl.constexpr,
+    SHAPED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """One row: tokens and parents [rows, nodes] of its likeliest tree, in the order in which nodes are taken; where
-    there are fewer, zeros.
+    there are fewer, zeros. With SHAPED, also whether the second slot is the first one or above it, above [rows,
+    nodes + 1, nodes + 1], and how deep slots lie, levels [rows, nodes + 1].
 
     ids [rows, depth, count]; shares as `_shares` writes them, `shares_slot` and `shares_earlier` apart. Of a list of
     children, which belongs to a slot, four numbers are in one: that slot, how deep the children lie, the best of them
@@ -160,7 +164,9 @@ def _grow(
     best = tl.where(lists == 0, top, NONE)
     known = tl.where(lists == 0, tl.min(tl.where(key == top, c, COUNT), axis=0) << 6, 0)
     reached = tl.zeros((NODES,), tl.int32)  # as bits of a float32: whole numbers are summed at once
-    above = tl.zeros((NODES,), tl.int32)
+    followed = tl.zeros((NODES,), tl.int32)
+    lower = tl.where(lists == 0, 1, 0)  # bits of a slot and of those above it: of the first 32, and of the rest
+    upper = tl.zeros((NODES,), tl.int32)
     found = (warm > 1.0).to(tl.int32)  # no logarithm of a share is: 0, but what was asked for has to be of use
     for number in range(1, nodes + 1):
         top = tl.max(best, axis=0)
@@ -186,14 +192,29 @@ def _grow(
         of_first = (number << 24) | ((slot + 1) << 12) | (first_one << 6) | child
         known = tl.where(lists == parent, of_next, tl.where(lists == number, of_first, known))
         reached = tl.where(lists == number, reaches.to(tl.int32, bitcast=True), reached)
-        above = tl.where(lists == number, parent, above)
+        followed = tl.where(lists == number, parent, followed)
+        if SHAPED:
+            bit = 1 << (number & 31)
+            of_lower = tl.sum(tl.where(lists == parent, lower, 0), axis=0) | tl.where(number < 32, bit, 0)
+            of_upper = tl.sum(tl.where(lists == parent, upper, 0), axis=0) | tl.where(number < 32, 0, bit)
+            lower = tl.where(lists == number, of_lower, lower)
+            upper = tl.where(lists == number, of_upper, upper)
         found += (top > NONE).to(tl.int32)
     taken = (lists > 0) & (lists <= found)
     place_of = (row * depth + ((known >> 12) & 4095) - 1) * count + (known & 63)
     token = tl.load(ids + place_of, mask=taken, other=0).to(tl.int64)
     inside = (lists > 0) & (lists <= nodes)
     tl.store(tokens + row * tokens_row + (lists - 1) * tokens_slot, token, mask=inside)
-    tl.store(parents + row * nodes + lists - 1, tl.where(taken, above, 0).to(tl.int64), mask=inside)
+    tl.store(parents + row * nodes + lists - 1, tl.where(taken, followed, 0).to(tl.int64), mask=inside)
+    if SHAPED:
+        others = tl.arange(0, NODES)
+        step = nodes + 1
+        word = tl.where((others < 32)[None, :], lower[:, None], upper[:, None])
+        is_above = (word >> (others & 31)[None, :]) & 1
+        within = (lists < step)[:, None] & (others < step)[None, :]
+        square = row * step * step + lists[:, None] * step + others[None, :]
+        tl.store(above + square, is_above.to(tl.uint8), mask=within)
+        tl.store(levels + row * step + lists, ((known >> 12) & 4095).to(tl.int64), mask=lists < step)
 
 
 def shares_of(
@@ -220,19 +241,27 @@ def shares_of(
     return shares, ordered
 
 
-def grow(shares: Tensor, ids: Tensor, nodes: int, into: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def grow(
+    shares: Tensor,
+    ids: Tensor,
+    nodes: int,
+    into: Tensor | None = None,
+    shape: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
     """Shares and ids [rows, depth, count] of candidates, as :func:`shares_of` gives them -> tokens, put `into` a tensor
-    if one is given, and parents [rows, nodes]"""
+    if one is given, and parents [rows, nodes]; the tree's `shape` is put into contiguous tensors, if they are given"""
     rows, depth, count = ids.shape
     parents = torch.empty((rows, nodes), dtype=torch.int64, device=ids.device)
     tokens = torch.empty_like(parents) if into is None else into
     linked = shares.shape[2] > 1
+    above, levels = (parents, parents) if shape is None else (shape[0].view(torch.uint8), shape[1])
     _grow[(rows,)](
-        *(ids, shares, tokens, parents),
+        *(ids, shares, tokens, parents, above, levels),
         *(depth, nodes, count, shares.stride(1), count if linked else 0, *tokens.stride(), LESS_BY_DEPTH),
         NODES=max(32, triton.next_power_of_2(nodes + 1)),
         COUNT=max(32, triton.next_power_of_2(count)),
         DEPTH=min(16, triton.next_power_of_2(depth)),
+        SHAPED=shape is not None,
         AHEAD=_AHEAD * max(32, triton.next_power_of_2(count)),
         num_warps=1,
         **launching(ids),
@@ -247,16 +276,16 @@ def _padded(size: int) -> int:
 # --- as operations ---------------------------------------------------------------------------------------------------
 
 
-def tree_tokens(logits, newest, gate, before, after, candidates, nodes, into=None) -> tuple[Tensor, Tensor]:
+def tree_tokens(logits, newest, gate, before, after, candidates, nodes, into=None, shape=None) -> tuple[Tensor, Tensor]:
     """ops.tree_tokens, in the order in which nodes are taken; newest need not lie side by side"""
     logits = logits if logits.stride(-1) == 1 else logits.contiguous()
     found = candidates_of(*best_of_stripes(logits), min(candidates, logits.shape[-1]), logits.dtype)
     link = None if gate is None else (gate.contiguous(), before.contiguous(), after.contiguous())
-    return grow(*shares_of(*found, newest, link), nodes, into)
+    return grow(*shares_of(*found, newest, link), nodes, into, shape)
 
 
 def tree_tokens_of_states(
-    hidden, newest, weight, gate_weight, before, after, candidates, nodes, into=None
+    hidden, newest, weight, gate_weight, before, after, candidates, nodes, into=None, shape=None
 ) -> tuple[Tensor, Tensor]:
     """ops.tree_tokens_of_states: logits are not written"""
     classes = min(_CLASSES, weight.shape[0])
@@ -264,4 +293,4 @@ def tree_tokens_of_states(
     best = best_products(states, weight.contiguous(), gate_weight.contiguous(), classes, OF_EACH)
     values, names, gate = (one.view(*hidden.shape[:2], -1) for one in best)
     found = candidates_of(values, names, min(candidates, weight.shape[0]), hidden.dtype)
-    return grow(*shares_of(*found, newest, (gate, before.contiguous(), after.contiguous())), nodes, into)
+    return grow(*shares_of(*found, newest, (gate, before.contiguous(), after.contiguous())), nodes, into, shape)
