@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from longstride.contract import EOS, PAD, Decoder, Limits, Runner, Source
+from longstride.engine import pool
 from longstride.engine.outputs import Outputs
 from longstride.engine.pool import InputStaging
 from longstride.nn.options import TransformerOptions
@@ -160,14 +161,20 @@ def test_plans_are_few_however_many_limits_there_are():
             assert len(plans._made) <= plans.most
 
 
-def test_arrivals_forget_who_came_before():
-    staging = InputStaging(3, 5, EAGER)
+@pytest.mark.parametrize("unused", [None, 9])
+@pytest.mark.parametrize("few", [0, 8])
+def test_arrivals_forget_who_came_before(unused, few, monkeypatch):
+    """Written one by one or as arrays; what is not needed repeats the first, in its row or in one that is nobody's."""
+    monkeypatch.setattr(pool, "FEW", few)
+    staging = InputStaging(3, 5, EAGER, unused_row=unused)
     staging.send(Source.of([[5, 6, 7, 8, EOS], [9, EOS], [5, 5, EOS]]), [2, 0, 1], [4, 5, 6])
-    staging.send(Source.of([[7, EOS], [EOS]]), [1, 2], [7, 8])
-    assert staging.ids.tolist() == [[7, EOS, PAD, PAD, PAD], [EOS, PAD, PAD, PAD, PAD], [PAD] * 5]
-    assert staging.lengths.tolist() == [2, 1, 1]
-    assert staging.rows.tolist()[:2] == [1, 2]
-    assert staging.tickets.tolist()[:2] == [7, 8]
+    assert staging.ids.tolist()[1:] == [[9, EOS, PAD, PAD, PAD], [5, 5, EOS, PAD, PAD]]
+    staging.send(Source.of([[7, EOS], [EOS]]), [1, 2], [7, 8], [40, 50])
+    assert staging.ids.tolist() == [[7, EOS, PAD, PAD, PAD], [EOS, PAD, PAD, PAD, PAD], [7, EOS, PAD, PAD, PAD]]
+    assert staging.lengths.tolist() == [2, 1, 2]
+    assert staging.rows.tolist() == [1, 2, 1 if unused is None else unused]
+    assert staging.tickets.tolist() == [7, 8, 7]
+    assert staging.streams.tolist() == [40, 50, 40]
 
 
 def test_all_of_a_source_is_itself():
