@@ -40,6 +40,9 @@ FILES = (
     "ops/cuda/lattice_edges.py",
     "ops/cuda/lattice_paths.py",
     "ops/cuda/acceptance.py",
+    "ops/cuda/draft_tree.py",
+    "ops/cuda/tree_candidates.py",
+    "ops/cuda/tree_slots.py",
 )
 WEIGHTS = {"weight", "bias", "weight_from"}
 """Names of what a kernel may read before it waits: no kernel writes it."""
@@ -109,6 +112,7 @@ def test_all_kernels_of_a_step_can_be_launched_so():
         ),
         *("_look_up", "_add_up", "_choose"),
         *("_begin", "_two", "_shares", "_forward", "_backward"),
+        *("_best_two", "_grow", "_shape", "_compact"),
     }
 
 

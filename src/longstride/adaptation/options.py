@@ -68,7 +68,7 @@ class AdaptOptions(Options):
     )
     compile: Literal["auto", "none", "layers"] = option("auto", "Compile the layers that are trained (auto: on a GPU).")
     lengths: DraftPolicy | None = option(
-        None, "Tokens drafted by how many sentences are decoded side by side, as 1:32tree,8:4,32:0 (none: measured)."
+        None, "Tokens drafted by how many sentences are decoded side by side, as 1:31tree,8:4,32:0 (none: measured)."
     )
     rows: tuple[int, ...] = option((1, 8, 32), "Batch sizes that lengths are measured for.", least=1, most=10**6)
     sentences: int = option(100, "Held-out sentences of the race.", least=1, most=10**6)

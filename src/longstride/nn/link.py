@@ -125,19 +125,31 @@ class Link(nn.Module):
         return ops.chain_tokens_of_states(hidden, *weights, newest, *self._tables, *self._how, into, count)
 
     def grown(
-        self, logits: Tensor, hidden: Tensor, newest: Tensor, nodes: int, into: Tensor | None = None
+        self,
+        logits: Tensor,
+        hidden: Tensor,
+        newest: Tensor,
+        nodes: int,
+        into: Tensor | None = None,
+        shape: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Logits [rows, block, vocabulary] of slots by themselves, from hidden [rows, block, width], after the token
-        `newest` [rows] -> tokens and parents [rows, nodes] of the likeliest tree (:func:`longstride.ops.best_tree`),
-        tokens put `into` a tensor, if one is given"""
-        return ops.tree_tokens(logits, newest, self.gate(hidden), *self._tables, TREE_CANDIDATES, nodes, into)
+        `newest` [rows] -> tokens and parents [rows, nodes] of the likeliest tree; `into` and `shape` as
+        :func:`longstride.ops.tree_tokens` takes them"""
+        return ops.tree_tokens(logits, newest, self.gate(hidden), *self._tables, TREE_CANDIDATES, nodes, into, shape)
 
     def grown_from(
-        self, hidden: Tensor, output_weight: Tensor, newest: Tensor, nodes: int, into: Tensor | None = None
+        self,
+        hidden: Tensor,
+        output_weight: Tensor,
+        newest: Tensor,
+        nodes: int,
+        into: Tensor | None = None,
+        shape: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The same where logits are nothing but hidden by output_weight [vocabulary, width]"""
         given = (hidden, newest, output_weight, self.gate.weight, *self._tables)
-        return ops.tree_tokens_of_states(*given, TREE_CANDIDATES, nodes, into)
+        return ops.tree_tokens_of_states(*given, TREE_CANDIDATES, nodes, into, shape)
 
     @property
     def looks_twice(self) -> bool:

@@ -23,6 +23,9 @@ from longstride.ops.trace import INTEGER, lifted, tracer_of
 LESS_BY_DEPTH = 1e-4
 """Taken off a node's logarithm for every token of its path: where a child is certain, its parent still comes first."""
 
+Shape = tuple[Tensor, Tensor]
+"""Who is above whom in a tree, and how deep slots lie: as :func:`tree_shape` gives them"""
+
 Pairs = tuple[Tensor, Tensor, Tensor]
 """What neighbours add to each other's values, as in :func:`longstride.ops.chain.best_chain`: before, factors, after"""
 
@@ -97,12 +100,13 @@ def tree_tokens(
     candidates: int,
     nodes: int,
     into: Tensor | None = None,
+    shape: Shape | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The likeliest tree of logits [rows, depth, vocabulary] of slots by themselves, after `newest` [rows]
 
     Candidates are the best of each slot, so many. Neighbours are scored in pairs with factors 1 + gate [rows, depth,
-    rank], before and after [vocabulary, rank], where there is a link. Tokens are put `into` a tensor, if one is given.
-    -> tokens and parents [rows, nodes]
+    rank], before and after [vocabulary, rank], where there is a link. Tokens are put `into` a tensor, if one is given,
+    and the tree's `shape` into others, as :func:`tree_shape` gives it. -> tokens and parents [rows, nodes]
     """
     pairs = None
     if gate is not None:
@@ -111,6 +115,8 @@ def tree_tokens(
         pairs = (before, 1 + gate, after)
     values, ids = logits.topk(min(candidates, logits.shape[-1]))
     tokens, parents = best_tree(values, ids, newest, nodes, pairs)
+    for one, made in zip(shape or (), tree_shape(parents) if shape else (), strict=True):
+        one.copy_(made)
     return (tokens if into is None else into.copy_(tokens)), parents
 
 

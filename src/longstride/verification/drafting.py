@@ -57,6 +57,8 @@ class Proposal:
     draft's own token j, which comes before it; None: a chain"""
     placed: bool = False
     """the ids are the first columns of the room that the view had for them"""
+    shape: tuple[Tensor, Tensor] | None = None
+    """what :func:`longstride.ops.tree_shape` makes of the parents, where whoever drafted knows it"""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,12 @@ class NoDraft(Drafter):
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """Nothing."""
         return nothing(view)
+
+
+def tree_room(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Tensors for the shape of a tree of ids [rows, nodes]."""
+    rows, step = ids.shape[0], ids.shape[1] + 1
+    return ids.new_empty((rows, step, step), dtype=torch.bool), ids.new_empty((rows, step))
 
 
 def nothing(view: View) -> Proposal:

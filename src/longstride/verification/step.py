@@ -127,7 +127,9 @@ class StepSlots:
             ids = batch.ids[:, : draft.ids.shape[1] + 1]
         else:
             ids = torch.cat([batch.rows.newest[:, None], draft.ids], dim=1)
-        return StepSlots(ids, start, None if draft.parents is None else Tree.of(draft.parents))
+        if draft.parents is None:
+            return StepSlots(ids, start, None)
+        return StepSlots(ids, start, Tree.of(draft.parents) if draft.shape is None else Tree(*draft.shape))
 
 
 class VerifyStep:

@@ -1,4 +1,4 @@
-"""A Triton kernel that finds the candidates of a link's chain in states, before anybody has written their logits.
+"""A Triton kernel that finds the candidates of a draft in states, before anybody has written their logits.
 
 A class's ids are rows of the output weight, `classes` apart, and each row lies together: a program has a stripe of one
 class, multiplies it by the states and keeps the best of it. Logits of a whole vocabulary are neither written nor read
@@ -57,11 +57,12 @@ def _best_products(
     WARPS: tl.constexpr,
     SHARE: tl.constexpr,
     TURNS: tl.constexpr,
+    BEST: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """hidden [slots, WIDTH] by TURNS rows of weight [vocabulary, WIDTH] whose ids are of one class: the largest of them
-    to values and ids [slots, chunks, classes]. Beyond the last class, by rows of gate_weight [rank, WIDTH]: all of them
-    to gate [slots, rank].
+    """hidden [slots, WIDTH] by TURNS rows of weight [vocabulary, WIDTH] whose ids are of one class: the BEST largest of
+    them to values and ids [slots, chunks, BEST, classes]. Beyond the last class, by rows of gate_weight [rank, WIDTH]:
+    all of them to gate [slots, rank].
 
     Of equal ones the first counts, and what is no number counts as the least: ids are those of the vocabulary, whatever
     the states are.
@@ -98,24 +99,29 @@ def _best_products(
 
     if c < classes:
         found = tl.where(inside[None, :] & (found == found), found, float("-inf"))
-        top, at = tl.max(found, 1, return_indices=True)
-        which = c + classes * (chunk * TURNS + at)
-        into = (i * chunks + chunk) * classes + c
-        tl.store(values + into, top, mask=real)
-        tl.store(ids + into, tl.where(which < vocabulary, which, c).to(tl.int32), mask=real)
+        for best in tl.static_range(BEST):
+            top, at = tl.max(found, 1, return_indices=True)
+            which = c + classes * (chunk * TURNS + at)
+            into = ((i * chunks + chunk) * BEST + best) * classes + c
+            tl.store(values + into, top, mask=real)
+            tl.store(ids + into, tl.where(which < vocabulary, which, c).to(tl.int32), mask=real)
+            found = tl.where(tl.arange(0, TURNS)[None, :] == at[:, None], float("-inf"), found)
     else:
         said = found.to(gate.dtype.element_ty)
         tl.store(gate + i[:, None] * rank + turn[None, :], said, mask=real[:, None] & inside[None, :])
 
 
-def best_products(hidden: Tensor, weight: Tensor, gate_weight: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """hidden [slots, width], weight [vocabulary, width], gate_weight [rank, width], all contiguous -> the best of every
-    chunk of every class, values and ids [slots, chunks, classes] in float32 and int32, and the gate [slots, rank]"""
+def best_products(
+    hidden: Tensor, weight: Tensor, gate_weight: Tensor, classes: int, best: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
+    """hidden [slots, width], weight [vocabulary, width], gate_weight [rank, width], all contiguous -> the `best` of
+    every chunk of every class, values and ids [slots, chunks * best, classes] in float32 and int32, and the gate
+    [slots, rank]"""
     (slots, width), vocabulary, rank = hidden.shape, weight.shape[0], gate_weight.shape[0]
     turns = _TURNS if hidden.element_size() < 4 else _TURNS // 2
     chunks = max(triton.cdiv(triton.cdiv(vocabulary, classes), turns), triton.cdiv(rank, turns))
-    values = torch.empty((slots, chunks, classes), dtype=torch.float32, device=hidden.device)
-    ids = torch.empty((slots, chunks, classes), dtype=torch.int32, device=hidden.device)
+    values = torch.empty((slots, chunks * best, classes), dtype=torch.float32, device=hidden.device)
+    ids = torch.empty((slots, chunks * best, classes), dtype=torch.int32, device=hidden.device)
     gate = hidden.new_empty((slots, rank))
     share = min(_SHARE, max(_LEAST, triton.next_power_of_2(triton.cdiv(width, _WARPS))))
     _best_products[(classes + 1, chunks, triton.cdiv(slots, _SLOTS))](
@@ -126,6 +132,7 @@ def best_products(hidden: Tensor, weight: Tensor, gate_weight: Tensor, classes: 
         WARPS=_WARPS,
         SHARE=share,
         TURNS=turns,
+        BEST=best,
         num_warps=_WARPS,
         num_stages=2 if hidden.element_size() < 4 else 1,
         **launching(hidden),

@@ -177,7 +177,7 @@ def _cached(random: Random, head: int, rule: str, shared: bool = False, scale: f
             seen[row] = slot <= row[-1]
         bias = BlockCausal(slots, lambda: ops.additive(seen.to(packed.device), packed))
     elif rule == "tree":
-        parents = (random(ROWS, step - 1).cpu().abs() % 1 * torch.arange(1, step)).long()
+        parents = (random(ROWS, step - 1).cpu().double().abs() % 1 * torch.arange(1, step)).long()
         above = ops.tree_shape.__wrapped__(parents)[0].to(packed.device)  # type: ignore[attr-defined]
         visible = TreeRule(slots[:, 0], above)(slots, slot.to(packed.device))
         bias = TreeCausal(slots, lambda: ops.additive(visible[:, None], packed), above)

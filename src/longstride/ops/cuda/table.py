@@ -55,8 +55,8 @@ HIGHEST_RANK = 128
 """The highest rank of a link that its kernels are written for."""
 MOST_CANDIDATES = 256
 """The most candidates per slot of a link that its kernels are written for, and what they are used with."""
-TREE_CANDIDATES, MOST_NODES, LARGEST_VOCABULARY = 64, 63, 65536
-"""Of a tree: candidates per slot, nodes, and ids of which candidates are chosen, that kernels are written for."""
+TREE_CANDIDATES, MOST_NODES = 64, 63
+"""Of a tree: candidates per slot, and nodes, that kernels are written for."""
 
 
 # --- products, norms, embeddings -------------------------------------------------------------------------------------
@@ -194,7 +194,11 @@ def _tree(
     logits: Tensor, newest: Tensor, gate: Any, before: Any, after: Any, candidates: int, nodes: int, *_: Any
 ) -> bool:
     linked = gate is None or before.shape[1] <= HIGHEST_RANK
-    return linked and logits.shape[2] <= LARGEST_VOCABULARY and candidates <= TREE_CANDIDATES and nodes <= MOST_NODES
+    return linked and candidates <= TREE_CANDIDATES and nodes <= MOST_NODES
+
+
+def _tree_states(hidden: Tensor, newest: Tensor, weight: Tensor, gate_weight: Tensor, *rest: Any) -> bool:
+    return _tree(hidden, newest, gate_weight, *rest)
 
 
 def _tree_shape(parents: Tensor) -> bool:
@@ -210,9 +214,9 @@ _SCALED = f"{_HEADS}, scores divided by the square root of that"
 _WHOLE = f"inputs and outputs in multiples of {MULTIPLE}"
 _SLOTS = f"up to {MANY_SLOTS} slots of 16-bit numbers, {FEW_SLOTS} of 32"
 _SOURCE = f"all see all but padding, up to {LONGEST_SOURCE} slots; {_SCALED}"
-_CACHED, _OF_STATES = "cached_attention", "chain_tokens_of_states"
+_CACHED, _OF_STATES, _TREE_STATES = "cached_attention", "chain_tokens_of_states", "tree_tokens_of_states"
 _LINKED = f"rank up to {HIGHEST_RANK}, up to {MOST_CANDIDATES} candidates"
-_TREE = f"rank up to {HIGHEST_RANK}, up to {TREE_CANDIDATES} candidates, {MOST_NODES} nodes, {LARGEST_VOCABULARY} ids"
+_TREE = f"rank up to {HIGHEST_RANK}, up to {TREE_CANDIDATES} candidates, {MOST_NODES} nodes"
 INFERENCE = (
     Kernel("product", "linear", "wide_linear:linear", _step_linear, _few_slots, f"{_WHOLE}; {_SLOTS}"),
     Kernel("relu", "linear", linear_relu, _linear_relu, condition=f"ReLU and a bias, {_WHOLE}"),
@@ -230,6 +234,7 @@ INFERENCE = (
     Kernel("link", "chain_tokens", "link_chain:chain_tokens", _link, condition=_LINKED),
     Kernel("link", _OF_STATES, f"link_chain:{_OF_STATES}", _link_states, _few_states, f"{_LINKED}, few slots"),
     Kernel("tree", "tree_tokens", "draft_tree:tree_tokens", _tree, condition=_TREE),
+    Kernel("tree", _TREE_STATES, f"draft_tree:{_TREE_STATES}", _tree_states, _few_states, f"{_TREE}, few slots"),
     Kernel("tree", "tree_shape", "tree_slots:tree_shape", _tree_shape, condition=f"up to {MOST_NODES} nodes"),
     Kernel("tree", "compact_path", "tree_slots:compact_path", _compact, condition=f"up to {MOST_NODES} nodes"),
     *(Kernel(name, f"lattice: {name}", "", condition=NAMES[name]) for name in ("candidates", "edges", "paths")),

@@ -37,7 +37,7 @@ class DraftVerifyOptions(SamplingOptions):
     )
     adaptive: bool = option(False, "Measure once how long drafts should be, or whether none are faster.")
     lengths: DraftPolicy | None = option(
-        None, "Tokens drafted by how many sentences are decoded side by side, as 1:32tree,8:4,32:0 (none: k)."
+        None, "Tokens drafted by how many sentences are decoded side by side, as 1:31tree,8:4,32:0 (none: k)."
     )
 
 

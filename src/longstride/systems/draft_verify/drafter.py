@@ -36,7 +36,7 @@ from longstride.systems.draft_verify.model import reads_whole_encoder
 from longstride.systems.draft_verify.passes import NOTHING, Own
 from longstride.systems.draft_verify.programs import draft, encode_source
 from longstride.verification.acceptance import LogitSummary, forbidden_ids, scored, summarise
-from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View
+from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View, tree_room
 from longstride.verification.kernels import Bounds, choose_within, permitted_ids, summarise_fused
 
 
@@ -162,8 +162,9 @@ class ModelDrafter(Drafter):
         tokens = drafter.own(view.tokens)
         found = self._pass(tokens, *self._arguments(state, view, min(block, self.depth))[1:])
         if self.trees:
-            ids, parents = drafter.grown(found.hidden, tokens, view.length, found.newest, block, room)
-            return Proposal(drafter.verifiers(ids), count, parents, placed=room is not None)
+            shape = None if room is None else tree_room(room)
+            ids, parents = drafter.grown(found.hidden, tokens, view.length, found.newest, block, room, shape)
+            return Proposal(drafter.verifiers(ids), count, parents, room is not None, shape)
         if drafter.link is not None:
             ids = drafter.followed(found.hidden, tokens, view.length, found.newest, room)
         else:

@@ -149,13 +149,14 @@ class Drafter(nn.Module):
         newest: Tensor | None,
         nodes: int,
         into: Tensor | None = None,
+        shape: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """[rows, block, width] -> tokens and parents [rows, nodes] of the likeliest tree after these tokens, put `into`
-        a tensor if one is given"""
+        """[rows, block, width] -> tokens and parents [rows, nodes] of the likeliest tree after these tokens; `into` and
+        `shape` as :func:`longstride.ops.tree_tokens` takes them"""
         given = newest_of(tokens, length, self.special.start) if newest is None else newest
         if self.link is not None:
-            return self.link.grown_from(hidden, self.output_weight, given, nodes, into)
-        return ops.tree_tokens(self.logits(hidden), given, None, None, None, TREE_CANDIDATES, nodes, into)
+            return self.link.grown_from(hidden, self.output_weight, given, nodes, into, shape)
+        return ops.tree_tokens(self.logits(hidden), given, None, None, None, TREE_CANDIDATES, nodes, into, shape)
 
     def projection(self, hidden: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
         """States and output weight whose product are a block's logits where the tokens before its slots are known
