@@ -14,7 +14,8 @@
 enum {
     MOST_VECTORS = 4,   /* of one head, taken at a time */
     MOST_TOGETHER = 16, /* queries */
-    FEW_SCORES = 1024   /* less work than so many pairs of query and slot is done by one thread */
+    FEW_SCORES = 1024,  /* less work than so many pairs of query and slot is done by one thread */
+    FEW_NUMBERS = 3000  /* that are written: fewer are by one thread */
 };
 
 typedef struct {
@@ -235,6 +236,33 @@ int op_Attend(machine *m, const instruction *i) {
 
 /* --- new slots into a cache, in its own memory, each row's from its own place on ------------------------------------- */
 
+typedef struct {
+    float *state;
+    const float *new;
+    const int64_t *from;       /* [rows] */
+    int64_t rows, heads, slots, head, step, parts, apart;
+    int64_t together;          /* heads of all rows that are one part */
+} writing;
+
+static void write_heads(void *given, int64_t number) {
+    const writing *w = given;
+    const int64_t heads = w->heads, head = w->head, step = w->step, all = w->rows * heads;
+    int64_t one = number * w->together, last = one + w->together < all ? one + w->together : all;
+    for (; one < last; one++) {
+        for (int64_t line = 0; one + 1 < last && line < step * head; line += LANES)
+            __builtin_prefetch(w->state + ((one + 1) * w->slots + w->from[(one + 1) / heads]) * head + line, 1, 2);
+        const int64_t row = one / heads, h = one % heads;
+        float *to = w->state + (one * w->slots + w->from[row]) * head;
+        if (w->apart) {
+            memcpy(to, w->new + one * step * head, (size_t)(step * head) * sizeof(float));
+            continue;
+        }
+        const float *new = w->new + (row * step * w->parts * heads + h) * head;
+        for (int64_t slot = 0; slot < step; slot++)
+            memcpy(to + slot * head, new + slot * w->parts * heads * head, (size_t)head * sizeof(float));
+    }
+}
+
 /* inputs: state [rows, heads, slots, head]; new, heads side by side [rows, step, width] or apart [rows, heads, step, head];
    start I64 [rows]. attributes: heads; part and parts, where what is new, heads side by side, is one of so many equal parts
    of wider rows (parts 0: it is all of it) */
@@ -248,20 +276,13 @@ int op_Write(machine *m, const instruction *i) {
     if ((!apart && new->rank != 3) || new->sizes[0] != rows || count_of(new) != parts * rows * heads * step * head ||
         (apart && new->sizes[1] != heads) || count_of(start) != rows)
         return wrong(m, "Write expects new slots, and places, for as many rows and heads as the cache has");
-    const int64_t *from = start->data;
+    writing w = {.state = state->data, .new = (const float *)new->data + i->attribute[1] * heads * head, .from = start->data,
+                 .rows = rows, .heads = heads, .slots = slots, .head = head, .step = step, .parts = parts, .apart = apart};
     for (int64_t row = 0; row < rows; row++)
-        if (from[row] < 0 || from[row] + step > slots) return wrong(m, "Write expects room for all new slots in the cache");
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t h = 0; h < heads; h++) {
-            float *to = (float *)state->data + ((row * heads + h) * slots + from[row]) * head;
-            const float *given = (const float *)new->data + i->attribute[1] * heads * head;
-            if (apart) {
-                memcpy(to, given + (row * heads + h) * step * head, (size_t)(step * head) * sizeof(float));
-                continue;
-            }
-            for (int64_t slot = 0; slot < step; slot++)
-                memcpy(to + slot * head, given + ((row * step + slot) * parts * heads + h) * head, (size_t)head * sizeof(float));
-        }
+        if (w.from[row] < 0 || w.from[row] + step > slots) return wrong(m, "Write expects room for all new slots in the cache");
+    const int64_t threads = rows * step * heads * head < FEW_NUMBERS ? 1 : threads_of(m->pool);
+    w.together = (rows * heads + threads - 1) / threads;
+    if (w.together) share(threads > 1 ? m->pool : NULL, write_heads, &w, (rows * heads + w.together - 1) / w.together);
     alias(m, i, 0, state, state->rank, state->sizes);
     return 0;
 }
