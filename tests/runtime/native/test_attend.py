@@ -98,6 +98,25 @@ def test_what_is_hidden_adds_nothing(seen: int, more: int, head: int, threads: i
     np.testing.assert_array_equal(unseen, exact)
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    seen=st.integers(1, 60),
+    more=st.integers(1, 40),
+    head=st.sampled_from([4, 16, 64, 80]),
+    seed=st.integers(0, 99),
+)
+def test_where_hidden_slots_lie_changes_nothing(seen: int, more: int, head: int, seed: int) -> None:
+    """Bit for bit: what a query sees comes in the same order, with hidden slots anywhere in between."""
+    keys, values = rows_of([1, 2, seen, head], seed) * 5, rows_of([1, 2, seen, head], seed + 1)
+    queries, bias = rows_of([1, 3, 2 * head]), rows_of([1, 1, 3, seen], 5)
+    there = np.sort(np.random.default_rng(seed).permutation(seen + more)[:seen])
+    wide_keys, wide_values = (np.full((1, 2, seen + more, head), np.nan, np.float32) for _ in range(2))
+    mask = np.full((1, 1, 3, seen + more), HIDDEN, np.float32)
+    wide_keys[:, :, there], wide_values[:, :, there], mask[..., there] = keys, values, bias
+    together = attend(queries, keys, values, bias, 2)
+    np.testing.assert_array_equal(attend(queries, wide_keys, wide_values, mask, 2), together)
+
+
 def test_a_query_is_the_same_in_any_company() -> None:
     """Other rows, other queries of a step, other threads."""
     rows, step, seen, heads = 5, 11, 43, 8

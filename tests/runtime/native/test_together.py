@@ -10,7 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longstride.contract import Feeds
 from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of, same
+from tests.runtime.native.small_graphs import graph_of, numbers, spec_of
 from tests.runtime.native.test_shapes import whole
 
 pytestmark = [needs_library(), pytest.mark.usefixtures("variant")]
@@ -183,3 +185,30 @@ def test_some_of_a_split_may_be_read_by_nobody() -> None:
         return [builder.node("Relu", builder.split(x, 2)[1])]
 
     assert Recorded(second).kinds == ["Split", "Relu"]
+
+
+@pytest.mark.parametrize("int8", [True, False])
+@pytest.mark.parametrize("vocabulary", [2048, 2100, 4001])
+@pytest.mark.parametrize("rows", [1, 5, 17, 33])
+def test_the_best_outputs_of_a_product(rows: int, vocabulary: int, int8: bool) -> None:
+    """Found by the largest of every panel: the same as among all outputs, but for what is forbidden."""
+    weight, x = numbers(vocabulary, 32), {"x": numbers(1, rows, 32, seed=rows)}
+    never = torch.tensor([0, 3, 31, 32, vocabulary - 1])
+
+    def record(builder: Any, given: Any) -> Any:
+        logits, forbidden = builder.linear(given["x"], weight), builder.constant(never)
+        values, ids = builder.largest_allowed(logits, forbidden, 8, vocabulary)
+        return {"y": logits, "best": builder.best(logits, forbidden, vocabulary), "values": values, "ids": ids}
+
+    whole = torch.zeros(1, rows, dtype=torch.int64)
+    some = torch.zeros(1, rows, 8)
+    outputs = {"y": torch.zeros(1, rows, vocabulary), "best": whole, "values": some, "ids": some.long()}
+    graph = graph_of(spec_of(record, x, outputs), int8, threads=2)
+    linears = [node for node in graph.plan.nodes if node.kind == "Linear"]
+    assert [len(node.outputs) for node in linears] == [2]
+    found = graph(Feeds(x, {}))
+    allowed = found["y"].index_fill(-1, never, float("-inf"))
+    values, ids = allowed.sort(dim=-1, descending=True, stable=True)
+    assert torch.equal(found["best"], ids[..., 0])
+    assert torch.equal(found["ids"], ids[..., :8])
+    assert torch.equal(found["values"], values[..., :8])

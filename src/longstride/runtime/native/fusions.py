@@ -65,7 +65,26 @@ def fused(nodes: Sequence[Node], wanted: Collection[GraphValue]) -> list[Node]:
             for made in other.outputs:
                 made.maker = other
             del largest[key]
-    return _unsplit([node for node in nodes if id(node) not in gone], set(wanted))
+    kept = [node for node in nodes if id(node) not in gone]
+    _note_largest(kept)
+    return _unsplit(kept, set(wanted))
+
+
+MANY = 2048
+"""Outputs of a product in which the best are looked for panel by panel."""
+
+
+def _note_largest(nodes: Sequence[Node]) -> None:
+    """Whoever looks for the best outputs of a product is told the largest of every panel, and reads few of them."""
+    for node in nodes:
+        product = _maker(node.inputs[0]) if node.kind in ("Best", "TopK") else None
+        if product is None or product.kind != "Linear" or product.attributes[1] < MANY:
+            continue
+        if node.kind == "Best" and len(node.inputs) > 1 and node.inputs[1] is not None:  # of a sum
+            continue
+        if len(product.outputs) == 1:
+            product.outputs.append(GraphValue(product))
+        node.inputs = [*node.inputs, *[None] * (3 - len(node.inputs)), product.outputs[1]]
 
 
 def _unsplit(nodes: Sequence[Node], wanted: set[GraphValue]) -> list[Node]:

@@ -1,9 +1,10 @@
 /* Attend: each query's mixture of values, by how well keys fit it.
 
-   The same functions do every query of every head, one by one, whatever stands beside it. Sixteen slots are scored at a
-   time, each by the same tree of additions; what a mask hides, or what is not there, has the weight 0, which exponential()
-   gives exactly, and adds nothing to any sum: neither how many slots are looked at nor what lies in hidden ones changes a
-   bit. */
+   The same functions do every query of every head, one by one, whatever stands beside it. Slots that a mask hides are
+   passed over: of those that a query sees, sixteen are scored at a time, each by the same tree of additions, and what is
+   beyond the last has the weight 0, which exponential() gives exactly. Neither how many slots are looked at, nor where the
+   hidden ones lie, nor what lies in them changes a bit: a node of a draft's tree has the numbers of the chain that leads to
+   it. */
 
 #include <math.h>
 #include <string.h>
@@ -11,10 +12,13 @@
 #include "lanes.h"
 #include "native.h"
 
+#define LEAST_VISIBLE -1e29f   /* of a mask: what is lower hides a slot (GraphBuilder's HIDDEN is -1e30) */
+
 enum {
     MOST_VECTORS = 4,   /* of one head, taken at a time */
     MOST_TOGETHER = 16, /* queries */
-    FEW_SCORES = 1024   /* less work than so many pairs of query and slot is done by one thread */
+    FEW_SCORES = 1024,  /* less work than so many pairs of query and slot is done by one thread */
+    FEW_NUMBERS = 3000  /* that are written: fewer are by one thread */
 };
 
 typedef struct {
@@ -24,6 +28,8 @@ typedef struct {
 typedef struct {
     const float *queries, *keys, *values, *mask;
     float *scores;             /* [rows * heads, together, room] */
+    const struct sight *sights;   /* [rows or 1, heads or 1, step or 1] as the mask has them */
+    int64_t sight_row, sight_head, sight_step;
     float *mixed;              /* [rows, step, heads * head] */
     int64_t heads, head, step, seen;
     int64_t query_step;        /* from a query to the next */
@@ -33,6 +39,27 @@ typedef struct {
     int64_t mask_row, mask_head, mask_step;
     float scale;
 } attention;
+
+/* What one query sees: so many slots, the first `plain` of which are the first of all, the rest at `places` */
+typedef struct sight {
+    int64_t count, plain;
+    const int32_t *places;   /* of all that are seen; NULL where all are the first */
+} sight;
+
+static sight look(const float *mask, int64_t slots, int32_t *places) {
+    int64_t plain = 0, last = slots - 1;
+    while (plain < slots && mask[plain] > LEAST_VISIBLE) plain++;
+    while (last >= plain && !(mask[last] > LEAST_VISIBLE)) last--;
+    if (last < 0) return (sight){slots, slots, NULL};   /* nobody reads what comes of it */
+    if (last < plain) return (sight){plain, plain, NULL};
+    int64_t count = plain;
+    for (int64_t slot = 0; slot < plain; slot++) places[slot] = (int32_t)slot;
+    for (int64_t slot = plain; slot <= last; slot++) {
+        places[count] = (int32_t)slot;
+        count += mask[slot] > LEAST_VISIBLE;
+    }
+    return (sight){count, plain, places};
+}
 
 /* --- sixteen sums at once ----------------------------------------------------------------------------------------- */
 
@@ -80,6 +107,22 @@ ALWAYS_INLINE lanes score_usual(const float *query, const float *key, int64_t fa
     return sums_of(sums);
 }
 
+/* [16] products of a query and the keys of `count` slots at places; 0 for those that are not there */
+static __attribute__((noinline)) lanes score_places(const float *query, const float *keys, int64_t head, int64_t far,
+                                                    const int32_t *places, int64_t count) {
+    lanes sums[LANES];
+    for (int slot = 0; slot < LANES; slot++) sums[slot] = (lanes){0};
+    for (int slot = 0; slot < count; slot++) {
+        const float *key = keys + places[slot] * far;
+        int64_t place = 0;
+        for (; place + LANES <= head; place += LANES)
+            sums[slot] = fused(load_lanes(query + place), load_lanes(key + place), sums[slot]);
+        if (place < head)
+            sums[slot] = fused(load_some(query + place, head - place, 0.0f), load_some(key + place, head - place, 0.0f), sums[slot]);
+    }
+    return sums_of(sums);
+}
+
 /* [16] products of a query and `count` slots' keys; 0 for those that are not there */
 static __attribute__((noinline)) lanes score_any(const float *query, const float *key, int64_t head, int64_t far, int64_t count) {
     lanes sums[LANES];
@@ -97,16 +140,23 @@ static __attribute__((noinline)) lanes score_any(const float *query, const float
     return sums_of(sums);
 }
 
-/* Sixteen scores from `slot` on; beyond the last they are so low that they weigh nothing */
+/* Sixteen scores from the `slot`-th on that is seen; beyond the last they are so low that they weigh nothing */
 static __attribute__((noinline)) void score(const attention *a, const float *query, const float *keys, const float *mask,
-                                            float *scores, int64_t slot) {
-    const int64_t count = a->seen - slot < LANES ? a->seen - slot : LANES, far = a->far.slot;
+                                            float *scores, int64_t slot, sight seen) {
+    const int64_t count = seen.count - slot < LANES ? seen.count - slot : LANES, far = a->far.slot;
     const float *key = keys + slot * far;
-    const int usual = a->head == MOST_VECTORS * LANES && count == LANES;
-    lanes found = usual ? score_usual(query, key, far) : score_any(query, key, a->head, far, count);
-    found *= all_lanes(a->scale);
-    found += count == LANES ? load_lanes(mask + slot) : load_some(mask + slot, count, -INFINITY);
-    store_lanes(scores + slot, found);
+    lanes found, hidden;
+    if (slot + count > seen.plain) {
+        float masks[LANES];
+        for (int n = 0; n < LANES; n++) masks[n] = n < count ? mask[seen.places[slot + n]] : -INFINITY;
+        hidden = load_lanes(masks);
+        found = score_places(query, keys, a->head, far, seen.places + slot, count);
+    } else {
+        const int usual = a->head == MOST_VECTORS * LANES && count == LANES;
+        hidden = count == LANES ? load_lanes(mask + slot) : load_some(mask + slot, count, -INFINITY);
+        found = usual ? score_usual(query, key, far) : score_any(query, key, a->head, far, count);
+    }
+    store_lanes(scores + slot, found * all_lanes(a->scale) + hidden);
 }
 
 /* scores -> weights that are not yet divided by their sum; gives what they are to be multiplied by. Lane by lane, the
@@ -123,26 +173,33 @@ static __attribute__((noinline)) float weigh(float *scores, int64_t room) {
     return 1.0f / sum_of_lanes(sum);
 }
 
+ALWAYS_INLINE void add_slot(const int vectors, float weight, const float *value, lanes *sums, int64_t count) {
+    if (weight == 0.0f) return;
+    const lanes factor = all_lanes(weight);
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++)
+        sums[v] = fused(factor, count < LANES ? load_some(value, count, 0.0f) : load_lanes(value + v * LANES), sums[v]);
+}
+
 /* `vectors` times sixteen numbers of the mixture, or `count` where these are fewer than sixteen. Slots with even and odd
    numbers have sums of their own, so that one addition need not wait for the other. Whatever lies in a slot without
    weight, it is not looked at. */
 ALWAYS_INLINE void mix_vectors(const int vectors, const attention *a, const float *weights, float factor,
-                               const float *values, float *mixed, int64_t count) {
+                               const float *values, float *mixed, int64_t count, sight seen) {
     const int64_t far = a->far.slot;
     lanes sums[2][MOST_VECTORS];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) sums[0][v] = sums[1][v] = (lanes){0};
-    for (int64_t slot = 0; slot < a->seen; slot += 2) {   /* an odd one beyond the last has no weight */
+    const int64_t plain = seen.places ? seen.plain / 2 * 2 : seen.count;
+    for (int64_t slot = 0; slot < plain; slot += 2) {   /* an odd one beyond the last has no weight */
 #pragma GCC unroll 2
-        for (int odd = 0; odd < 2; odd++) {
-            if (weights[slot + odd] == 0.0f) continue;
-            const lanes weight = all_lanes(weights[slot + odd]);
-            const float *value = values + (slot + odd) * far;
-#pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++)
-                sums[odd][v] = fused(weight, count < LANES ? load_some(value, count, 0.0f) : load_lanes(value + v * LANES),
-                                     sums[odd][v]);
-        }
+        for (int odd = 0; odd < 2; odd++)
+            add_slot(vectors, weights[slot + odd], values + (slot + odd) * far, sums[odd], count);
+    }
+    for (int64_t slot = plain; slot < seen.count; slot += 2) {
+#pragma GCC unroll 2
+        for (int odd = 0; odd < 2; odd++)
+            add_slot(vectors, weights[slot + odd], values + seen.places[slot + odd] * far, sums[odd], count);
     }
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) {
@@ -153,13 +210,13 @@ ALWAYS_INLINE void mix_vectors(const int vectors, const attention *a, const floa
 }
 
 static __attribute__((noinline)) void mix(const attention *a, const float *weights, float factor, const float *values,
-                                          float *mixed) {
+                                          float *mixed, sight seen) {
     int64_t place = 0;
     for (; place + MOST_VECTORS * LANES <= a->head; place += MOST_VECTORS * LANES)
-        mix_vectors(MOST_VECTORS, a, weights, factor, values + place, mixed + place, LANES);
+        mix_vectors(MOST_VECTORS, a, weights, factor, values + place, mixed + place, LANES, seen);
     for (; place + LANES <= a->head; place += LANES)
-        mix_vectors(1, a, weights, factor, values + place, mixed + place, LANES);
-    if (place < a->head) mix_vectors(1, a, weights, factor, values + place, mixed + place, a->head - place);
+        mix_vectors(1, a, weights, factor, values + place, mixed + place, LANES, seen);
+    if (place < a->head) mix_vectors(1, a, weights, factor, values + place, mixed + place, a->head - place, seen);
 }
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
@@ -172,16 +229,22 @@ static void attend_head(void *given, int64_t number) {
     const float *keys = a->keys + row * a->far.row + h * a->far.head;
     const float *values = a->values + row * a->far.row + h * a->far.head;
     float *scores = a->scores + number * a->together * a->room, factors[MOST_TOGETHER];
+    sight seen[MOST_TOGETHER];
     for (int64_t first = 0; first < a->step; first += a->together) {
         const int64_t count = a->step - first < a->together ? a->step - first : a->together;
         const int64_t here = (row * a->step + first) * width + h * a->head;
         const float *queries = a->queries + (row * a->step + first) * a->query_step + h * a->head;
         const float *mask = a->mask + row * a->mask_row + h * a->mask_head + first * a->mask_step;
+        const sight *sights = a->sights + row * a->sight_row + h * a->sight_head + first * a->sight_step;
+        for (int64_t q = 0; q < count; q++) seen[q] = sights[q * a->sight_step];
         for (int64_t slot = 0; slot < a->seen; slot += LANES)
             for (int64_t q = 0; q < count; q++)
-                score(a, queries + q * a->query_step, keys, mask + q * a->mask_step, scores + q * a->room, slot);
-        for (int64_t q = 0; q < count; q++) factors[q] = weigh(scores + q * a->room, a->room);
-        for (int64_t q = 0; q < count; q++) mix(a, scores + q * a->room, factors[q], values, a->mixed + here + q * width);
+                if (slot < seen[q].count)
+                    score(a, queries + q * a->query_step, keys, mask + q * a->mask_step, scores + q * a->room, slot, seen[q]);
+        for (int64_t q = 0; q < count; q++)
+            factors[q] = weigh(scores + q * a->room, (seen[q].count + LANES - 1) / LANES * LANES);
+        for (int64_t q = 0; q < count; q++)
+            mix(a, scores + q * a->room, factors[q], values, a->mixed + here + q * width, seen[q]);
     }
 }
 
@@ -227,13 +290,51 @@ int op_Attend(machine *m, const instruction *i) {
     a.mixed = give(m, i, 0, F32, 3, sizes);
     a.room = (a.seen + LANES - 1) / LANES * LANES;
     a.together = step < MOST_TOGETHER ? step : MOST_TOGETHER;
-    a.scores = take_scratch(m, rows * heads * a.together * a.room * (int64_t)sizeof(float));
-    if (!a.mixed || !a.scores) return 1;
+    /* What queries see is looked up once for all heads, where that is the same for them. */
+    const int64_t numbers = rows * heads * a.together * a.room, lines = mask->sizes[0] * mask->sizes[1] * mask->sizes[2];
+    const int64_t each = a.room + 1;   /* the slot behind the last may be asked for, and has no weight */
+    sight *sights = take_scratch(m, lines * (int64_t)sizeof(sight) + (numbers + lines * each) * (int64_t)sizeof(float));
+    if (!a.mixed || !sights) return 1;
+    a.scores = (float *)(void *)(sights + lines);
+    int32_t *places = (int32_t *)(void *)(a.scores + numbers);
+    memset(places, 0, (size_t)(lines * each) * sizeof *places);
+    for (int64_t line = 0; line < lines; line++) sights[line] = look(a.mask + line * mask->sizes[3], a.seen, places + line * each);
+    a.sights = sights;
+    a.sight_step = mask->sizes[2] > 1;
+    a.sight_head = mask->sizes[1] == 1 ? 0 : mask->sizes[2];
+    a.sight_row = mask->sizes[0] == 1 ? 0 : mask->sizes[1] * mask->sizes[2];
     share(rows * heads * step * a.seen < FEW_SCORES ? NULL : m->pool, attend_head, &a, rows * heads);
     return 0;
 }
 
 /* --- new slots into a cache, in its own memory, each row's from its own place on ------------------------------------- */
+
+typedef struct {
+    float *state;
+    const float *new;
+    const int64_t *from;       /* [rows] */
+    int64_t rows, heads, slots, head, step, parts, apart;
+    int64_t together;          /* heads of all rows that are one part */
+} writing;
+
+static void write_heads(void *given, int64_t number) {
+    const writing *w = given;
+    const int64_t heads = w->heads, head = w->head, step = w->step, all = w->rows * heads;
+    int64_t one = number * w->together, last = one + w->together < all ? one + w->together : all;
+    for (; one < last; one++) {
+        for (int64_t line = 0; one + 1 < last && line < step * head; line += LANES)
+            __builtin_prefetch(w->state + ((one + 1) * w->slots + w->from[(one + 1) / heads]) * head + line, 1, 2);
+        const int64_t row = one / heads, h = one % heads;
+        float *to = w->state + (one * w->slots + w->from[row]) * head;
+        if (w->apart) {
+            memcpy(to, w->new + one * step * head, (size_t)(step * head) * sizeof(float));
+            continue;
+        }
+        const float *new = w->new + (row * step * w->parts * heads + h) * head;
+        for (int64_t slot = 0; slot < step; slot++)
+            memcpy(to + slot * head, new + slot * w->parts * heads * head, (size_t)head * sizeof(float));
+    }
+}
 
 /* inputs: state [rows, heads, slots, head]; new, heads side by side [rows, step, width] or apart [rows, heads, step, head];
    start I64 [rows]. attributes: heads; part and parts, where what is new, heads side by side, is one of so many equal parts
@@ -248,20 +349,13 @@ int op_Write(machine *m, const instruction *i) {
     if ((!apart && new->rank != 3) || new->sizes[0] != rows || count_of(new) != parts * rows * heads * step * head ||
         (apart && new->sizes[1] != heads) || count_of(start) != rows)
         return wrong(m, "Write expects new slots, and places, for as many rows and heads as the cache has");
-    const int64_t *from = start->data;
+    writing w = {.state = state->data, .new = (const float *)new->data + i->attribute[1] * heads * head, .from = start->data,
+                 .rows = rows, .heads = heads, .slots = slots, .head = head, .step = step, .parts = parts, .apart = apart};
     for (int64_t row = 0; row < rows; row++)
-        if (from[row] < 0 || from[row] + step > slots) return wrong(m, "Write expects room for all new slots in the cache");
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t h = 0; h < heads; h++) {
-            float *to = (float *)state->data + ((row * heads + h) * slots + from[row]) * head;
-            const float *given = (const float *)new->data + i->attribute[1] * heads * head;
-            if (apart) {
-                memcpy(to, given + (row * heads + h) * step * head, (size_t)(step * head) * sizeof(float));
-                continue;
-            }
-            for (int64_t slot = 0; slot < step; slot++)
-                memcpy(to + slot * head, given + ((row * step + slot) * parts * heads + h) * head, (size_t)head * sizeof(float));
-        }
+        if (w.from[row] < 0 || w.from[row] + step > slots) return wrong(m, "Write expects room for all new slots in the cache");
+    const int64_t threads = rows * step * heads * head < FEW_NUMBERS ? 1 : threads_of(m->pool);
+    w.together = (rows * heads + threads - 1) / threads;
+    if (w.together) share(threads > 1 ? m->pool : NULL, write_heads, &w, (rows * heads + w.together - 1) / w.together);
     alias(m, i, 0, state, state->rank, state->sizes);
     return 0;
 }

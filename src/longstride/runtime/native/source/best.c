@@ -2,11 +2,13 @@
    it is the largest of: a sum, or all but what is forbidden. */
 
 #include "operators.h"
+#include "product.h"
 
 enum { STRETCH = 2048 }; /* numbers that are still near when their largest is looked for once more */
 
 typedef struct {
     const float *x, *added; /* added may be NULL */
+    const float *most;      /* [rows, panels] the largest of every PANEL numbers of x, or NULL */
     int64_t n;
     int64_t *to;
     const int64_t *cuts;    /* [forbidden] places that do not count, in order */
@@ -27,12 +29,28 @@ static const float *added_row(const looking *l, int64_t row) {
 
 static int64_t best_of_row(const looking *l, int64_t row) {
     const float *x = l->x + row * l->n, *y = l->added ? added_row(l, row) : NULL;
+    const float *most = l->most ? l->most + row * ((l->n + PANEL - 1) / PANEL) : NULL;
     float best = -__builtin_inff();
     int64_t from = 0, length = 0; /* the stretch where it was found */
     for (int64_t c = 0, begin = 0; c <= l->forbidden; c++) {
         int64_t end = c < l->forbidden ? l->cuts[c] : l->n;
-        for (; begin < end; begin += STRETCH) {
-            int64_t here = smaller(STRETCH, end - begin);
+        for (int64_t here; begin < end; begin += here) {
+            here = smaller(STRETCH, end - begin);
+            if (most && end - begin >= PANEL) {
+                if (begin % PANEL) {   /* up to a panel's beginning */
+                    here = PANEL - begin % PANEL;
+                } else {
+                    here = (end - begin) / PANEL * PANEL;
+                    const float *panels = most + begin / PANEL;
+                    float found = greatest(panels, here / PANEL);
+                    if (found > best) {
+                        best = found;
+                        from = begin + first_equal(panels, here / PANEL, found) * PANEL;
+                        length = PANEL;
+                    }
+                    continue;
+                }
+            }
             float found = y ? greatest_sum(x + begin, y + begin, here) : greatest(x + begin, here);
             if (found > best) {
                 best = found;
@@ -65,7 +83,8 @@ static int64_t cuts_of(const value *forbidden, int64_t n, int64_t *cuts) {
     return kept;
 }
 
-/* inputs: x [..., n]; added or left out, broadcast against x, whose last dimension is n too; forbidden ids or left out */
+/* inputs: x [..., n]; added or left out, broadcast against x, whose last dimension is n too; forbidden ids or left out;
+   the largest of every panel of x [..., panels], as Linear gives it, or left out (as it is where something is added) */
 int op_Best(machine *m, const instruction *i) {
     const value *x = input_of(m, i, 0), *added = i->inputs > 1 ? input_of(m, i, 1) : NULL;
     const value *forbidden = i->inputs > 2 ? input_of(m, i, 2) : NULL;
@@ -73,6 +92,10 @@ int op_Best(machine *m, const instruction *i) {
     int32_t last = x->rank - 1;
     looking l = {.x = x->data, .n = x->sizes[last], .rank = x->rank, .sizes = x->sizes};
     int64_t rows = product_of(x->sizes, 0, last);
+    const value *most = i->inputs > 3 ? input_of(m, i, 3) : NULL;
+    if (most && (added || most->kind != F32 || count_of(most) != rows * ((l.n + PANEL - 1) / PANEL)))
+        return wrong(m, "Best expects the largest of every panel of a row");
+    if (most) l.most = most->data;
     if (added) {
         if (added->kind != F32 || added->rank > x->rank || added->rank < 1 || added->sizes[added->rank - 1] != l.n)
             return wrong(m, "Best expects to add rows of the same length");
@@ -93,6 +116,6 @@ int op_Best(machine *m, const instruction *i) {
         if (l.forbidden < 0) return wrong(m, "a forbidden id lies outside of the vocabulary");
     }
     if ((l.to = give(m, i, 0, I64, last, x->sizes)) == NULL) return 1;
-    in_rows(m, best_of_rows, &l, rows, rows * l.n);
+    in_rows(m, best_of_rows, &l, rows, most ? count_of(most) : rows * l.n);
     return 0;
 }

@@ -8,8 +8,8 @@
 
 enum {
     SUMS = 4,         /* side by side: one alone would wait for each addition */
-    TOGETHER = 8,     /* rows of one part */
-    FEW_ROWS = 32     /* fewer are done by one thread */
+    TOGETHER = 8,     /* rows of one part, at most */
+    FEW_NUMBERS = 2048   /* fewer are done by one thread */
 };
 
 typedef struct {
@@ -17,6 +17,7 @@ typedef struct {
     const float *weight, *bias;
     float *y;
     int64_t rows, width;
+    int64_t together;         /* rows of one part */
     float epsilon;
     int uncentred;
 } norm;
@@ -80,7 +81,7 @@ static __attribute__((noinline)) void norm_row(const norm *n, const float *x, co
 
 static void norm_rows(void *given, int64_t number) {
     const norm *n = given;
-    int64_t row = number * TOGETHER, last = row + TOGETHER < n->rows ? row + TOGETHER : n->rows;
+    int64_t row = number * n->together, last = row + n->together < n->rows ? row + n->together : n->rows;
     for (; row < last; row++) {
         int64_t place = row * n->width;
         norm_row(n, n->x + place, n->added ? n->added + place : NULL, n->y + place);
@@ -104,6 +105,9 @@ int op_Norm(machine *m, const instruction *i) {
               .uncentred = i->attribute[2] != 0};
     n.y = give(m, i, 0, F32, x->rank, x->sizes);
     if (!n.y) return 1;
-    share(n.rows < FEW_ROWS ? NULL : m->pool, norm_rows, &n, (n.rows + TOGETHER - 1) / TOGETHER);
+    /* What the other threads have made has to come from them: together they fetch it sooner. */
+    const int64_t threads = n.rows * width < FEW_NUMBERS ? 1 : threads_of(m->pool), each = (n.rows + threads - 1) / threads;
+    n.together = threads > 1 && each > TOGETHER ? TOGETHER : each;
+    if (n.rows) share(threads > 1 ? m->pool : NULL, norm_rows, &n, (n.rows + n.together - 1) / n.together);
     return 0;
 }

@@ -30,20 +30,51 @@ ALWAYS_INLINE void fetch(const int alone, const int8_t *weight, const int8_t *ne
     }
 }
 
+/* Where a tile's outputs go; whoever wrote there last may be another thread */
+ALWAYS_INLINE void fetch_outputs(const product *p, const int rows, int64_t panel, int64_t row) {
+    const float *to = p->y + row * p->weights->outputs + panel * PANEL;
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++, to += p->weights->outputs)
+        for (int v = 0; v < PANEL_VECTORS; v++) __builtin_prefetch(to + v * LANES, 1, 2);
+}
+
 /* Sums of rows over all inputs, of integers or of floats, become outputs. */
-static __attribute__((noinline)) void write_whole(const product *p, int64_t panel, int64_t row, int rows,
-                                                  const whole_lanes (*sums)[PANEL_VECTORS]) {
+static const int32_t none[PANEL];   /* what a zero point of 0 adds to sums */
+
+/* of a panel all of whose outputs are there */
+ALWAYS_INLINE void write_panel(const product *p, const int rows, const int largest, int64_t panel, int64_t row,
+                               whole_lanes (*sums)[PANEL_VECTORS]) {
     const packed *w = p->weights;
-    for (int v = 0; v < PANEL_VECTORS; v++) {
-        const int64_t output = panel * PANEL + v * LANES;
-        const lanes scale = load_lanes(w->scale + output), bias = load_lanes(w->bias + output);
-        whole_lanes surplus = {0};
-        if (!p->nonnegative) memcpy(&surplus, w->surplus + output, sizeof surplus);
-        for (int r = 0; r < rows; r++) {
-            lanes found = __builtin_convertvector(sums[r][v] - surplus, lanes);
-            write_row(p, row + r, output, found * all_lanes(p->steps[row + r]) * scale + bias);
+    const int64_t output = panel * PANEL, outputs = w->outputs;
+    const int32_t *surplus = p->nonnegative ? none : w->surplus + output;
+    const float *scale = w->scale + output, *bias = w->bias + output, *steps = p->steps + row;
+    const lanes lowest = all_lanes(p->relu ? 0.0f : -__builtin_inff());
+    float *to = p->y + row * outputs + output;
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++, to += outputs) {
+        lanes most = lowest;
+#pragma GCC unroll 2
+        for (int v = 0; v < PANEL_VECTORS; v++) {
+            whole_lanes less;
+            memcpy(&less, surplus + v * LANES, sizeof less);
+            lanes found = __builtin_convertvector(sums[r][v] - less, lanes) * all_lanes(steps[r]);
+            found = found * load_lanes(scale + v * LANES) + load_lanes(bias + v * LANES);
+            found = greater_lanes(lowest, found);
+            store_lanes(to + v * LANES, found);
+            if (largest) most = greater_lanes(most, found);
         }
+        if (largest) p->most[(row + r) * w->panels + panel] = greatest_lane(most);
     }
+}
+
+static __attribute__((noinline)) void write_last_panel(const product *p, int64_t panel, int64_t row, int rows,
+                                                       const whole_lanes (*sums)[PANEL_VECTORS]) {
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < PANEL_VECTORS; v++) {
+            int64_t output = panel * PANEL + v * LANES;
+            write_row(p, row + r, output, from_sums(p, row + r, output, sums[r][v]));
+            if (v + 1 == PANEL_VECTORS) note_largest(p, row + r, panel);
+        }
 }
 
 static __attribute__((noinline)) void write_floats(const product *p, int64_t panel, int64_t row, int rows,
@@ -53,6 +84,7 @@ static __attribute__((noinline)) void write_floats(const product *p, int64_t pan
         const lanes bias = load_lanes(p->weights->bias + output);
         for (int r = 0; r < rows; r++) write_row(p, row + r, output, sums[r][v] + bias);
     }
+    for (int r = 0; r < rows; r++) note_largest(p, row + r, panel);
 }
 
 /* Sums are copied: those whose address is known elsewhere would not stay in registers. */
@@ -62,7 +94,8 @@ ALWAYS_INLINE void whole_tile(const product *p, const int rows, const int alone,
     const int8_t *weight = w->panel + panel * w->panel_bytes;
     const uint8_t *code = p->codes + row * p->code_bytes;
     const int64_t code_bytes = p->code_bytes, fours = w->fours;
-    whole_lanes sums[DOT_ROWS][PANEL_VECTORS], found[DOT_ROWS][PANEL_VECTORS];
+    fetch_outputs(p, rows, panel, row);
+    whole_lanes sums[DOT_ROWS][PANEL_VECTORS];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
@@ -78,11 +111,17 @@ ALWAYS_INLINE void whole_tile(const product *p, const int rows, const int alone,
         }
         weight += STEP;
     }
+    if ((panel + 1) * PANEL <= w->outputs) {
+        if (p->most) write_panel(p, rows, 1, panel, row, sums);
+        else write_panel(p, rows, 0, panel, row, sums);
+        return;
+    }
+    whole_lanes found[DOT_ROWS][PANEL_VECTORS];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
         for (int v = 0; v < PANEL_VECTORS; v++) found[r][v] = sums[r][v];
-    write_whole(p, panel, row, rows, (const whole_lanes(*)[PANEL_VECTORS])found);
+    write_last_panel(p, panel, row, rows, (const whole_lanes(*)[PANEL_VECTORS])found);
 }
 
 ALWAYS_INLINE void float_tile(const product *p, const int rows, const int alone, int64_t panel, int64_t row,
@@ -91,6 +130,7 @@ ALWAYS_INLINE void float_tile(const product *p, const int rows, const int alone,
     const float *weight = (const float *)(const void *)(w->panel + panel * w->panel_bytes);
     const int64_t inputs = w->inputs;
     const float *x = p->x + row * inputs;
+    fetch_outputs(p, rows, panel, row);
     lanes sums[DOT_ROWS][PANEL_VECTORS], found[DOT_ROWS][PANEL_VECTORS];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
@@ -117,7 +157,7 @@ ALWAYS_INLINE void float_tile(const product *p, const int rows, const int alone,
 }
 
 /* one function for every number of rows, so that sums stay in registers */
-#define TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#define TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
 #define TILE(KIND, ROWS, ALONE, NAME) \
     static __attribute__((noinline)) void NAME(const product *p, int64_t panel, int64_t row, const int8_t *next) { \
         KIND(p, ROWS <= DOT_ROWS ? ROWS : 1, ALONE, panel, row, next); \
@@ -198,7 +238,8 @@ static const packed *next_weights(const machine *m, const instruction *i) {
     return NULL;
 }
 
-/* attributes: inputs, outputs, whether x is never below zero, whether a Relu follows, precision (8 or 32) */
+/* attributes: inputs, outputs, whether x is never below zero, whether a Relu follows, precision (8 or 32); a second
+   output, where somebody wants it: the largest of every panel of outputs [..., panels] */
 int op_Linear(machine *m, const instruction *i) {
     const value *x = input_of(m, i, 0);
     const packed *w = i->weights;
@@ -210,9 +251,11 @@ int op_Linear(machine *m, const instruction *i) {
     sizes[x->rank - 1] = w->outputs;
     int64_t rows = w->inputs ? count_of(x) / w->inputs : 0;
     float *y = give(m, i, 0, F32, x->rank, sizes);
-    if (!y) return 1;
+    sizes[x->rank - 1] = w->panels;
+    float *most = i->outputs > 1 ? give(m, i, 1, F32, x->rank, sizes) : NULL;
+    if (!y || m->error) return 1;
     if (!rows) return 0;
-    product p = {.weights = w, .x = x->data, .y = y, .rows = rows, .nonnegative = i->attribute[2], .relu = i->attribute[3]};
+    product p = {.weights = w, .x = x->data, .y = y, .most = most, .rows = rows, .nonnegative = i->attribute[2], .relu = i->attribute[3]};
     p.turns = (rows + DOT_ROWS - 1) / DOT_ROWS;
     if (w->precision == 8) {
         /* A line more than needed: rows whose distance is a power of two would stand in each other's way. */

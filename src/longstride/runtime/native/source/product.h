@@ -16,7 +16,7 @@
 
 #if defined(__AVX512VNNI__) && defined(__AVX512F__)
 #define DOT_NAME "AVX-512 VNNI"
-enum { DOT_VECTORS = 2, DOT_ROWS = 12 };   /* 24 of 32 registers hold sums */
+enum { DOT_VECTORS = 2, DOT_ROWS = 14 };   /* 28 of 32 registers hold sums, two weights, one codes */
 #elif defined(__AVXVNNI__)
 #define DOT_NAME "AVX-VNNI"
 enum { DOT_VECTORS = 1, DOT_ROWS = 6 };    /* two registers each: 12 of 16 */
@@ -122,6 +122,7 @@ typedef struct {
     uint8_t *codes;         /* [rows, code_bytes] */
     float *steps;           /* [rows] what a step of each row's codes is worth */
     float *y;               /* [rows, outputs] */
+    float *most;            /* [rows, panels] the largest output of each panel, for who looks for the best; or NULL */
     int64_t rows, code_bytes, nonnegative, relu;
     int64_t together;       /* rows that are quantized at a time */
     int64_t turns;          /* in which rows are multiplied */
@@ -138,6 +139,16 @@ ALWAYS_INLINE void write_row(const product *p, int64_t row, int64_t output, lane
     float *to = p->y + row * outputs + output;
     if (output + LANES <= outputs) store_lanes(to, y);
     else if (output < outputs) store_some(to, y, outputs - output);
+}
+
+/* Of one row of a panel that has been written */
+static inline void note_largest(const product *p, int64_t row, int64_t panel) {
+    if (!p->most) return;
+    const int64_t outputs = p->weights->outputs, first = panel * PANEL;
+    const float *y = p->y + row * outputs + first;
+    float most = y[0];
+    for (int64_t j = 1; j < PANEL && first + j < outputs; j++) most = y[j] > most ? y[j] : most;
+    p->most[row * p->weights->panels + panel] = most;
 }
 
 ALWAYS_INLINE lanes from_sums(const product *p, int64_t row, int64_t output, whole_lanes sums) {

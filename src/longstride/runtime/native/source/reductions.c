@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "operators.h"
+#include "product.h"
 
 /* --- the largest of a row: two passes, each of which takes vectors ----------------------------------------------------- */
 
@@ -252,6 +253,7 @@ typedef struct {
     int64_t *where;
     const int64_t *never; /* places that are left out, or NULL */
     int64_t nevers;
+    const float *most;    /* [rows, panels] the largest of every PANEL numbers, or NULL */
 } picking;
 
 enum { STRETCH = 64 }; /* numbers that are passed over at once */
@@ -276,53 +278,79 @@ static inline int64_t insert(const picking *p, float x, int64_t place, float *va
 
 enum { MOST_STRETCHES = 1024 };
 
-/* The k-th largest of n numbers, the first being 0; puts them in another order */
-static float kth_of(float *x, int64_t n, int64_t k) {
-    for (int64_t first = 0, last = n - 1;;) {
-        if (first >= last) return x[k];
-        float middle = x[first + (last - first) / 2];
-        int64_t a = first, b = last;
-        while (a <= b) {
-            while (x[a] > middle) a++;
-            while (x[b] < middle) b--;
-            if (a > b) break;
-            float other = x[a];
-            x[a++] = x[b];
-            x[b--] = other;
-        }
-        if (k <= b) last = b;
-        else if (k >= a) first = a;
-        else return x[k];
+/* Which of sixteen are no less, one bit each */
+static inline uint32_t lanes_from(lanes x, float least) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(least), _CMP_GE_OQ);
+#else
+    uint32_t found = 0;
+    for (int lane = 0; lane < LANES; lane++) found |= (uint32_t)(x[lane] >= least) << lane;
+    return found;
+#endif
+}
+
+static int64_t count_from(const float *x, int64_t n, float least) {
+    whole_lanes found = {0};
+    const lanes wanted = all_lanes(least);
+    int64_t j = 0, count = 0;
+    for (; j + LANES <= n; j += LANES) found -= load_lanes(x + j) >= wanted;
+    for (; j < n; j++) count += x[j] >= least;
+    for (int lane = 0; lane < LANES; lane++) count += found[lane];
+    return count;
+}
+
+/* A number that at least `wanted` of n are no less than, and not many more; the lowest of them where nothing is known */
+static float enough_of(const float *x, int64_t n, int64_t wanted) {
+    float low = x[0], high = x[0];
+    for (int64_t j = 1; j < n; j++) {
+        low = x[j] < low ? x[j] : low;
+        high = x[j] > high ? x[j] : high;
     }
+    for (int turn = 0; turn < 24; turn++) {
+        float middle = low + (high - low) / 2;
+        int64_t count = count_from(x, n, middle);
+        if (count < wanted) high = middle;
+        else low = middle;
+        if (count >= wanted && count <= wanted + wanted / 4) break;
+    }
+    return low;
 }
 
 /* Where there are many numbers: so many stretches have a number of at least `enough` that all that are wanted are among
    those of at least so much. 0: too few were found (some are no numbers), or there are too few stretches. */
-static int pick_from_stretches(const picking *p, const float *x, float *values, int64_t *where) {
-    float most[MOST_STRETCHES], copy[MOST_STRETCHES];
-    const int64_t stretches = p->n / STRETCH, wanted = p->k + p->nevers;
+static int pick_from_stretches(const picking *p, const float *x, const float *most, float *values, int64_t *where) {
+    float found[MOST_STRETCHES];
+    const int64_t stretch = most ? PANEL : STRETCH, stretches = p->n / stretch, wanted = p->k + p->nevers;
     if (stretches > MOST_STRETCHES || wanted * 2 > stretches) return 0;
-    for (int64_t s = 0; s < stretches; s++) most[s] = greatest(x + s * STRETCH, STRETCH);
+    for (int64_t s = 0; !most && s < stretches; s++) found[s] = greatest(x + s * STRETCH, STRETCH);
+    if (!most) most = found;
     for (int64_t s = 0; s < stretches; s++)
-        if (!(most[s] > -INFINITY)) return 0;
-    memcpy(copy, most, (size_t)stretches * sizeof(float));
-    const float enough = kth_of(copy, stretches, wanted - 1);
-    int64_t kept = 0;
-    for (int64_t s = 0; s <= stretches; s++) {
-        int64_t j = s * STRETCH, end = s < stretches ? j + STRETCH : p->n;
-        if (s < stretches && most[s] < enough) continue;
-        for (; j < end; j++) {
-            if (!(x[j] >= enough) || (kept == p->k && !(x[j] > values[kept - 1])) || left_out(p, j)) continue;
-            kept = insert(p, x[j], j, values, where, kept);
-        }
+        if (!(most[s] > -INFINITY && most[s] < INFINITY)) return 0;
+    const float enough = enough_of(most, stretches, wanted);
+    int64_t kept = 0, left[MOST_STRETCHES + 1], lefts = 0;
+    for (int64_t s = 0; s < stretches; s++) {   /* all are asked for before the first is waited for */
+        if (most[s] < enough) continue;
+        for (int64_t j = 0; j < stretch; j += LANES) __builtin_prefetch(x + s * stretch + j);
+        left[lefts++] = s * stretch;
     }
+    left[lefts++] = stretches * stretch;
+    for (int64_t l = 0; l < lefts; l++)
+        for (int64_t j = left[l], end = smaller(j + stretch, p->n); j < end; j += LANES) {
+            const int64_t count = smaller(LANES, end - j);
+            uint32_t good = lanes_from(count < LANES ? load_some(x + j, count, -INFINITY) : load_lanes(x + j), enough);
+            for (; good; good &= good - 1) {
+                const int64_t place = j + __builtin_ctz(good);
+                if (place >= end || (kept == p->k && !(x[place] > values[kept - 1])) || left_out(p, place)) continue;
+                kept = insert(p, x[place], place, values, where, kept);
+            }
+        }
     return kept == p->k;
 }
 
 /* Kept in order; of equals the first stays before the others. Where too few are left, the rest is the lowest number */
-static void pick_row(const picking *p, const float *x, float *values, int64_t *where) {
+static void pick_row(const picking *p, const float *x, const float *most, float *values, int64_t *where) {
     int64_t kept = 0, looked = 0;
-    if (pick_from_stretches(p, x, values, where)) return;
+    if (pick_from_stretches(p, x, most, values, where)) return;
     for (int64_t j = 0; j < p->n; j++) {
         if (kept == p->k && j >= looked) { /* a stretch without anything larger is passed over whole */
             looked = smaller(j + STRETCH, p->n);
@@ -349,12 +377,14 @@ static void pick_rows(void *context, int64_t first, int64_t end) {
             p->values[r] = greatest(x, p->n);
             p->where[r] = first_equal(x, p->n, p->values[r]);
         } else {
-            pick_row(p, x, p->values + r * p->k, p->where + r * p->k);
+            const float *most = p->most ? p->most + r * ((p->n + PANEL - 1) / PANEL) : NULL;
+            pick_row(p, x, most, p->values + r * p->k, p->where + r * p->k);
         }
     }
 }
 
-/* attribute: axis (the last); input 1: k; input 2: places [n] that are left out, if any; outputs: the largest numbers in order, where they stand */
+/* attribute: axis (the last); input 1: k; input 2: places [n] that are left out, if any; input 3: the largest of every
+   panel [..., panels], as Linear gives it, if there is one; outputs: the largest numbers in order, where they stand */
 int op_TopK(machine *m, const instruction *i) {
     const value *x = input_of(m, i, 0);
     int32_t axis = axis_of(i->attribute[0], x->rank);
@@ -365,6 +395,10 @@ int op_TopK(machine *m, const instruction *i) {
     if (never) p.never = never->data, p.nevers = count_of(never);
     if (p.k < 0 || p.k > p.n) return wrong(m, "TopK expects no more numbers than there are");
     int64_t sizes[MOST_DIMENSIONS], rows = product_of(x->sizes, 0, axis);
+    const value *most = i->inputs > 3 ? input_of(m, i, 3) : NULL;
+    if (most && (most->kind != F32 || count_of(most) != rows * ((p.n + PANEL - 1) / PANEL)))
+        return wrong(m, "TopK expects the largest of every panel of a row");
+    if (most) p.most = most->data;
     for (int32_t d = 0; d < axis; d++) sizes[d] = x->sizes[d];
     sizes[axis] = p.k;
     p.values = give(m, i, 0, F32, x->rank, sizes);

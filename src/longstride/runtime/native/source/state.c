@@ -30,6 +30,14 @@ int op_Move(machine *m, const instruction *i) {
         int64_t first = 0, last = step;   /* what lies where it belongs is not touched */
         while (first < last && from[row * step + first] == to[row] + first) first++;
         while (first < last && from[row * step + last - 1] == to[row] + last - 1) last--;
+        for (int64_t h = 0; h < heads && first < last; h++) {   /* all are asked for before the first is waited for */
+            const char *here = (const char *)state->data + (row * heads + h) * slots * each;
+            for (int64_t k = first; k < last; k++)
+                for (int64_t line = 0; line < each; line += 64) {
+                    __builtin_prefetch(here + from[row * step + k] * each + line, 0, 2);
+                    __builtin_prefetch(here + (to[row] + k) * each + line, 1, 2);
+                }
+        }
         for (int64_t h = 0; h < heads && first < last; h++) {
             char *here = (char *)state->data + (row * heads + h) * slots * each;
             for (int64_t k = first; k < last; k++) memcpy(aside + k * each, here + from[row * step + k] * each, (size_t)each);

@@ -99,6 +99,7 @@ static void do_panel(const product *p, int64_t panel) {
                 whole_lanes found;
                 memcpy(&found, sums[r] + v * LANES, sizeof found);
                 write_row(p, row + r, output, from_sums(p, row + r, output, found));
+                if (v + 1 == PANEL_VECTORS) note_largest(p, row + r, panel);
             }
     }
 }
