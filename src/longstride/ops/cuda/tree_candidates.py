@@ -30,6 +30,7 @@ _BITS = {torch.float32: 32, torch.float16: 19, torch.bfloat16: 16}
 @triton.jit
 def ordered(numbers):
     """float32 -> int32 in the same order; what is no number counts as the least there is"""
+    numbers = tl.where(numbers == 0.0, 0.0, numbers)  # which has two signs
     bits = tl.where(numbers == numbers, numbers, float("-inf")).to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
