@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longstride.contract import Limits, Program, Runner, Source
+from longstride.contract import Limits, Program, Runner, Source, Step
 from longstride.engine.outputs import Outputs
 from longstride.engine.pool import InputStaging
 from longstride.nn import programs
@@ -97,6 +97,7 @@ class BatchState:
         self._encoding: Callable[[], EncoderState] | None = None
         self._entering: Callable[[], None] | None = None
         self._iterating: dict[tuple[int, int], Callable[[], StepResult]] = {}
+        self._told: tuple[StepResult, Step] | None = None
 
     steady = True
     """it keeps its shape, and what it holds of earlier sentences is hidden: another session may have it"""
@@ -202,6 +203,14 @@ class BatchState:
             with torch.inference_mode():
                 found = self._iterating[key] = self._iteration(block, window)
         return found
+
+    def step_of(self, found: StepResult, calls: int) -> Step:
+        """What an iteration of so many model calls did, as sessions tell it; a recording's tensors stay the same."""
+        if self._told is None or self._told[0] is not found:
+            rows = self.outputs.rows
+            told = (found.active, found.positions, found.ids, found.written, rows.drafted, rows.accepted)
+            self._told = (found, Step(self.ticket, *told, calls=calls, draft=found.draft))
+        return self._told[1]
 
     def expect(self, window: int) -> None:
         """At most so many tokens came since the last draft."""

@@ -113,7 +113,7 @@ class Drafter(ABC):
 
     def per_sentence(self, state: Any) -> list[tuple[Tensor, int]]:
         """The tensors of a state that :meth:`admit` writes, and which of their dimensions is the rows'."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} makes nothing that may wait for a row (queues).")
 
     def begin_waiting(self, places: int, longest_source: int, longest_output: int, device: torch.device) -> Any:
         """A state for sentences that wait: :meth:`admit` alone is called with it."""

@@ -15,7 +15,6 @@ from longstride.contract import Finished, Hypothesis, Session, Source, Step
 from longstride.engine.pool import PoolKey, Slots
 from longstride.verification.queue import REPORT, Landing, RefilledState
 from longstride.verification.sampling import streams_of
-from longstride.verification.step import StepResult
 
 
 class RefilledSession(Session):
@@ -43,8 +42,6 @@ class RefilledSession(Session):
         self._sent: deque[Landing] = deque()
         self._begun = 0
         self._settled = False
-        self._recent: StepResult | None = None
-        self._step: Step | None = None
 
     @property
     def ahead(self) -> int:
@@ -94,21 +91,7 @@ class RefilledSession(Session):
         landing.send(report)
         self._sent.append(landing)
         self._begun += 1
-        if found is self._recent and self._step is not None:  # the same tensors each time
-            return self._step
-        table, rows, self._recent = self.state.table, self.state.table.outputs.rows, found
-        self._step = Step(
-            table.ticket,
-            found.active,
-            found.positions,
-            found.ids,
-            found.written,
-            rows.drafted,
-            rows.accepted,
-            calls=self._calls,
-            draft=found.draft,
-        )
-        return self._step
+        return self.state.table.step_of(found, self._calls)
 
     def take_finished(self) -> list[Finished]:
         """The outputs that were done some iterations ago; once no row can be refilled, those that are done now."""

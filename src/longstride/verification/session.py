@@ -166,8 +166,6 @@ class VerificationSession(PooledSession[BatchState]):
         self._iterate: Callable[[], StepResult] | None = None
         # Before the first draft rows have no token that the drafter has not seen.
         self.table.expect(1 if self._looks else self._window)
-        self._recent: StepResult | None = None
-        self._step: Step | None = None  # what was made of it
 
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
@@ -190,22 +188,7 @@ class VerificationSession(PooledSession[BatchState]):
         if self._looks and self._block:
             # Where looking at a number costs nothing, a drafter need not run more tokens again than were committed.
             self.table.expect(1 + self.table.outputs.most_accepted())
-        if found is self._recent and self._step is not None:  # the same tensors each time
-            return self._step
-        table = self.table
-        rows, self._recent = table.outputs.rows, found
-        self._step = Step(
-            table.ticket,
-            found.active,
-            found.positions,
-            found.ids,
-            found.written,
-            rows.drafted,
-            rows.accepted,
-            calls=self._calls,
-            draft=found.draft,
-        )
-        return self._step
+        return self.table.step_of(found, self._calls)
 
     def take_finished(self) -> list[Finished]:
         """Look at how all rows stand, and take the outputs of those that are done."""
