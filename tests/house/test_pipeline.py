@@ -256,10 +256,11 @@ stages:
 """
     assert run(tmp_path, text) == 1
     told = capsys.readouterr().out
-    assert "bad: failed after 0 minutes with exit code 3" in told
+    told = re.sub(r"after [\d.]+ minutes", "after some minutes", told)
+    assert "bad: failed after some minutes with exit code 3" in told
     assert "\nso it goes\n" in told
     assert f"next: not begun, needs {tmp_path / 'work'}/bad, which bad makes" in told
-    assert f"liar: failed after 0 minutes with no {tmp_path / 'work'}/liar" in told
+    assert f"liar: failed after some minutes with no {tmp_path / 'work'}/liar" in told
     assert told.splitlines()[-1] == "failed: bad, next, liar"
     assert (tmp_path / "work" / "other").exists()
 
@@ -341,13 +342,13 @@ stages:
 
 def test_what_still_runs_when_the_time_is_over_can_be_interrupted(tmp_path: Path) -> None:
     stages = (
-        Stage("long", ("sleep 20",), beside=True),
+        Stage("long", ("sleep 600",), beside=True),
         Stage("late", ("true",), minutes=5, beside=True),
     )
     runner = pipeline.Runner(Pipeline(tmp_path, stages), lambda text: runner.stop() if "not begun" in text else None)
     begun = time.monotonic()
     assert runner.run(stages, minutes=1, jobs=2) == pipeline.INTERRUPTED
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 300
 
 
 # The pipelines of the repository.
