@@ -15,7 +15,7 @@ import os
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import resources
@@ -51,13 +51,6 @@ BY_TEXT = "text-verify"
 """The decoder that drafts by given texts."""
 DRAFTED = "draft-verify"
 """The decoder that drafts by a model."""
-HOW_TO_DRAFT = frozenset(("k", "tree", "lengths", "adaptive", "accept", "min_block"))
-"""Options of it that say how long drafts are, or that outputs depend on them."""
-ON_PROCESSORS = "1:1024,2:0"
-"""Its draft lengths without such options where there is no GPU: a few rows keep a processor's cores busy, so that every
-drafted slot takes its time. Processor time over greedy's, of 60 debates with the base model in int8: 0.8 to 1.0 for 2
-rows (by the draft's length), 1.1 to 1.2 for 4, 1.2 to 1.4 for 8, 1.6 to 3.6 for 32; the bundled model's, eagerly in
-fp32, about 2 for 2 rows."""
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
 MANY = 64
@@ -308,8 +301,8 @@ class Translator:
         ids = self.encode(lines, warn, first_line)
         done = [Translation("")] * len(lines)
         full = [index for index, line in enumerate(lines) if line.strip()]
-        if min(batch, len(full)) > 1 and not trace and self._drafts_slow_down(decoder, options):
-            chosen, limits = self.decoder(decoder, **options, lengths=ON_PROCESSORS)
+        if min(batch, len(full)) > 1 and not trace and isinstance(chosen, VerifyingDecoder):
+            chosen = chosen.without_slow_drafts()
         drafted = {} if drafts is None else self._drafts(texts, drafts)
         apart = [[index for index in full if (index in drafted) == given] for given in (True, False)]
         groups = [
@@ -331,13 +324,6 @@ class Translator:
         finished = iter(done)
         result = [_joined([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
         return result[0].text if isinstance(text, str) else result
-
-    def _drafts_slow_down(self, decoder: str | None, options: Mapping[str, Any]) -> bool:
-        """Whether several sentences side by side are decoded faster without drafts, and nobody has said how to draft:
-        outputs are the same."""
-        name = decoder or self._default
-        told = {**self._decoder_config(name).defaults, **options}
-        return name == DRAFTED and self.runner.device.type == "cpu" and not told.keys() & HOW_TO_DRAFT
 
     def _drafts(self, texts: Sequence[Sequence[str]], drafts: Sequence[str | None]) -> dict[int, list[int]]:
         """Number of a line -> its draft as ids, for lines that have one; texts are split into lines and breaks."""
