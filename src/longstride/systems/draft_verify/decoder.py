@@ -13,7 +13,7 @@ from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.draft_session import DraftSession
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import Drafter, check_fit
-from longstride.verification.acceptance import EXACT, OF_SAMPLING, Rule, SamplingOptions
+from longstride.verification.acceptance import EXACT, Rule, SamplingOptions
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.session import DecodePlan, VerifyingDecoder
 from longstride.verification.step import Acceptance
@@ -59,24 +59,16 @@ class DraftVerify(VerifyingDecoder[DraftVerifyOptions]):
         check_fit(drafter.options, model)
         options = options or DraftVerifyOptions()
         block = _block(options.k, drafter)
-        self._free = options == DraftVerifyOptions(**{name: getattr(options, name) for name in OF_SAMPLING})
+        self._free = options.leave_drafts_open
         if options.min_block > block + 1:
             raise OptionError(f"min_block expects 1 to k + 1 ({block + 1}), found {options.min_block}.")
         super().__init__(model, runner, replace(options, k=block), options.tree or block)
         self._drafter, self._depth = drafter, block
         self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
 
-    def growing(self, nodes: int) -> DraftVerify:
-        """The same with trees."""
-        options = replace(self.options, tree=nodes, lengths=None)
+    def with_options(self, options: DraftVerifyOptions) -> DraftVerify:
+        """The same models, drafting another way."""
         return DraftVerify(self._model, self._drafter, self._runner, options)
-
-    def without_slow_drafts(self) -> DraftVerify:
-        """By the device's usual policy, unless options say how long drafts are or that outputs depend on them."""
-        usual = DraftPolicy.usual(self._runner.device.type)
-        if usual is None or not self._free:
-            return self
-        return DraftVerify(self._model, self._drafter, self._runner, replace(self.options, lengths=usual))
 
     def plan(self, limits: Limits) -> DecodePlan:
         """The drafter drafts."""
