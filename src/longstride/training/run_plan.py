@@ -55,8 +55,10 @@ def _oldest_of_last(options: TrainingOptions, data: BatchSource, world: int, tot
     count, every = options.average_count, options.checkpoint_every
     if every:
         first = max(every, (total - 1) // every * every - every * count)
-        return [*range(first, total, every), total][-count:][0]
-    ends, epoch = [0], 0
+        saved: list[int] = [*range(first, total, every), total]
+        return saved[-count:][0]
+    ends: list[int] = [0]
+    epoch = 0
     while ends[-1] < total:
         ends.append(min(total, ends[-1] + max(1, _updates_in(epoch, options, data, world))))
         epoch += 1
