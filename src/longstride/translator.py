@@ -12,11 +12,10 @@ from __future__ import annotations
 import copy
 import math
 import os
-import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from importlib import resources
 from pathlib import Path
@@ -35,7 +34,6 @@ from longstride.contract import (
     Precision,
     Runner,
     Source,
-    Trace,
 )
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.decoding import refilled_groups
@@ -44,6 +42,7 @@ from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
 from longstride.runtime.choosing import make_runner
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions
+from longstride.translation import BREAK, Translation, given_drafts, joined
 from longstride.verification.draft_policy import LengthFile
 from longstride.verification.session import VerifyingDecoder
 
@@ -59,24 +58,9 @@ BATCHES = Range(1, math.inf)
 """More than there are lines means all of them."""
 
 
-_BREAK = re.compile(r"(\r?\n)")
 _SPACES = frozenset(("Cc", "Zs", "Zl", "Zp"))
 _NO_WIDTH = frozenset(("Cf",))
 """Unicode's categories of characters that one does not see"""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One translated line, or the lines of one text: tokens joined, scores added up, n-best lists rank by rank."""
-
-    text: str
-    score: float | None = None
-    tokens: tuple[int, ...] = ()
-    n_best: tuple[Hypothesis, ...] = ()
-    trace: Trace | None = None
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def load(
@@ -296,14 +280,14 @@ class Translator:
         if not BATCHES.fits(int, batch):
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
         chosen, limits = self.decoder(decoder, **options)
-        texts = [_BREAK.split(one) for one in ([text] if isinstance(text, str) else text)]
+        texts = [BREAK.split(one) for one in ([text] if isinstance(text, str) else text)]
         lines = [self.readable(line) for parts in texts for line in parts[::2]]  # between them, the breaks
         ids = self.encode(lines, warn, first_line)
         done = [Translation("")] * len(lines)
         full = [index for index, line in enumerate(lines) if line.strip()]
         if min(batch, len(full)) > 1 and not trace and isinstance(chosen, VerifyingDecoder):
             chosen = chosen.without_slow_drafts()
-        drafted = {} if drafts is None else self._drafts(texts, drafts)
+        drafted = {} if drafts is None else given_drafts(texts, drafts, self.target_tokenizer, self.longest)
         apart = [[index for index in full if (index in drafted) == given] for given in (True, False)]
         groups = [
             [some[place] for place in group]
@@ -322,24 +306,9 @@ class Translator:
             for index, steps in zip(group, decoded.traces or (), strict=False):
                 done[index] = replace(done[index], trace=steps)
         finished = iter(done)
-        result = [_joined([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
+        whole = [([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
+        result = [joined(each, breaks) if breaks else each[0] for each, breaks in whole]
         return result[0].text if isinstance(text, str) else result
-
-    def _drafts(self, texts: Sequence[Sequence[str]], drafts: Sequence[str | None]) -> dict[int, list[int]]:
-        """Number of a line -> its draft as ids, for lines that have one; texts are split into lines and breaks."""
-        if len(drafts) != len(texts):
-            raise OptionError(f"drafts expects one for each of {len(texts)} texts or none, found {len(drafts)}.")
-        lines: list[str] = []
-        for number, (parts, draft) in enumerate(zip(texts, drafts, strict=True), start=1):
-            wanted, found = len(parts[::2]), [""] if draft is None else _BREAK.split(draft)[::2]
-            if draft is None or not draft.strip():
-                found = [""] * wanted
-            if len(found) != wanted:
-                raise OptionError(f"drafts expects as many lines as text {number} has, {wanted}, found {len(found)}.")
-            lines += found
-        given = [index for index, line in enumerate(lines) if line.strip()]
-        tokenizer, encoded = self.target_tokenizer, self.target_tokenizer.encode_many([lines[index] for index in given])
-        return {index: tokenizer.ended(row, self.longest) for index, row in zip(given, encoded, strict=True)}
 
     def check(self, *decoders: str) -> None:
         """Refuse decoders (default: all) whose parts or options are not as their kinds want them, reading no weight."""
@@ -431,32 +400,6 @@ class _Writer:
         for (row, found), line in zip(self._waiting, texts, strict=True):
             self._done[self._group[row]] = Translation(line, found[0].score, tuple(found[0].tokens), tuple(found))
         self._waiting = []
-
-
-def _joined(lines: Sequence[Translation], breaks: Sequence[str]) -> Translation:
-    """The lines of one text as one translation."""
-    if len(lines) == 1:
-        return lines[0]
-    full = [line for line in lines if line.score is not None]
-    events, shift = [], 0
-    for line in full:
-        for event in line.trace.events if line.trace is not None else ():
-            events.append(replace(event, positions=tuple(place + shift for place in event.positions)))
-        shift += len(line.tokens)
-    return Translation(
-        "".join(line.text + end for line, end in zip(lines, [*breaks, ""], strict=True)),
-        sum(line.score for line in full if line.score is not None) if full else None,
-        tuple(token for line in full for token in line.tokens),
-        tuple(
-            Hypothesis(
-                [token for one in rank for token in one.tokens],
-                sum(one.score for one in rank),
-                sum(one.log_probability for one in rank),
-            )
-            for rank in zip(*(line.n_best for line in full), strict=False)
-        ),
-        Trace(tuple(events)) if any(line.trace is not None for line in full) else None,
-    )
 
 
 __all__ = ["BUNDLED", "Translation", "Translator", "bundled_folder", "load"]
