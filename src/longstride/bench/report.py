@@ -94,8 +94,8 @@ def insert_all(
 
 
 def _some_rows(text: str, wanted: Sequence[str], path: Path) -> str:
-    """A table's head and the rows whose first cells are these, in this order; what stands below it, and the marks that send
-    a reader there, are left out."""
+    """A table's head and the rows whose first cells are these, in this order; what stands below it, and the marks that
+    send a reader there, are left out."""
     table = [line for line in text.split("\n\n")[0].splitlines() if line.startswith("|")]
     rows = {line.split("|")[1].strip(): line for line in (line.replace(" †", "  ") for line in table[2:])}
     for name in wanted:
