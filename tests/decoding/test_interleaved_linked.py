@@ -237,7 +237,7 @@ def test_a_beam_of_one_is_greedy_search(seed, variant, limits, ending):
     search = Search(1, 1, LengthPenalty("gnmt", 0.6), step, limits.min_length)
     key = PoolKey.of(RUNNER, "beam", source.rows, source.longest, 64)
     make = partial(beam_table, model, RUNNER, search, limits)
-    session = BeamSession(key, make, 1, step, 1, partial(sentences_of, options=model.options, dedup=0, eos=EOS))
+    session = BeamSession(key, make, 1, step, partial(sentences_of, options=model.options, dedup=0, eos=EOS))
     session.admit(source)
     found: dict[int, list[int]] = {}
     while len(found) < source.rows:
