@@ -200,6 +200,13 @@ class Translator:
         made.check_limits(limits)
         return made, limits
 
+    def batched_decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
+        """The same for several sentences side by side: without drafts where these would slow it down, unless options
+        say how to draft."""
+        if self._drafts_slow_down(name, options):
+            options["lengths"] = ON_PROCESSORS
+        return self.decoder(name, **options)
+
     def likelihood(self, decoder: str | None = None) -> Likelihood | None:
         """How probable the model holds given outputs: by the decoder named, else by the first that can say; or none."""
         for name in self.decoders if decoder is None else [decoder]:
@@ -308,8 +315,8 @@ class Translator:
         ids = self.encode(lines, warn, first_line)
         done = [Translation("")] * len(lines)
         full = [index for index, line in enumerate(lines) if line.strip()]
-        if min(batch, len(full)) > 1 and not trace and self._drafts_slow_down(decoder, options):
-            chosen, limits = self.decoder(decoder, **options, lengths=ON_PROCESSORS)
+        if min(batch, len(full)) > 1 and not trace:
+            chosen, limits = self.batched_decoder(decoder, **options)
         drafted = {} if drafts is None else self._drafts(texts, drafts)
         apart = [[index for index in full if (index in drafted) == given] for given in (True, False)]
         groups = [

@@ -45,7 +45,7 @@ class Sentence:
     came: float = field(default_factory=monotonic)
     admitted: float | None = None
     first: float | None = None
-    """when the first token was committed, where that is known"""
+    """when the first iteration was over"""
     _over: bool = field(default=False, init=False)
 
     def end(self, told: list[Hypothesis] | ServingError) -> None:
@@ -231,6 +231,9 @@ class Scheduler:
         except Exception as error:
             self._broken(lane, error)
             return 0
+        now = monotonic()
+        for sentence in lane.live.values():
+            sentence.first = sentence.first or now
         if self._watcher is not None:
             self._watcher.iteration(step)
         for ticket, sentence, hypotheses in finished:
