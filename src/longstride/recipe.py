@@ -152,7 +152,8 @@ def run(
     train, valid = (readable(corpora[split], split, longest, tell) for split in _SPLITS)
     if recipe.warm_start:
         _warm_start(kind.parts(model), recipe.warm_start, tokenizer, tell)
-        kind.begun(model)
+        if said := kind.begun(model):
+            tell.message(said)
     batches = TokenBatches(train, recipe.data.batches)
     tell.message(
         f"{len(train):,} training pairs in {batches.batches_in(0):,} batches a pass; {batches.waste().sentence}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def f1(shared: int, said: int, wanted: int) -> float:
 def slow(kind: str, output: list[str], reference: list[str]) -> float:
     if kind == "ROUGE-L":
 
-        @lru_cache(maxsize=None)
+        @cache
         def common(i: int, j: int) -> int:
             if i == len(output) or j == len(reference):
                 return 0

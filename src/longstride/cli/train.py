@@ -138,6 +138,7 @@ def _record(read: Recipe, path: Path, outcome: Outcome, device: str) -> Training
             "tokens_per_second_with_everything": result.tokens_per_second,
             "peak_memory": result.peak_memory,
             "averaged_updates": list(result.averaged),
+            "validation": dict(result.figures),
         },
     )
 
