@@ -208,6 +208,8 @@ class VerifyingDecoder(Signed[Options]):
     """A drafter proposes, the model verifies."""
 
     obeys = HARD_LIMITS
+    _free = False
+    """Whether the options leave open how long drafts are, and whichever is taken, outputs are the same."""
 
     def __init__(self, model: Transformer, runner: Runner, options: Options, block: int = 0) -> None:
         super().__init__(runner, options)
@@ -221,9 +223,17 @@ class VerifyingDecoder(Signed[Options]):
         if self._given is not None and self._given.trees and not hasattr(options, "tree"):
             raise OptionError(f"lengths expects chains for {self.name}, which drafts no trees, found {self._given}.")
 
-    def growing(self, nodes: int) -> VerifyingDecoder[Options]:
-        """The same decoder with drafts that are trees of so many nodes, however many rows there are."""
-        raise NotImplementedError(f"{self.name} drafts no trees.")
+    def with_options(self, options: Options) -> VerifyingDecoder[Options]:
+        """The same decoder with other options, where it has any of drafting."""
+        raise NotImplementedError(f"{self.name} always drafts the same way.")
+
+    def without_slow_drafts(self) -> VerifyingDecoder[Options]:
+        """The same decoder, whose outputs are the same, with drafts only where they usually pay on this device; itself
+        where options say how long drafts are or outputs depend on them."""
+        usual = DraftPolicy.usual(self._runner.device.type)
+        if usual is None or not self._free:
+            return self
+        return self.with_options(replace(self.options, lengths=usual))  # type: ignore[type-var]
 
     @property
     def signature(self) -> str:
@@ -259,7 +269,7 @@ class VerifyingDecoder(Signed[Options]):
         policy = self._known(limits) or self._given
         if policy is not None and (nodes := policy.nodes(capacity)):
             if nodes not in self._growing:
-                self._growing[nodes] = self.growing(nodes)
+                self._growing[nodes] = self.with_options(replace(self.options, tree=nodes, lengths=None))  # type: ignore[type-var]
             return self._growing[nodes]._start(capacity, limits, longest_source, refilled)
         plan = self._plans.of(limits, self.plan)
         return plan.start(capacity, longest_source, policy, refilled)
