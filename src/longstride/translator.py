@@ -177,6 +177,12 @@ class Translator:
         made.check_limits(limits)
         return made, limits
 
+    def batched_decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
+        """The same for several sentences side by side: without drafts where these would slow it down, unless options
+        say how to draft."""
+        made, limits = self.decoder(name, **options)
+        return made.without_slow_drafts() if isinstance(made, VerifyingDecoder) else made, limits
+
     def likelihood(self, decoder: str | None = None) -> Likelihood | None:
         """How probable the model holds given outputs: by the decoder named, else by the first that can say; or none."""
         for name in self.decoders if decoder is None else [decoder]:
@@ -285,8 +291,8 @@ class Translator:
         ids = self.encode(lines, warn, first_line)
         done = [Translation("")] * len(lines)
         full = [index for index, line in enumerate(lines) if line.strip()]
-        if min(batch, len(full)) > 1 and not trace and isinstance(chosen, VerifyingDecoder):
-            chosen = chosen.without_slow_drafts()
+        if min(batch, len(full)) > 1 and not trace:
+            chosen, limits = self.batched_decoder(decoder, **options)
         drafted = {} if drafts is None else given_drafts(texts, drafts, self.target_tokenizer, self.longest)
         apart = [[index for index in full if (index in drafted) == given] for given in (True, False)]
         groups = [

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.contract import Limits, Program, Runner, Source
+from longstride.contract import Limits, Need, Program, Runner, Source
 from longstride.engine.outputs import HostCopy
 from longstride.engine.pool import Admission, InputStaging
 from longstride.nn import programs
@@ -67,6 +67,8 @@ class SearchTable(ABC):
         self.columns = columns
         self.steady = not grows
         """it keeps its shape, so that the next session may use it"""
+        self.calls = len(models)
+        """model calls of the last step"""
         self._runner, self._models = runner, models
         device = runner.device
         self._encode = [programs.encode_source(one.model) for one in models]
@@ -377,3 +379,22 @@ def reads_indirection(runner: Runner, models: Sequence[Transformer]) -> bool:
     """Whether steps of all models find a row's past in other rows by themselves, so that caches need not move."""
     options = [model.options for model in models]
     return all(o.scale_attention and o.positions != "relative" and runner.uses("lines", o.head_width) for o in options)
+
+
+def beam_need(
+    models: Sequence[Transformer], runner: Runner, limits: Limits, longest_source: int, width: int, drafted: int = 0
+) -> Need:
+    """What a beam takes by its width and the sentences, with so many `drafted` tokens behind each hypothesis."""
+    longest = limits.longest_output(longest_source) + 1
+    # Caches that grow with their hypotheses seldom get longer than the source.
+    columns = longest + drafted if runner.records or drafted else min(longest, longest_source)
+
+    def taken(sentences: int, width: int) -> int:
+        rows = sentences * width
+        logits = rows * (1 + drafted) * models[0].options.vocabulary * runner.dtype.itemsize
+        hypotheses = rows * 2 * 8 * (longest + width)  # live and finished ones, and what may follow
+        sources = rows if drafted else sentences
+        tables = sum(model.table_bytes(rows, columns, sources, longest_source) for model in models)
+        return logits + hypotheses + tables
+
+    return Need(taken, runner.device, "width", width)

@@ -8,8 +8,8 @@ the host reads back only for records, validations and checkpoints.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -78,6 +78,8 @@ class Result:
     """steps of the checkpoints whose mean the model now holds; empty: the last weights as they are"""
     peak_memory: int | None = None
     """most bytes of device memory in use at once (CUDA only)"""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """what the objective reported beside the loss when this process last validated by it, per target token"""
 
     @property
     def interrupted(self) -> bool:
@@ -109,6 +111,7 @@ class Trainer:
         self._data = data
         self._options = options
         self._folder = folder
+        self._figures: Mapping[str, float] = {}
         self._validations = Validations(objective, validation, validators, options, self._team)
         self._reporter: Reporter = (reporter or Silent()) if self._team.leads else Silent()
         freeze(model, options.freeze)
@@ -227,6 +230,7 @@ class Trainer:
             checkpoint=self._folder / "checkpoints" / f"step-{progress.step:08d}",
             averaged=averaged,
             peak_memory=torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None,
+            figures=self._figures,
         )
 
     # Deciding when
@@ -305,6 +309,7 @@ class Trainer:
                 began = time.perf_counter()
                 value, figures = self._validations.measure(name, self._model, self._updater.autocast())
                 best = self._validations.note(progress, name, value)
+                self._figures = figures or self._figures
                 seconds = time.perf_counter() - began
                 self._tell(ValidationRecord(progress.step, progress.epoch, name, value, best, seconds, figures))
         progress.pending = []

@@ -130,7 +130,7 @@ class BatchState:
         """Widths, and the sentences to encode together in a rectangle of each: what a sentence is encoded in depends on
         its own length alone, so that its bits do not depend on who is beside it."""
         lengths = source.lengths.tolist()
-        if self.recorded or self.portion == 1:  # one shape
+        if self.recorded or len(self.ticket) == 1:  # one shape
             widths = {self.longest_source: list(range(len(lengths)))}
         else:
             widths = {}
@@ -186,7 +186,9 @@ class BatchState:
         staging, alone = self._staging, self.ticket.shape[0] == 1 and not self.recorded
         if alone and self._encoding is None:
             self._encoding = self.runner.bound(self.encode, staging.ids, staging.lengths)
-        encode = self._encoding or partial(self.runner.call, self.encode, staging.ids[:, :width], staging.lengths)
+        rows = count if self.runner.shape_invariant else self.portion
+        some = (staging.ids[:rows, :width], staging.lengths[:rows])
+        encode = self._encoding or partial(self.runner.call, self.encode, *some)
         memory = encode().first(count)
         # A slice where that is all: copying to rows that have to be looked up takes several times as long.
         places: Any = slice(None) if alone else staging.rows[:count]

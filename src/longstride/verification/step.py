@@ -302,4 +302,4 @@ def _of_tree(verify: Program, slots: StepSlots) -> Callable[..., Any]:
     """The verifier's function for slots that are no chain."""
     tree = slots.tree
     assert tree is not None
-    return partial(verify.function, rule=ops.TreeRule(slots.start, tree.above), depth=tree.depth)
+    return partial(verify.function, rule=ops.TreeRule(slots.start, tree.above, tree.paths), depth=tree.depth)

@@ -131,8 +131,8 @@ def _like(bias: Causal, slots: Tensor, table: Callable[[], Tensor], row: int | N
     if not isinstance(bias, TreeCausal):
         return type(bias)(slots, table)
     if row is None:
-        return TreeCausal(slots, table, bias.above)
-    return TreeCausal(slots, lambda: table()[row : row + 1], bias.above[row : row + 1])
+        return TreeCausal(slots, table, bias.paths)
+    return TreeCausal(slots, lambda: table()[row : row + 1], bias.paths[row : row + 1])
 
 
 def _weights(random: Random, outputs: int, inputs: int) -> tuple[Tensor, Tensor]:
@@ -178,9 +178,9 @@ def _cached(random: Random, head: int, rule: str, shared: bool = False, scale: f
         bias = BlockCausal(slots, lambda: ops.additive(seen.to(packed.device), packed))
     elif rule == "tree":
         parents = (random(ROWS, step - 1).cpu().double().abs() % 1 * torch.arange(1, step)).long()
-        above = ops.tree_shape.__wrapped__(parents)[0].to(packed.device)  # type: ignore[attr-defined]
+        above, _, paths = (one.to(packed.device) for one in ops.tree_shape.__wrapped__(parents))  # type: ignore[attr-defined]
         visible = TreeRule(slots[:, 0], above)(slots, slot.to(packed.device))
-        bias = TreeCausal(slots, lambda: ops.additive(visible[:, None], packed), above)
+        bias = TreeCausal(slots, lambda: ops.additive(visible[:, None], packed), paths)
     else:
         some = (random(ROWS, step, SLOTS).cpu() > 0) & (slot < here[:, :1, None])
         bias = ops.additive((some | (slot == here[..., None]))[:, None].to(packed.device), packed)

@@ -150,6 +150,11 @@ class ModelDrafter(Drafter):
             state.bound = (places, self._runner.bound(program, *given))
         return state.bound[1]
 
+    def follow(self, state: Any, there: list[int], here: list[int], length: int) -> None:
+        """So do the tokens that are cached."""
+        if self.catches_up:
+            state.cache.move(there, here, length)
+
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """The most likely token of every slot of the block; of a linked drafter, given the one before it.
 
