@@ -79,7 +79,9 @@ class MadeUpDrafter(Drafter):
         assert self._wanted is not None
         known = [row for row in self._wanted if row[0] == list(source or ())]
         after = [one[len(prefix) :] for _, *outputs in known for one in outputs if one[: len(prefix)] == prefix]
-        return sorted({tuple(one[:end]) for one in after for end in range(1, len(one) + 1)}, key=lambda one: (len(one), one))
+        return sorted(
+            {tuple(one[:end]) for one in after for end in range(1, len(one) + 1)}, key=lambda one: (len(one), one)
+        )
 
 
 def decoded(model, drafter, options, source, limits, capacity):
@@ -99,7 +101,9 @@ def decoded(model, drafter, options, source, limits, capacity):
 
 
 def assert_equal(found, expected):
-    assert [[h.tokens for h in row] for row in found.hypotheses] == [[h.tokens for h in row] for row in expected.hypotheses]
+    assert [[h.tokens for h in row] for row in found.hypotheses] == [
+        [h.tokens for h in row] for row in expected.hypotheses
+    ]
     for one, other in zip(found.hypotheses, expected.hypotheses, strict=True):
         assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-9)
         assert [h.log_probability for h in one] == pytest.approx([h.log_probability for h in other], abs=1e-9)

@@ -131,7 +131,7 @@ class Link(nn.Module):
         newest: Tensor,
         nodes: int,
         into: Tensor | None = None,
-        shape: tuple[Tensor, Tensor] | None = None,
+        shape: tuple[Tensor, Tensor, Tensor | None] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Logits [rows, block, vocabulary] of slots by themselves, from hidden [rows, block, width], after the token
         `newest` [rows] -> tokens and parents [rows, nodes] of the likeliest tree; `into` and `shape` as
@@ -145,7 +145,7 @@ class Link(nn.Module):
         newest: Tensor,
         nodes: int,
         into: Tensor | None = None,
-        shape: tuple[Tensor, Tensor] | None = None,
+        shape: tuple[Tensor, Tensor, Tensor | None] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The same where logits are nothing but hidden by output_weight [vocabulary, width]"""
         given = (hidden, newest, output_weight, self.gate.weight, *self._tables)

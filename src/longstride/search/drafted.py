@@ -27,6 +27,7 @@ from longstride.nn.transformer import Transformer
 from longstride.search.beam import DEAD, Array, Search, SlotScores, StepScores
 from longstride.search.candidates import NAMES, Best, best_words, with_best_words
 from longstride.search.table import BeamTable, SearchModel
+from longstride.verification import step_programs
 from longstride.verification.drafting import Drafter, Proposal
 from longstride.verification.step import Acceptance, Batch, VerifyStep
 
@@ -72,7 +73,7 @@ class DraftedBeamTable(BeamTable):
             drafter.begin(rows, longest_source, room, device),
         )
         step = VerifyStep(programs.verify(model), drafter, Acceptance(), limits, model.special)
-        reading = step.reading(drafter.block, drafts=True)
+        reading = step_programs.reading(step, drafter.block, drafts=True)
         self._reading = with_draft(reading, model.options.vocabulary, width, search.eos)
         self._bound = runner.bound(self._reading, self._no_words, self._batch) if runner.binds else None
         self._read: list[Array] = []  # ids and log-probabilities of the best words, and EOS's, of every row and slot
@@ -157,7 +158,9 @@ class DraftedBeamTable(BeamTable):
     def _gather(self, live: Array) -> None:
         """Rows get the pasts of their hypotheses, from where the last call has put them."""
         width = self._search.width
-        for sentence, (called, length) in enumerate(zip(self._called.tolist(), self.state.length.tolist(), strict=True)):
+        for sentence, (called, length) in enumerate(
+            zip(self._called.tolist(), self.state.length.tolist(), strict=True)
+        ):
             if length <= called:  # it has just begun, or it is over
                 continue
             rows = [row for row in range(sentence * width, (sentence + 1) * width) if live[row]]

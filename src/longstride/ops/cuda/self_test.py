@@ -132,7 +132,8 @@ def _like(bias: Causal, slots: Tensor, table: Callable[[], Tensor], row: int | N
         return type(bias)(slots, table)
     if row is None:
         return TreeCausal(slots, table, bias.paths)
-    return TreeCausal(slots, lambda: table()[row : row + 1], bias.paths[row : row + 1])
+    paths = None if bias.paths is None else bias.paths[row : row + 1]
+    return TreeCausal(slots, lambda: table()[row : row + 1], paths)
 
 
 def _weights(random: Random, outputs: int, inputs: int) -> tuple[Tensor, Tensor]:
