@@ -55,6 +55,13 @@ def checked(model: type[M], content: dict[str, Any]) -> M:
         raise BadRequestError(f"Invalid request: {described(error.errors()[0])}") from None
 
 
+def takes(model: type[BaseModel]) -> dict[str, Any]:
+    """For the page of the API: a body in JSON or as a form."""
+    schema = model.model_json_schema()
+    kinds = ("application/json", "application/x-www-form-urlencoded")
+    return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
+
+
 def described(error: Any) -> str:
     """One complaint of pydantic's in words: ``source: Input should be a valid string``."""
     where = ".".join(str(part) for part in error["loc"] if part != "body")
