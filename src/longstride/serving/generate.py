@@ -29,12 +29,14 @@ class GenerateRequest(BaseModel):
     """POST /generate"""
 
     text: str | list[str] = Field(description="Text, or a list of texts")
-    model: Name | None = Field(None, description="A model's name (default: the first)")
-    decoder: Name | None = Field(None, description="A decoder of it (default: its own)")
-    stream: bool = Field(False, description="Server-sent events; for one text, which is decoded as one sentence")
-    trace: bool = Field(False, description="In a stream: every step with its draft and verdict")
-    whole: bool = Field(False, description="Do not split long lines into sentences")
-    timeout: float | None = Field(None, gt=0, le=86400, description="Seconds within which it is wanted")
+    model: Name | None = Field(default=None, description="A model's name (default: the first)")
+    decoder: Name | None = Field(default=None, description="A decoder of it (default: its own)")
+    stream: bool = Field(
+        default=False, description="Server-sent events; for one text, which is decoded as one sentence"
+    )
+    trace: bool = Field(default=False, description="In a stream: every step with its draft and verdict")
+    whole: bool = Field(default=False, description="Do not split long lines into sentences")
+    timeout: float | None = Field(default=None, gt=0, le=86400, description="Seconds within which it is wanted")
     api_key: str | None = None
 
 

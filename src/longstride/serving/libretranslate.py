@@ -30,9 +30,11 @@ class TranslateRequest(BaseModel):
     q: str | list[str] = Field(description="Text, or a list of texts")
     source: Language = Field(description="Language code, or auto")
     target: Language = Field(description="Language code")
-    format: str = Field("text", description="text or html")
-    alternatives: Annotated[int, BeforeValidator(_number), Field(0, ge=0, description="How many others to give")] = 0
-    api_key: str | None = Field(None, description="Where the server asks for one")
+    format: str = Field(default="text", description="text or html")
+    alternatives: Annotated[int, BeforeValidator(_number)] = Field(
+        default=0, ge=0, description="How many others to give"
+    )
+    api_key: str | None = Field(default=None, description="Where the server asks for one")
 
 
 class TranslateAnswer(BaseModel):

@@ -36,7 +36,7 @@ class CompletionRequest(BaseModel):
     prompt: str | list[str] = Field(description="Source text, or a list of texts")
     stream: bool = False
     stream_options: StreamOptions | None = None
-    n: int = Field(1, ge=1, le=1)
+    n: int = Field(default=1, ge=1, le=1)
     echo: bool = False
 
 

@@ -130,7 +130,8 @@ class Service:
 
     async def scheduler(self, model: ServedModel, decoder: str | None) -> Scheduler:
         """Of a decoder, which may have to be made."""
-        return model.known(decoder) or await asyncio.to_thread(model.scheduler, decoder)
+        known = model.known(decoder)
+        return known if known is not None else await asyncio.to_thread(model.scheduler, decoder)
 
     async def _decoded(
         self, model: ServedModel, decoder: str | None, ids: Sequence[list[int]], deadline: float
