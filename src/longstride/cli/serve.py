@@ -94,8 +94,8 @@ def _check_packages() -> None:
 def _told(models: list[str], languages: list[str]) -> list[tuple[str, str | None]]:
     if languages and len(languages) != len(models):
         raise OptionError(f"--languages expects one pair for each of {len(models)} models, found {len(languages)}.")
-    pairs: list[str | None] = [*languages] or [None] * len(models)
-    return list(zip(models, pairs, strict=True))
+    told: list[str | None] = [*languages] or [None] * len(models)
+    return list(zip(models, told, strict=True))
 
 
 def _spec(model: str, languages: str | None, decoder: str | None, opened: Any) -> ModelSpec:
