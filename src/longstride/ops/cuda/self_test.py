@@ -164,7 +164,7 @@ def _cached(random: Random, head: int, rule: str, shared: bool = False, scale: f
     """Rows that begin at slots of their own, in caches where what is not written yet is not a number"""
     step, start = STEP, [0, 37, SLOTS - STEP]
     if shared:  # hypotheses of one sentence, which are equally long
-        step, start = 1 if rule == "causal" else STEP, [97] * ROWS
+        step, start = (1, [97] * ROWS) if rule == "causal" else (STEP, [SLOTS - STEP] * ROWS)
     packed, slot = random(ROWS, step, 3 * HEADS * head), torch.arange(SLOTS)
     here = torch.tensor(start)[:, None] + torch.arange(step)
     slots, past = here.to(packed.device), (slot < here[:, :1])[:, None, :, None].to(packed.device)
