@@ -62,7 +62,8 @@ class ServedModel:
         self._schedulers: dict[str, Scheduler] = {}
         self._making = threading.Lock()
         self._draining = False
-        self.scheduler(None)  # what cannot be served is refused now
+        self.translator.decoder(spec.decoder)  # what cannot be served is refused now
+        self.scheduler(None)
 
     @property
     def decoders(self) -> list[str]:
