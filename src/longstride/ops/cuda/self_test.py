@@ -132,6 +132,7 @@ def _like(bias: Causal, slots: Tensor, table: Callable[[], Tensor], row: int | N
         return type(bias)(slots, table)
     if row is None:
         return TreeCausal(slots, table, bias.paths)
+    assert bias.paths is not None
     return TreeCausal(slots, lambda: table()[row : row + 1], bias.paths[row : row + 1])
 
 
