@@ -164,6 +164,13 @@ DECODERS: dict[str, DecoderKind] = {
         f"{_SYSTEMS}.draft_verify.decoder.DraftVerify",
         _token_by_token,
     ),
+    "draft-beam": DecoderKind(
+        "beam search with fewer model calls, since a drafter proposes what its hypotheses go on with",
+        {**_MODEL, "drafter": "drafter"},
+        f"{_SYSTEMS}.draft_verify.beam_decoder.DraftBeam",
+        _token_by_token,
+        comes_with="draft-verify",
+    ),
     "draft": DecoderKind(
         "the drafter alone, a block per pass",
         {**_MODEL, "drafter": "drafter"},

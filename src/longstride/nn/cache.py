@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -161,6 +162,15 @@ class Cache:
         for buffer in (self.keys, self.values):
             seen = buffer.view(torch.uint8).numpy()[:, :, :, :slots]
             seen[:, there] = seen[:, here]
+
+    def follow(self, there: list[int], here: list[int], slots: list[list[int]], first: int) -> None:
+        """Rows `there` get from slot `first` on what lies in these slots [row, slot] of rows `here`, in place. On a
+        processor, as :meth:`move`."""
+        row, at = np.array(here)[:, None], np.array(slots)
+        new, places = np.array(there)[:, None], np.arange(first, first + at.shape[1])
+        for buffer in (self.keys, self.values):
+            seen = buffer.view(torch.uint8).numpy()
+            seen[:, new, :, places] = seen[:, row, :, at]
 
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these."""

@@ -41,13 +41,12 @@ class BeamSession(PooledSession[BeamTable]):
         make: Callable[[int, int], BeamTable],
         n_best: int,
         step: int,
-        models: int,
         finish: Finish,
         eos: int = EOS,
     ) -> None:
         super().__init__(key, make)
         self.portion = self.table.portion
-        self._n_best, self._step, self._models, self._finish = n_best, step, models, finish
+        self._n_best, self._step, self._finish = n_best, step, finish
         self._eos = eos
         # How many slots the live hypotheses of a sentence have filled, known without asking the device.
         self._filled = [0] * self.capacity
@@ -76,19 +75,20 @@ class BeamSession(PooledSession[BeamTable]):
         held = zip(self._filled, self._slots.held, strict=True)
         filled = max((filled for filled, ticket in held if ticket is not None), default=0)
         active = self.table.step(self._step + filled)
-        self.calls += self._models
+        calls = self.table.calls
+        self.calls += calls
         self._filled = [filled + self._step for filled in self._filled]
         before, self._done = self._done, self.table.done()
         ended = [slot for slot, (was, now) in enumerate(zip(before, self._done, strict=True)) if now and not was]
         if ended:
-            return self._closing(ended, active)
-        if self._silent is None or self._silent.active is not active:
+            return self._closing(ended, active, calls)
+        if self._silent is None or self._silent.active is not active or self._silent.calls != calls:
             nothing, none = self._nothing, self._none
             ticket, unwritten = self.table.ticket, self._unwritten
-            self._silent = Step(ticket, active, nothing, nothing, unwritten, none, none, calls=self._models)
+            self._silent = Step(ticket, active, nothing, nothing, unwritten, none, none, calls=calls)
         return self._silent
 
-    def _closing(self, ended: list[int], active: Tensor) -> Step:
+    def _closing(self, ended: list[int], active: Tensor, calls: int) -> Step:
         """The iteration in which the searches of these slots have ended: their best outputs are written."""
         table, columns = self.table, self.table.columns
         # By numpy: for so few numbers PyTorch takes longer to ask than to do it.
@@ -114,7 +114,7 @@ class BeamSession(PooledSession[BeamTable]):
             torch.from_numpy(written),
             self._none,
             self._none,
-            calls=self._models,
+            calls=calls,
             when=None if sentences.steps is None else torch.from_numpy(when),
         )
 

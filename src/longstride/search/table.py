@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.contract import Limits, Program, Runner, Source
+from longstride.contract import Limits, Need, Program, Runner, Source
 from longstride.engine.outputs import HostCopy
 from longstride.engine.pool import Admission, InputStaging
 from longstride.nn import programs
@@ -67,6 +67,8 @@ class SearchTable(ABC):
         self.columns = columns
         self.steady = not grows
         """it keeps its shape, so that the next session may use it"""
+        self.calls = len(models)
+        """model calls of the last step"""
         self._runner, self._models = runner, models
         device = runner.device
         self._encode = [programs.encode_source(one.model) for one in models]
@@ -244,8 +246,9 @@ class BeamTable(SearchTable):
             logits = self._logits(span)[0].flatten(0, 1) if one else None
             return fused.advance_words(logits, None if one else self._score(span), self._indirection)  # type: ignore[arg-type]
         if fused is not None:
-            start = start.clone() if self._indirection is not None else start
-            rows, active = fused.advance_bundles(self._score(span))  # type: ignore[arg-type]
+            rows, active = fused.advance_bundles(self._score(span), self._indirection)  # type: ignore[arg-type]
+            if self._indirection is not None:
+                return active
         else:
             active, state = ~self.state.done, replace(self.state)
             parents, last = self._beam.advance(state, self._score(span))
@@ -348,13 +351,12 @@ class BeamTable(SearchTable):
 
         On the host, after waiting for the device; good until it is asked again, and where a search is done.
         """
-        kept = self._fused is not None and self._search.step == 1 and self._indirection is not None
         if self._looks:
             found = (self._beam.scores(self.state), *(getattr(self.state, name) for name in FINISHED))
             return [torch.from_numpy(one) for one in found]
         if self._ended is None:
             return self._runner.fetch(self._beam.scores(self.state), *(getattr(self.state, name) for name in FINISHED))
-        if not kept:
+        if self._fused is None:
             self._ended.here["scores"].copy_(self._beam.scores(self.state))
         self._ended.send()
         self._ended.wait()
@@ -377,3 +379,22 @@ def reads_indirection(runner: Runner, models: Sequence[Transformer]) -> bool:
     """Whether steps of all models find a row's past in other rows by themselves, so that caches need not move."""
     options = [model.options for model in models]
     return all(o.scale_attention and o.positions != "relative" and runner.uses("lines", o.head_width) for o in options)
+
+
+def beam_need(
+    models: Sequence[Transformer], runner: Runner, limits: Limits, longest_source: int, width: int, drafted: int = 0
+) -> Need:
+    """What a beam takes by its width and the sentences, with so many `drafted` tokens behind each hypothesis."""
+    longest = limits.longest_output(longest_source) + 1
+    # Caches that grow with their hypotheses seldom get longer than the source.
+    columns = longest + drafted if runner.records or drafted else min(longest, longest_source)
+
+    def taken(sentences: int, width: int) -> int:
+        rows = sentences * width
+        logits = rows * (1 + drafted) * models[0].options.vocabulary * runner.dtype.itemsize
+        hypotheses = rows * 2 * 8 * (longest + width)  # live and finished ones, and what may follow
+        sources = rows if drafted else sentences
+        tables = sum(model.table_bytes(rows, columns, sources, longest_source) for model in models)
+        return logits + hypotheses + tables
+
+    return Need(taken, runner.device, "width", width)

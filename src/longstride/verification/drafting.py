@@ -128,6 +128,9 @@ class Drafter(ABC):
     def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
         """New sentences were put into rows [n]; `memory`, with its states, is the verifier's of these n."""
 
+    def follow(self, state: Any, there: list[int], here: list[int], length: int) -> None:  # noqa: B027 (most need not)
+        """Rows `there` go on from the first `length` tokens of rows `here`, all of one sentence. On a processor."""
+
     @abstractmethod
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """Up to `block` tokens for every row, as a proposal of exactly `block` columns."""

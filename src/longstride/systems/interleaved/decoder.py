@@ -80,7 +80,7 @@ class Interleaved(Signed[InterleavedOptions]):
         if o.width == 1:
             return GreedySession(key, partial(GreedyTable, model, runner, search, o.dedup, limits))
         finish = partial(sentences_of, options=model.options, dedup=o.dedup, eos=eos)
-        return BeamSession(key, partial(beam_table, model, runner, search, limits), o.n_best, step, 1, finish, eos)
+        return BeamSession(key, partial(beam_table, model, runner, search, limits), o.n_best, step, finish, eos)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the width and the sentences."""
