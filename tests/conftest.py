@@ -11,9 +11,15 @@ is for. So `ci` takes half of the examples that a test asks for.
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as shells begin what runs in the background; children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests ask for the package by its name too
 os.environ["LONGSTRIDE_CACHE"] = ""  # nothing is kept in the user's cache folder

@@ -6,6 +6,8 @@ do: so many neighbours exactly, and rounded before the next ones come to them. K
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 
 import numpy
@@ -181,3 +183,40 @@ def test_paths_that_are_walked_lead_past_every_slot(seed, nodes, straight):
             if count:
                 answered |= set(right[slot][(count - 1) // QUERIES * QUERIES :])
         assert answered == set(range(nodes + 1))
+
+
+def laid_out(tree: bool, dtype: str) -> list[str]:
+    """How the kernel's products and sums lie in threads, in order, when it is compiled for an H100"""
+    triton = pytest.importorskip("triton")
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from longstride.ops.cuda.decode_attention import _extend
+
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        pytest.skip("the interpreter compiles nothing")
+    sizes = {"QUERIES": QUERIES, "KEYS": 64, "HEAD": 64}
+    constants = {**sizes, "LINED": False, "WHOLE": False, "TREE": tree, "OVERLAP": 0}
+    tensors = dict.fromkeys(("packed", "keys", "values", "out"), f"*{dtype}")
+    signature = {"scale": "fp32", "slots": "*i64", "lines": "*i64", "paths": "*i32", **tensors}
+    kinds = {name: "constexpr" if name in constants else signature.get(name, "i32") for name in _extend.arg_names}
+    places = {(place,): constants[name] for place, name in enumerate(kinds) if name in constants}
+    aligned = [
+        place for place, name in enumerate(kinds) if kinds[name][0] == "*" or name.startswith(("keys", "values"))
+    ]
+    source = ASTSource(_extend, kinds, places, {(place,): [["tt.divisibility", 16]] for place in aligned})
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "num_stages": 1})
+    text = made.asm["ttgir"]
+    assert "ld.global.b16" not in made.asm["ptx"], "keys and values are read number by number"
+    layouts = dict(re.findall(r"^(#\w+) = (#ttg\..*)$", text, re.MULTILINE))
+    found = re.findall(r"tt\.dot .*? : (.*?) loc|\}\) : (\(tensor.*?) loc", text)
+    return [re.sub(r"#\w+(?![\w.])", lambda name: layouts.get(name[0], name[0]), "".join(one)) for one in found]
+
+
+@pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION:UserWarning")
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_trees_and_chains_are_laid_out_alike(dtype):
+    """What else bits depend on: a product of keys that were found by bytes was laid out for bytes."""
+    chain, tree = laid_out(False, dtype), laid_out(True, dtype)
+    assert len(chain) == 8
+    assert tree == chain

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -73,9 +75,9 @@ def serve(
     metrics = Metrics()
     models = Models(specs, settings, metrics.watcher)
     app = make_app(models, metrics, None if check else known, cors or [])
-    _log()
     server = Server(app, "127.0.0.1" if check else host, 0 if check else port, settings, partial(_reload, models))
-    asyncio.run(_checked(server, specs[0]) if check else _serving(server, host))
+    with _logging():
+        asyncio.run(_checked(server, specs[0]) if check else _serving(server, host))
     if not server.started:
         raise WorkError(f"{host}:{port}: could not be listened on.")
 
@@ -94,7 +96,8 @@ def _check_packages() -> None:
 def _told(models: list[str], languages: list[str]) -> list[tuple[str, str | None]]:
     if languages and len(languages) != len(models):
         raise OptionError(f"--languages expects one pair for each of {len(models)} models, found {len(languages)}.")
-    return list(zip(models, languages or [None] * len(models), strict=True))
+    told: list[str | None] = [*languages] or [None] * len(models)
+    return list(zip(models, told, strict=True))
 
 
 def _spec(model: str, languages: str | None, decoder: str | None, opened: Any) -> ModelSpec:
@@ -114,16 +117,24 @@ def _opened(runtime: str, precision: str, device: str, drafter: str | None, thre
     return shared.open_model(folder, runtime, precision, device, drafter, threads)
 
 
-def _log() -> None:
+@contextmanager
+def _logging() -> Iterator[None]:
     """Lines of JSON to stderr."""
     from longstride.serving.logs import JsonFormatter
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    for name in ("longstride", "uvicorn.error"):
-        logger = logging.getLogger(name)
+    loggers = [logging.getLogger(name) for name in ("longstride", "uvicorn.error")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
 
 
 def _reload(models: Any) -> None:

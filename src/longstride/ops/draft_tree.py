@@ -151,18 +151,21 @@ def tree_shape(parents: Tensor) -> Shape:
 
 
 def tree_paths(above: Tensor, depth: Tensor) -> Tensor:
-    """[rows, step, 1 + step] uint8: of each slot, how many slots its path has, and which, slot 0 first
+    """[rows, step, 1 + step] int32: of each slot, how many slots its path has, and which, slot 0 first
 
     Paths are walked along together, as chains are, by whoever attends: :data:`QUERIES` slots at once, counted from slot
     0. A walk is needed to slots that nobody follows, and to the last of each such group; elsewhere 0 stands for how
     many. Behind a path's end lies anything.
+
+    Numbers are as wide as these because of Triton: where bytes say which keys are read, it lays out products for bytes,
+    and tensor cores add up other keys together than in a chain.
     """
     step = depth.shape[1]
     slots = torch.arange(step, device=depth.device)
     at_depth = depth[:, :, None] == slots  # [rows, step, step] whether a slot lies so deep
-    path = ((above * slots).float() @ at_depth.float()).to(torch.uint8)
+    path = ((above * slots).float() @ at_depth.float()).int()
     walked = (above.sum(dim=1) == 1) | (depth % QUERIES == QUERIES - 1)
-    return torch.cat([((depth + 1) * walked)[..., None].to(torch.uint8), path], dim=2)
+    return torch.cat([((depth + 1) * walked)[..., None].int(), path], dim=2)
 
 
 @operation

@@ -18,15 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longstride.contract import Feeds, Limits, Program, Runner, Source
+from longstride.contract import Feeds, Limits, Program, Runner
 from longstride.engine.outputs import Rows
 from longstride.engine.pool import InputStaging
 from longstride.nn import programs
-from longstride.nn.cache import EncoderState
 from longstride.nn.transformer import Transformer
 from longstride.search.beam import DEAD, Array, Search, SlotScores, StepScores
 from longstride.search.candidates import NAMES, Best, best_words, with_best_words
 from longstride.search.table import BeamTable, SearchModel
+from longstride.verification import step_programs
 from longstride.verification.drafting import Drafter, Proposal
 from longstride.verification.step import Acceptance, Batch, VerifyStep
 
@@ -72,7 +72,7 @@ class DraftedBeamTable(BeamTable):
             drafter.begin(rows, longest_source, room, device),
         )
         step = VerifyStep(programs.verify(model), drafter, Acceptance(), limits, model.special)
-        reading = step.reading(drafter.block, drafts=True)
+        reading = step_programs.reading(step, drafter.block, drafts=True)
         self._reading = with_draft(reading, model.options.vocabulary, width, search.eos)
         self._bound = runner.bound(self._reading, self._no_words, self._batch) if runner.binds else None
         self._read: list[Array] = []  # ids and log-probabilities of the best words, and EOS's, of every row and slot
@@ -87,18 +87,19 @@ class DraftedBeamTable(BeamTable):
 
     def _enter(self, staging: InputStaging, count: int) -> None:
         slots, width = staging.rows[:count], self._search.width
-        found = self._runner.call(self._encode[0], staging.ids, staging.lengths)
-        each = torch.arange(count, device=slots.device).repeat_interleave(width)
-        states = None if found.states is None else found.states[each]
-        memory = EncoderState(found.keys[:, each], found.values[:, each], found.visible[each], states)
-        rows = self._rows_of[slots].view(-1)
-        self._memories[0].put(rows, memory)
-        source = staging.source(count)
-        every = Source(source.ids[each], source.lengths[each])
-        self._drafter.admit(self._batch.drafter, rows, every, memory)
+        memory = self._runner.call(self._encode[0], staging.ids, staging.lengths)
+        first = self._rows_of[slots, 0]
+        self._memories[0].put(first, memory)
+        state, drafter = self._batch.drafter, self._drafter
+        drafter.admit(state, first, staging.source(count), memory)
+        # What is made of a sentence is the same for all its rows.
+        kept = [(one, 1 if one.dim() == 5 else 0) for one in self._memories[0].buffers] + drafter.per_sentence(state)
+        rows, others = self._rows_of[slots], first[:, None].expand(-1, width)
+        for tensor, dim in kept:
+            tensor.index_copy_(dim, rows[:, 1:].flatten(), tensor.index_select(dim, others[:, 1:].flatten()))
         self.ticket.index_copy_(0, slots, staging.tickets[:count])
         self._open(slots, self._longest_of[staging.lengths[:count]])
-        self._slot[rows.numpy()], self._called[slots.numpy()] = UNREAD, 0
+        self._slot[rows.flatten().numpy()], self._called[slots.numpy()] = UNREAD, 0
 
     # --- a step ------------------------------------------------------------------------------------------------------
 
@@ -157,7 +158,9 @@ class DraftedBeamTable(BeamTable):
     def _gather(self, live: Array) -> None:
         """Rows get the pasts of their hypotheses, from where the last call has put them."""
         width = self._search.width
-        for sentence, (called, length) in enumerate(zip(self._called.tolist(), self.state.length.tolist(), strict=True)):
+        for sentence, (called, length) in enumerate(
+            zip(self._called.tolist(), self.state.length.tolist(), strict=True)
+        ):
             if length <= called:  # it has just begun, or it is over
                 continue
             rows = [row for row in range(sentence * width, (sentence + 1) * width) if live[row]]

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from longstride.serving import libretranslate, operations
+from longstride.serving import files, generate, libretranslate, openai, operations
 from longstride.serving.downloads import Downloads
 from longstride.serving.errors import BadRequestError, ServingError
 from longstride.serving.guard import Guard
@@ -51,7 +51,7 @@ def make_app(
 
     app = FastAPI(title="Longstride", version=__version__, lifespan=life)
     app.state.server = state
-    for router in (libretranslate.router, operations.router):
+    for router in (libretranslate.router, files.router, generate.router, openai.router, operations.router):
         app.include_router(router)
     app.add_exception_handler(ServingError, _serving_error)
     app.add_exception_handler(RequestValidationError, _validation_error)

@@ -13,7 +13,7 @@ from longstride.serving.html import translate_html
 from longstride.serving.languages import name_of
 from longstride.serving.service import Answer
 from longstride.serving.state import ServerState, state_of
-from longstride.serving.web import checked, fields, while_connected
+from longstride.serving.web import checked, fields, takes, while_connected
 
 AUTO = "auto"
 Language = Annotated[str, Field(max_length=32)]
@@ -30,9 +30,11 @@ class TranslateRequest(BaseModel):
     q: str | list[str] = Field(description="Text, or a list of texts")
     source: Language = Field(description="Language code, or auto")
     target: Language = Field(description="Language code")
-    format: str = Field("text", description="text or html")
-    alternatives: Annotated[int, BeforeValidator(_number), Field(0, ge=0, description="How many others to give")] = 0
-    api_key: str | None = Field(None, description="Where the server asks for one")
+    format: str = Field(default="text", description="text or html")
+    alternatives: Annotated[int, BeforeValidator(_number)] = Field(
+        default=0, ge=0, description="How many others to give"
+    )
+    api_key: str | None = Field(default=None, description="Where the server asks for one")
 
 
 class TranslateAnswer(BaseModel):
@@ -68,14 +70,7 @@ class LanguageAnswer(BaseModel):
 router = APIRouter(tags=["LibreTranslate"])
 
 
-def _takes(model: type[BaseModel]) -> dict[str, Any]:
-    """For the page of the API: a body in JSON or as a form."""
-    schema = model.model_json_schema()
-    kinds = ("application/json", "application/x-www-form-urlencoded")
-    return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
-
-
-@router.post("/translate", openapi_extra=_takes(TranslateRequest), response_model_exclude_none=True)
+@router.post("/translate", openapi_extra=takes(TranslateRequest), response_model_exclude_none=True)
 async def translate(request: Request) -> TranslateAnswer:
     """Translate a text, or several."""
     state = state_of(request)
@@ -123,7 +118,7 @@ async def _translated(state: ServerState, asked: TranslateRequest, texts: list[s
     return list(zip(answers, told, strict=True))
 
 
-@router.post("/detect", openapi_extra=_takes(DetectRequest))
+@router.post("/detect", openapi_extra=takes(DetectRequest))
 async def detect(request: Request) -> list[Detected]:
     """Say which language a text is in."""
     state = state_of(request)

@@ -15,12 +15,13 @@ from typing import Any
 from longstride.contract import OptionError
 from longstride.model_folder import ModelFolder
 from longstride.serving.errors import BadRequestError
+from longstride.serving.languages import NAMES
 from longstride.serving.scheduler import Scheduler, Watcher
 from longstride.serving.settings import ServerSettings
 from longstride.serving.turns import Turns
 from longstride.translator import Translator
 
-_PAIR = re.compile(r"(?:^|[-_.])([a-z]{2,3})-([a-z]{2,3})(?=$|[-_.])")
+_PAIR = re.compile(r"(?:^|(?<=[-_.]))(?=([a-z]{2,3})-([a-z]{2,3})(?:$|[-_.]))")
 ALTERNATIVES = "alternatives"
 """Stands for beam search with several outputs."""
 
@@ -40,8 +41,9 @@ class ModelSpec:
 
 def languages_of(name: str) -> tuple[str, str] | None:
     """The languages that the name of a folder tells: ``opus-mt-en-de``, ``en-de-base``."""
-    found = _PAIR.search(name)
-    return (found[1], found[2]) if found else None
+    pairs = [(found[1], found[2]) for found in _PAIR.finditer(name)]
+    known = [pair for pair in pairs if NAMES.keys() >= set(pair)]
+    return next(iter([*known, *pairs]), None)
 
 
 class ServedModel:
@@ -60,7 +62,8 @@ class ServedModel:
         self._schedulers: dict[str, Scheduler] = {}
         self._making = threading.Lock()
         self._draining = False
-        self.scheduler(None)  # what cannot be served is refused now
+        self.translator.decoder(spec.decoder)  # what cannot be served is refused now
+        self.scheduler(None)
 
     @property
     def decoders(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -130,7 +130,8 @@ class Service:
 
     async def scheduler(self, model: ServedModel, decoder: str | None) -> Scheduler:
         """Of a decoder, which may have to be made."""
-        return model.known(decoder) or await asyncio.to_thread(model.scheduler, decoder)
+        known = model.known(decoder)
+        return known if known is not None else await asyncio.to_thread(model.scheduler, decoder)
 
     async def _decoded(
         self, model: ServedModel, decoder: str | None, ids: Sequence[list[int]], deadline: float
@@ -171,7 +172,7 @@ class Service:
 
     async def events(
         self, model: ServedModel, text: str, decoder: str | None = None, timeout: float | None = None
-    ) -> AsyncIterator[tuple[Event | None, list[Hypothesis]]]:
+    ) -> AsyncGenerator[tuple[Event | None, list[Hypothesis]], None]:
         """What each iteration did to one text, which is translated as one sentence; at the end, its outputs."""
         self.check([text])
         deadline = monotonic() + min(timeout or self.settings.timeout, self.settings.timeout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -18,18 +19,30 @@ R = TypeVar("R")
 M = TypeVar("M", bound=BaseModel)
 
 
+@dataclass(frozen=True)
+class Upload:
+    """A file that came with a form."""
+
+    name: str
+    content: bytes
+
+
+async def _value(value: str | UploadFile) -> str | Upload:
+    return value if isinstance(value, str) else Upload(value.filename or "", await value.read())
+
+
 async def fields(request: Request) -> dict[str, Any]:
     """What a request says, by name: JSON, a form (with files) or, where there is neither, the query."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
+        found: dict[str, Any] = {}
         try:
-            form = await request.form(max_files=1, max_fields=1000)
+            async with request.form(max_files=1, max_fields=1000) as form:
+                for name in form:
+                    values = [await _value(value) for value in form.getlist(name)]
+                    found[name] = values if len(values) > 1 else values[0]
         except Exception as error:  # whatever the parser stumbles over
             raise BadRequestError("Invalid request: the form cannot be read") from error
-        found: dict[str, Any] = {}
-        for name in form:
-            values = form.getlist(name)
-            found[name] = values if len(values) > 1 else values[0]
         return found
     body = await request.body()
     if not body.strip():
@@ -45,7 +58,7 @@ async def fields(request: Request) -> dict[str, Any]:
 
 def checked(model: type[M], content: dict[str, Any]) -> M:
     """What was asked, in its form; the first thing that is wrong is told."""
-    files = {name: value for name, value in content.items() if isinstance(value, UploadFile)}
+    files = {name: value for name, value in content.items() if isinstance(value, Upload)}
     for name in model.model_fields:
         if model.model_fields[name].is_required() and name not in content:
             raise BadRequestError(f"Invalid request: missing {name} parameter")
@@ -53,6 +66,13 @@ def checked(model: type[M], content: dict[str, Any]) -> M:
         return model.model_validate({name: value for name, value in content.items() if name not in files})
     except ValidationError as error:
         raise BadRequestError(f"Invalid request: {described(error.errors()[0])}") from None
+
+
+def takes(model: type[BaseModel]) -> dict[str, Any]:
+    """For the page of the API: a body in JSON or as a form."""
+    schema = model.model_json_schema()
+    kinds = ("application/json", "application/x-www-form-urlencoded")
+    return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
 
 
 def described(error: Any) -> str:

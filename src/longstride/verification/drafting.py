@@ -178,7 +178,7 @@ def tree_room(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Tensors for the shape of a tree of ids [rows, nodes]."""
     rows, step = ids.shape[0], ids.shape[1] + 1
     above = ids.new_empty((rows, step, step), dtype=torch.bool)
-    return above, ids.new_empty((rows, step)), ids.new_empty((rows, step, 1 + step), dtype=torch.uint8)
+    return above, ids.new_empty((rows, step)), ids.new_empty((rows, step, 1 + step), dtype=torch.int32)
 
 
 def nothing(view: View) -> Proposal:

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from longstride.contract import Decoded, Finished, Limits, Need, OptionError, Program, Runner, Session, Source, Step
-from longstride.contract.decoding import HARD_LIMITS, Signed, Tell, signature
+from longstride.contract import Decoder, Finished, Limits, Need, OptionError, Program, Runner, Session, Source, Step
+from longstride.contract.decoding import HARD_LIMITS, Signed, signature
 from longstride.contract.options import as_dict
 from longstride.engine.pool import PooledSession, PoolKey
 from longstride.nn import programs
@@ -280,18 +280,11 @@ class VerifyingDecoder(Signed[Options]):
         by = (block, "k" if self._block else "", self._draws)
         return need(self._model, self._runner, limits, longest_source, *by)
 
-    def decode(
-        self,
-        source: Source,
-        limits: Limits | None = None,
-        capacity: int | None = None,
-        trace: bool = False,
-        tell: Tell | None = None,
-    ) -> Decoded:
-        """Decode all rows; with `adaptive`, how long drafts are is measured first, once for so many rows."""
-        if getattr(self.options, "adaptive", False) and source.rows:
-            self._measure(source, limits or Limits(), min(capacity or source.rows, source.rows))
-        return super().decode(source, limits, capacity, trace, tell)
+    def suited(self, source: Source, limits: Limits, rows: int) -> Decoder:
+        """With `adaptive`, how long drafts are is measured first, once for so many rows."""
+        if getattr(self.options, "adaptive", False):
+            self._measure(source, limits, rows)
+        return self
 
     def _measure(self, source: Source, limits: Limits, rows: int) -> None:
         """Time a batch of these sentences with drafts of several lengths and with none."""
@@ -302,7 +295,7 @@ class VerifyingDecoder(Signed[Options]):
 
         def run(length: int) -> None:
             self._measured[limits] = known.with_length(rows, length)
-            super(VerifyingDecoder, self).decode(sample, limits)
+            self.decode(sample, limits)
 
         best: int | None = None
         try:

@@ -96,7 +96,7 @@ def _past(
     old, real = j < start, j < end
     behind = j - start
     if TREE:
-        behind = tl.load(path + behind, mask=(behind >= 0) & real, other=0).to(tl.int32)
+        behind = tl.load(path + behind, mask=(behind >= 0) & real, other=0)
     in_cache, in_step = j * HEAD, behind * (3 * width)
     if LINED:
         # Asked for without knowing where the row starts: what lies beyond names a row too, or is not looked at.
@@ -104,8 +104,10 @@ def _past(
         k_old, v_old = old_keys + row * keys_row + in_cache, old_values + row * values_row + in_cache
     else:
         k_old, v_old = old_keys + in_cache, old_values + in_cache
-    k_from = tl.where(old, k_old, given + width + in_step)
-    v_from = tl.where(old, v_old, given + 2 * width + in_step)
+    # Bytes, which heads are wide enough for: of a choice between places Triton knows nothing by itself, and would load
+    # number by number.
+    k_from = tl.multiple_of(tl.where(old, k_old, given + width + in_step), 16)
+    v_from = tl.multiple_of(tl.where(old, v_old, given + 2 * width + in_step), 16)
     k = tl.load(k_from[None, :] + d[:, None], mask=real[None, :], other=0.0)
     v = tl.load(v_from[:, None] + d[None, :], mask=real[:, None], other=0.0)
     return k, v
@@ -160,7 +162,7 @@ def _extend(
     path = paths
     if TREE:
         path += (row * step + tl.program_id(2)) * (step + 1)
-        count = tl.load(path).to(tl.int32)
+        count = tl.load(path)
         if count == 0:
             return
         path += 1
@@ -180,7 +182,7 @@ def _extend(
     asked = (i < count)[:, None]
     own_slot = i
     if TREE:
-        own_slot = tl.load(path + i, mask=i < count, other=0).to(tl.int32)
+        own_slot = tl.load(path + i, mask=i < count, other=0)
     given = packed + row * step * (3 * width) + head * HEAD
     old_keys = keys + row * keys_row + head * keys_head
     old_values = values + row * values_row + head * values_head

@@ -132,7 +132,8 @@ def _like(bias: Causal, slots: Tensor, table: Callable[[], Tensor], row: int | N
         return type(bias)(slots, table)
     if row is None:
         return TreeCausal(slots, table, bias.paths)
-    return TreeCausal(slots, lambda: table()[row : row + 1], bias.paths[row : row + 1])
+    paths = None if bias.paths is None else bias.paths[row : row + 1]
+    return TreeCausal(slots, lambda: table()[row : row + 1], paths)
 
 
 def _weights(random: Random, outputs: int, inputs: int) -> tuple[Tensor, Tensor]:
@@ -162,7 +163,9 @@ def _embed(random: Random, width: int, started: bool, tree: bool = False) -> tup
 
 def _cached(random: Random, head: int, rule: str, shared: bool = False, scale: float | None = None) -> tuple[Any, ...]:
     """Rows that begin at slots of their own, in caches where what is not written yet is not a number"""
-    step, start = (1, [97] * ROWS) if shared else (STEP, [0, 37, SLOTS - STEP])
+    step, start = STEP, [0, 37, SLOTS - STEP]
+    if shared:  # hypotheses of one sentence, which are equally long
+        step, start = (1, [97] * ROWS) if rule == "causal" else (STEP, [SLOTS - STEP] * ROWS)
     packed, slot = random(ROWS, step, 3 * HEADS * head), torch.arange(SLOTS)
     here = torch.tensor(start)[:, None] + torch.arange(step)
     slots, past = here.to(packed.device), (slot < here[:, :1])[:, None, :, None].to(packed.device)
@@ -222,6 +225,7 @@ CASES = {
     "step of a block": Case("step", "cached_attention", partial(_cached, rule="block"), **_CACHED),
     "step of a tree": Case("step", "cached_attention", partial(_cached, rule="tree"), **_CACHED),
     "lines": Case("lines", "cached_attention", partial(_cached, rule="causal", shared=True), written=(1, 2)),
+    "lines of a block": Case("lines", "cached_attention", partial(_cached, rule="block", shared=True), written=(1, 2)),
     "mask": Case("mask", "cached_attention", partial(_cached, rule="mask"), **_CACHED),
     "step, unscaled": Case("step", "cached_attention", partial(_cached, rule="causal", scale=0.2), **_CACHED),
     "mask, by heads": Case("mask", "cached_attention", partial(_cached, rule="heads", scale=0.2), **_CACHED),

@@ -21,7 +21,7 @@ NAMES = {
     "norm": "residual sums with their norms",
     "relu": "products with their ReLU",
     "step": "causal steps: writing the cache and attention over it",
-    "lines": "causal steps of rows that share their pasts",
+    "lines": "steps of rows that share their pasts",
     "mask": "attention over the cache with any other mask",
     "source": "attention over the source",
     "source-self": "attention of a source to itself",
@@ -57,8 +57,6 @@ MOST_CANDIDATES = 256
 """The most candidates per slot of a link that its kernels are written for, and what they are used with."""
 TREE_CANDIDATES, MOST_NODES = 64, 63
 """Of a tree: candidates per slot, and nodes, that kernels are written for."""
-LARGEST_TREE = 255
-"""Slots of a step that is a tree, up to which attention walks along its paths, which are bytes."""
 
 
 # --- products, norms, embeddings -------------------------------------------------------------------------------------
@@ -135,8 +133,6 @@ def _cached(kind: type | None, shared: bool | None) -> Any:
         if keys.shape[3] not in HEADS:
             return False
         if shared is not None and shared == (indirection is None):
-            return False
-        if kind is TreeCausal and packed.shape[1] > LARGEST_TREE:
             return False
         return kind is None or type(bias) is kind
 
@@ -219,7 +215,6 @@ _WHOLE = f"inputs and outputs in multiples of {MULTIPLE}"
 _SLOTS = f"up to {MANY_SLOTS} slots of 16-bit numbers, {FEW_SLOTS} of 32"
 _SOURCE = f"all see all but padding, up to {LONGEST_SOURCE} slots; {_SCALED}"
 _CACHED, _OF_STATES, _TREE_STATES = "cached_attention", "chain_tokens_of_states", "tree_tokens_of_states"
-_PATHS = f"trees of up to {LARGEST_TREE - 1} nodes; {_HEADS}"
 _LINKED = f"rank up to {HIGHEST_RANK}, up to {MOST_CANDIDATES} candidates"
 _TREE = f"rank up to {HIGHEST_RANK}, up to {TREE_CANDIDATES} candidates, {MOST_NODES} nodes"
 INFERENCE = (
@@ -230,8 +225,15 @@ INFERENCE = (
     Kernel("embed", "embed", "embed:embed_of", _embed, condition="absolute positions"),
     Kernel("step", _CACHED, "decode_attention:causal", _cached(Causal, False), condition=f"causal; {_HEADS}"),
     Kernel("step", _CACHED, "decode_attention:causal", _cached(BlockCausal, False), condition=f"blocks; {_HEADS}"),
-    Kernel("step", _CACHED, "decode_attention:causal", _cached(TreeCausal, False), condition=_PATHS),
+    Kernel("step", _CACHED, "decode_attention:causal", _cached(TreeCausal, False), condition=f"trees; {_HEADS}"),
     Kernel("lines", _CACHED, "decode_attention:causal", _cached(Causal, True), condition=f"shared pasts; {_HEADS}"),
+    Kernel(
+        "lines",
+        _CACHED,
+        "decode_attention:causal",
+        _cached(BlockCausal, True),
+        condition=f"blocks, shared pasts; {_HEADS}",
+    ),
     Kernel("mask", _CACHED, "decode_attention:masked", _cached(None, None), condition=f"any bias; {_HEADS}"),
     Kernel("source-self", "self_attention", "source_attention:self_attention", _source_self, _short_source, _SOURCE),
     Kernel("source", "attention", "decode_attention:attention", _source, condition=f"one mask a source; {_HEADS}"),

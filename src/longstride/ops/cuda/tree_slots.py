@@ -33,10 +33,10 @@ def write_shape(is_above, level, followed, above, depth, paths, row, step, QUERI
     tl.store(depth + row * step + slot, level.to(tl.int64), mask=inside)
     line = (row * step + slot) * (step + 1)
     walked = (followed == 0) | (level % QUERIES == QUERIES - 1)
-    tl.store(paths + line, tl.where(walked, level + 1, 0).to(tl.uint8), mask=inside)
+    tl.store(paths + line, tl.where(walked, level + 1, 0), mask=inside)
     number = tl.zeros((STEP, STEP), tl.int32) + other[None, :]
     place = line[:, None] + 1 + level[None, :]
-    tl.store(paths + place, number.to(tl.uint8), mask=within & (is_above != 0))
+    tl.store(paths + place, number, mask=within & (is_above != 0))
 
 
 @triton.jit(do_not_specialize=("step",))
@@ -153,7 +153,7 @@ def tree_shape(parents: Tensor) -> Shape:
     rows, step = parents.shape[0], parents.shape[1] + 1
     above = torch.empty((rows, step, step), dtype=torch.bool, device=parents.device)
     depth = torch.empty((rows, step), dtype=torch.int64, device=parents.device)
-    paths = torch.empty((rows, step, 1 + step), dtype=torch.uint8, device=parents.device)
+    paths = torch.empty((rows, step, 1 + step), dtype=torch.int32, device=parents.device)
     _shape[(rows,)](
         *(parents.contiguous(), above.view(torch.uint8), depth, paths, step),
         QUERIES=QUERIES,

@@ -19,6 +19,8 @@ from longstride.systems.draft_verify.model import Drafter, check_fit
 WIDEST, NODES = 2, 6
 """Drafts pay for so many hypotheses at most, with so many tokens behind each (docs/log.md, exact beam search with
 drafts): all of them must have been read for a step to need no call, and every slot of a call costs."""
+DEPTH = 4
+"""How deep these trees are at most: few steps in a row need no call."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +62,15 @@ class DraftBeam(Decoder):
         o, model, runner, nodes = self.options, self._model, self._runner, self._nodes
         search = o.search(limits, model.special.eos)
         positions = min(model.options.longest, self._drafter.options.longest)
-        family = ("draft-beam", model, self._drafter, nodes, search, limits)
+        depth = min(DEPTH, nodes, self._drafter.options.block)
+        family = ("draft-beam", model, self._drafter, nodes, depth, search, limits)
         key = PoolKey.of(runner, family, capacity, longest_source, positions)
 
         def make(capacity: int, longest_source: int) -> BeamTable:
             columns = limits.longest_output(longest_source) + 1
             sizes = (capacity, longest_source, columns)
             if nodes:
-                drafter = ModelDrafter(self._drafter, model, runner, self._drafter.options.block, limits, nodes)
+                drafter = ModelDrafter(self._drafter, model, runner, depth, limits, nodes)
                 return DraftedBeamTable(model, drafter, runner, search, limits, *sizes)
             every = [SearchModel(model, programs.extend(model))]
             return BeamTable(every, runner, search, limits, *sizes, indirect=reads_indirection(runner, [model]))
