@@ -43,7 +43,8 @@ from longstride.contract.options import Range, as_dict, shown
 from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
 from longstride.runtime.choosing import make_runner
-from longstride.systems.autoregressive.decoder import Beam, BeamOptions
+from longstride.search.options import BeamOptions
+from longstride.systems.autoregressive.decoder import Beam
 from longstride.verification.draft_policy import LengthFile
 from longstride.verification.session import VerifyingDecoder
 

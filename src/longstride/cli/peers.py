@@ -23,7 +23,8 @@ from longstride.interop.exportable import Exportable, exportable
 from longstride.interop.hf import write_marian
 from longstride.interop.peers import BUCKET, COMPILED, PEERS, Peer, PeerOptions, open_peer
 from longstride.runtime.eager import EagerRunner
-from longstride.systems.autoregressive.decoder import Beam, BeamOptions
+from longstride.search.options import BeamOptions
+from longstride.systems.autoregressive.decoder import Beam
 from longstride.translator import Translator
 
 RESTING = ("KMP_BLOCKTIME", "1")
