@@ -70,8 +70,8 @@ class ObjectiveKind:
     needs_base: bool = False
     withheld: Callable[[Any], tuple[str, ...]] = lambda model: ()
     """those of the decoders that this very model would be misused by"""
-    begun: Callable[[Any], None] = lambda model: None
-    """what is left to do once another model's weights have been copied into it"""
+    begun: Callable[[Any], str] = lambda model: ""
+    """what is left to do once another model's weights have been copied into it; a sentence to say, if there is one"""
 
     def parts(self, model: Any) -> dict[str, Part]:
         """That module taken apart again, by role; what has one part is that part."""
@@ -140,7 +140,7 @@ def _interleaved(plan: Plan) -> InterleavedModel:
     if own.get("link"):
         own["vocabulary"] = model.options.vocabulary
     chosen = parse(InterleavingOptions, own, f"{plan.where}, interleaving")
-    return InterleavedModel(model, Interleaving(chosen))
+    return InterleavedModel(model, Interleaving(chosen.completed(own)))
 
 
 def _lattice(plan: Plan) -> LatticeModel:
@@ -191,7 +191,7 @@ OBJECTIVES: dict[str, ObjectiveKind] = {
         {"model": "transformer", "interleaving": "interleaving"},
         ("interleaved", "greedy", "beam"),
         withheld=lambda model: () if model.options.ordinary else ("greedy", "beam"),
-        begun=InterleavedModel.begin_link,
+        begun=InterleavedModel.begun,
     ),
     "lattice": ObjectiveKind(
         LatticeObjectiveOptions,

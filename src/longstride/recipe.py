@@ -40,7 +40,8 @@ from longstride.recipe_origin import Origin
 from longstride.registry import DECODERS, PARTS, find, part_builder
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
-from longstride.tasks.translation import score_translations
+from longstride.tasks.summarization import Rouge
+from longstride.tasks.translation import translation_metrics
 from longstride.text.batches import TokenBatches
 from longstride.text.corpus import read_parallel
 from longstride.text.files import file_sha256
@@ -60,8 +61,8 @@ _SPLITS: tuple[Literal["train", "valid"], ...] = ("train", "valid")
 class ValidationOptions(Options):
     """Validation by decoding, besides the loss."""
 
-    metric: Literal["bleu", "exact", "none"] = option(
-        "bleu", "BLEU of greedy outputs, or the share that is exactly right."
+    metric: Literal["bleu", "rouge", "exact", "none"] = option(
+        "bleu", "BLEU or ROUGE-L of greedy outputs, or the share that is exactly right."
     )
     every: int = option(0, "Updates between two (0: each epoch).", least=0, most=10**9)
     sentences: int = option(2000, "How many sentences to decode.", least=1, most=10**9)
@@ -151,7 +152,8 @@ def run(
     train, valid = (readable(corpora[split], split, longest, tell) for split in _SPLITS)
     if recipe.warm_start:
         _warm_start(kind.parts(model), recipe.warm_start, tokenizer, tell)
-        kind.begun(model)
+        if said := kind.begun(model):
+            tell.message(said)
     batches = TokenBatches(train, recipe.data.batches)
     tell.message(
         f"{len(train):,} training pairs in {batches.batches_in(0):,} batches a pass; {batches.waste().sentence}"
@@ -307,6 +309,7 @@ def _validators(recipe: Recipe, tokenizer: Tokenizer, longest: int, device: torc
     ids = [row[: longest - 1] for row in tokenizer.encode_for_batches([source for source, _ in pairs])]
     order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
     references = [tokenizer.as_decoded(target) for _, target in pairs]
+    rouge = Rouge() if options.metric == "rouge" else None  # refused now, if the package is missing
     decode = _decoder(recipe, device, Limits(max_length=min(Limits().max_length, longest - 1)))
 
     def score(model: nn.Module) -> float:
@@ -318,7 +321,7 @@ def _validators(recipe: Recipe, tokenizer: Tokenizer, longest: int, device: torc
                 outputs[index] = text
         if options.metric == "exact":
             return sum(a == b for a, b in zip(outputs, references, strict=True)) / len(references)
-        return score_translations(outputs, references)[0].value
+        return (rouge or translation_metrics(references)[0]).score(outputs, references).value
 
     every = options.every or recipe.training.validate_every
     return [Validator(options.metric, every, True, score)]

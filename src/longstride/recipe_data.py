@@ -101,7 +101,7 @@ def corpus_of(
         return BinarizedCorpus.from_pairs(zip(sources, targets, strict=True), tokenizer.special)
     source, target = required(data, split)
     cache = Path(data.cache or folder) / f"{split}.ids"
-    filter = data.filter if split == "train" else LengthFilter(max_tokens=0)
+    filter = data.filter if split == "train" else LengthFilter(max_tokens=0, cut_source=data.filter.cut_source)
     if leads and _cached(cache, tokenizer, source, target, filter) is None:
         tell.message(f"Binarizing {source} and {target} into {cache}")
         cache.parent.mkdir(parents=True, exist_ok=True)

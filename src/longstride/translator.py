@@ -12,11 +12,10 @@ from __future__ import annotations
 import copy
 import math
 import os
-import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from importlib import resources
 from pathlib import Path
@@ -35,7 +34,6 @@ from longstride.contract import (
     Precision,
     Runner,
     Source,
-    Trace,
 )
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.decoding import refilled_groups
@@ -45,6 +43,7 @@ from longstride.registry import DECODERS, check_decoder, check_folder, find, par
 from longstride.runtime.choosing import make_runner
 from longstride.search.options import BeamOptions
 from longstride.systems.autoregressive.decoder import Beam
+from longstride.translation import BREAK, Translation, given_drafts, joined
 from longstride.verification.draft_policy import LengthFile
 from longstride.verification.session import VerifyingDecoder
 
@@ -52,13 +51,6 @@ BY_TEXT = "text-verify"
 """The decoder that drafts by given texts."""
 DRAFTED = "draft-verify"
 """The decoder that drafts by a model."""
-HOW_TO_DRAFT = frozenset(("k", "tree", "lengths", "adaptive", "accept", "min_block"))
-"""Options of it that say how long drafts are, or that outputs depend on them."""
-ON_PROCESSORS = "1:1024,2:0"
-"""Its draft lengths without such options where there is no GPU: a few rows keep a processor's cores busy, so that every
-drafted slot takes its time. Processor time over greedy's, of 60 debates with the base model in int8: 0.8 to 1.0 for 2
-rows (by the draft's length), 1.1 to 1.2 for 4, 1.2 to 1.4 for 8, 1.6 to 3.6 for 32; the bundled model's, eagerly in
-fp32, about 2 for 2 rows."""
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
 MANY = 64
@@ -67,24 +59,9 @@ BATCHES = Range(1, math.inf)
 """More than there are lines means all of them."""
 
 
-_BREAK = re.compile(r"(\r?\n)")
 _SPACES = frozenset(("Cc", "Zs", "Zl", "Zp"))
 _NO_WIDTH = frozenset(("Cf",))
 """Unicode's categories of characters that one does not see"""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One translated line, or the lines of one text: tokens joined, scores added up, n-best lists rank by rank."""
-
-    text: str
-    score: float | None = None
-    tokens: tuple[int, ...] = ()
-    n_best: tuple[Hypothesis, ...] = ()
-    trace: Trace | None = None
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def load(
@@ -201,6 +178,12 @@ class Translator:
         made.check_limits(limits)
         return made, limits
 
+    def batched_decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
+        """The same for several sentences side by side: without drafts where these would slow it down, unless options
+        say how to draft."""
+        made, limits = self.decoder(name, **options)
+        return made.without_slow_drafts() if isinstance(made, VerifyingDecoder) else made, limits
+
     def likelihood(self, decoder: str | None = None) -> Likelihood | None:
         """How probable the model holds given outputs: by the decoder named, else by the first that can say; or none."""
         for name in self.decoders if decoder is None else [decoder]:
@@ -304,14 +287,14 @@ class Translator:
         if not BATCHES.fits(int, batch):
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
         chosen, limits = self.decoder(decoder, **options)
-        texts = [_BREAK.split(one) for one in ([text] if isinstance(text, str) else text)]
+        texts = [BREAK.split(one) for one in ([text] if isinstance(text, str) else text)]
         lines = [self.readable(line) for parts in texts for line in parts[::2]]  # between them, the breaks
         ids = self.encode(lines, warn, first_line)
         done = [Translation("")] * len(lines)
         full = [index for index, line in enumerate(lines) if line.strip()]
-        if min(batch, len(full)) > 1 and not trace and self._drafts_slow_down(decoder, options):
-            chosen, limits = self.decoder(decoder, **options, lengths=ON_PROCESSORS)
-        drafted = {} if drafts is None else self._drafts(texts, drafts)
+        if min(batch, len(full)) > 1 and not trace:
+            chosen, limits = self.batched_decoder(decoder, **options)
+        drafted = {} if drafts is None else given_drafts(texts, drafts, self.target_tokenizer, self.longest)
         apart = [[index for index in full if (index in drafted) == given] for given in (True, False)]
         groups = [
             [some[place] for place in group]
@@ -330,31 +313,9 @@ class Translator:
             for index, steps in zip(group, decoded.traces or (), strict=False):
                 done[index] = replace(done[index], trace=steps)
         finished = iter(done)
-        result = [_joined([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
+        whole = [([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
+        result = [joined(each, breaks) if breaks else each[0] for each, breaks in whole]
         return result[0].text if isinstance(text, str) else result
-
-    def _drafts_slow_down(self, decoder: str | None, options: Mapping[str, Any]) -> bool:
-        """Whether several sentences side by side are decoded faster without drafts, and nobody has said how to draft:
-        outputs are the same."""
-        name = decoder or self._default
-        told = {**self._decoder_config(name).defaults, **options}
-        return name == DRAFTED and self.runner.device.type == "cpu" and not told.keys() & HOW_TO_DRAFT
-
-    def _drafts(self, texts: Sequence[Sequence[str]], drafts: Sequence[str | None]) -> dict[int, list[int]]:
-        """Number of a line -> its draft as ids, for lines that have one; texts are split into lines and breaks."""
-        if len(drafts) != len(texts):
-            raise OptionError(f"drafts expects one for each of {len(texts)} texts or none, found {len(drafts)}.")
-        lines: list[str] = []
-        for number, (parts, draft) in enumerate(zip(texts, drafts, strict=True), start=1):
-            wanted, found = len(parts[::2]), [""] if draft is None else _BREAK.split(draft)[::2]
-            if draft is None or not draft.strip():
-                found = [""] * wanted
-            if len(found) != wanted:
-                raise OptionError(f"drafts expects as many lines as text {number} has, {wanted}, found {len(found)}.")
-            lines += found
-        given = [index for index, line in enumerate(lines) if line.strip()]
-        tokenizer, encoded = self.target_tokenizer, self.target_tokenizer.encode_many([lines[index] for index in given])
-        return {index: tokenizer.ended(row, self.longest) for index, row in zip(given, encoded, strict=True)}
 
     def check(self, *decoders: str) -> None:
         """Refuse decoders (default: all) whose parts or options are not as their kinds want them, reading no weight."""
@@ -446,32 +407,6 @@ class _Writer:
         for (row, found), line in zip(self._waiting, texts, strict=True):
             self._done[self._group[row]] = Translation(line, found[0].score, tuple(found[0].tokens), tuple(found))
         self._waiting = []
-
-
-def _joined(lines: Sequence[Translation], breaks: Sequence[str]) -> Translation:
-    """The lines of one text as one translation."""
-    if len(lines) == 1:
-        return lines[0]
-    full = [line for line in lines if line.score is not None]
-    events, shift = [], 0
-    for line in full:
-        for event in line.trace.events if line.trace is not None else ():
-            events.append(replace(event, positions=tuple(place + shift for place in event.positions)))
-        shift += len(line.tokens)
-    return Translation(
-        "".join(line.text + end for line, end in zip(lines, [*breaks, ""], strict=True)),
-        sum(line.score for line in full if line.score is not None) if full else None,
-        tuple(token for line in full for token in line.tokens),
-        tuple(
-            Hypothesis(
-                [token for one in rank for token in one.tokens],
-                sum(one.score for one in rank),
-                sum(one.log_probability for one in rank),
-            )
-            for rank in zip(*(line.n_best for line in full), strict=False)
-        ),
-        Trace(tuple(events)) if any(line.trace is not None for line in full) else None,
-    )
 
 
 __all__ = ["BUNDLED", "Translation", "Translator", "bundled_folder", "load"]

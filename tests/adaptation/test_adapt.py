@@ -205,7 +205,12 @@ def test_weights_are_averaged_over_the_last_quarter_alone(updates: int) -> None:
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["--precision", "fp7"], "fp7"), (["--runtime", "steam"], "steam"), (["--set", "held_out=99"], "lines")],
+    [
+        (["--assistant", "nowhere"], "--assistant expects a Hugging Face folder, found nowhere"),
+        (["--precision", "fp7"], "fp7"),
+        (["--runtime", "steam"], "steam"),
+        (["--set", "held_out=99"], "lines"),
+    ],
 )
 def test_misuse_leaves_nothing_behind_and_what_was_begun_stays(
     adapt: Adapt, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
@@ -237,12 +242,68 @@ def test_a_hugging_face_folder(family: str, tmp_path: Path) -> None:
     folder, out = hf.write(family, tmp_path / "hf"), tmp_path / "out"
     source = tmp_path / "lines.txt"
     source.write_text("".join(f"{line}\n" for line in made_lines(20, seed=3)), encoding="utf-8")
-    asked = ["--set", "sentences=2", "--set", "passes=1"] if family == "marian" else ["--no-race"]
+    asked = ["--no-race"]
+    if family == "marian":
+        smaller = hf.write(family, tmp_path / "smaller", seed=1)
+        asked = ["--set", "sentences=2", "--set", "passes=1", "--assistant", str(smaller)]
     assert main(["adapt", str(folder), "-s", str(source), "-o", str(out), *SETTINGS, *asked]) == 0
     records = read_records([out / "adaptation.jsonl"])
     (exact,) = (record for record in records if isinstance(record, Exactness))
     assert exact.same_shape.differing == 0
     if family == "marian":
         others = [record for record in records if isinstance(record, Latency) if record.runtime == "hf"]
-        assert [one.candidate for one in others] == ["hf generate", "hf prompt lookup"]
+        assert [one.candidate for one in others] == ["hf generate", "hf prompt lookup", "hf assisted"]
+        assert others[-1].notes["assistant"] == "smaller"
         assert all(one.equality is not None and one.equality.differing == 0 for one in others)
+
+
+def test_one_drafter_serves_several_pairs(tmp_path: Path) -> None:
+    """Each pair is decoded with its own language first, learnt, counted and told; none is lost to another."""
+    pytest.importorskip("transformers")
+    from tests.adaptation import hf
+    from tests.text.hf_folders import made_lines
+
+    folder, out = hf.write("nllb", tmp_path / "hf"), tmp_path / "out"
+    pairs = [("eng_Latn", "deu_Latn"), ("deu_Latn", "fra_Latn"), ("fra_Latn", "eng_Latn")]
+    asked = []
+    for seed, (source, target) in enumerate(pairs):
+        file = tmp_path / f"{source}.txt"
+        file.write_text("".join(f"{line}\n" for line in made_lines(10 + seed, seed=seed)), encoding="utf-8")
+        asked += ["--pair", f"{source}-{target}={file}"]
+    assert main(["adapt", str(folder), "-o", str(out), *SETTINGS, *asked, "--no-race"]) == 0
+    names = ["-".join(pair) for pair in pairs]
+    records = [one for one in read_records([out / "adaptation.jsonl"]) if isinstance(one, Exactness)]
+    assert [one.notes["pair"] for one in records] == names
+    assert all(one.same_shape.differing == 0 and one.same_shape.sentences == 2 for one in records)
+    assert f"Pairs: {', '.join(names)}" in (out / "README.md").read_text()
+    translator = load(out, device="cpu")
+    assert translator.folder.config.provenance["pairs"] == 8 + 9 + 10
+    lines = list(made_lines(6, seed=9))
+    for source, target in pairs:
+        drafted, greedy = (
+            translator.translate(lines, decoder, batch=1, source_lang=source, target_lang=target)
+            for decoder in ("draft-verify", "greedy")
+        )
+        assert [one.tokens for one in drafted] == [one.tokens for one in greedy]
+        assert {one.tokens[0] for one in drafted} == {translator.source_tokenizer.languages[target]}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "expects --source or --pair, found neither"),
+        (["--pair", "a-b"], "--pair expects two languages and a file, as eng_Latn-deu_Latn=FILE, found 'a-b'"),
+        (["--pair", "a-b=FILE", "-s", "FILE"], "found both"),
+        (["--pair", "a-b=FILE", "--pair", "a-b=FILE"], "found a-b twice"),
+        (["--pair", "a-b=FILE", "--source-lang", "a"], "every --pair has its own"),
+        (["--pair", "a-b=FILE"], "language tokens"),
+    ],
+)
+def test_pairs_that_are_no_pairs_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    model, file = write_folder(tmp_path / "model"), str(lines_file(tmp_path))
+    given = [option.replace("FILE", file) for option in options]
+    assert main(["adapt", str(model), "-o", str(tmp_path / "out"), *SETTINGS, *given]) == 2
+    assert said.replace("'a-b=FILE'", file) in capsys.readouterr().err
+    assert not (tmp_path / "out.work").exists()

@@ -144,6 +144,27 @@ def test_markers_are_filled_and_checked(tmp_path: Path, records: list[Record]) -
     assert f"](../figures/{NAME}-quality.svg)" in (inner / "page.md").read_text()
 
 
+def test_a_marker_may_ask_for_some_rows(tmp_path: Path, records: list[Record]) -> None:
+    page = tmp_path / "page.md"
+    whole = (
+        next(text for name, text in sections(records).items() if name.startswith("summary/")).strip().split("\n\n")[0]
+    )
+    head, line, *rows = whole.splitlines()
+    rows = [row.replace(" †", "  ") for row in rows]
+    names = [row.split("|")[1].strip() for row in rows]
+    assert len(rows) > 1
+    name = next(name for name in sections(records) if name.startswith("summary/"))
+    page.write_text(f"<!-- report:{name} rows: {names[-1]}; {names[0]} -->\n<!-- /report -->\n")
+    assert insert_all(page, records, tmp_path)
+    opening, *shown, _ = page.read_text().split("\n\n")
+    assert opening == f"<!-- report:{name} rows: {names[-1]}; {names[0]} -->"
+    assert shown == ["\n".join([head, line, rows[-1], rows[0]])], "and no note below"
+    assert not insert_all(page, records, tmp_path)
+    page.write_text(f"<!-- report:{name} rows: nobody -->\n<!-- /report -->\n")
+    with pytest.raises(InputError, match="found 'nobody'"):
+        insert_all(page, records, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

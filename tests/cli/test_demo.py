@@ -41,7 +41,7 @@ def test_sentences_are_held_out_from_the_training_of_the_bundled_model() -> None
     assert (BUNDLED / demo.EXAMPLES).read_text() == (RECIPES / "en-de" / demo.EXAMPLES).read_text()
 
 
-def test_every_sentence_is_shown_by_every_decoder(run: Run, family: Path) -> None:
+def test_every_sentence_is_shown_by_every_decoder_with_steps_and_times(run: Run, family: Path) -> None:
     ran = run("demo", "-m", family)
     assert ran.code == 0, ran.err
     assert "\x1b" not in ran.out
@@ -54,16 +54,11 @@ def test_every_sentence_is_shown_by_every_decoder(run: Run, family: Path) -> Non
     assert ran.out.count(" tokens each, ") == len(DECODERS) * len(PAIRS)
     assert "1 iteration, " in ran.out, "a lattice is searched once"
     assert ran.out.count("same as greedy") >= 2 * len(PAIRS), "what verifies writes what greedy writes"
-
-
-def test_some_decoders_are_shown_step_by_step(run: Run, family: Path) -> None:
-    out = run("demo", "-m", family).out
+    # Some are shown step by step.
     for decoder in demo_page.TRACED:
-        assert out.count(f"\n{decoder}, step by step\n    1  a b c\n") == 1
-
-
-def test_a_table_tells_time_and_agreement(run: Run, family: Path) -> None:
-    lines = run("demo", "-m", family).out.splitlines()
+        assert ran.out.count(f"\n{decoder}, step by step\n    1  a b c\n") == 1
+    # A table tells time and agreement.
+    lines = ran.out.splitlines()
     head = next(number for number, line in enumerate(lines) if line.split()[:3] == ["decoder", "same", "shared"])
     rows = {line.split()[0]: line.split()[1:] for line in lines[head + 1 : head + 1 + len(DECODERS)]}
     assert set(rows) == set(DECODERS)
@@ -75,7 +70,7 @@ def test_a_table_tells_time_and_agreement(run: Run, family: Path) -> None:
 
 def test_a_terminal_gets_colours(run: Run, family: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "out", Console(force_terminal=True, color_system="standard", width=120))
-    ran = run("demo", "-m", family)
+    ran = run("demo", "-m", family, "--runtime", "eager")
     assert ran.code == 0
     assert "\x1b[32m" in ran.out
     styles = [str(span.style) for span in demo_page.coloured([("a", 0), (" b c", 1), (" d", 0), ("e", 6)]).spans]
@@ -83,7 +78,7 @@ def test_a_terminal_gets_colours(run: Run, family: Path, monkeypatch: pytest.Mon
 
 
 def test_a_model_without_sentences_is_shown_the_bundled_ones(run: Run, plain: Path) -> None:
-    ran = run("demo", "-m", plain)
+    ran = run("demo", "-m", plain, "--runtime", "eager")
     assert ran.code == 0
     for source, _ in demo.examples(BUNDLED):
         assert f"\n{source}\n" in ran.out
@@ -117,13 +112,13 @@ def test_in_a_hurry_nothing_is_decoded_twice(run: Run, family: Path, monkeypatch
     seen: list[int] = []
     show = demo._show
     monkeypatch.setattr(demo, "_show", lambda *told: seen.append(told[-1]) or show(*told))
-    assert run("demo", "-m", family).code == 0
+    assert run("demo", "-m", family, "--runtime", "eager").code == 0
     assert seen == [0] * (len(PAIRS) * len(DECODERS))
 
 
 def test_a_slow_machine_is_shown_less(run: Run, family: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "ENOUGH", 0.0)
-    ran = run("demo", "-m", family)
+    ran = run("demo", "-m", family, "--runtime", "eager")
     assert ran.code == 0
     assert "1 of 3 sentences are shown" in ran.err
     assert ran.out.count("\n  greedy: ") == 1

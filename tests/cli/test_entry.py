@@ -25,7 +25,7 @@ run()
 """Says when Python itself has started, which nobody can look after."""
 
 
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.9, 0.95, 1.0])
+@pytest.mark.parametrize("share", [0.2, 0.8, 0.95])
 def test_ctrl_c_is_heard_at_any_moment(share: float, how_long: float) -> None:
     """Imports included: after this share of the time that the command takes."""
     with _started() as running:
@@ -129,8 +129,8 @@ def test_files_are_not_taken_for_streams_that_were_closed(run: Run) -> None:
     assert shell(f'{sys.executable} -c "{code}" <&- >&- 2>&-').returncode == 1
 
 
-@pytest.mark.parametrize("name", [r"no\nsuch", r"\xff", r"\u2028", r"\x1b[31m", r"\u202e", "[/red]"])
-def test_names_that_cannot_be_shown_are_escaped(name: str) -> None:
+def test_names_that_cannot_be_shown_are_escaped() -> None:
+    name = r"no\nsuch\xff\u2028\x1b[31m\u202e[/red]"
     ran = shell(f"$LONGSTRIDE lattice inspect -m $'{name}'")
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1

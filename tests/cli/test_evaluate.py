@@ -327,3 +327,37 @@ def test_corrections_in_several_settings(run: Run, model: Path, pairs: tuple[Pat
     assert copied.counts.iterations <= greedy.counts.iterations
     assert copied.against[0].comparison.metric == "GLEU"
     assert exact.same_shape.differing == 0
+
+
+def test_summaries_are_scored_by_rouge(run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path) -> None:
+    pytest.importorskip("rouge_score")
+    file = tmp_path / "records.jsonl"
+    asked = ["--task", "summarization", "--intervals", "--record", file]
+    ran = run(*command(model, pairs), *asked, "--decoders", "greedy,beam:width=2")
+    assert ran.code == 0
+    greedy, beam = json.loads(ran.out)
+    assert [score["name"] for score in greedy["scores"]][:4] == ["ROUGE-L", "ROUGE-1", "ROUGE-2", "length"]
+    for interval, score in zip(greedy["intervals"], greedy["scores"], strict=False):
+        assert interval["metric"] == score["name"]
+        assert interval["low"] <= score["value"] <= interval["high"]
+    _, recorded = read_records([file])
+    assert isinstance(recorded, Quality)
+    assert recorded.scores[0].value == beam["scores"][0]["value"]
+    assert recorded.against[0].comparison.metric == "ROUGE-L"
+    refused = run(*command(model, pairs), "-r", pairs[1], "--task", "summarization")
+    assert "--task summarization expects one --reference, found 2." in refused.error
+
+
+def test_tokenized_bleu_stands_beside_13a(run: Run, model: Path, pairs: tuple[Path, Path]) -> None:
+    found = {score["name"]: score for score in json.loads(run(*command(model, pairs), "--tokenized").out)["scores"]}
+    assert "|tok:13a|" in found["BLEU"]["signature"]
+    assert "|tok:none|" in found["BLEU (tokenized)"]["signature"]
+
+
+def test_many_lines_that_are_cut_are_counted(run: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "src").write_text(f"{'a b c ' * LONGEST}\n" * 6)
+    (tmp_path / "ref").write_text("a\n" * 6)
+    ran = run(*command(model, (tmp_path / "src", tmp_path / "ref")))
+    assert ran.code == 0
+    assert ran.err.count("was cut at the model's limit") == 3
+    assert "3 further lines were cut" in ran.err

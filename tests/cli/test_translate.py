@@ -35,9 +35,10 @@ def test_empty_lines_stay_and_every_line_is_what_it_is_alone(run: Run, model: Pa
 def test_a_line_is_drawn_the_same_whatever_is_decoded_beside_it_or_drafted(
     run: Run, model: Path, tmp_path: Path
 ) -> None:
-    lines = joined([*LINES, "a b c", "a b c", "a b c"] * 30)  # more than a portion of batch 1
+    lines = joined([*LINES, "a b c", "a b c", "a b c"] * 8)  # more than a portion of batch 1
 
     def sampled(decoder: str, *others: object, **options: object) -> str:
+        options["max_length"] = 8
         settings = [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
         ran = run("translate", "-m", model, "--decoder", decoder, *settings, *others, stdin=lines)
         assert ran.code == 0, ran.err

@@ -29,10 +29,12 @@ def beam_steps(
     vocabulary: int = 40,
     longest: int = 8,
     steps: int = 6,
+    lined: bool = True,
 ) -> str:
     """Random steps by the kernels and by tensor code: what differs, in a word or two; empty where nothing does.
 
-    New sentences come into slots whose searches have ended. What nobody looks at again is not compared.
+    New sentences come into slots whose searches have ended. What nobody looks at again is not compared. `lined`: an
+    indirection says where pasts lie, of bundles too.
     """
     width, step, columns = search.width, search.step, longest + search.step
     generator = torch.Generator().manual_seed(seed)
@@ -60,22 +62,23 @@ def beam_steps(
         active = ~theirs.done
         parents, last = beam.advance(theirs, scores)
         rows = (first + parents).view(-1)
+        written = start[:, None] + torch.arange(step, device=device)
+        expected = expected[rows].scatter(1, written, rows[:, None].int().expand_as(written))
         if step == 1:
             took_part = fused.advance_words(logits, None, indirection)
-            expected = expected[rows].scatter(1, start[:, None], rows[:, None].int())
         else:
-            from_rows, took_part = fused.advance_bundles(fused.best_words(logits))
+            from_rows, took_part = fused.advance_bundles(fused.best_words(logits), indirection if lined else None)
         alive = theirs.live > DEAD
-        seen = alive.view(-1, 1) & (torch.arange(indirection.shape[1], device=device) <= start[:, None])
+        seen = alive.view(-1, 1) & (torch.arange(indirection.shape[1], device=device) <= written[:, -1:])
         if wrong := differing(ours, theirs):
             return wrong
         if not torch.equal(took_part, active) or not torch.equal(fused.last[alive], last[alive]):
             return "newest words"
         if step > 1 and not torch.equal(from_rows[alive.view(-1)], rows[alive.view(-1)]):
             return "parents"
-        if step == 1 and not torch.equal(indirection * seen, expected * seen):
+        if (step == 1 or lined) and not torch.equal(indirection * seen, expected * seen):
             return "indirections"
-        if step == 1 and not torch.allclose(fused.scores, beam.scores(theirs), rtol=0, atol=TOLERANCE):
+        if not torch.allclose(fused.scores, beam.scores(theirs), rtol=0, atol=TOLERANCE):
             return "scores"
     return ""
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, NEVER_GENERATED, Limits, Runner
+from longstride.nn.cache import Cache
 from longstride.ops import BlockCausal, Causal
 from longstride.ops.cuda.self_test import CASES, TOLERANCE, compare
 from longstride.ops.kernels import TYPES
@@ -58,17 +59,18 @@ NONE = LengthPenalty("none", 0.0)
     min_length=st.integers(0, 2),
     banned=st.sets(st.integers(5, 6), max_size=1),
     eos=st.sampled_from([EOS, 0, 2]),
+    lined=st.booleans(),
     data=st.data(),
 )
 def test_steps_are_what_tensor_code_makes_of_them(
-    seed, sentences, width, step, vocabulary, longest, penalty, min_length, banned, eos, data
+    seed, sentences, width, step, vocabulary, longest, penalty, min_length, banned, eos, lined, data
 ):
     """Idle slots, new sentences beside old ones, ends in any slot, limits within reach, fewer ids than candidates."""
     n_best = data.draw(st.integers(1, width))
     least, longest = min(min_length, longest), max(longest, min_length)
     limits = Limits(min_length=least, banned=tuple(banned), max_length=longest)
     search = Search(width, n_best, LengthPenalty(*penalty), step, least, eos=eos)
-    sizes = {"sentences": sentences, "vocabulary": vocabulary, "longest": longest}
+    sizes = {"sentences": sentences, "vocabulary": vocabulary, "longest": longest, "lined": lined}
     assert beam_steps(search, limits, where(loops=True), torch.float32, seed, **sizes) == ""
 
 
@@ -95,9 +97,10 @@ def test_what_surrounds_the_layers_is_what_tensor_code_makes_of_it(start, h, c, 
 @loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("head", [16, 64])
-def test_slots_of_a_step_see_each_other_and_all_before_them(head):
+@pytest.mark.parametrize("case", ["step of a block", "lines of a block"])
+def test_slots_of_a_step_see_each_other_and_all_before_them(head, case):
     device = where(loops=True)
-    found = compare(CASES["step of a block"], table_for(device), device, torch.float32, head)
+    found = compare(CASES[case], table_for(device), device, torch.float32, head)
     assert found <= TOLERANCE[torch.float32]
 
 
@@ -263,6 +266,12 @@ def test_interleaved_search_with_them_is_that_without(variant, end, dedup, width
         monkeypatch.setattr(kind, "fuses", True)
     monkeypatch.setattr(table, "usable", lambda *_: width > 1)
     same(outputs(("step", "mask")), expected)
+    if width > 1:  # caches that stay as they were written
+        moved: list[Any] = []
+        monkeypatch.setattr(Cache, "shuffle", lambda *given: moved.append(given))
+        monkeypatch.setattr(table, "usable", lambda *_: "link" not in variant)
+        same(outputs(("step", "lines", "mask")), expected)
+        assert bool(moved) == ("independent" in variant)
 
 
 @pytest.mark.parametrize(

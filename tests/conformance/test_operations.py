@@ -16,9 +16,10 @@ from torch import Tensor
 from longstride import ops
 from longstride.nn.transformer import Transformer
 from longstride.ops.cuda import self_test
-from longstride.ops.cuda.self_test import CASES, TOLERANCE, TURNS, Case, Chain, compare, conformance, link, random_of
+from longstride.ops.cuda.self_test import CASES, TOLERANCE, TURNS, Case, Chain, compare, conformance, random_of
 from longstride.ops.cuda.table import INFERENCE, NAMES, TRAINING, inference_table
 from longstride.ops.kernels import Kernel, KernelTable, current, kernels_of
+from tests.conformance.link_check import link
 from tests.models import tiny_model, tiny_options
 from tests.nn.running_kernels import loops, table_for, where
 

@@ -96,6 +96,20 @@ def test_exact_acceptance_with_an_identity_is_the_base_model_greedy(
         assert adaptive or all(event.drafted == k - 1 for event in trace.events[1:])
 
 
+@pytest.mark.parametrize("first", ["identity", "learned"])
+@pytest.mark.parametrize("told", [{}, {"k": 4}, {"tree": 4}, {"accept": Rule.from_text("top:2")}])
+def test_on_a_processor_several_rows_are_not_drafted_unless_options_say_how(told: dict[str, Any], first: str) -> None:
+    model, heads = tiny_model(3, sharpness=1.0), random_heads(3, 4, first)
+    source, limits = random_source(3, 6, seed=3), Limits(max_length=8)
+    decoder = Blockwise(model, heads, RUNNER, BlockwiseOptions(**told))
+    usual = decoder.without_slow_drafts()
+    assert (usual is decoder) == bool(told)
+    assert usual.decode(source, limits).tokens == decoder.decode(source, limits).tokens
+    for rows in (1, 3):
+        drafted = usual.decode(source.slice(0, rows), limits, trace=True).traces
+        assert any(event.drafted for trace in drafted for event in trace.events) == (rows == 1 or bool(told))
+
+
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 4), trained=st.integers(1, 5), limits=LIMITS)
 def test_a_learned_first_head_is_followed(seed, rows, trained, limits):

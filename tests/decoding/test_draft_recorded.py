@@ -13,7 +13,6 @@ from longstride.contract import EOS, Limits, Runner, Session, Source
 from longstride.contract.trace import TraceBuilder
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.runtime.eager import EagerRunner
-from longstride.systems.draft_verify import drafter as model_drafter
 from longstride.systems.draft_verify.decoder import Draft, DraftOptions
 from tests.decoding.draft_twin import SlowDraft
 from tests.decoding.drafters import KINDS, tiny_drafter
@@ -157,7 +156,6 @@ def test_by_two_kernels_it_is_what_tensor_code_makes_of_it(seed, rows, capacity,
     for used in (False, True):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(EagerRunner, "fuses", used)
-            patched.setattr(model_drafter, "why_not", lambda device, dtype: "")
             found.append(decoder(runner, seed, PLAIN, k).decode(source, limits, capacity=capacity, trace=True))
     plain, own = found
     assert own.tokens == plain.tokens

@@ -62,6 +62,20 @@ def test_exact_is_greedy_for_any_drafter(seed, rows, capacity, k, limits, kind, 
         assert trace.replay() == tokens
 
 
+@pytest.mark.parametrize("told", [{}, {"k": 6}, {"tree": 4}, {"accept": Rule.from_text("top:2")}, {"temperature": 0.5}])
+def test_on_a_processor_several_rows_are_not_drafted_unless_options_say_how(told: dict[str, Any]) -> None:
+    model, drafter = pair(1, {}, block=6)
+    source, limits = random_source(3, 6, seed=1), Limits(max_length=8)
+    decoder = DraftVerify(model, drafter, RUNNER, DraftVerifyOptions(**told))
+    usual = decoder.without_slow_drafts()
+    free = told.keys() <= {"temperature"}
+    assert (usual is decoder) == (not free)
+    assert usual.decode(source, limits).tokens == decoder.decode(source, limits).tokens
+    for rows in (1, 3):
+        drafted = usual.decode(source.slice(0, rows), limits, trace=True).traces
+        assert any(event.drafted for trace in drafted for event in trace.events) == (rows == 1 or not free)
+
+
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 4), limits=LIMITS, kind=KINDS, adaptive=st.booleans())
 def test_every_draft_is_its_slow_twins(seed, rows, limits, kind, adaptive):

@@ -150,14 +150,14 @@ def test_a_new_link_says_nothing_and_can_learn():
     objective.loss(model, objective.prepare(batch, torch.Generator())).total.backward()
     assert link.after.weight.grad.abs().sum() > 0
     before = link.before.weight.clone()
-    model.begin_link()
+    model.begun()
     assert not torch.equal(link.before.weight, before)
     with torch.no_grad():
         link.after.weight[5] = 1.0
     before = link.before.weight.clone()
-    model.begin_link()  # what has been learnt stays
+    model.begun()  # what has been learnt stays
     assert torch.equal(link.before.weight, before)
-    tiny_interleaved(0, {"h": 2, "c": 2}).begin_link()
+    tiny_interleaved(0, {"h": 2, "c": 2}).begun()
 
 
 # --- search ----------------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def learnt(variant: dict[str, Any], sentences: list[list[int]], steps: int = 80)
         model = Transformer(tiny_options(vocabulary=14, decoder_layers=1))
         options = InterleavingOptions(16, **variant, vocabulary=14 if variant.get("link") else None)
         whole = InterleavedModel(model, Interleaving(options)).requires_grad_(True).train()
-        whole.begin_link()
+        whole.begun()
         objective = InterleavedObjective(Smoothing(0.0))
         batch = batch_of(sentences)
         optimizer = torch.optim.Adam(whole.parameters())

@@ -274,7 +274,7 @@ class Arguments:
         return self.rng.choice(odd if faulty else ("fp32", "fp32", "int8", "fp16", "bf16", "fp64"))
 
     def _task(self, faulty: bool) -> str:
-        return values.odd(self.rng, str) if faulty else self.rng.choice(("translation", "correction"))
+        return values.odd(self.rng, str) if faulty else self.rng.choice(("translation", "correction", "summarization"))
 
     def _to(self, faulty: bool) -> str:
         return values.odd(self.rng, str) if faulty else self.rng.choice(("hf", "ctranslate2", "onnx"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.fuzz.grammar import ROOT, commands
 
-CASES = 70
+CASES = 40
 
 
 def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:

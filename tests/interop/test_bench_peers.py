@@ -37,11 +37,13 @@ def pairs(tmp_path: Path) -> list[Any]:
 
 def test_peers_race_with_ours_and_say_how(run: Run, model: Path, pairs: list[Any], tmp_path: Path) -> None:
     asked = ["--peers", "hf,ctranslate2", "--sample", "hf=3", "--baseline", "greedy", "--baseline", CTRANSLATE2[0]]
-    ran = run("bench", "-m", model, *pairs, *asked)
+    (tmp_path / "hf").mkdir()
+    export_hf(load(model, device="cpu"), tmp_path / "hf")
+    ran = run("bench", "-m", model, *pairs, *asked, "--assistant", tmp_path / "hf")
     assert ran.code == 0, ran.err
     assert "| ctranslate2 int8 greedy" in ran.out
     found = [one for one in read_records([tmp_path / "records.jsonl"]) if isinstance(one, Latency)]
-    assert [one.candidate for one in found] == ["greedy", "beam", *HF, *CTRANSLATE2]
+    assert [one.candidate for one in found] == ["greedy", "beam", *HF, *CTRANSLATE2, "hf-assisted fp32 greedy"]
     by_name = {one.candidate: one for one in found}
     assert [one.candidate for one in found if one.role == "baseline"] == ["greedy", CTRANSLATE2[0]]
     assert len(by_name["hf fp32 greedy"].output_lengths) == 3
@@ -55,7 +57,7 @@ def test_peers_race_with_ours_and_say_how(run: Run, model: Path, pairs: list[Any
         assert {"library", "threads", "length_limits", "clock", "weights"} <= one.notes.keys()
         assert ("beam" in one.notes) == name.endswith("beam")
         assert one.precision in name
-    for name in ("hf fp32 greedy", CTRANSLATE2[0]):
+    for name in ("hf fp32 greedy", "hf-assisted fp32 greedy", CTRANSLATE2[0]):
         equality = by_name[name].equality
         assert equality is not None
         assert equality.reference == "greedy"
@@ -67,6 +69,8 @@ def test_peers_race_with_ours_and_say_how(run: Run, model: Path, pairs: list[Any
     [
         (["--peers", "marian"], "--peers expects hf, ctranslate2, hf-compiled or several"),
         (["--peers", "hf-compiled"], "--device expects cuda, found cpu"),
+        (["--peers", "hf-assisted"], "--peers expects hf, ctranslate2, hf-compiled or several"),
+        (["--assistant", "nowhere"], "nowhere: expected a Hugging Face folder"),
         (["--peers", "hf", "--sample", "ctranslate2=3"], "--sample expects a decoder of the line-up"),
         (["--peers", "hf", "--baseline", "ctranslate2 int8 greedy"], "--baseline expects one of greedy, beam"),
     ],
@@ -76,16 +80,25 @@ def test_misuse_is_told(run: Run, model: Path, pairs: list[Any], tmp_path: Path,
     assert not (tmp_path / "records.jsonl").exists()
 
 
-@pytest.mark.parametrize("prompt_lookup", [False, True])
-def test_generate_gives_greedys_output(model: Path, tmp_path: Path, prompt_lookup: bool) -> None:
+@pytest.mark.parametrize("drafts", ["nothing", "prompt lookup", "an assistant"])
+def test_generate_gives_greedys_output(model: Path, tmp_path: Path, drafts: str) -> None:
     pytest.importorskip("transformers")
     translator = load(model, device="cpu")
     export_hf(translator, tmp_path)
-    peer = HuggingFace(tmp_path, prompt_lookup=prompt_lookup)
-    decoder, limits = translator.decoder("greedy")
-    for source, _ in generate("reverse", 3):
-        ids = Source.of(translator.encode([source]))
-        assert peer.decode(ids, limits).tokens == decoder.decode(ids, limits).tokens
+    assistant = tmp_path if drafts == "an assistant" else None
+    peer = HuggingFace(tmp_path, prompt_lookup=drafts == "prompt lookup", assistant=assistant)
+    # Away from the last position, where a draft's last token could not be read.
+    decoder, limits = translator.decoder("greedy", max_length=9)
+    ids = Source.of(translator.encode([source for source, _ in generate("reverse", 3)]))
+    assert peer.decode(ids, limits).tokens == decoder.decode(ids, limits).tokens
+
+
+def test_an_assistant_has_the_models_vocabulary(model: Path, tmp_path: Path) -> None:
+    for name, folder in (("model", model), ("bundled", "bundled")):
+        (tmp_path / name).mkdir()
+        export_hf(load(folder, device="cpu"), tmp_path / name)
+    with pytest.raises(OptionError, match="expected an assistant with the model's"):
+        HuggingFace(tmp_path / "model", assistant=tmp_path / "bundled")
 
 
 def test_nobody_asked() -> None:

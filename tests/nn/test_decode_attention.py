@@ -231,3 +231,32 @@ def test_hidden_states_do_not_depend_on_how_slots_are_cut_into_steps(device, dty
     assert torch.equal(wide, narrow)
     assert torch.equal(cache.keys, other.keys)
     assert torch.equal(cache.values, other.values)
+
+
+def test_a_committed_path_leaves_what_a_chain_would(device, dtype):
+    """To the bit, through all layers: hidden states, the cache after its slots were moved together, the next step."""
+    model = tiny_model(3, sharpness=0.3, **SHAPE).to(device, dtype)
+    ids, after = (
+        torch.randint(5, 11, (2, many), generator=torch.Generator().manual_seed(4)).to(device) for many in (20, 2)
+    )
+    parents = torch.tensor([[0, 0, 1, 2, 4, 4, 3, 0, 7], [0, 1, 1, 3, 2, 5, 4, 0, 6]], device=device)
+    path = torch.tensor([[0, 2, 4, 5], [0, 1, 2, 5]], device=device)
+    drafted, begin = ids[:, 10:], torch.zeros(2, dtype=torch.int64, device=device)
+    start, kept = begin + 10, path.shape[1]
+    chain = torch.cat([drafted.gather(1, path), drafted[:, kept:]], dim=1)
+    whole = torch.cat([path, torch.arange(kept, 10, device=device).expand(2, -1)], dim=1)
+    with torch.inference_mode():
+        memory, caches = memory_of(model, 2, device), [model.new_cache(2, 30) for _ in range(2)]
+    names = tuple(NAMES) if device.type == "cuda" else ("step", "tree")  # the interpreter is slow
+    with torch.inference_mode(), kernels_of(table_for(device, names)):
+        for cache in caches:
+            model.extend(ids[:, :10], begin, cache, memory)
+        above, depth, paths = ops.tree_shape(parents)
+        tree = model.extend(drafted, start, caches[0], memory, ops.TreeRule(start, above, paths), depth)
+        right = model.extend(chain, start, caches[1], memory)
+        ops.compact_path(caches[0].keys, caches[0].values, whole, start)
+        follow = [model.extend(after, start + kept, cache, memory) for cache in caches]
+    assert torch.equal(tree.gather(1, path[..., None].expand(-1, -1, tree.shape[2])), right[:, :kept])
+    assert torch.equal(*follow)
+    assert torch.equal(*(cache.keys[:, :, :, : 10 + kept + 2] for cache in caches))
+    assert torch.equal(*(cache.values[:, :, :, : 10 + kept + 2] for cache in caches))

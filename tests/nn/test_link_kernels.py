@@ -21,7 +21,6 @@ from longstride.contract import Decoder, Limits, Precision, Source
 from longstride.nn.link import CANDIDATES, MOST_CANDIDATES, Link
 from longstride.ops import best_chain, best_of_classes
 from longstride.ops.chain import plus_product
-from longstride.ops.cuda import self_test
 from longstride.ops.cuda.self_test import TOLERANCE, random_of
 from longstride.ops.cuda.table import HIGHEST_RANK
 from longstride.ops.kernels import Kernel, KernelTable, kernels_of
@@ -29,6 +28,7 @@ from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.systems.blockwise.decoder import Blockwise
 from longstride.systems.draft_verify.decoder import DraftVerify
 from longstride.verification.exactness import SameShapeGreedy
+from tests.conformance.link_check import link
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
@@ -213,7 +213,7 @@ def test_a_row_does_not_depend_on_the_others(device):
 @pytest.mark.gpu
 @pytest.mark.parametrize("sizes", [(11, 3, 11, 6), (500, 16, 64, 64), (300, 40, 64, 72), (300, 128, 20, 600)])
 def test_trials_pass(sizes, device):
-    assert self_test.link(random_of(device, torch.float32), *sizes) <= TOLERANCE[torch.float32]
+    assert link(random_of(device, torch.float32), *sizes) <= TOLERANCE[torch.float32]
 
 
 @loops
@@ -231,9 +231,9 @@ def test_a_trial_finds_a_chain_that_is_not_the_best(device, monkeypatch):
 
     monkeypatch.setattr(link_chain, "walked", careless)
     with pytest.raises(ArithmeticError, match="no candidate"):
-        self_test.link(random_of(device, torch.float32), 100, 16, 10, 16)
+        link(random_of(device, torch.float32), 100, 16, 10, 16)
     monkeypatch.setattr(link_chain, "walked", forgetful)
-    assert self_test.link(random_of(device, torch.float32), 100, 16, 10, 16) > 0.1
+    assert link(random_of(device, torch.float32), 100, 16, 10, 16) > 0.1
 
 
 # --- without Triton --------------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ def decoders(runner: Any, seed: int) -> list[Decoder]:
 def test_sentences_one_after_the_other_give_what_each_gives_first(graphs: Graphs, precision: Any) -> None:
     """All of one length, so that each finds the table of the one before."""
     generator = torch.Generator().manual_seed(1)
-    sources = [Source.of([[*torch.randint(5, 11, (4,), generator=generator).tolist(), EOS]]) for _ in range(6)]
+    sources = [Source.of([[*torch.randint(5, 11, (4,), generator=generator).tolist(), EOS]]) for _ in range(3)]
     limits = Limits(max_length=20)
     kept = decoders(graphs(precision, 1, tell=refuse), 2)
     for one in range(len(kept)):

@@ -20,6 +20,7 @@ from longstride.systems.draft_verify.decoder import DraftVerify
 from longstride.verification.acceptance import Rule, forbidden_ids
 from longstride.verification.drafting import NoDraft
 from longstride.verification.step import Acceptance, Batch, VerifyStep
+from longstride.verification.step_programs import whole
 from tests.decoding.drafters import KINDS, tiny_drafter
 from tests.models import random_source, tiny_model
 
@@ -89,10 +90,10 @@ def test_a_graph_does_what_the_function_does(
     forbidden = forbidden_ids(Limits(banned=(5, 9)), CPU)
     drafter = NoDraft() if heads is None else HeadsDrafter(model, own, eager, k, forbidden)
     block = 0 if heads is None else k - 1
-    whole = VerifyStep(
+    step = VerifyStep(
         programs.verify(model), drafter, Acceptance(Rule.from_text(rule), min_block), Limits(min_length=min_length)
     )
-    program = whole.whole(block)
+    program = whole(step, block)
     source = random_source(rows, 7, seed=seed)
     memory = eager.call(programs.encode_source(model), source.ids, source.lengths)
     mine, theirs = (batch_of(model, drafter, rows, width, seed, memory) for _ in range(2))
@@ -190,9 +191,9 @@ def test_operators_are_tried_before_they_are_used(
         monkeypatch.setattr(onnx_runner, "self_test", lambda *_, tried=tried: tried)
         runner = OnnxRunner("int8", 1, tell=refuse, processor=processor)
         ids, start, memory, cache = step(model, runner, 1, 12, seed=4)
-        whole, _ = runner.call(programs.verify(model), ids, start, cache, memory)
+        full, _ = runner.call(programs.verify(model), ids, start, cache, memory)
         for width in (1, 2, 5):
             part, _ = runner.call(programs.verify(model), ids[:, :width], start, model.new_cache(1, 32), memory)
-            assert torch.equal(part, whole[:, :width])
-        found.append(whole)
+            assert torch.equal(part, full[:, :width])
+        found.append(full)
     assert (found[0] - found[1]).std() < 0.1 * found[1].std()

@@ -7,22 +7,32 @@ from pathlib import Path
 
 import longstride
 from longstride.cli.main import main
+from longstride.recipe import Outcome
 from longstride.tasks.toys import generate
 from longstride.text.corpus import write_lines
 from tests.system.conftest import Train
 
 
-def test_a_student_learns_the_task_from_its_teacher_alone(train: Train, tmp_path: Path) -> None:
-    teacher = train("reverse", "teacher", data__valid_pairs=50)
-    assert teacher.model is not None
+def test_a_student_learns_the_task_from_its_teacher_alone(reverser: Outcome, train: Train, tmp_path: Path) -> None:
     lines = {
         "train": [source for source, _ in generate("reverse", 8000, seed=2, split="train")],
         "valid": [source for source, _ in generate("reverse", 50, seed=2, split="valid")],
     }
     for name, sources in lines.items():
         write_lines(tmp_path / f"{name}.txt", sources)
-        command = ["distill", "-m", str(teacher.model), "-i", str(tmp_path / f"{name}.txt"), "-o", str(tmp_path / name)]
-        options = ["--option", f"name={name}", "--option", "shard_lines=3000", "--decoder", "beam", "--set", "width=2"]
+        command = ["distill", "-m", str(reverser.model), "-i", str(tmp_path / f"{name}.txt")]
+        options = [
+            "-o",
+            str(tmp_path / name),
+            "--option",
+            f"name={name}",
+            "--option",
+            "shard_lines=3000",
+            "--decoder",
+            "beam",
+            "--set",
+            "width=2",
+        ]
         assert main([*command, *options, "--device", "cpu"]) == 0
     manifest = json.loads((tmp_path / "train" / "manifest.json").read_text())
     assert manifest["kept"] + manifest["dropped"] == 8000

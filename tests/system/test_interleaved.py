@@ -9,10 +9,10 @@ from longstride.tasks.toys import generate
 from tests.system.conftest import Train
 
 
-@pytest.mark.parametrize(("h", "c", "steps"), [(2, 1, 800), (2, 2, 800), (4, 1, 1200)])
-def test_a_toy_is_learnt_from_all_ends(train: Train, h: int, c: int, steps: int) -> None:
-    changes = {"model__interleaving__h": h, "model__interleaving__c": c, "training__steps": steps}
-    outcome = train("interleaved", "run", **changes, training__validate_every=steps, data__valid_pairs=300)
+@pytest.mark.parametrize(("h", "c"), [(2, 1), (2, 2)])
+def test_a_toy_is_learnt_from_all_ends(train: Train, h: int, c: int) -> None:
+    changes = {"model__interleaving__h": h, "model__interleaving__c": c, "training__steps": 800}
+    outcome = train("interleaved", "run", **changes, training__validate_every=800, data__valid_pairs=300)
     assert outcome.result.scores["exact"] >= 0.95
     assert outcome.model is not None
     pairs = list(generate("reverse", 60, seed=3, split="test"))

@@ -24,7 +24,8 @@ length = st.integers(1, 12)
 corpora = st.lists(st.tuples(length, length), min_size=1, max_size=60)
 options = st.builds(
     BatchOptions,
-    tokens=st.integers(12, 80),
+    tokens=st.integers(24, 80),
+    count=st.sampled_from(["longer", "both"]),
     sentences=st.sampled_from([None, 1, 3, 100]),
     shuffle=st.booleans(),
     seed=st.integers(0, 3),
@@ -47,6 +48,8 @@ def test_every_pair_appears_once_within_the_budget(lengths, options: BatchOption
         assert 1 <= len(batch.index) <= (options.sentences or len(lengths))
         assert batch.source.numel() <= options.tokens
         assert batch.target.numel() <= options.tokens
+        if options.count == "both":
+            assert batch.source.numel() + batch.target.numel() <= options.tokens
         for ids, counts, side in (
             (batch.source, batch.source_lengths, corpus.source),
             (batch.target, batch.target_lengths, corpus.target),

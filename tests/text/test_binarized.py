@@ -65,7 +65,7 @@ def test_a_file_holds_what_one_by_one_tokenizing_gives(
     seen: list[int] = []
     made = binarize(*files, tokenizer, tmp_path / "out", LengthFilter(max_tokens=100), progress=seen.append)
     assert seen[-1] == 52
-    assert asdict(made.report) == {"seen": 52, "kept": 50, "too_short": 1, "too_long": 1, "out_of_ratio": 0}
+    assert asdict(made.report) == {"seen": 52, "kept": 50, "too_short": 1, "too_long": 1, "out_of_ratio": 0, "cut": 0}
     for mapped in (True, False):
         corpus = BinarizedCorpus.load(tmp_path / "out", tokenizer.sha256, mapped=mapped)
         assert corpus.lines.tolist() == list(range(50))
@@ -74,6 +74,16 @@ def test_a_file_holds_what_one_by_one_tokenizing_gives(
             assert corpus.source.sentence(index).tolist() == [*tokenizer.encode(source), EOS]
             assert corpus.target.sentence(index).tolist() == [*tokenizer.encode(target), EOS]
     assert {path.name for path in tmp_path.iterdir()} == {"text.en.xz", "text.de", "out"}
+
+
+def test_sources_can_be_cut_and_still_end(tokenizer: SentencePieceTokenizer, files, tmp_path: Path) -> None:
+    whole = binarize(*files, tokenizer, tmp_path / "whole")
+    cut = binarize(*files, tokenizer, tmp_path / "cut", LengthFilter(cut_source=4))
+    assert cut.report.cut == int((whole.source.lengths > 4).sum()) > 0
+    for index in range(len(whole)):
+        expected = whole.source.sentence(index).tolist()
+        assert cut.source.sentence(index).tolist() == (expected if len(expected) <= 4 else [*expected[:3], EOS])
+        assert cut.target.sentence(index).tolist() == whole.target.sentence(index).tolist()
 
 
 def test_the_file_is_a_safetensors_file(tokenizer: SentencePieceTokenizer, files, tmp_path: Path) -> None:

@@ -9,16 +9,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 import longstride
 from longstride.contract import EOS, PAD, START, OptionError
 from longstride.contract.options import parse
 from longstride.nn.losses import Smoothing
+from longstride.nn.transformer import Transformer
 from longstride.objectives import OBJECTIVES, Plan
 from longstride.recipe import Recipe, run
+from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.objective import AutoregressiveObjective
-from longstride.systems.interleaved.model import InterleavedModel
-from longstride.systems.interleaved.objective import InterleavedObjective
+from longstride.systems.interleaved.model import InterleavedModel, Interleaving
+from longstride.systems.interleaved.objective import InterleavedObjective, _apart, likelihood
+from longstride.systems.interleaved.options import InterleavingOptions
+from longstride.training.metrics import Silent
 from tests.decoding.interleaved import EVERY, in_order, tiny_interleaved
 from tests.training.test_drafter_objective import make_batch
 
@@ -201,9 +206,89 @@ def test_validation_tells_how_far_apart_the_slots_of_the_first_step_are() -> Non
     assert set(objective().loss(model, objective().prepare(batch, RNG)).figures) == {"nll"}
 
 
+def apart_by_layer(model: Transformer, memory: Tensor, start: str, scale: float) -> list[float]:
+    """Of the four slots of a first step, at the decoder's input and after each layer."""
+    torch.manual_seed(0)
+    width, states = model.options.width, []
+    whole = InterleavedModel(
+        model, Interleaving(InterleavingOptions(width, 4, start=start, direction_scale=scale))
+    ).eval()
+    layers = list(model.decoder.layers)
+    hooks = [layer.register_forward_pre_hook(lambda layer, given: states.append(given[0])) for layer in layers]
+    hooks.append(layers[-1].register_forward_hook(lambda layer, given, found: states.append(found)))
+    with torch.no_grad():
+        whole.decode(torch.full((1, 4), START), memory, None)
+    for hook in hooks:
+        hook.remove()
+    return [float(_apart(state)) for state in states]
+
+
+def test_directions_as_loud_as_words_tell_slots_apart() -> None:
+    """A trained model (three decoder states, d 256) that four directions begin as: 16 is the square root of its width.
+
+    Drawn at d^-0.5 and added as they are, directions are lost beside a start symbol of norm 16: 0.16, 0.01, 0.01.
+    """
+    translator = longstride.load("bundled", device="cpu")
+    model = translator.part("model")
+    assert isinstance(model, Transformer)
+    memory = model.encode(torch.tensor(translator.encode(["We vote on it tomorrow."])), None)
+    quiet, loud = (apart_by_layer(model, memory, "symbol", scale) for scale in (1.0, 16.0))
+    assert quiet == pytest.approx([0.16, 0.009, 0.006], abs=0.006)
+    assert loud == pytest.approx([0.82, 0.23, 0.15], abs=0.05)
+    # Zero vectors instead of the symbol help as much again.
+    assert apart_by_layer(model, memory, "zeros", 16.0)[-1] > 2 * loud[-1]
+
+
+def test_new_models_are_loud_and_begin_with_zeros_and_old_folders_stay_as_they_were() -> None:
+    assert plan({"interleaving": {"h": 4}}).options.direction_scale == 4.0  # the square root of 16
+    assert plan({"interleaving": {"h": 4, "direction_scale": 1}}).options.direction_scale == 1.0
+    assert plan({"interleaving": {"c": 2}}).options.start == "zeros"
+    assert plan({"interleaving": {"c": 2, "start": "symbol"}}).options.start == "symbol"
+    assert plan({"interleaving": {"autoregressive": True}}).options.start == "symbol"
+    old = parse(InterleavingOptions, {"width": 16, "h": 4, "start": "symbol"})
+    assert (old.direction_scale, old.start) == (1.0, "symbol")
+
+
+def test_the_scale_multiplies_direction_embeddings() -> None:
+    models = [tiny_interleaved(3, {"h": 4, "direction_scale": scale}) for scale in (1.0, 3.0)]
+    slots = torch.arange(6)
+    one, three = (model.places(slots) for model in models)
+    own = models[0].interleaving.directions
+    assert own is not None
+    torch.testing.assert_close(three - one, 2 * own(slots % 4))
+
+
+@pytest.mark.parametrize("start", ["symbol", "zeros", "learned"])
+def test_a_warm_start_warns_of_the_start_symbol(tmp_path: Path, start: str) -> None:
+    teacher = run(recipe("teacher", {}, "autoregressive"), tmp_path / "teacher").model
+    assert teacher is not None
+    said: list[str] = []
+
+    class Told(Silent):
+        def message(self, text: str) -> None:
+            said.append(text)
+
+    data = {"tokenizer": str(teacher / "tokenizer.model")}
+    chosen = recipe(start, {"interleaving": {"start": start}}, "interleaved", warm_start=str(teacher), data=data)
+    outcome = run(chosen, tmp_path / start, reporter=Told())
+    assert any("interleaving.start is `symbol`" in text for text in said) == (start == "symbol")
+    assert {"apart", "nll_first", "nll"} <= set(outcome.result.figures)
+
+
+def test_validation_tells_the_loss_of_the_first_words() -> None:
+    batch = make_batch([5, 9], [6, 2], 1)
+    model = tiny_interleaved(3, {"h": 2, "c": 2}).eval()
+    prepared = objective().prepare(batch, RNG)
+    figures = objective().loss(model, prepared).figures
+    found = likelihood(model, EagerRunner("cpu", "fp64")).log_probabilities(batch)
+    lengths = batch.target_lengths.tolist()
+    first = [-float(row[: min(4, length)].mean()) * length for row, length in zip(found, lengths, strict=True)]
+    assert float(figures["nll_first"]) == pytest.approx(sum(first), rel=1e-5)
+
+
 def test_slots_that_are_alike_may_be_given_vectors_of_their_own(tmp_path: Path) -> None:
     """A model that starts from symbols is where one with learned starts may begin."""
-    first = run(recipe("first", {"interleaving": {"c": 2}}, "interleaved"), tmp_path / "first").model
+    first = run(recipe("first", {"interleaving": {"c": 2, "start": "symbol"}}, "interleaved"), tmp_path / "first").model
     assert first is not None
     still = {"steps": 1, "schedule": {"kind": "linear", "peak": 1e-30, "warmup": 1}}  # changes no weight
     begun = {"training": still, "data": {"tokenizer": str(first / "tokenizer.model")}, "warm_start": str(first)}

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from longstride import model_folder
 from longstride.adaptation import card
 from longstride.adaptation.checking import check, held_out_workload
-from longstride.adaptation.decoding import Lines, corpus, decode, divide
+from longstride.adaptation.decoding import Lines, Text, corpus, decode
 from longstride.adaptation.lengths import choose, without_trees
 from longstride.adaptation.options import AdaptOptions
 from longstride.adaptation.training import DRAFTER, VERIFIER, stored_dtype, train, verifier_part
@@ -71,7 +72,8 @@ class Request:
 
     model: Path
     """a model folder of ours or a Hugging Face folder"""
-    lines: Sequence[str]
+    texts: Sequence[Text]
+    """lines to learn from; several, where one drafter is to serve several pairs of languages"""
     output: Path
     work: Path
     options: AdaptOptions
@@ -82,8 +84,8 @@ class Request:
     name: str = "lines"
     """of the lines, in records"""
     race: bool = True
-    languages: tuple[str | None, str | None] = (None, None)
-    """of sources and outputs, where a Hugging Face folder has several"""
+    assistant: Path | None = None
+    """a smaller Hugging Face folder, which transformers races with"""
 
     @property
     def foreign(self) -> bool:
@@ -92,17 +94,21 @@ class Request:
 
     def origin(self) -> dict[str, Any]:
         """All that decides the result, by the names that a person knows."""
-        digest = hashlib.sha256("\n".join(self.lines).encode("utf-8", "surrogateescape")).hexdigest()
+        told = "\n\n".join("\n".join(text.lines) for text in self.texts)
+        digest = hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()
+        pairs = [text.pair for text in self.texts if text.pair]
         settings = {name: _plain(value) for name, value in as_dict(self.options).items()}
         return {
             "model": _files_hash(self.model) if self.foreign else ModelFolder(self.model).identity,
-            "source_lang": self.languages[0],
-            "target_lang": self.languages[1],
+            "source_lang": self.texts[0].languages[0],
+            "target_lang": self.texts[0].languages[1],
+            "pair": pairs or None,
             "source": digest,
             "device": self.device.type,
             "runtime": self.runtime,
             "precision": self.precision,
             "race": self.race,
+            "assistant": _files_hash(self.assistant) if self.assistant is not None else None,
             **settings,
         }
 
@@ -115,7 +121,7 @@ def adapt(request: Request, around: Surroundings, until: str = STAGES[-1], keep:
         if not keep:
             shutil.rmtree(request.work, ignore_errors=True)
         return there
-    lines = divide(request.lines, request.options.held_out)
+    lines = [text.divided(request.options.held_out) for text in request.texts]
     work = Work(request.work, origin)
     run = _Run(request, around, work, lines)
     for stage in STAGES[: STAGES.index(until) + 1]:
@@ -137,8 +143,9 @@ def adapt(request: Request, around: Surroundings, until: str = STAGES[-1], keep:
 class _Run:
     """The stages, with what they hand on."""
 
-    def __init__(self, request: Request, around: Surroundings, work: Work, lines: Lines) -> None:
-        self._request, self._around, self._work, self._lines = request, around, work, lines
+    def __init__(self, request: Request, around: Surroundings, work: Work, lines: Sequence[Lines]) -> None:
+        self._request, self._around, self._work = request, around, work
+        self._texts = list(zip(request.texts, lines, strict=True))
         self._opened: tuple[Path, Translator] | None = None
 
     def carry_out(self, stage: str) -> bool:
@@ -175,8 +182,8 @@ class _Run:
             raise UsageError(f"{self._work.folder}: expected the stage {stage} to be done, found it missing.")
         return found
 
-    def _held_out(self) -> Workload:
-        return held_out_workload(self._drafted, self._lines.held_out, f"{self._request.name}, held out")
+    def _held_out(self, text: Text, lines: Sequence[str]) -> Workload:
+        return held_out_workload(text.of(self._drafted), lines, text.under(f"{self._request.name}, held out"))
 
     @property
     def _model(self) -> Path:
@@ -185,22 +192,36 @@ class _Run:
     def _import(self) -> dict[str, Any]:
         if not self._request.foreign:
             return {}
-        return self._around.bring_in(self._request.model, self._model, self._request.languages)
+        return self._around.bring_in(self._request.model, self._model, self._request.texts[0].languages)
 
     def _decode(self) -> dict[str, Any]:
         translator = self._open(self._model)
         verifier_part(translator.folder)
-        return decode(
-            translator,
-            self._lines,
-            self._work.folder / "decoded",
-            self._request.options,
-            lambda found: self._around.progress("decoding", found.lines, found.of),
-        )
+        for text, _ in self._texts:  # a language that there is none of is refused before any work is done
+            text.of(translator)
+        found = [
+            decode(
+                text.of(translator),
+                lines,
+                self._decoded(text),
+                self._request.options,
+                lambda found, text=text: self._around.progress(text.under("decoding"), found.lines, found.of),  # type: ignore[misc]
+            )
+            for text, lines in self._texts
+        ]
+        sums = {name: sum(each[name] for each in found) for name in ("kept", "dropped", "tokens", "seconds")}
+        degenerate = sum((Counter(each["degenerate"]) for each in found), Counter[str]())
+        return {**found[0], **sums, "degenerate": dict(sorted(degenerate.items()))}
+
+    def _decoded(self, text: Text) -> Path:
+        return self._work.folder / ("decoded" if not text.pair else f"decoded-{text.pair}")
 
     def _train(self) -> dict[str, Any] | None:
         options = self._request.options
-        pairs = corpus(self._open(self._model), self._work.folder / "decoded", options.longest_target)
+        translator = self._open(self._model)
+        decoded = [(text.of(translator), self._decoded(text)) for text, _ in self._texts]
+        pairs = corpus(decoded, options.longest_target)
+        del translator, decoded
         self._opened = None
         if self._request.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -210,8 +231,10 @@ class _Run:
         given = self._request.options.lengths
         if given is not None:
             return {"lengths": str(given), "milliseconds": {}}
-        sources = self._drafted.encode(list(self._lines.held_out), warn=lambda said: None)
-        return choose(self._drafted, sources, self._request.options.rows, self._around.progress)
+        text, lines = self._texts[0]
+        translator = text.of(self._drafted)
+        sources = translator.encode(list(lines.held_out), warn=lambda said: None)
+        return choose(translator, sources, self._request.options.rows, self._around.progress)
 
     def _exactness(self) -> dict[str, Any]:
         records = self._checked()
@@ -225,10 +248,10 @@ class _Run:
             raise WorkError(
                 f"expected greedy's output at the same step shape on held-out lines, found "
                 f"{broken[0].same_shape.differing} of {broken[0].same_shape.sentences} outputs to differ "
-                f"at batch size {broken[0].batch_size}; no folder was written."
+                f"at batch size {card.size_of(broken[0])}; no folder was written."
             )
         return {
-            str(one.batch_size): {
+            card.size_of(one): {
                 **one.options,
                 "sentences": one.same_shape.sentences,
                 "differing": one.same_shape.differing,
@@ -239,27 +262,30 @@ class _Run:
         }
 
     def _checked(self) -> list[Exactness]:
-        translator, origin = self._drafted, self._around.origin(self._drafted)
-        return check(
-            translator,
-            self._held_out(),
-            self._policy,
-            self._request.options.batch_sizes,
-            origin,
-            self._tag(translator),
-            self._around.progress,
-        )
+        origin, tag = self._around.origin(self._drafted), self._tag(self._drafted)
+        return [
+            record
+            for text, lines in self._texts
+            for record in check(
+                text.of(self._drafted),
+                self._held_out(text, lines.held_out),
+                self._policy,
+                self._request.options.batch_sizes,
+                origin,
+                tag,
+                self._around.progress,
+                text.pair,
+            )
+        ]
 
     def _race(self) -> dict[str, Any]:
         if not self._request.race:
             return {}
-        records = self._around.race(self._drafted, self._sample(), self._policy)
+        text, lines = self._texts[0]
+        sample = self._held_out(text, lines.held_out[: self._request.options.sentences])
+        records = self._around.race(text.of(self._drafted), sample, self._policy)
         self._write_records("race", records)
         return card.race_figures(records)
-
-    def _sample(self) -> Workload:
-        lines = self._lines.held_out[: self._request.options.sentences]
-        return held_out_workload(self._drafted, lines, f"{self._request.name}, held out")
 
     def _write(self) -> dict[str, Any]:
         folder = ModelFolder(self._work.folder / "drafted")
@@ -283,7 +309,8 @@ class _Run:
             "base_name": self._name,
             "updates": stages["train"]["updates"],
             "pairs": stages["decode"]["kept"],
-            "held_out": len(self._lines.held_out),
+            "held_out": sum(len(lines.held_out) for _, lines in self._texts),
+            **({"languages": named} if (named := [text.pair for text, _ in self._texts if text.pair]) else {}),
             "exactness": {size: each for size, each in stages["exactness"].items() if size != "seconds"},
         }
         parts = {

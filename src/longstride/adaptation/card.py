@@ -61,6 +61,12 @@ def milliseconds(record: Latency) -> float:
     return sum(map(sum, passes)) / len(passes) / len(record.output_lengths) / 1000
 
 
+def size_of(record: Exactness) -> str:
+    """The batch size, and the languages where there are several pairs."""
+    pair = record.notes.get("pair")
+    return f"{record.batch_size}, {pair}" if pair else str(record.batch_size)
+
+
 def _drafted(record: Exactness) -> str:
     """How much is drafted at once."""
     nodes = record.options.get("tree")
@@ -87,6 +93,8 @@ def text(
     )
     asked = base.config.default_decoder
     beams = [f"- Its own settings ask for {asked}: `--decoder {asked}` is as before."] if asked != "greedy" else []
+    served = history.get("languages", ())
+    pairs = [f"- Pairs: {', '.join(served)}, by one drafter; draft lengths and times are those of the first."]
     columns = (
         ["batch size", "tokens drafted", "sentences", "outputs that differ from greedy, same step shape"],
         ["from steps of one token", "tokens an iteration"],
@@ -98,6 +106,7 @@ def text(
         "",
         f"- Model: {history['base_name']}, weights unchanged (sha256 {base.sha256[:12]}).",
         *beams,
+        *(pairs if served else []),
         f"- Drafter: {trained['weights'] / 1e6:.1f} M weights, {trained['updates']:,} updates on {decoded['kept']:,} "
         f"outputs of the model's own greedy search ({trained['seconds'] / 60:.1f} minutes).",
         f"- It drafts {trained['kept_ids']:,} ids, which are {trained['coverage']:.2%} of what the model writes.",
@@ -112,7 +121,7 @@ def text(
     ]
     for record in exact:
         lines.append(
-            f"| {record.batch_size} | {_drafted(record)} | {record.same_shape.sentences:,} | "
+            f"| {size_of(record)} | {_drafted(record)} | {record.same_shape.sentences:,} | "
             f"{record.same_shape.differing} | {record.width_one.differing} | "
             f"{record.notes['counts']['tokens_per_iteration']:.2f} |"
         )

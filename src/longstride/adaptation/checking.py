@@ -45,6 +45,7 @@ def check(
     origin: Origin,
     tag: ModelTag,
     progress: Progress = no_progress,
+    pair: str = "",
 ) -> list[Exactness]:
     """Per batch size, drafting against greedy search by the same steps, id by id, and against steps of one token."""
     greedy, _ = translator.decoder("greedy")
@@ -82,7 +83,7 @@ def check(
                 runtime=translator.runner.name,
                 limits=limits,
                 options=how,
-                notes={"counts": _counted(counts)},
+                notes={"counts": _counted(counts), **({"pair": pair} if pair else {})},
             )
         )
     return records

@@ -30,6 +30,29 @@ LONGEST_SOURCE = 1_024
 
 
 @dataclass(frozen=True)
+class Text:
+    """The user's lines, of one pair of languages where a model has several."""
+
+    lines: Sequence[str]
+    languages: tuple[str | None, str | None] = (None, None)
+    """of sources and outputs"""
+    pair: str = ""
+    """both, where there may be several"""
+
+    def of(self, translator: Translator) -> Translator:
+        """The model as it reads and writes this pair."""
+        return translator.with_languages(*self.languages) if self.pair else translator
+
+    def under(self, name: str) -> str:
+        """A name for what belongs to this pair."""
+        return f"{name}, {self.pair}" if self.pair else name
+
+    def divided(self, held_out: int) -> Lines:
+        """Its lines for training and for judging."""
+        return divide(self.lines, held_out, f"--pair {self.pair}" if self.pair else "--source")
+
+
+@dataclass(frozen=True)
 class Lines:
     """The user's lines, divided."""
 
@@ -37,20 +60,20 @@ class Lines:
     held_out: tuple[str, ...]
 
 
-def divide(lines: Sequence[str], held_out: int = 0) -> Lines:
+def divide(lines: Sequence[str], held_out: int = 0, what: str = "--source") -> Lines:
     """The last lines for judging, all others that do not equal one of them for training; empty ones are left out."""
     full = [line for line in lines if line.strip()]
     wanted = held_out or min(MOST, max(FEWEST, len(full) // EVERY))
     if len(full) < 2 * wanted:
         raise InputError(
-            f"--source expects at least {2 * wanted} lines that are not empty, {wanted} of them to be held out, "
+            f"{what} expects at least {2 * wanted} lines that are not empty, {wanted} of them to be held out, "
             f"found {len(full)}."
         )
     kept = tuple(full[-wanted:])
     unseen = set(kept)
     training = tuple(line for line in full[:-wanted] if line not in unseen)
     if not training:
-        raise InputError("--source expects lines besides those held out, found none that differ from them.")
+        raise InputError(f"{what} expects lines besides those held out, found none that differ from them.")
     return Lines(training, kept)
 
 
@@ -101,18 +124,20 @@ def decode(
     }
 
 
-def corpus(translator: Translator, folder: Path, longest_target: int) -> BinarizedCorpus:
-    """What was decoded, as pairs of ids that both sides can be trained on."""
-    sources = translator.encode(list(read_lines(folder / "train.src")), warn=lambda said: None)
-    targets = [[int(token) for token in line.split()] for line in read_lines(folder / "train.tgt")]
-    pairs = [
-        (source, target)
-        for source, target in zip(sources, targets, strict=True)
-        if len(source) <= LONGEST_SOURCE and len(target) < longest_target
-    ]
+def corpus(decoded: Sequence[tuple[Translator, Path]], longest_target: int) -> BinarizedCorpus:
+    """What was decoded, by whom and into which folder, as pairs of ids that both sides can be trained on."""
+    pairs = []
+    for translator, folder in decoded:
+        sources = translator.encode(list(read_lines(folder / "train.src")), warn=lambda said: None)
+        targets = [[int(token) for token in line.split()] for line in read_lines(folder / "train.tgt")]
+        pairs += [
+            (source, target)
+            for source, target in zip(sources, targets, strict=True)
+            if len(source) <= LONGEST_SOURCE and len(target) < longest_target
+        ]
     if not pairs:
         raise InputError("--source expects lines that the model has outputs for, found none that can be learnt from.")
-    special = translator.folder.special
+    special = decoded[0][0].folder.special
     rows = [source for source, _ in pairs]  # as they are: some models' sources end in a language, not in EOS
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     ids = np.fromiter(chain.from_iterable(rows), np.uint32, int(lengths.sum()))

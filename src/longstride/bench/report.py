@@ -1,7 +1,8 @@
 """A page of results from records, and pieces of it between markers in other pages.
 
 `render` writes results.md and its figures; `insert_all` replaces what stands between ``<!-- report:NAME -->`` and
-``<!-- /report -->`` in a page. Both can check instead of write: they then say what is stale and touch nothing.
+``<!-- /report -->`` in a page, by those rows of the table alone after ``<!-- report:NAME rows: A; B -->``. Both can
+check instead of write: they then say what is stale and touch nothing.
 
 To a check, a figure is stale when the data it was drawn from have changed, which needs no matplotlib and is the same on
 every machine. Writing draws every figure and replaces those that look otherwise by more than the last digits: the code
@@ -24,7 +25,9 @@ from longstride.text.files import read_regular
 
 PAGE = "results.md"
 
-_MARKED = re.compile(r"<!-- report:(?P<name>\S+) -->\n(?P<text>.*?)<!-- /report -->", re.DOTALL)
+_MARKED = re.compile(
+    r"(?P<opening><!-- report:(?P<name>\S+)(?: rows: (?P<rows>[^\n]+?))? -->)\n(?P<text>.*?)<!-- /report -->", re.DOTALL
+)
 _OPENING = "<!-- report:"
 
 
@@ -78,12 +81,27 @@ def insert_all(
             raise InputError(
                 f"{path}: expected a marker named {', '.join(sorted(found)) or '(nothing)'}, found {name!r}."
             )
-    # GitHub takes a table for text unless an empty line stands around it.
-    filled = "<!-- report:{} -->\n\n{}\n\n<!-- /report -->"
-    after = _MARKED.sub(lambda match: filled.format(match["name"], found[match["name"]].strip()), before)
+
+    def filled(match: re.Match[str]) -> str:  # GitHub takes a table for text unless an empty line stands around it
+        text = found[match["name"]].strip()
+        shown = text if match["rows"] is None else _some_rows(text, match["rows"].split("; "), path)
+        return f"{match['opening']}\n\n{shown}\n\n<!-- /report -->"
+
+    after = _MARKED.sub(filled, before)
     if after != before and not check:
         write_whole(path, after.encode())
     return after != before
+
+
+def _some_rows(text: str, wanted: Sequence[str], path: Path) -> str:
+    """A table's head and the rows whose first cells are these, in this order; what stands below it, and the marks that
+    send a reader there, are left out."""
+    table = [line for line in text.split("\n\n")[0].splitlines() if line.startswith("|")]
+    rows = {line.split("|")[1].strip(): line for line in (line.replace(" †", "  ") for line in table[2:])}
+    for name in wanted:
+        if name not in rows:
+            raise InputError(f"{path}: expected rows among {'; '.join(rows) or '(none)'}, found {name!r}.")
+    return "\n".join([*table[:2], *(rows[name] for name in wanted)])
 
 
 def _way(start: Path, goal: Path) -> str:

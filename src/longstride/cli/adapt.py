@@ -16,6 +16,7 @@ from longstride.contract.options import parse
 
 if TYPE_CHECKING:
     from longstride.adaptation.adapt import Request
+    from longstride.adaptation.decoding import Text
     from longstride.bench.record_parts import Origin
     from longstride.bench.records import Latency
     from longstride.bench.workload import Workload
@@ -26,8 +27,19 @@ if TYPE_CHECKING:
 
 def adapt(
     model: Annotated[str, typer.Argument(help="Model folder, a run's folder or a Hugging Face folder.")],
-    source: shared.Source,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the adapted model.")],
+    source: Annotated[
+        Path | None,
+        typer.Option("-s", "--source", help="Text to learn from, one sentence per line (.gz and .xz too)."),
+    ] = None,
+    pair: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pair",
+            help="Languages of a multilingual model and their text, as eng_Latn-deu_Latn=FILE, instead of --source; "
+            "given several times, one drafter serves all.",
+        ),
+    ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(min=0.0, max=10**5, callback=shared.not_nan, help="Minutes of training (default: 20)."),
@@ -52,6 +64,7 @@ def adapt(
         str, typer.Option(help="Stop after this stage: import, decode, train, lengths, exactness, race or write.")
     ] = "write",
     race: Annotated[bool, typer.Option(help="Time greedy search, drafts and other libraries at the end.")] = True,
+    assistant: shared.Assistant = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep what the stages left.")] = False,
 ) -> None:
     """Give a model a drafter, so that it decodes the same output sooner.
@@ -60,14 +73,15 @@ def adapt(
     drafts are chosen by what they cost on this device; outputs for lines that were held out are compared with greedy's,
     id by id, and timed. Cut at any moment, the same command goes on where it was.
     """
-    from longstride.adaptation.adapt import STAGES, Request
+    from longstride.adaptation.adapt import STAGES, Request, is_hugging_face
     from longstride.adaptation.adapt import adapt as run
     from longstride.adaptation.options import AdaptOptions
     from longstride.runtime.choosing import check_device
-    from longstride.text.corpus import read_lines
 
     if until not in STAGES:
         raise OptionError(f"--until expects {', '.join(STAGES)}, found {until!r}.")
+    if assistant is not None and not is_hugging_face(assistant):
+        raise OptionError(f"--assistant expects a Hugging Face folder, found {assistant}.")
     given = {name: value for name, value in (("minutes", minutes), ("updates", updates)) if value is not None}
     options = parse(AdaptOptions, {**given, **shared.settings(set)}, "adapt")
     where = check_device(device)
@@ -75,19 +89,19 @@ def adapt(
     runtime = runtime or ("cuda-graph" if gpu else "native")
     precision = precision or ("fp16" if gpu else "int8" if runtime in ("native", "onnx") else "fp32")
     folder = result_folder(output)
-    source = input_file(source)
+    texts, name = _texts(source, pair or [], (source_lang, target_lang))
     request = Request(
         shared.model_path(model),
-        list(read_lines(source)),
+        texts,
         folder,
         work or folder.with_name(f"{folder.name}.work"),
         options.on(where.type),
         where,
         runtime,
         precision,
-        source.name,
+        name,
         race,
-        (source_lang, target_lang),
+        assistant,
     )
     if (source_lang or target_lang) and not request.foreign:
         raise OptionError("--source-lang and --target-lang expect a Hugging Face folder, found a model folder.")
@@ -99,6 +113,30 @@ def adapt(
     elif around.stopped:
         say("Stopped; the same command goes on.")
         sys.exit(130)
+
+
+def _texts(source: Path | None, pairs: list[str], languages: tuple[str | None, str | None]) -> tuple[list[Text], str]:
+    """What is learnt from, and a name for it."""
+    from longstride.adaptation.decoding import Text
+    from longstride.text.corpus import read_lines
+
+    if (source is None) == (not pairs):
+        raise OptionError(f"Adapting expects --source or --pair, found {'both' if pairs else 'neither'}.")
+    if source is not None:
+        source = input_file(source)
+        return [Text(list(read_lines(source)), languages)], source.name
+    if any(languages):
+        raise OptionError("--source-lang and --target-lang expect --source: every --pair has its own.")
+    texts: list[Text] = []
+    for told in pairs:
+        pair, is_there, file = told.partition("=")
+        one, between, other = pair.partition("-")
+        if not (is_there and between and one and other and file) or "/" in pair or "-" in other:
+            raise OptionError(f"--pair expects two languages and a file, as eng_Latn-deu_Latn=FILE, found {told!r}.")
+        if pair in [text.pair for text in texts]:
+            raise OptionError(f"--pair expects every pair of languages once, found {pair} twice.")
+        texts.append(Text(list(read_lines(input_file(Path(file)))), (one, other), pair))
+    return texts, "lines"
 
 
 class _Around:
@@ -192,4 +230,5 @@ class _Around:
             origin,
             self.progress,
             self.message,
+            self._request.assistant,
         )

@@ -27,7 +27,7 @@ from longstride.verification.draft_policy import DraftPolicy
 
 SLOW_SAMPLE = 50
 """Sentences that other libraries decode, at most, in one pass."""
-GENERATE, LOOKUP = "hf generate", "hf prompt lookup"
+GENERATE, LOOKUP, ASSISTED = "hf generate", "hf prompt lookup", "hf assisted"
 
 
 def race(
@@ -40,17 +40,19 @@ def race(
     origin: Origin,
     progress: Progress,
     tell: Callable[[str], None],
+    assistant: Path | None = None,
 ) -> list[Latency]:
-    """Records of all candidates by batch size; `base` is the model folder that other libraries are given."""
+    """Records of all candidates by batch size; `base` is the model folder that other libraries are given, `assistant` a
+    Hugging Face folder that drafts for it."""
     entries = [Entry("greedy", {}), Entry("draft-verify", {"lengths": str(policy)})]
     ours = [replace(one, name=one.decoder.name) for one in line_up([translator], entries, {}, {}, False)]
     ours[0] = replace(ours[0], role="baseline")
-    others = _others(translator, base, ours, min(SLOW_SAMPLE, workload.size), tell)
+    others = _others(translator, base, ours, min(SLOW_SAMPLE, workload.size), tell, assistant)
     others = [one for one in others if _runs(one, workload, tell)]
     found: list[Latency] = []
     for size in [size for size in batch_sizes if size <= workload.size] or [1]:
         # Assisted generation takes one sentence at a time.
-        members = [one for one in (*ours, *others) if size == 1 or one.name != LOOKUP]
+        members = [one for one in (*ours, *others) if size == 1 or one.name not in (LOOKUP, ASSISTED)]
         for records in measure(workload, members, Protocol(passes, (size,), "greedy"), origin, progress):
             found += records
     return found
@@ -67,7 +69,12 @@ def _runs(peer: Candidate, workload: Workload, tell: Callable[[str], None]) -> b
 
 
 def _others(
-    translator: Translator, base: Path, ours: Sequence[Candidate], sample: int, tell: Callable[[str], None]
+    translator: Translator,
+    base: Path,
+    ours: Sequence[Candidate],
+    sample: int,
+    tell: Callable[[str], None],
+    assistant: Path | None,
 ) -> list[Candidate]:
     """transformers and CTranslate2 where they are installed and know the model; what is left out is said."""
     found: list[Candidate] = []
@@ -79,17 +86,21 @@ def _others(
         folder.mkdir()
         try:
             export_hf(model, folder)
-            for name, lookup in ((GENERATE, False), (LOOKUP, True)):
-                peer = HuggingFace(folder, None, runner.device, DTYPES[precision], prompt_lookup=lookup)
+            for name in (GENERATE, LOOKUP, *([ASSISTED] if assistant is not None else [])):
+                drafts: dict[str, Any] = {"prompt_lookup": name == LOOKUP}
+                drafts |= {"assistant": assistant} if name == ASSISTED else {}
+                peer = HuggingFace(folder, None, runner.device, DTYPES[precision], **drafts)
                 peer.special = translator.folder.special
                 notes: dict[str, Any] = {"library": f"transformers {peer.version}", "threads": peer.threads}
-                notes |= {"prompt_lookup_num_tokens": LOOKED_UP} if lookup else {}
+                notes |= {"prompt_lookup_num_tokens": LOOKED_UP} if name == LOOKUP else {}
+                notes |= {"assistant": assistant.resolve().name} if name == ASSISTED and assistant is not None else {}
                 found.append(
                     replace(ours[0], name=name, decoder=peer, role="candidate", precision=precision, runtime="hf",
                             captured=None, sample=sample, passes=1, options={}, notes=notes)
                 )  # fmt: skip
         except LongstrideError as error:
-            tell(f"transformers takes no part in the race: {error}")
+            told = "transformers" if not found else ASSISTED
+            tell(f"{told} takes no part in the race: {error}")
         if runner.device.type != "cpu":
             return found
         try:

@@ -82,6 +82,7 @@ def bench(
             "those that are slow decode a sample of 200 sentences once."
         ),
     ] = None,
+    assistant: shared.Assistant = None,
     warmup: Annotated[
         Path | None, typer.Option(help="Text to warm up on, besides sentences of the test set with two words swapped.")
     ] = None,
@@ -118,11 +119,11 @@ def bench(
         raise OptionError(f"--drafter expects one --model that it drafts for, found {len(models)}.")
     translators = [shared.open_model(one, runtime, precision, device, drafter, threads) for one in models]
     _one_vocabulary(translators)
-    others = read_peers(peers, translators[0])
+    others = read_peers(peers, translators[0], assistant)
     wanted = [member_name(name, translators) for name in baseline or ()]
     named = [name for name in wanted if name not in {one.name for one in others}]
     candidates = line_up(translators, entries, shared.settings(set), samples, baselines, named, drafter)
-    candidates += peer_candidates(others, translators[0], candidates, samples, wanted)
+    candidates += peer_candidates(others, translators[0], candidates, samples, wanted, assistant)
     _check_samples(samples, [one.decoder.name for one in candidates])
     if same_as is None and len(translators) == 1:
         same_as = greedy_among([(one.name, one.decoder) for one in candidates])

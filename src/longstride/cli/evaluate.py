@@ -67,6 +67,17 @@ def evaluate(
             help="Also OTEM-2 and OTEM-4: what is said more often than in the reference, in percent.",
         ),
     ] = False,
+    tokenized: Annotated[
+        bool,
+        typer.Option(
+            "--tokenized",
+            help="Also BLEU over words between white space (tok:none), for text that is tokenized already: what "
+            "papers print as tokenized BLEU.",
+        ),
+    ] = False,
+    intervals: Annotated[
+        bool, typer.Option("--intervals", help="Also a 95 % interval of every score, by bootstrap.")
+    ] = False,
     by_length: Annotated[
         int | None,
         typer.Option(min=1, max=10**6, help="Also scores by source length, in so many bins of equally many sentences."),
@@ -79,10 +90,11 @@ def evaluate(
         ),
     ] = None,
 ) -> None:
-    """Score a model's translations (or corrections) of a test set.
+    """Score a model's translations (or corrections, or summaries) of a test set.
 
     BLEU and chrF are sacreBLEU's, each with its signature. Corrections are scored with GLEU, over words between white
-    space: sources, outputs and references must be tokenized alike, as JFLEG is. Repetition is the share of words, in
+    space: sources, outputs and references must be tokenized alike, as JFLEG is. Summaries are scored with ROUGE-L, -1
+    and -2 (F1; needs the extra `summarization`). Repetition is the share of words, in
     percent, that equal the word right before them. Perplexity is exp of the mean negative log-likelihood of the
     references' tokens (the model's own, end of sentence included), in whatever order the model writes them; of several
     references, of the first. A table on a terminal, JSON otherwise: one object, or a list for --decoders, where
@@ -109,7 +121,7 @@ def evaluate(
     line_up = settings_of(translator, decoder, entries, shared.settings(set), name, output)
     rival = _rival(against, line_up, len(material.pairs), (runtime, precision, device))
     base = shared.open_model(mutual_information, runtime, precision, device) if mutual_information is not None else None
-    analyses = Analyses(exact_match, over_translation, by_length, base, mutual_information or "")
+    analyses = Analyses(exact_match, over_translation, by_length, base, mutual_information or "", tokenized, intervals)
     analyses.check(translator, len(material.pairs))
     test_set = material.workload(translator, workload or data_name(source))
     tag = model_tag(translator, drafter)
@@ -173,6 +185,12 @@ def _show(model: str, results: Sequence[Evaluation], rival: Rival | None, severa
                 markup=False,
             )
     for result in results:
+        told = f"{result.setting.name}: " if several else ""
+        for each in result.intervals:
+            out.print(
+                f"{told}{each.metric} {each.value:.2f}, 95 % interval {each.low:.2f} to {each.high:.2f}", markup=False
+            )
+    for result in results:
         _by_length(result, f"{result.setting.name}, " if several else "")
 
 
@@ -197,6 +215,8 @@ def _json(model: str, result: Evaluation, rival: Rival | None) -> dict[str, Any]
         found["differ_from_greedy"] = result.equality.differing
     if rival is not None:
         found["against"] = {"system": rival.name, "comparisons": [asdict(one) for one in result.comparisons]}
+    if result.intervals:
+        found["intervals"] = [asdict(one) for one in result.intervals]
     if result.by_length:
         found["by_length"] = [asdict(one) for one in result.by_length]
     if result.information is not None:

@@ -15,7 +15,7 @@ from longstride.cli.console import Bar, say, warn
 from longstride.cli.lineup import Setting
 from longstride.cli.test_sets import Material
 from longstride.contract import Decoded, Likelihood, OptionError
-from longstride.tasks.bootstrap import Comparison, paired_bootstrap
+from longstride.tasks.bootstrap import Comparison, Interval, paired_bootstrap, score_interval
 from longstride.tasks.likelihood import (
     Likelihoods,
     MutualInformation,
@@ -26,9 +26,12 @@ from longstride.tasks.likelihood import (
 )
 from longstride.tasks.ngrams import OverTranslation
 from longstride.tasks.score import ExactMatch, LengthBin, Score, score_by_length, word_repetition
+from longstride.tasks.translation import Bleu
 from longstride.translator import Translator
 
 OVER_TRANSLATION_ORDERS = (2, 4)
+NAMED_WARNINGS = 3
+"""Lines that are too long are named up to so many, and counted beyond: of documents there are hundreds."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class Evaluation:
     """from greedy of the same model, by the first metric"""
     by_length: tuple[LengthBin, ...] = ()
     information: MutualInformation | None = None
+    intervals: tuple[Interval, ...] = ()
+    """of the scores that systems are compared by, if asked for"""
 
     @property
     def mean_block(self) -> float | None:
@@ -85,6 +90,9 @@ class Analyses:
     base: Translator | None = None
     """the model of one word per step that mutual information is estimated with"""
     base_name: str = ""
+    tokenized: bool = False
+    """BLEU over words between white space too"""
+    intervals: bool = False
 
     def check(self, translator: Translator, sentences: int) -> None:
         """Refuse what cannot be done before any work is."""
@@ -113,6 +121,8 @@ class Analyses:
     def scores(self, outputs: Sequence[str], material: Material) -> list[Score]:
         """Further scores of outputs."""
         found = [ExactMatch().score(outputs, material.all_references)] if self.exact_match else []
+        if self.tokenized:
+            found.append(Bleu(tokenize="none").score(outputs, material.references))
         orders = OVER_TRANSLATION_ORDERS if self.over_translation else ()
         return found + [OverTranslation(order).score(outputs, material.references) for order in orders]
 
@@ -173,7 +183,12 @@ def evaluations(
         bins: tuple[LengthBin, ...] = ()
         if analyses.by_length is not None:
             bins = score_by_length(lengths, analyses.by_length, found.texts, material.references, material.metrics_of)
-        yield Evaluation(setting, found, tuple(scores), tuple(comparisons), same, difference, bins, information)
+        intervals: tuple[Interval, ...] = ()
+        if analyses.intervals:
+            intervals = tuple(score_interval(one, material.references, found.texts) for one in material.metrics())
+        yield Evaluation(
+            setting, found, tuple(scores), tuple(comparisons), same, difference, bins, information, intervals
+        )
 
 
 def quality_record(
@@ -207,6 +222,7 @@ def decode(translator: Translator, setting: Setting, lines: Sequence[str], batch
     """Decode all lines with traces; `name` says in warnings which file they are from."""
     begun = time.perf_counter()
     calls = done = 0
+    warnings: list[str] = []
     with Bar("decoding", sum(1 for line in lines if line.strip())) as shown:
 
         def watch(decoded: Decoded) -> None:
@@ -220,10 +236,14 @@ def decode(translator: Translator, setting: Setting, lines: Sequence[str], batch
             batch=batch,
             trace=True,
             watch=watch,
-            warn=lambda said: warn(f"{name}, {said}"),
+            warn=warnings.append,
             **setting.options,
         )
     seconds = time.perf_counter() - begun
+    for said in warnings[:NAMED_WARNINGS]:
+        warn(f"{name}, {said}")
+    if (more := len(warnings) - NAMED_WARNINGS) > 0:
+        warn(f"{name}, {more:,} further lines were cut.")
     traces = {place: one.trace for place, one in enumerate(outputs) if one.trace is not None}
     counts = count(list(traces.values()), [outputs[place].tokens for place in traces], calls) if traces else None
     return Decoding([one.text for one in outputs], [one.tokens for one in outputs], counts, seconds)

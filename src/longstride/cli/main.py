@@ -32,6 +32,7 @@ COMMANDS = {
     "report": "Render every table and plot from records.",
     "import": "Make a model folder of a Hugging Face encoder-decoder.",
     "export": "Write a model in another format.",
+    "serve": "Answer requests over HTTP: LibreTranslate's API, OpenAI's completions, and our own.",
     "demo": "Translate a handful of sentences by every decoder of the bundled model.",
     "doctor": "Say what this machine can do: runtimes, whether they are right, how fast, what to install.",
     "lattice": "Candidate tables, and a look into lattices.",

@@ -28,6 +28,14 @@ DecoderName = Annotated[str | None, typer.Option("--decoder", help="Way of gener
 DrafterFolder = Annotated[
     str | None, typer.Option("--drafter", help="Model folder, or a run's, whose drafter is to draft for the model.")
 ]
+Assistant = Annotated[
+    Path | None,
+    typer.Option(
+        "--assistant",
+        help="Hugging Face folder of a smaller model with the same vocabulary: transformers' assisted generation with "
+        "it is timed too.",
+    ),
+]
 SourceLang = Annotated[
     str | None, typer.Option("--source-lang", help="Language of the text, as a multilingual model codes it.")
 ]
@@ -51,7 +59,7 @@ References = Annotated[
     list[Path],
     typer.Option("-r", "--reference", help="References, one per source line; for correction several files."),
 ]
-Task = Annotated[str, typer.Option(help="What the model does: translation or correction.")]
+Task = Annotated[str, typer.Option(help="What the model does: translation, correction or summarization.")]
 Settings = Annotated[
     str | None,
     typer.Option(

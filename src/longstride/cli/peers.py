@@ -21,7 +21,7 @@ from longstride.contract import Limits, OptionError
 from longstride.interop.ctranslate2 import write_ctranslate2
 from longstride.interop.exportable import Exportable, exportable
 from longstride.interop.hf import write_marian
-from longstride.interop.peers import BUCKET, COMPILED, PEERS, Peer, PeerOptions, open_peer
+from longstride.interop.peers import ASSISTED, BUCKET, COMPILED, PEERS, Peer, PeerOptions, open_peer
 from longstride.runtime.eager import EagerRunner
 from longstride.search.options import BeamOptions
 from longstride.systems.autoregressive.decoder import Beam
@@ -56,15 +56,18 @@ class PeerEntry:
     @property
     def library(self) -> str:
         """Who writes and reads its folder."""
-        return "hf" if self.peer == COMPILED else self.peer
+        return "hf" if self.peer in (COMPILED, ASSISTED) else self.peer
 
 
-def read_peers(text: str | None, translator: Translator) -> list[PeerEntry]:
-    """What --peers asks for: each library in greedy and beam search, in the precisions it has here."""
+def read_peers(text: str | None, translator: Translator, assistant: Path | None = None) -> list[PeerEntry]:
+    """What --peers asks for: each library in greedy and beam search, in the precisions it has here; an `assistant` is a
+    peer of its own."""
+    if assistant is not None:
+        text = ASSISTED if text is None else f"{text},{ASSISTED}"
     if text is None:
         return []
     entries: list[PeerEntry] = []
-    known = (*PEERS, COMPILED)
+    known = (*PEERS, COMPILED, *([ASSISTED] if assistant is not None else []))
     device = translator.runner.device.type
     for name in (part.strip() for part in text.split(",")):
         if name not in known:
@@ -79,7 +82,7 @@ def read_peers(text: str | None, translator: Translator) -> list[PeerEntry]:
         precisions = ("fp32", "int8") if name == "ctranslate2" else (ours,)
         for precision in precisions:
             entries.append(PeerEntry(name, "greedy", precision))
-            if name != COMPILED:
+            if name not in (COMPILED, ASSISTED):
                 entries.append(PeerEntry(name, "beam", precision))
     return list(dict.fromkeys(entries))
 
@@ -90,6 +93,7 @@ def peer_candidates(
     ours: Sequence[Candidate],
     samples: Mapping[str, int],
     baselines: Sequence[str] = (),
+    assistant: Path | None = None,
 ) -> list[Candidate]:
     """Export the model, load it into every library, and describe each as a candidate.
 
@@ -109,7 +113,7 @@ def peer_candidates(
         for entry in entries:
             options = PeerOptions(beam.width, strength) if entry.search == "beam" else PeerOptions()
             folder = _exported(entry, model, Path(temporary))
-            peer = open_peer(entry.peer, folder, translator, options, entry.precision, threads)
+            peer = open_peer(entry.peer, folder, translator, options, entry.precision, threads, assistant)
             alike = next((one for one in ours if one.decoder.name == entry.search), ours[0])
             found.append(
                 Candidate(
@@ -165,6 +169,8 @@ def _notes(entry: PeerEntry, peer: Peer, limits: Limits, beam: BeamOptions) -> d
         notes["idle_threads"] = f"{RESTING[0]}={os.environ.get(RESTING[0], '')}"
     elif entry.peer == COMPILED:
         notes["cache"] = f"generate with its static cache, compiled; sources are padded to multiples of {BUCKET}"
+    elif entry.peer == ASSISTED:
+        notes["cache"] = "generate with a smaller model that drafts, one sentence at a time, not compiled"
     else:
         notes["cache"] = "generate with its own growing cache, not compiled"
     if entry.search == "beam":

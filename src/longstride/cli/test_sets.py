@@ -64,18 +64,31 @@ def read_material(task: str, source: Path, references: Sequence[Path]) -> Materi
 
 def _translations(source: Path, references: Sequence[Path]) -> Material:
     from longstride.tasks.translation import score_translations, translation_metrics
+
+    return _single("translation", source, references, score_translations, translation_metrics)
+
+
+def _summaries(source: Path, references: Sequence[Path]) -> Material:
+    from longstride.tasks.summarization import score_summaries, summary_metrics
+
+    return _single("summarization", source, references, score_summaries, lambda targets: summary_metrics())
+
+
+def _single(
+    task: str,
+    source: Path,
+    references: Sequence[Path],
+    score: Callable[[Sequence[str], Sequence[str]], list[Score]],
+    metrics: Callable[[Sequence[str]], Sequence[Metric]],
+) -> Material:
+    """A test set with one reference per source, scored by `score` (outputs, references) and compared by `metrics`."""
     from longstride.text.corpus import read_parallel
 
     if len(references) != 1:
-        raise OptionError(f"--task translation expects one --reference, found {len(references)}.")
+        raise OptionError(f"--task {task} expects one --reference, found {len(references)}.")
     pairs = list(read_parallel(source, references[0]))
     targets = [target for _, target in pairs]
-    return Material(
-        pairs,
-        targets,
-        lambda outputs: score_translations(outputs, targets),
-        lambda places: translation_metrics(targets),
-    )
+    return Material(pairs, targets, lambda outputs: score(outputs, targets), lambda places: metrics(targets))
 
 
 def _corrections(source: Path, references: Sequence[Path]) -> Material:
@@ -104,5 +117,6 @@ def _at(test_set: Corrections, places: Sequence[int]) -> Corrections:
 TASKS: dict[str, Callable[[Path, Sequence[Path]], Material]] = {
     "translation": _translations,
     "correction": _corrections,
+    "summarization": _summaries,
 }
 """How a test set is read and scored, by the name of its task: (source file, reference files) -> material."""

@@ -109,6 +109,7 @@ def _record(read: Recipe, path: Path, outcome: Outcome, device: str) -> Training
     from longstride.model_folder import ModelFolder
     from longstride.objectives import OBJECTIVES
     from longstride.tasks.score import Score
+    from longstride.tasks.summarization import Rouge
     from longstride.tasks.translation import Bleu
 
     result = outcome.result
@@ -116,6 +117,7 @@ def _record(read: Recipe, path: Path, outcome: Outcome, device: str) -> Training
     how = {
         "loss": Score("loss", 0.0, "label-smoothed nats per target token"),
         "bleu": Score("BLEU", 0.0, f"{Bleu().signature}, {decoder}"),
+        **({"rouge": Score("ROUGE-L", 0.0, f"{Rouge().signature}, {decoder}")} if "rouge" in result.scores else {}),
         "exact": Score("exact match", 0.0, f"share of outputs equal to the reference, {decoder}"),
     }
     scores = tuple(replace(how[name], value=value) for name, value in sorted(result.scores.items()))
@@ -136,6 +138,7 @@ def _record(read: Recipe, path: Path, outcome: Outcome, device: str) -> Training
             "tokens_per_second_with_everything": result.tokens_per_second,
             "peak_memory": result.peak_memory,
             "averaged_updates": list(result.averaged),
+            "validation": dict(result.figures),
         },
     )
 

@@ -284,6 +284,10 @@ class Decoder(ABC):
         """What such a table takes in memory, so that one without room is refused and not made; None: not much."""
         return None
 
+    def suited(self, source: Source, limits: Limits, rows: int) -> Decoder:
+        """The decoder for these sentences, so many side by side: this one, once it knows what it has to, or another."""
+        return self
+
     def check_limits(self, limits: Limits) -> None:
         """Refuse limits that this decoder cannot obey: none is ignored in silence."""
         if self.special.eos in limits.banned:
@@ -311,6 +315,8 @@ class Decoder(ABC):
         if rows == 0:
             return Decoded([], [] if trace else None)
         capacity = min(capacity or rows, rows)
+        if (suited := self.suited(source, limits, capacity)) is not self:
+            return suited.decode(source, limits, capacity, trace, tell)
         if (need := self.need(limits, source.longest)) is not None:
             need.check(self.name, capacity)
         start = self.start if capacity == rows else self.start_refilled

@@ -120,6 +120,8 @@ class Runner:
     precision: Precision
     records = False
     """Whether :meth:`record` records"""
+    shape_invariant = False
+    """Whether a row's bits depend on that row alone, so that a call need not hold more rows than there are"""
     binds = False
     """Whether :meth:`bound` saves anything, so that whole iterations should be one program"""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,29 @@ class Trace:
         }
 
 
+def events_of(step: Step) -> Iterator[tuple[int, Event, list[int] | None]]:
+    """What a step did to each sentence: its ticket, and of writes that were held back the iterations they belong to."""
+    active = step.active.tolist()
+    tickets = step.ticket.tolist()
+    positions, ids, written = step.position.tolist(), step.ids.tolist(), step.written.tolist()
+    drafted, accepted = step.drafted.tolist(), step.accepted.tolist()
+    drafts = step.draft.tolist() if step.draft is not None else None
+    whens = step.when.tolist() if step.when is not None else None
+    for slot, live in enumerate(active):
+        if not live:
+            continue
+        columns = [column for column, yes in enumerate(written[slot]) if yes]
+        event = Event(
+            tuple(positions[slot][column] for column in columns),
+            tuple(ids[slot][column] for column in columns),
+            drafted[slot],
+            accepted[slot],
+            step.final,
+            tuple(drafts[slot][: drafted[slot]]) if drafts is not None else (),
+        )
+        yield tickets[slot], event, None if whens is None else [whens[slot][column] for column in columns]
+
+
 class TraceBuilder:
     """Collects the steps of a session and sorts them by sentence."""
 
@@ -105,28 +129,11 @@ class TraceBuilder:
 
     def add(self, step: Step) -> None:
         """Read one step back from the device and file it under its sentences."""
-        active = step.active.tolist()
-        tickets = step.ticket.tolist()
-        positions, ids, written = step.position.tolist(), step.ids.tolist(), step.written.tolist()
-        drafted, accepted = step.drafted.tolist(), step.accepted.tolist()
-        drafts = step.draft.tolist() if step.draft is not None else None
-        whens = step.when.tolist() if step.when is not None else None
-        for slot, live in enumerate(active):
-            if not live:
-                continue
-            columns = [column for column, yes in enumerate(written[slot]) if yes]
-            event = Event(
-                tuple(positions[slot][column] for column in columns),
-                tuple(ids[slot][column] for column in columns),
-                drafted[slot],
-                accepted[slot],
-                step.final,
-                tuple(drafts[slot][: drafted[slot]]) if drafts is not None else (),
-            )
-            events = self._events.setdefault(tickets[slot], [])
+        for ticket, event, whens in events_of(step):
+            events = self._events.setdefault(ticket, [])
             events.append(event)
             if whens is not None:
-                _file(events, [whens[slot][column] for column in columns])
+                _file(events, whens)
 
     def trace(self, ticket: int) -> Trace:
         """The finished trace of one sentence."""

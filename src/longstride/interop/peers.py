@@ -45,6 +45,9 @@ PEERS = ("hf", "ctranslate2")
 COMPILED = "hf-compiled"
 """A peer that is the first library once more, compiled."""
 
+ASSISTED = "hf-assisted"
+"""And once more, with a smaller model that drafts."""
+
 BUCKET = 32
 """Where shapes are compiled, sources are padded to a multiple of this."""
 
@@ -119,7 +122,9 @@ class HuggingFace(Peer):
 
     With `compiled` it is asked for its static cache, with which it compiles and captures the decoder's step on a CUDA
     device; sources are then padded to a few lengths and outputs limited alike, so that few shapes are compiled. With
-    `prompt_lookup` it drafts what followed the last tokens where they stood before, one sentence at a time.
+    `prompt_lookup` it drafts what followed the last tokens where they stood before, and with an `assistant`, the folder
+    of a smaller model with the same vocabulary, what that one writes: both one sentence at a time, which is all that
+    transformers has for them.
     """
 
     name = "hf"
@@ -132,22 +137,37 @@ class HuggingFace(Peer):
         dtype: torch.dtype = torch.float32,
         compiled: bool = False,
         prompt_lookup: bool = False,
+        assistant: Path | None = None,
     ) -> None:
         transformers = package("transformers")
         self.options = options or PeerOptions()
         self.version = str(transformers.__version__)
         self.precision = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype, str(dtype))
         self.threads = torch.get_num_threads()
-        with quiet(transformers):
-            loader = transformers.AutoModelForSeq2SeqLM
-            model = loader.from_pretrained(folder, local_files_only=True, dtype=dtype)
-        self._model = model.to(device).eval()
+        self._model = _loaded(transformers, folder, device, dtype)
         self._compiled = compiled
         self._assistance: dict[str, Any] = {"prompt_lookup_num_tokens": LOOKED_UP} if prompt_lookup else {}
         if compiled:
             self.name = COMPILED
+        if assistant is not None:
+            self.name = ASSISTED
+            smaller = _loaded(transformers, assistant, device, dtype)
+            needed, found = (model.config.vocab_size for model in (self._model, smaller))
+            if needed != found:
+                raise OptionError(f"{assistant}: expected an assistant with the model's {needed} ids, found {found}.")
+            self._assistance = {"assistant_model": smaller}
 
     def _outputs(self, source: Source, limits: Limits, longest: Sequence[int]) -> Rows:
+        if not self._assistance:
+            return self._generated(source, limits, longest)
+        with quiet(package("transformers")):  # the assistant's settings are the library's own doing
+            return [
+                row
+                for place in range(source.rows)
+                for row in self._generated(source.slice(place, place + 1), limits, longest[place : place + 1])
+            ]
+
+    def _generated(self, source: Source, limits: Limits, longest: Sequence[int]) -> Rows:
         device = self._model.device
         o = self.options
         settings: dict[str, Any] = {"length_penalty": o.strength} if o.width > 1 else dict(self._assistance)
@@ -165,15 +185,33 @@ class HuggingFace(Peer):
             ids = F.pad(ids, (0, -source.longest % BUCKET), value=self.special.pad)
             most = limits.max_length
         visible = torch.arange(ids.shape[1]) < source.lengths[:, None]
+        highest = most + 2  # the start symbol and EOS count
+        if "assistant_model" in self._assistance:
+            # A draft's last token is read too, and there may be no position for it. Without a mask, transformers 5.22
+            # has the assistant read its whole output again behind a cache that holds it.
+            highest = min(highest, getattr(self._model.config, "max_position_embeddings", None) or highest)
+            settings["decoder_attention_mask"] = torch.ones(source.rows, 1, dtype=torch.long, device=device)
         found = self._model.generate(
             input_ids=ids.to(device),
             attention_mask=visible.long().to(device),
-            max_length=most + 2,  # the start symbol and EOS count
+            max_length=highest,
             num_beams=o.width,
             do_sample=False,
             **settings,
         )
         return [until(self.special.eos, row[1:]) for row in found.tolist()]
+
+
+def _loaded(transformers: Any, folder: Path, device: torch.device | str, dtype: torch.dtype) -> Any:
+    if not (folder / "config.json").is_file():
+        raise OptionError(f"{folder}: expected a Hugging Face folder, found no config.json.")
+    with quiet(transformers):
+        try:
+            model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
+        except (OSError, ValueError) as error:
+            said = str(error).splitlines()[0][:200]
+            raise OptionError(f"{folder}: expected an encoder-decoder of transformers, found none: {said}") from None
+    return model.to(device).eval()
 
 
 class CTranslate2(Peer):
@@ -236,12 +274,19 @@ def open_peer(
     options: PeerOptions | None = None,
     precision: str = "fp32",
     threads: int | None = None,
+    assistant: Path | None = None,
 ) -> Peer:
     """A peer by name, on a folder that was exported from this model, for the device that this model is on."""
     peer: Peer
-    if name in (HuggingFace.name, COMPILED):
-        device = translator.runner.device
-        peer = HuggingFace(folder, options, device, DTYPES[precision], compiled=name == COMPILED)
+    if name in (HuggingFace.name, COMPILED, ASSISTED):
+        peer = HuggingFace(
+            folder,
+            options,
+            translator.runner.device,
+            DTYPES[precision],
+            compiled=name == COMPILED,
+            assistant=assistant if name == ASSISTED else None,
+        )
     elif name == CTranslate2.name:
         source, target = (
             one.pieces(range(one.size)) for one in (translator.source_tokenizer, translator.target_tokenizer)

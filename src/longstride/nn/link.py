@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from longstride import ops
 from longstride.nn.layers import Linear
+from longstride.ops.draft_tree import Shape
 
 CANDIDATES = 64
 """Per slot: the best of so many classes of ids, which ids fall into by turns, since neighbours in a vocabulary are
@@ -131,7 +132,7 @@ class Link(nn.Module):
         newest: Tensor,
         nodes: int,
         into: Tensor | None = None,
-        shape: tuple[Tensor, Tensor] | None = None,
+        shape: Shape | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Logits [rows, block, vocabulary] of slots by themselves, from hidden [rows, block, width], after the token
         `newest` [rows] -> tokens and parents [rows, nodes] of the likeliest tree; `into` and `shape` as
@@ -145,7 +146,7 @@ class Link(nn.Module):
         newest: Tensor,
         nodes: int,
         into: Tensor | None = None,
-        shape: tuple[Tensor, Tensor] | None = None,
+        shape: Shape | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The same where logits are nothing but hidden by output_weight [vocabulary, width]"""
         given = (hidden, newest, output_weight, self.gate.weight, *self._tables)

@@ -211,7 +211,7 @@ class Transformer(nn.Module):
             mask = cache.causal(slots, span)
         elif isinstance(rule, ops.TreeRule) and self.decoder_bias is None:
             tree = rule
-            mask = ops.TreeCausal(slots, lambda: _visible(tree, slots, span, memory), rule.above)
+            mask = ops.TreeCausal(slots, lambda: _visible(tree, slots, span, memory), rule.paths)
         else:
             mask = _visible(rule, slots, span, memory)
             if self.decoder_bias is not None:

@@ -70,6 +70,8 @@ class TreeRule:
     """[rows] the first of the step's slots"""
     above: Tensor
     """[rows, step, step] bool: whether the second slot is the first one or an ancestor of it"""
+    paths: Tensor | None = None
+    """[rows, step, 1 + step] as :func:`longstride.ops.draft_tree.tree_paths` gives them; a graph needs none"""
 
     def __call__(self, slots: Tensor, seen: Tensor) -> Tensor:
         """[rows, step, seen] which slots of the cache [seen] each slot may look at"""
@@ -231,10 +233,10 @@ class TreeCausal(Causal):
 
     derived = False
 
-    def __init__(self, slots: Tensor, table: Callable[[], Tensor], above: Tensor) -> None:
-        """table() [rows, 1, step, span] says what is added; `above` as in :class:`TreeRule`"""
+    def __init__(self, slots: Tensor, table: Callable[[], Tensor], paths: Tensor | None) -> None:
+        """table() [rows, 1, step, span] says what is added; paths as in :class:`TreeRule`"""
         super().__init__(slots, table)
-        self.above = above
+        self.paths = paths
 
     @property
     def added(self) -> Tensor:

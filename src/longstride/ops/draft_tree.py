@@ -23,8 +23,11 @@ from longstride.ops.trace import INTEGER, lifted, tracer_of
 LESS_BY_DEPTH = 1e-4
 """Taken off a node's logarithm for every token of its path: where a child is certain, its parent still comes first."""
 
-Shape = tuple[Tensor, Tensor]
-"""Who is above whom in a tree, and how deep slots lie: as :func:`tree_shape` gives them"""
+QUERIES = 16
+"""Slots of one path that a kernel of attention answers at once: the least that products on tensor cores take"""
+
+Shape = tuple[Tensor, Tensor, Tensor | None]
+"""Who is above whom in a tree, how deep slots lie, and its paths: as :func:`tree_shape` gives them"""
 
 Pairs = tuple[Tensor, Tensor, Tensor]
 """What neighbours add to each other's values, as in :func:`longstride.ops.chain.best_chain`: before, factors, after"""
@@ -116,7 +119,8 @@ def tree_tokens(
     values, ids = logits.topk(min(candidates, logits.shape[-1]))
     tokens, parents = best_tree(values, ids, newest, nodes, pairs)
     for one, made in zip(shape or (), tree_shape(parents) if shape else (), strict=True):
-        one.copy_(made)
+        if one is not None and made is not None:
+            one.copy_(made)
     return (tokens if into is None else into.copy_(tokens)), parents
 
 
@@ -130,9 +134,10 @@ def tree_tokens_of_states(
 
 
 @operation
-def tree_shape(parents: Tensor) -> tuple[Tensor, Tensor]:
+def tree_shape(parents: Tensor) -> Shape:
     """Of parents [rows, nodes], slots smaller than each node's own: whether the second slot is the first one or above
-    it [rows, step, step], and how many nodes lead to a slot, itself counted [rows, step]"""
+    it [rows, step, step], how many nodes lead to a slot, itself counted [rows, step], and paths, as :func:`tree_paths`
+    gives them; a graph has no use for these"""
     nodes = parents.shape[1]
     slots = arange(nodes + 1, parents)
     itself = (slots[:, None] == slots)[None]
@@ -141,7 +146,26 @@ def tree_shape(parents: Tensor) -> tuple[Tensor, Tensor]:
     for _ in range(max(1, nodes).bit_length()):
         wide = reached.float()
         reached = (wide @ wide) > 0.5
-    return reached, reached.sum(dim=-1) - 1
+    depth = reached.sum(dim=-1) - 1
+    return reached, depth, None if tracer_of(parents) is not None else tree_paths(reached, depth)
+
+
+def tree_paths(above: Tensor, depth: Tensor) -> Tensor:
+    """[rows, step, 1 + step] int32: of each slot, how many slots its path has, and which, slot 0 first
+
+    Paths are walked along together, as chains are, by whoever attends: :data:`QUERIES` slots at once, counted from slot
+    0. A walk is needed to slots that nobody follows, and to the last of each such group; elsewhere 0 stands for how
+    many. Behind a path's end lies anything.
+
+    Numbers are as wide as these because of Triton: where bytes say which keys are read, it lays out products for bytes,
+    and tensor cores add up other keys together than in a chain.
+    """
+    step = depth.shape[1]
+    slots = torch.arange(step, device=depth.device)
+    at_depth = depth[:, :, None] == slots  # [rows, step, step] whether a slot lies so deep
+    path = ((above * slots).float() @ at_depth.float()).int()
+    walked = (above.sum(dim=1) == 1) | (depth % QUERIES == QUERIES - 1)
+    return torch.cat([((depth + 1) * walked)[..., None].int(), path], dim=2)
 
 
 @operation

@@ -26,6 +26,7 @@ from longstride.nn.transformer import Transformer
 from longstride.search.beam import DEAD, Array, Search, SlotScores, StepScores
 from longstride.search.candidates import NAMES, Best, best_words, with_best_words
 from longstride.search.table import BeamTable, SearchModel
+from longstride.verification import step_programs
 from longstride.verification.drafting import Drafter, Proposal
 from longstride.verification.step import Acceptance, Batch, VerifyStep
 
@@ -71,7 +72,7 @@ class DraftedBeamTable(BeamTable):
             drafter.begin(rows, longest_source, room, device),
         )
         step = VerifyStep(programs.verify(model), drafter, Acceptance(), limits, model.special)
-        reading = step.reading(drafter.block, drafts=True)
+        reading = step_programs.reading(step, drafter.block, drafts=True)
         self._reading = with_draft(reading, model.options.vocabulary, width, search.eos)
         self._bound = runner.bound(self._reading, self._no_words, self._batch) if runner.binds else None
         self._read: list[Array] = []  # ids and log-probabilities of the best words, and EOS's, of every row and slot

@@ -45,7 +45,7 @@ class FusedBeam:
         self.start = torch.zeros(sentences * width, dtype=torch.int64, device=device)
         """[sentences * width] where the next step begins; 0 where a search is done"""
         self.scores = scores
-        """[sentences, width] of the finished hypotheses, which the kernel for single words keeps up"""
+        """[sentences, width] of the finished hypotheses, which the kernels keep up"""
 
     @property
     def buffers(self) -> list[Tensor]:
@@ -85,8 +85,9 @@ class FusedBeam:
         active: Tensor = beam_kernels.advance_words(lists, self._divisors, *buffers, search.n_best, search.eos)
         return active
 
-    def advance_bundles(self, scores: SlotScores) -> tuple[Tensor, Tensor]:
-        """:meth:`longstride.search.beam.Beam.advance` for slots that are independent of each other.
+    def advance_bundles(self, scores: SlotScores, indirection: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """:meth:`longstride.search.beam.Beam.advance` for slots that are independent of each other, and what caches
+        have to know of it, if they stay as they were written.
 
         -> the row that each hypothesis goes on from [sentences * width], and who took part [sentences]
         """
@@ -94,8 +95,10 @@ class FusedBeam:
 
         search = self._search
         missing = search.width - scores.ids.shape[-1]
-        words, ids = F.pad(scores.words, (0, missing), value=DEAD), F.pad(scores.ids, (0, missing))
-        buffers = (self._state.buffers, self._counted, self.last, self.start)
+        ids, words = scores.ids, scores.words
+        if missing:  # fewer words than hypotheses
+            ids, words = F.pad(ids, (0, missing)), F.pad(words, (0, missing), value=DEAD)
+        buffers = (self._state.buffers, self._counted, self.last, self.start, indirection, self.scores)
         found: tuple[Tensor, Tensor] = beam_kernels.advance_bundles(
             (ids, words, scores.end), self._divisors, *buffers, search.earliest, search.n_best
         )

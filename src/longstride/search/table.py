@@ -246,8 +246,9 @@ class BeamTable(SearchTable):
             logits = self._logits(span)[0].flatten(0, 1) if one else None
             return fused.advance_words(logits, None if one else self._score(span), self._indirection)  # type: ignore[arg-type]
         if fused is not None:
-            start = start.clone() if self._indirection is not None else start
-            rows, active = fused.advance_bundles(self._score(span))  # type: ignore[arg-type]
+            rows, active = fused.advance_bundles(self._score(span), self._indirection)  # type: ignore[arg-type]
+            if self._indirection is not None:
+                return active
         else:
             active, state = ~self.state.done, replace(self.state)
             parents, last = self._beam.advance(state, self._score(span))
@@ -350,13 +351,12 @@ class BeamTable(SearchTable):
 
         On the host, after waiting for the device; good until it is asked again, and where a search is done.
         """
-        kept = self._fused is not None and self._search.step == 1 and self._indirection is not None
         if self._looks:
             found = (self._beam.scores(self.state), *(getattr(self.state, name) for name in FINISHED))
             return [torch.from_numpy(one) for one in found]
         if self._ended is None:
             return self._runner.fetch(self._beam.scores(self.state), *(getattr(self.state, name) for name in FINISHED))
-        if not kept:
+        if self._fused is None:
             self._ended.here["scores"].copy_(self._beam.scores(self.state))
         self._ended.send()
         self._ended.wait()

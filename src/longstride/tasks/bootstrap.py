@@ -39,6 +39,33 @@ class Comparison:
     seed: int
 
 
+@dataclass(frozen=True)
+class Interval:
+    """Where a system's score would lie on other test sets of this kind."""
+
+    metric: str
+    value: float
+    low: float
+    high: float
+    """95 %: the 2.5th and 97.5th percentile over the draws"""
+    resamples: int
+    seed: int
+
+
+def score_interval(
+    metric: Metric,
+    references: Sequence[str],
+    outputs: Sequence[str],
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+) -> Interval:
+    """How much of one system's score is luck. Intervals that overlap prove nothing: compare systems in pairs."""
+    figures = metric.statistics(outputs, references)
+    drawn = [metric.value(row) for row in resample_counts(figures.shape[0], resamples, seed) @ figures]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return Interval(metric.name, metric.value(figures.sum(axis=0)), float(low), float(high), resamples, seed)
+
+
 def paired_bootstrap(
     metric: Metric,
     references: Sequence[str],

@@ -7,7 +7,7 @@ use, are what :mod:`longstride.tasks.bootstrap` resamples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,15 +45,17 @@ class _Sacrebleu(Metric):
 class Bleu(_Sacrebleu):
     """Corpus BLEU over the 13a tokenization, exponential smoothing, mixed case: sacreBLEU's default.
 
+    With tokenize "none" words are what stands between white space: for outputs and references that are tokenized
+    already, as in papers that print tokenized BLEU.
+
     Where no reference has four tokens, as in toys, there is no 4-gram to be right and the default is 0 for whatever is
     said; `effective_order` then counts n-grams as far as there are any, and the signature says so (``eff:yes``).
     """
 
-    name = "BLEU"
-
-    def __init__(self, effective_order: bool = False) -> None:
+    def __init__(self, effective_order: bool = False, tokenize: Literal["13a", "none"] = "13a") -> None:
+        self.name = "BLEU" if tokenize == "13a" else "BLEU (tokenized)"
         # force: outputs that end in " ." are the system's own doing; the signature already says what was scored.
-        super().__init__(BLEU(tokenize="13a", force=True, effective_order=effective_order))
+        super().__init__(BLEU(tokenize=tokenize, force=True, effective_order=effective_order))
 
     def all_short(self, references: Sequence[str]) -> bool:
         """Whether there are references, and no 4-gram in any."""

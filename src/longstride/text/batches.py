@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,11 @@ class BatchOptions(Options):
         least=1,
         most=10**9,
     )
+    count: Literal["longer", "both"] = option(
+        "longer",
+        "What the budget bounds: cells of the longer side, or of source and target together, which evens out batches "
+        "whose sources are many times as long as their targets.",
+    )
     sentences: int | None = option(None, "At most this many pairs per batch; none sets no bound.", least=1, most=10**9)
     shuffle: bool = option(True, "Draw a new order for every epoch; false keeps one order.")
     seed: int = option(1, "Seed of the order.", least=0, most=2**32 - 1)
@@ -54,7 +60,7 @@ class Waste:
     target_padding: float
     """share of all target cells that are padding"""
     fill: float
-    """mean share of the token budget that a batch uses on its larger side, padding counted"""
+    """mean share of the token budget that a batch uses (on its larger side, unless both count), padding counted"""
     pure: float
     """share of batches whose sources are all equally long"""
 
@@ -85,7 +91,7 @@ class TokenBatches(BatchSource):
             raise InputError("Expected a corpus with at least one pair, found an empty one.")
         self._corpus, self._options, self._rank, self._world = corpus, options, rank, world
         source, target = corpus.source.lengths, corpus.target.lengths
-        longest = int(max(source.max(), target.max()))
+        longest = int(_size(source, target, options).max())
         if longest > options.tokens:
             raise OptionError(
                 f"tokens expects at least {longest}, the longest sentence of the corpus, found {options.tokens}."
@@ -118,7 +124,7 @@ class TokenBatches(BatchSource):
             len(rows),
             1 - float(source.sum() / source_cells.sum()),
             1 - float(target.sum() / target_cells.sum()),
-            float(np.maximum(source_cells, target_cells).mean()) / self._options.tokens,
+            float(_size(source_cells, target_cells, self._options).mean()) / self._options.tokens,
             float((widest_source == np.minimum.reduceat(source, self._starts[:-1])).mean()),
         )
 
@@ -162,23 +168,30 @@ def _lay_out(source: _Indices, target: _Indices, options: BatchOptions) -> tuple
     return np.concatenate(batches), starts.astype(np.int64)
 
 
+def _size(source: _Indices, target: _Indices, options: BatchOptions) -> _Indices:
+    """[...] what lengths or cells of both sides take of the budget"""
+    return np.maximum(source, target) if options.count == "longer" else source + target
+
+
 def _yield(source: _Indices, target: _Indices, options: BatchOptions) -> float:
     """How much of its budget a batch uses, times how much of that is not padding."""
-    rows, widest_source, widest_target = len(source), int(source.max()), int(target.max())
-    full = max(rows * max(widest_source, widest_target) / options.tokens, rows / (options.sentences or np.inf))
-    return full * float(source.sum() + target.sum()) / (rows * (widest_source + widest_target))
+    rows, widest_source, widest_target = len(source), source.max(), target.max()
+    taken = rows * int(_size(widest_source, widest_target, options))
+    full = max(taken / options.tokens, rows / (options.sentences or np.inf))
+    return full * float(source.sum() + target.sum()) / (rows * float(widest_source + widest_target))
 
 
 def _cut(source: _Indices, target: _Indices, options: BatchOptions) -> _Indices:
     """Where to cut a row of pairs, each batch taking as many as its budget allows."""
-    length = np.maximum(source, target)
+    length = _size(source, target, options)
     cuts: list[int] = []
     begin = 0
     while True:
         # The first pair bounds how many can follow, so that only so many are looked at.
         window = min(options.tokens // int(length[begin]), options.sentences or len(length), len(length) - begin)
-        widest = np.maximum.accumulate(length[begin : begin + window])
-        cells = widest * np.arange(1, window + 1)
+        here = slice(begin, begin + window)
+        wide_source, wide_target = (np.maximum.accumulate(side[here]) for side in (source, target))
+        cells = _size(wide_source, wide_target, options) * np.arange(1, window + 1)
         begin += int(np.searchsorted(cells, options.tokens, side="right"))
         if begin >= len(length):
             return np.array(cuts, dtype=np.int64)
@@ -190,6 +203,6 @@ def _evened(parts: list[_Indices], source: _Indices, target: _Indices, options: 
     if len(parts) < 2 or len(parts[-1]) >= len(parts[-2]) // 2:
         return parts
     both = np.concatenate(parts[-2:])
-    longest = max(int(source[both].max()), int(target[both].max()))
+    longest = int(_size(source[both].max(), target[both].max(), options))
     last = min(len(both) // 2, options.tokens // longest)
     return [*parts[:-2], both[:-last], both[-last:]]

@@ -74,12 +74,16 @@ class Side:
         cells = starts[:, None] + np.where(inside, columns, 0)
         return np.where(inside, self.ids[cells], self.special.pad).astype(np.int64, copy=False), lengths
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Side:
-        """Chosen sentences, in the order given."""
+    def take(self, rows: npt.NDArray[np.int64], longest: int = 0) -> Side:
+        """Chosen sentences, in the order given, cut to `longest` ids (0: whole), of which the last is EOS still."""
         starts = self.offsets[rows]
-        offsets = offsets_of(self.offsets[rows + 1] - starts)
-        cells = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], np.diff(offsets))
-        return Side(self.ids[cells], offsets, self.special)
+        whole = self.offsets[rows + 1] - starts
+        lengths = np.minimum(whole, longest) if longest else whole
+        offsets = offsets_of(lengths)
+        cells = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        ids = self.ids[cells]
+        ids[offsets[1:][lengths < whole] - 1] = self.special.eos
+        return Side(ids, offsets, self.special)
 
 
 @dataclass(frozen=True)
@@ -237,8 +241,9 @@ def binarize(
             kept, found = filter.apply(sides[0].lengths, sides[1].lengths)
             lines.append(kept + report.seen)
             report += found
-            for side, dtype, spill, known in zip(sides, dtypes, (source_ids, target_ids), lengths, strict=True):
-                chosen = side.take(kept)
+            spills = zip(sides, dtypes, (source_ids, target_ids), lengths, (filter.cut_source, 0), strict=True)
+            for side, dtype, spill, known, longest in spills:
+                chosen = side.take(kept, longest)
                 spill.write(chosen.ids.astype(dtype).tobytes())
                 known.append(chosen.lengths)
             if progress is not None:

@@ -8,8 +8,8 @@ the host reads back only for records, validations and checkpoints.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -41,6 +41,7 @@ from longstride.training.progress import (
     restore_random_state,
     seed_everything,
 )
+from longstride.training.run_plan import check_average, count_updates, step_of, to_average
 from longstride.training.update import Updater, compiled, per_token
 from longstride.training.validation import Validations, Validator, evaluating
 
@@ -77,6 +78,8 @@ class Result:
     """steps of the checkpoints whose mean the model now holds; empty: the last weights as they are"""
     peak_memory: int | None = None
     """most bytes of device memory in use at once (CUDA only)"""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """what the objective reported beside the loss when this process last validated by it, per target token"""
 
     @property
     def interrupted(self) -> bool:
@@ -108,13 +111,14 @@ class Trainer:
         self._data = data
         self._options = options
         self._folder = folder
+        self._figures: Mapping[str, float] = {}
         self._validations = Validations(objective, validation, validators, options, self._team)
         self._reporter: Reporter = (reporter or Silent()) if self._team.leads else Silent()
         freeze(model, options.freeze)
         loss = compiled(model, objective, options.compile)
         self._updater = Updater(model, loss, options, self._team)
-        self._total = self._count_steps()
-        self._check_average()
+        self._total = count_updates(options, data, self._team.world)
+        check_average(options, data, self._team.world, self._total)
         self._schedule = options.schedule.for_run(self._total)
         self._progress = Progress()
         self._made = 0
@@ -209,7 +213,9 @@ class Trainer:
         if self._team.leads:
             self._checkpoints.wait()
             if self._options.average != "none" and reason in ("finished", "patience"):
-                averaged = self._load_average()
+                paths = to_average(self._options, self._folder / "checkpoints", progress.step)
+                load_weights(self._model, average(paths), str(self._folder / "checkpoints"))
+                averaged = tuple(map(step_of, paths))
         self._team.gather(None)  # nobody leaves before the last checkpoint is on disk
         return Result(
             reason=reason,
@@ -224,46 +230,10 @@ class Trainer:
             checkpoint=self._folder / "checkpoints" / f"step-{progress.step:08d}",
             averaged=averaged,
             peak_memory=torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None,
+            figures=self._figures,
         )
 
     # Deciding when
-
-    def _count_steps(self) -> int:
-        options = self._options
-        if not options.epochs:
-            return options.steps
-        per_update = options.accumulation * self._team.world
-        steps = sum(-(-self._data.batches_in(epoch) // per_update) for epoch in range(options.epochs))
-        return min(steps, options.steps) if options.steps else steps
-
-    def _check_average(self) -> None:
-        """Refuse a run whose last checkpoints lie too far apart to be averaged, before it is made."""
-        options, total = self._options, self._total
-        if options.average != "last" or not total:
-            return
-        if total - self._oldest_of_last(options.average_count) > options.average_span * total:
-            end, count, every = int(options.average_span * total), options.average_count, options.checkpoint_every
-            told = f"checkpoint_every expects 1 to {end // (count - 1):,}", f"{every:,}" if every else "0, every epoch"
-            if end < count - 1:
-                told = f"average_count expects 1 to {end + 1}", f"{count}"
-            raise OptionError(
-                f"training.{told[0]}, so that all checkpoints that are averaged are of the last "
-                f"{options.average_span:.0%} of {total:,} updates (training.average_span), found {told[1]}."
-            )
-
-    def _oldest_of_last(self, count: int) -> int:
-        """The update of the oldest of the last `count` checkpoints that a whole run saves."""
-        total, every = self._total, self._options.checkpoint_every
-        if every:
-            first = max(every, (total - 1) // every * every - every * count)
-            saved: list[int] = [*range(first, total, every), total]
-            return saved[-count:][0]
-        per_update, epoch = self._options.accumulation * self._team.world, 0
-        ends: list[int] = [0]
-        while ends[-1] < total:
-            ends.append(min(total, ends[-1] + max(1, -(-self._data.batches_in(epoch) // per_update))))
-            epoch += 1
-        return ends[1:][-count:][0]
 
     def _at_end(self) -> bool:
         progress, options = self._progress, self._options
@@ -339,6 +309,7 @@ class Trainer:
                 began = time.perf_counter()
                 value, figures = self._validations.measure(name, self._model, self._updater.autocast())
                 best = self._validations.note(progress, name, value)
+                self._figures = figures or self._figures
                 seconds = time.perf_counter() - began
                 self._tell(ValidationRecord(progress.step, progress.epoch, name, value, best, seconds, figures))
         progress.pending = []
@@ -400,20 +371,3 @@ class Trainer:
         except (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
             raise stored.damaged(path, error) from None  # numbers that neither optimizer nor generators take
         self._saved = checkpoint.step if not self._progress.pending else -1
-
-    def _load_average(self) -> tuple[int, ...]:
-        folder, count = self._folder / "checkpoints", self._options.average_count
-        if self._options.average == "last":
-            paths = list(stored.listed(folder).values())[-count:]
-            centre = paths[-1:]
-        else:
-            paths, centre = stored.best(folder, count), stored.best(folder, 1)
-        # What lies too far from the last or the best is left out: a run may stop early, or be best early.
-        apart = self._options.average_span * self._progress.step
-        paths = [path for path in paths if abs(_step(path) - _step(centre[0])) <= apart]
-        load_weights(self._model, average(paths), str(folder))
-        return tuple(map(_step, paths))
-
-
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("step-"))

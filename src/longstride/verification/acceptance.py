@@ -105,6 +105,11 @@ class SamplingOptions(Options):
         """How to draw; None: tokens are not drawn."""
         return Sampling(self.temperature, self.top_k, self.top_p) if self.temperature else None
 
+    @property
+    def leave_drafts_open(self) -> bool:
+        """Whether these say nothing of how to draft and judge: then outputs are the same however long drafts are."""
+        return self == type(self)(**{name: getattr(self, name) for name in OF_SAMPLING})
+
 
 OF_SAMPLING = ("temperature", "top_k", "top_p", "seed")
 """The names of these options."""

@@ -24,6 +24,7 @@ from longstride.engine.pool import InputStaging
 from longstride.nn import programs
 from longstride.nn.cache import EncoderState
 from longstride.nn.transformer import Transformer
+from longstride.verification import step_programs
 from longstride.verification.acceptance import forbidden_ids
 from longstride.verification.drafting import Drafter
 from longstride.verification.kernels import permitted_ids
@@ -129,7 +130,7 @@ class BatchState:
         """Widths, and the sentences to encode together in a rectangle of each: what a sentence is encoded in depends on
         its own length alone, so that its bits do not depend on who is beside it."""
         lengths = source.lengths.tolist()
-        if self.recorded or self.portion == 1:  # one shape
+        if self.recorded or len(self.ticket) == 1:  # one shape
             widths = {self.longest_source: list(range(len(lengths)))}
         else:
             widths = {}
@@ -185,7 +186,9 @@ class BatchState:
         staging, alone = self._staging, self.ticket.shape[0] == 1 and not self.recorded
         if alone and self._encoding is None:
             self._encoding = self.runner.bound(self.encode, staging.ids, staging.lengths)
-        encode = self._encoding or partial(self.runner.call, self.encode, staging.ids[:, :width], staging.lengths)
+        rows = count if self.runner.shape_invariant else self.portion
+        some = (staging.ids[:rows, :width], staging.lengths[:rows])
+        encode = self._encoding or partial(self.runner.call, self.encode, *some)
         memory = encode().first(count)
         # A slice where that is all: copying to rows that have to be looked up takes several times as long.
         places: Any = slice(None) if alone else staging.rows[:count]
@@ -219,16 +222,21 @@ class BatchState:
     def _iteration(self, block: int, window: int) -> Callable[[], StepResult]:
         if self.recorded:
             return self._prepared(f"iterate {block}", partial(self.run, block, window))
-        program = self._step.whole(block)
-        if program.graph is not None or not self.runner.binds:
+        if not self.runner.binds:
+            return self.runner.bound(Program("step", partial(self._step.run, block=block)), self.batch)
+        program = step_programs.whole(self._step, block)
+        if program.graph is not None:
             return self.runner.bound(program, self.batch)
         # A draft that no model call makes is handed in: a graph gains nothing by giving back what it was given.
         if self._step.judges_apart and self.drafter.graph is not None and (self.drafter.calls or not block):
-            return partial(self._judge, self.runner.bound(self._step.reading(block, drafts=True), self.batch))
+            return partial(
+                self._judge, self.runner.bound(step_programs.reading(self._step, block, drafts=True), self.batch)
+            )
         if self._step.judges_apart:
-            reading = [self._step.reading(block, False, tree) for tree in (False, True)]
+            reading = [step_programs.reading(self._step, block, False, tree) for tree in (False, True)]
             return partial(self._judge, partial(self._ask, reading, block))
-        return partial(self._ask_and_verify, [self._step.verifying(block, tree) for tree in (False, True)], block)
+        verifying = [step_programs.verifying(self._step, block, tree) for tree in (False, True)]
+        return partial(self._ask_and_verify, verifying, block)
 
     @torch.inference_mode()
     def run(self, block: int, window: int) -> StepResult:

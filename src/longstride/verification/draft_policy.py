@@ -56,6 +56,16 @@ class DraftPolicy:
         trees = frozenset(pair[0] for pair, part in zip(pairs, parts, strict=True) if part.endswith(TREE) and pair[1])
         return DraftPolicy(tuple(sorted((rows, length) for rows, length in pairs)), trees)
 
+    @staticmethod
+    def usual(device: str) -> DraftPolicy | None:
+        """Where nobody has said how to draft and several rows are decoded at once, on such a device; None: the block.
+
+        A few rows keep a processor's cores busy, so that every drafted slot takes its time. Processor time over
+        greedy's, of 60 debates with the base model in int8: 0.8 to 1.0 for 2 rows (by the draft's length), 1.1 to 1.2
+        for 4, 1.2 to 1.4 for 8, 1.6 to 3.6 for 32; the bundled model's, eagerly in fp32, about 2 for 2 rows.
+        """
+        return DraftPolicy(((2, 0),)) if device == "cpu" else None
+
     def __str__(self) -> str:
         return ",".join(f"{rows}:{length}{TREE if rows in self.trees else ''}" for rows, length in self.lengths)
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from longstride.contract import Source
 from longstride.nn.cache import EncoderState
+from longstride.ops.draft_tree import Shape
 from longstride.ops.trace import Specification
 
 
@@ -57,7 +58,7 @@ class Proposal:
     draft's own token j, which comes before it; None: a chain"""
     placed: bool = False
     """the ids are the first columns of the room that the view had for them"""
-    shape: tuple[Tensor, Tensor] | None = None
+    shape: Shape | None = None
     """what :func:`longstride.ops.tree_shape` makes of the parents, where whoever drafted knows it"""
 
 
@@ -173,10 +174,11 @@ class NoDraft(Drafter):
         return nothing(view)
 
 
-def tree_room(ids: Tensor) -> tuple[Tensor, Tensor]:
+def tree_room(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Tensors for the shape of a tree of ids [rows, nodes]."""
     rows, step = ids.shape[0], ids.shape[1] + 1
-    return ids.new_empty((rows, step, step), dtype=torch.bool), ids.new_empty((rows, step))
+    above = ids.new_empty((rows, step, step), dtype=torch.bool)
+    return above, ids.new_empty((rows, step)), ids.new_empty((rows, step, 1 + step), dtype=torch.int32)
 
 
 def nothing(view: View) -> Proposal:

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from longstride.contract import Decoded, Finished, Limits, Need, OptionError, Program, Runner, Session, Source, Step
-from longstride.contract.decoding import HARD_LIMITS, Signed, Tell, signature
+from longstride.contract import Decoder, Finished, Limits, Need, OptionError, Program, Runner, Session, Source, Step
+from longstride.contract.decoding import HARD_LIMITS, Signed, signature
 from longstride.contract.options import as_dict
 from longstride.engine.pool import PooledSession, PoolKey
 from longstride.nn import programs
@@ -208,6 +208,8 @@ class VerifyingDecoder(Signed[Options]):
     """A drafter proposes, the model verifies."""
 
     obeys = HARD_LIMITS
+    _free = False
+    """Whether the options leave open how long drafts are, and whichever is taken, outputs are the same."""
 
     def __init__(self, model: Transformer, runner: Runner, options: Options, block: int = 0) -> None:
         super().__init__(runner, options)
@@ -221,9 +223,17 @@ class VerifyingDecoder(Signed[Options]):
         if self._given is not None and self._given.trees and not hasattr(options, "tree"):
             raise OptionError(f"lengths expects chains for {self.name}, which drafts no trees, found {self._given}.")
 
-    def growing(self, nodes: int) -> VerifyingDecoder[Options]:
-        """The same decoder with drafts that are trees of so many nodes, however many rows there are."""
-        raise NotImplementedError(f"{self.name} drafts no trees.")
+    def with_options(self, options: Options) -> VerifyingDecoder[Options]:
+        """The same decoder with other options, where it has any of drafting."""
+        raise NotImplementedError(f"{self.name} always drafts the same way.")
+
+    def without_slow_drafts(self) -> VerifyingDecoder[Options]:
+        """The same decoder, whose outputs are the same, with drafts only where they usually pay on this device; itself
+        where options say how long drafts are or outputs depend on them."""
+        usual = DraftPolicy.usual(self._runner.device.type)
+        if usual is None or not self._free:
+            return self
+        return self.with_options(replace(self.options, lengths=usual))  # type: ignore[type-var]
 
     @property
     def signature(self) -> str:
@@ -259,7 +269,7 @@ class VerifyingDecoder(Signed[Options]):
         policy = self._known(limits) or self._given
         if policy is not None and (nodes := policy.nodes(capacity)):
             if nodes not in self._growing:
-                self._growing[nodes] = self.growing(nodes)
+                self._growing[nodes] = self.with_options(replace(self.options, tree=nodes, lengths=None))  # type: ignore[type-var]
             return self._growing[nodes]._start(capacity, limits, longest_source, refilled)
         plan = self._plans.of(limits, self.plan)
         return plan.start(capacity, longest_source, policy, refilled)
@@ -270,18 +280,11 @@ class VerifyingDecoder(Signed[Options]):
         by = (block, "k" if self._block else "", self._draws)
         return need(self._model, self._runner, limits, longest_source, *by)
 
-    def decode(
-        self,
-        source: Source,
-        limits: Limits | None = None,
-        capacity: int | None = None,
-        trace: bool = False,
-        tell: Tell | None = None,
-    ) -> Decoded:
-        """Decode all rows; with `adaptive`, how long drafts are is measured first, once for so many rows."""
-        if getattr(self.options, "adaptive", False) and source.rows:
-            self._measure(source, limits or Limits(), min(capacity or source.rows, source.rows))
-        return super().decode(source, limits, capacity, trace, tell)
+    def suited(self, source: Source, limits: Limits, rows: int) -> Decoder:
+        """With `adaptive`, how long drafts are is measured first, once for so many rows."""
+        if getattr(self.options, "adaptive", False):
+            self._measure(source, limits, rows)
+        return self
 
     def _measure(self, source: Source, limits: Limits, rows: int) -> None:
         """Time a batch of these sentences with drafts of several lengths and with none."""
@@ -292,7 +295,7 @@ class VerifyingDecoder(Signed[Options]):
 
         def run(length: int) -> None:
             self._measured[limits] = known.with_length(rows, length)
-            super(VerifyingDecoder, self).decode(sample, limits)
+            self.decode(sample, limits)
 
         best: int | None = None
         try:

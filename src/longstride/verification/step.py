@@ -1,13 +1,12 @@
 """One iteration: draft, verify, accept, commit, written once as a function of tensors.
 
 It reads and writes nothing but tensors that stay where they are, so that a runner may run it, capture it, or trace it
-and carry out the graph: for one row or many, whoever drafts. A drafter that cannot be traced is asked from outside, and
-the rest is one program all the same.
+and carry out the graph (:mod:`longstride.verification.step_programs`): for one row or many, whoever drafts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,38 +15,19 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import DEFAULT_IDS, Feeds, GraphSpec, Limits, OptionError, Program, SpecialIds
-from longstride.contract.running import Shape
+from longstride.contract import DEFAULT_IDS, Limits, OptionError, Program, SpecialIds
 from longstride.engine.outputs import Rows
 from longstride.nn.cache import Cache, EncoderState
-from longstride.nn.programs import cache_of, memory_feeds, memory_of
-from longstride.ops.trace import Specification, recorded
 from longstride.verification.acceptance import EXACT, LogitSummary, Rule, Sampling, force_first, judge, summarise
-from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View, nothing
+from longstride.verification.drafting import Drafter, Proposal, View, nothing
 from longstride.verification.kernels import Bounds, summarise_fused
 from longstride.verification.kernels import settle as settle_fused
 from longstride.verification.ngrams import drafted_inputs, without_repeats
 from longstride.verification.sampling import Draws
 from longstride.verification.tree import Tree, follow
 
-I64 = torch.int64
-
 Call = Callable[..., Any]
 """(program, what it takes) -> what it gives"""
-
-OF_DRAFT = "draft_"
-"""What the drafter's names begin with in a graph."""
-
-ROWS: Specification = {
-    "tokens": (I64, ("rows", "columns")),
-    "length": (I64, ("rows",)),
-    "newest": (I64, ("rows",)),
-    "done": (torch.bool, ("rows",)),
-    "log_probability": (torch.float64, ("rows",)),
-    "drafted": (I64, ("rows",)),
-    "accepted": (I64, ("rows",)),
-}
-"""What an iteration keeps of every row."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +125,8 @@ class VerifyStep:
         call: Call | None = None,
     ) -> None:
         """`call` carries out the drafter's part and the verifier's, where they are told apart."""
-        self._verify, self._drafter, self._acceptance = verify, drafter, acceptance
-        self._limits, self._special, self._eos = limits, special, special.eos
+        self.verifier, self.drafter, self.acceptance = verify, drafter, acceptance
+        self.limits, self.special, self._eos = limits, special, special.eos
         self._call = call or _run
         self._draft = Program("draft", drafter.propose)
 
@@ -174,7 +154,9 @@ class VerifyStep:
 
     def read(self, batch: Batch, slots: StepSlots) -> tuple[Tensor, Tensor]:
         """What the verifier says of a step's slots: logits [rows, step, vocabulary] and states [rows, step, width]"""
-        verify = self._verify if slots.tree is None else replace(self._verify, function=_of_tree(self._verify, slots))
+        verify = (
+            self.verifier if slots.tree is None else replace(self.verifier, function=_of_tree(self.verifier, slots))
+        )
         found: tuple[Tensor, Tensor] = self._call(verify, slots.ids, slots.start, batch.cache, batch.memory)
         return found
 
@@ -185,11 +167,11 @@ class VerifyStep:
         rows, start, ids, tree = batch.rows, slots.start, slots.ids, slots.tree
         if batch.permitted is not None:
             return self._commit_fused(batch, draft, slots, logits, hidden)
-        step, acceptance = ids.shape[1], self._acceptance
+        step, acceptance = ids.shape[1], self.acceptance
         positions = ops.slots_from(start, step)
         choosable = logits
-        if n := self._limits.no_repeat_ngram:
-            prefixes = drafted_inputs(rows.tokens, start, ids, self._special.start, tree)
+        if n := self.limits.no_repeat_ngram:
+            prefixes = drafted_inputs(rows.tokens, start, ids, self.special.start, tree)
             choosable = without_repeats(logits, *prefixes, n)
         places = positions if tree is None else tree.depth + start[:, None]
         if acceptance.sampling is None:
@@ -228,12 +210,12 @@ class VerifyStep:
         ops.assign(rows.drafted, torch.where(active, draft.count, 0))
         ops.assign(rows.accepted, torch.where(active, verdict.accepted, 0))
         ops.assign(rows.done, rows.done | (verdict.newest == self._eos))
-        state = ops.take(hidden, verdict.committed[:, None] - 1)[:, 0] if self._drafter.observes else None
+        state = ops.take(hidden, verdict.committed[:, None] - 1)[:, 0] if self.drafter.observes else None
         return StepResult(active, positions, verdict.ids, written, ids[:, 1:]), state
 
     def _summarise(self, batch: Batch, logits: Tensor, positions: Tensor, draft: Tensor | None) -> LogitSummary:
         """What the verifier says under all limits."""
-        limits, ranked = self._limits, self._acceptance.rule.kind == "top"
+        limits, ranked = self.limits, self.acceptance.rule.kind == "top"
         bounds = (batch.longest, batch.forbidden, limits.min_length)
         reading = summarise(logits, positions, *bounds, draft, ranked, self._eos)
         if limits.forced_first is None:
@@ -242,7 +224,7 @@ class VerifyStep:
 
     def _draw(self, batch: Batch, logits: Tensor, positions: Tensor, draft: Proposal) -> LogitSummary:
         """The verifier's tokens under all limits, drawn; -1 in slots that need none."""
-        sampling, limits = self._acceptance.sampling, self._limits
+        sampling, limits = self.acceptance.sampling, self.limits
         assert sampling is not None
         assert batch.streams is not None
         bounds = (batch.longest, batch.forbidden, limits.min_length, limits.forced_first, self._eos)
@@ -256,10 +238,10 @@ class VerifyStep:
         self, batch: Batch, draft: Proposal, slots: StepSlots, logits: Tensor, hidden: Tensor
     ) -> tuple[StepResult, Tensor | None]:
         """The same by two kernels behind the model's, or three where accepted nodes of a tree are moved together."""
-        rows, acceptance, ids, tree = batch.rows, self._acceptance, slots.ids, slots.tree
+        rows, acceptance, ids, tree = batch.rows, self.acceptance, slots.ids, slots.tree
         assert batch.permitted is not None
         assert rows.start is not None
-        limits = self._limits
+        limits = self.limits
         assert not limits.no_repeat_ngram, "kernels know no n-grams"
         depth = None if tree is None else tree.depth
         bounds = Bounds(batch.permitted, rows.start, batch.longest, limits.min_length, self._eos, depth)
@@ -268,7 +250,7 @@ class VerifyStep:
         if limits.forced_first is not None:
             positions = ops.slots_from(rows.start, ids.shape[1]) if depth is None else depth + rows.start[:, None]
             reading = force_first(reading, limits.forced_first, positions, logits, wanted)
-        told = hidden if self._drafter.observes else None
+        told = hidden if self.drafter.observes else None
         found, path, state = settle_fused(
             acceptance.rule, acceptance.min_block, ids, draft, reading, told, rows, self._eos
         )
@@ -280,61 +262,7 @@ class VerifyStep:
     def observe(self, batch: Batch, hidden: Tensor) -> None:
         """Tell the drafter what became of its draft."""
         rows = batch.rows
-        self._drafter.observe(batch.drafter, rows.accepted, self._view(batch, rows.length), hidden)
-
-    def _view(self, batch: Batch, length: Tensor) -> View:
-        rows, room = batch.rows, None if batch.ids is None else batch.ids[:, 1:]
-        limits = (batch.longest, batch.forbidden)
-        return View(rows.tokens, length, rows.newest, rows.done, *limits, batch.window, room)
-
-    # --- as programs -----------------------------------------------------------------------------------------------
-
-    def whole(self, block: int) -> Program:
-        """(batch) -> StepResult; without a graph where the drafter cannot be traced"""
-
-        def function(batch: Batch) -> StepResult:
-            return self.run(batch, block)
-
-        drafter, verify = self._drafter.graph, self._verify.graph
-        if drafter is None or verify is None or self.judges_apart:
-            return Program("step", function)
-        return Program("step", function, self._spec(verify, block, drafter))
-
-    def verifying(self, block: int, tree: bool) -> Program:
-        """(batch with a proposal) -> StepResult, and the hidden state for who observes [rows, width]"""
-
-        def function(batch: Batch) -> tuple[StepResult, Tensor | None]:
-            assert batch.proposal is not None
-            return self.verify(batch, batch.proposal)
-
-        verify = self._verify.graph
-        spec = None if verify is None else self._spec(verify, block, None, tree)
-        return Program("verify-tree" if tree else "verify-step", function, spec)
-
-    @property
-    def fuses(self) -> bool:
-        """Whether kernels of our own can judge: they know no n-grams and no random numbers, and of trees the exact
-        rule alone."""
-        return not self.judges_apart and not (self._drafter.trees and self._acceptance.reads_draft)
-
-    @property
-    def judges_apart(self) -> bool:
-        """Whether no graph can judge: n-grams of a prefix and random numbers are tensor code of PyTorch's alone."""
-        return self._limits.no_repeat_ngram > 0 or self._acceptance.sampling is not None
-
-    def reading(self, block: int, drafts: bool, tree: bool = False) -> Program:
-        """(batch, with a proposal unless it `drafts`) -> the proposal, logits and states, for :meth:`judge`"""
-
-        def function(batch: Batch) -> tuple[Proposal, Tensor, Tensor]:
-            draft = self.propose(batch, block) if drafts else batch.proposal
-            assert draft is not None
-            return draft, *self.read(batch, StepSlots.of(batch, draft))
-
-        drafter, verify = self._drafter.graph if drafts else None, self._verify.graph
-        name = "read-tree" if tree else "read-draft" if drafts else "read-step"
-        if verify is None or (drafts and drafter is None):
-            return Program(name, function)
-        return Program(name, function, self._spec(verify, block, drafter, tree, judged=False))
+        self.drafter.observe(batch.drafter, rows.accepted, self._view(batch, rows.length), hidden)
 
     def judge(self, batch: Batch, draft: Proposal, logits: Tensor, hidden: Tensor) -> StepResult:
         """The rest of an iteration that has been read."""
@@ -343,133 +271,21 @@ class VerifyStep:
             self.observe(batch, state)
         return result
 
-    def _spec(
-        self, verify: GraphSpec, block: int, drafter: DrafterGraph | None, tree: bool = False, judged: bool = True
-    ) -> GraphSpec:
-        """The graph's, of a whole iteration or without the drafter's part; or of what comes before judging."""
-        step, tells = block + 1, judged and drafter is None and self._drafter.observes
-        own = {} if drafter is None else {**_prefixed(drafter.inputs), **_prefixed(drafter.state)}
-        inputs = {name: value for name, value in verify.inputs.items() if name not in ("ids", "start")}
-        if judged or (drafter is not None and block):
-            inputs |= {"longest": (I64, ("rows",)), "forbidden": (I64, ("banned",))}
-        if drafter is None and block:
-            inputs |= {"draft": (I64, ("rows", block)), "count": (I64, ("rows",))}
-        if tree:
-            inputs["parents"] = (I64, ("rows", block))
-        if drafter is not None and drafter.reads_window and block:
-            inputs["window"] = (I64, (1,))
-        state = {**verify.state, **(ROWS if judged else {})}
-        inputs |= {} if judged else {name: ROWS[name] for name in ("tokens", "length", "newest", "done")}
-        read = set() if drafter is None else {OF_DRAFT + name for name in drafter.inputs}
-        if block:  # without a draft nobody reads what a drafter remembers
-            inputs |= {name: value for name, value in own.items() if name in read}
-            state |= {name: value for name, value in own.items() if name not in read}
-        kept = [name for name in own if name in inputs or name in state]
+    @property
+    def fuses(self) -> bool:
+        """Whether kernels of our own can judge: they know no n-grams and no random numbers, and of trees the exact
+        rule alone."""
+        return not self.judges_apart and not (self.drafter.trees and self.acceptance.reads_draft)
 
-        def batch_of(given: Mapping[str, Any]) -> Batch:
-            rows = Rows(*(given.get(name) for name in ROWS))  # type: ignore[arg-type]
-            proposal = None
-            if "draft" in inputs:
-                proposal = Proposal(given["draft"], given["count"], given.get("parents"))
-            if drafter is None and proposal is None:
-                proposal = Proposal(rows.tokens[:, :0], torch.zeros_like(rows.length))
-            parts = {name.removeprefix(OF_DRAFT): given[name] for name in kept}
-            memory = None if drafter is None or not kept else drafter.state_of(parts)
-            small = (given.get("longest"), given.get("forbidden"), given.get("window", step))
-            return Batch(
-                rows,
-                *small,  # type: ignore[arg-type]
-                cache_of(given),
-                memory_of(given),
-                memory,
-                proposal,
-            )
+    @property
+    def judges_apart(self) -> bool:
+        """Whether no graph can judge: n-grams of a prefix and random numbers are tensor code of PyTorch's alone."""
+        return self.limits.no_repeat_ngram > 0 or self.acceptance.sampling is not None
 
-        def run(batch: Batch) -> tuple[Any, ...]:
-            if not judged:
-                draft = batch.proposal if drafter is None else self.propose(batch, block)
-                assert draft is not None
-                return draft, *self.read(batch, StepSlots.of(batch, draft))
-            if drafter is None:
-                assert batch.proposal is not None
-                return self.verify(batch, batch.proposal)
-            return self.run(batch, block), None
-
-        def feeds(batch: Batch) -> Feeds:
-            rows = batch.rows
-            parts = {} if drafter is None or not kept else drafter.parts(batch.drafter)
-            given = {
-                **memory_feeds(batch.memory),
-                "longest": batch.longest,
-                "forbidden": batch.forbidden,
-                **{OF_DRAFT + name: tensor for name, tensor in parts.items()},
-                **{name: getattr(rows, name) for name in ROWS},
-                "keys": batch.cache.keys,
-                "values": batch.cache.values,
-            }
-            if "draft" in inputs and batch.proposal is not None:
-                given |= {"draft": batch.proposal.ids, "count": batch.proposal.count}
-                given |= {"parents": batch.proposal.parents} if tree else {}
-            if "window" in inputs:
-                assert isinstance(batch.window, Tensor)
-                given["window"] = batch.window
-            return Feeds({name: given[name] for name in inputs}, {name: given[name] for name in state}, {"step": step})
-
-        wide = ("rows", step)
-        outputs: dict[str, tuple[torch.dtype, Shape]] = {
-            "active": (torch.bool, ("rows",)),
-            "positions": (I64, wide),
-            "ids": (I64, wide),
-            "written": (torch.bool, wide),
-        }
-        if not judged:
-            outputs = {name: verify.outputs[name] for name in ("logits", "hidden")}
-        if drafter is not None and block:
-            outputs["proposed"] = (I64, ("rows", block))
-            outputs |= {} if judged else {"proposed_count": (I64, ("rows",))}
-            if self._drafter.trees and not judged:
-                outputs["proposed_parents"] = (I64, ("rows", block))
-        if tells:
-            outputs["hidden"] = verify.outputs["hidden"][0], ("rows", verify.outputs["hidden"][1][2])
-
-        def results(found: tuple[Any, ...]) -> dict[str, Any]:
-            if judged:
-                result, hidden = found
-                every = {**vars(result), "proposed": result.draft, "hidden": hidden}
-            else:
-                draft, logits, hidden = found
-                every = {"logits": logits, "hidden": hidden, "proposed": draft.ids, "proposed_count": draft.count}
-                every["proposed_parents"] = draft.parents
-            return {name: every[name] for name in outputs}
-
-        def result(found: Mapping[str, Tensor], fed: Feeds) -> Any:
-            if not judged:
-                none = fed.inputs["tokens"][:, :0], torch.zeros_like(fed.inputs["length"])
-                ids = found.get("proposed", fed.inputs.get("draft", none[0]))
-                count = found.get("proposed_count", fed.inputs.get("count", none[1]))
-                parents = found.get("proposed_parents", fed.inputs.get("parents"))
-                return Proposal(ids, count, parents), found["logits"], found["hidden"]
-            draft = found.get("proposed", fed.inputs.get("draft"))
-            draft = found["ids"][:, :0] if draft is None else draft
-            done = StepResult(found["active"], found["positions"], found["ids"], found["written"], draft)
-            return done if drafter is not None else (done, found.get("hidden"))
-
-        layered = verify.layered | (frozenset() if drafter is None else {OF_DRAFT + name for name in drafter.layered})
-        return GraphSpec(
-            modules=(*verify.modules, *(() if drafter is None or not block else drafter.modules)),
-            feeds=feeds,
-            inputs=inputs,
-            state=state,
-            outputs=outputs,
-            record=recorded(run, inputs, state, lambda given: (batch_of(given),), results),
-            result=result,
-            layered=frozenset(name for name in layered if name in inputs or name in state),
-            settings=(
-                *verify.settings,
-                *(block, self._acceptance, self._limits.min_length, self._limits.forced_first, self._special),
-                *(() if drafter is None else drafter.settings),
-            ),
-        )
+    def _view(self, batch: Batch, length: Tensor) -> View:
+        rows, room = batch.rows, None if batch.ids is None else batch.ids[:, 1:]
+        limits = (batch.longest, batch.forbidden)
+        return View(rows.tokens, length, rows.newest, rows.done, *limits, batch.window, room)
 
 
 def _start(batch: Batch) -> Tensor:
@@ -486,15 +302,4 @@ def _of_tree(verify: Program, slots: StepSlots) -> Callable[..., Any]:
     """The verifier's function for slots that are no chain."""
     tree = slots.tree
     assert tree is not None
-    return partial(verify.function, rule=ops.TreeRule(slots.start, tree.above), depth=tree.depth)
-
-
-def _prefixed(values: Specification) -> dict[str, tuple[torch.dtype, Shape]]:
-    """A drafter's, by the names that they have in a step's graph; of its dimensions rows alone are the verifier's."""
-    return {
-        OF_DRAFT + name: (
-            dtype,
-            tuple(OF_DRAFT + size if isinstance(size, str) and size != "rows" else size for size in shape),
-        )
-        for name, (dtype, shape) in values.items()
-    }
+    return partial(verify.function, rule=ops.TreeRule(slots.start, tree.above, tree.paths), depth=tree.depth)

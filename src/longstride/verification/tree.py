@@ -28,6 +28,8 @@ class Tree:
     """[rows, step, step] bool: whether the second slot is the first one or an ancestor of it"""
     depth: Tensor
     """[rows, step] how many nodes lead to a slot, itself counted"""
+    paths: Tensor | None = None
+    """[rows, step, 1 + step] slots of each path in order, for kernels of attention"""
 
     @staticmethod
     def of(parents: Tensor) -> Tree:

@@ -238,7 +238,7 @@ def _advance(
         tl.store(lines + own_row[:, None] * lines_row + column[None, :], line, mask=inside)
 
 
-@triton.jit(do_not_specialize=("earliest", "columns"))
+@triton.jit(do_not_specialize=("earliest", "columns", "lines_row"))
 def _fold_words(
     ids,
     gained,
@@ -255,15 +255,19 @@ def _fold_words(
     done,
     last,
     start,
+    lines,
+    scores,
     rows,
     active,
     earliest,
     columns,
+    lines_row,
     WIDTH: tl.constexpr,
     STEP: tl.constexpr,
     N_BEST: tl.constexpr,
     PLACES: tl.constexpr,
     COLUMNS: tl.constexpr,
+    LINED: tl.constexpr,
     PAD: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
@@ -271,7 +275,8 @@ def _fold_words(
     room for WIDTH, at most 16.
 
     A partial continuation is a number: four bits a slot say which of the slot's words it has. Whatever is read of a
-    column of hypotheses is read before anything is written there: they change places.
+    column of hypotheses is read before anything is written there: they change places. With LINED, lines [.., slots]
+    are told where their pasts lie.
     """
     begin(OVERLAP)
     wait(OVERLAP)
@@ -375,6 +380,7 @@ def _fold_words(
     tl.store(finished + base + place, ended, mask=real)
     tl.store(finished_length + base + place, ended_length, mask=real)
     tl.store(counted + base + place, ended_counted, mask=real)
+    tl.store(scores + base + place, final, mask=real)
     tl.store(start + base + place, tl.where(now_done, 0, now) + tl.zeros((PLACES,), tl.int64), mask=real)
     tl.store(rows + base + place, base + parent, mask=real)
     tl.store(length + sentence, now)
@@ -401,7 +407,13 @@ def _fold_words(
         said = present & (within < end_count[:, None])
         closed_at = ((base + end_parent)[:, None] * STEP + within) * WIDTH + ((end_code[:, None] >> (4 * within)) & 15)
         closed += tl.load(ids + closed_at, mask=said, other=0)
+        if LINED:
+            # What the step has just written lies where it was written.
+            line = tl.load(lines + (base + parent)[:, None] * lines_row + column, mask=past, other=0)
+            line = tl.where(past, line, (base + parent)[:, None].to(tl.int32))
         tl.debug_barrier()
+        if LINED:
+            tl.store(lines + (base + place)[:, None] * lines_row + column, line, mask=inside)
         tl.store(words + own_row + column, moved, mask=inside)
         tl.store(finished_words + own_row + column, closed, mask=inside & new[:, None])
 
@@ -480,13 +492,16 @@ def advance_bundles(
     counted: Tensor,
     last: Tensor,
     start: Tensor,
+    indirection: Tensor | None,
+    scores: Tensor,
     earliest: int,
     n_best: int,
 ) -> tuple[Tensor, Tensor]:
     """found: ids and log-probabilities of the best words [sentences, width, step, width], those of the end [sentences,
     width, step]; divisors of scores by length, EOS counted. Written are the tensors of a
-    :class:`longstride.search.beam.BeamState`, in its order, counted [sentences, width], last [sentences, width, step]
-    and start [sentences * width].
+    :class:`longstride.search.beam.BeamState`, in its order, counted [sentences, width], last [sentences, width, step],
+    start [sentences * width], a cache's indirection [sentences * width, slots], if it has one, and the scores of
+    finished hypotheses [sentences, width].
 
     -> the row that each goes on from [sentences * width], and who took part [sentences]
     """
@@ -498,12 +513,14 @@ def advance_bundles(
     with torch.cuda.device_of(start):
         _fold_words[(sentences,)](
             *(*(tensor.contiguous() for tensor in found), divisors, *numbers, counted, longest, done.view(torch.uint8)),
-            *(last, start, rows, active.view(torch.uint8), earliest, numbers[0].shape[2]),
+            *(last, start, rows if indirection is None else indirection, scores, rows, active.view(torch.uint8)),
+            *(earliest, numbers[0].shape[2], 0 if indirection is None else indirection.stride(0)),
             WIDTH=width,
             STEP=step,
             N_BEST=n_best,
             PLACES=places,
             COLUMNS=COLUMNS,
+            LINED=indirection is not None,
             PAD=PAD,
             num_warps=1 if places <= 4 else 4,
             **launching(start),

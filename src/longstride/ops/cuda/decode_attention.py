@@ -9,7 +9,9 @@ What bounds so few queries is waiting for memory, so the first keys are asked fo
 
 A row's past may lie in other rows, slot by slot (the hypotheses of a beam): then it is read there and nothing moves.
 
-Slots of a step may be a tree: each sees what is before the step, and of the step its own ancestors.
+Slots of a step may be a tree: each sees what is before the step, and of the step its own ancestors. A program then
+walks along one path, whose keys and values it gathers at the places that they would have in a chain: tensor cores add
+up the same ones together, so that bits are the chain's. Slots of several paths are answered by several programs alike.
 
 A step's own keys and values are written into the cache by the same kernel. No program reads from memory what any writes
 there: what is new is read where the product left it, what is old from the cache. So there is nothing to wait for.
@@ -24,17 +26,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from longstride.ops.attention import BlockCausal, TreeCausal, bias_over, read_cache, write_cache
 from longstride.ops.cuda.overlap import begin, launching, wait
+from longstride.ops.draft_tree import QUERIES as _QUERIES
 
 _LOG2_E = math.log2(math.e)
-_QUERIES = 16
-"""The least that products on tensor cores take."""
 
 
 @dataclass
@@ -77,46 +77,47 @@ def _past(
     given,
     width,
     line,
+    path,
     longest,
     keys_row,
     values_row,
     KEYS: tl.constexpr,
     HEAD: tl.constexpr,
     LINED: tl.constexpr,
+    TREE: tl.constexpr,
 ):
     """Keys, on their side, and values of KEYS slots from `first` on: old ones from the cache, new ones as given.
 
-    With `LINED`, old ones from the rows that `line` [longest] names.
+    With `LINED`, old ones from the rows that `line` [longest] names; with `TREE`, new ones of the slots that `path`
+    [end - start] names.
     """
     j = first + tl.arange(0, KEYS)
     d = tl.arange(0, HEAD)
     old, real = j < start, j < end
-    in_cache, in_step = j * HEAD, (j - start) * (3 * width)
+    behind = j - start
+    if TREE:
+        behind = tl.load(path + behind, mask=(behind >= 0) & real, other=0)
+    in_cache, in_step = j * HEAD, behind * (3 * width)
     if LINED:
         # Asked for without knowing where the row starts: what lies beyond names a row too, or is not looked at.
         row = tl.load(line + j, mask=j < longest, other=0).to(tl.int64)
         k_old, v_old = old_keys + row * keys_row + in_cache, old_values + row * values_row + in_cache
     else:
         k_old, v_old = old_keys + in_cache, old_values + in_cache
-    k_from = tl.where(old, k_old, given + width + in_step)
-    v_from = tl.where(old, v_old, given + 2 * width + in_step)
+    # Bytes, which heads are wide enough for: of a choice between places Triton knows nothing by itself, and would load
+    # number by number.
+    k_from = tl.multiple_of(tl.where(old, k_old, given + width + in_step), 16)
+    v_from = tl.multiple_of(tl.where(old, v_old, given + 2 * width + in_step), 16)
     k = tl.load(k_from[None, :] + d[:, None], mask=real[None, :], other=0.0)
     v = tl.load(v_from[:, None] + d[None, :], mask=real[:, None], other=0.0)
     return k, v
 
 
 @triton.jit
-def _unseen(first, start, seen, above, i, step, KEYS: tl.constexpr, TREE: tl.constexpr):
-    """What is added to the scores of KEYS slots from `first` on: 0 where queries i see them, which is before `seen` or,
-    with TREE, before `start` and where above [step, step] says so, else -inf"""
+def _unseen(first, seen, KEYS: tl.constexpr):
+    """What is added to the scores of KEYS slots from `first` on: 0 where queries see them, before `seen`, else -inf"""
     j = first + tl.arange(0, KEYS)
-    if TREE:
-        behind = (j - start)[None, :]
-        own = (behind >= 0) & (behind < step) & (i < step)[:, None]
-        is_above = tl.load(above + i[:, None] * step + behind, mask=own, other=0) != 0
-        return tl.where((behind < 0) | is_above, 0.0, float("-inf"))
-    else:  # noqa: RET505  # Triton has no other way to say it
-        return tl.where(j[None, :] < seen[:, None], 0.0, float("-inf"))
+    return tl.where(j[None, :] < seen[:, None], 0.0, float("-inf"))
 
 
 @triton.jit(do_not_specialize=("step", "longest", "slots_row", "lines_row"))
@@ -124,7 +125,7 @@ def _extend(
     packed,
     slots,
     lines,
-    above,
+    paths,
     keys,
     values,
     out,
@@ -147,8 +148,8 @@ def _extend(
     OVERLAP: tl.constexpr,
 ):
     """packed [rows, step, 3, heads, HEAD] goes to slots from each row's first on; each sees itself and what is before
-    or, with `WHOLE`, all of the step and what is before; with `TREE`, what is before the step and, of it, what above
-    [rows, step, step] says.
+    or, with `WHOLE`, all of the step and what is before. With `TREE`, slots are those of a path of paths [rows, step,
+    1 + step], and each sees those that come first on it and what is before the step.
 
     Caches [rows, heads, longest, HEAD]; out [rows, step, heads, HEAD]. With `LINED`, what is before lies in the rows
     that lines [rows, longest] name, slot by slot.
@@ -157,8 +158,18 @@ def _extend(
     wait(OVERLAP)  # there is no weight to read
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
-    tile = tl.program_id(2) * QUERIES
     start = tl.load(slots + row * slots_row).to(tl.int32)
+    path = paths
+    if TREE:
+        path += (row * step + tl.program_id(2)) * (step + 1)
+        count = tl.load(path)
+        if count == 0:
+            return
+        path += 1
+        tile = (count - 1) // QUERIES * QUERIES
+    else:
+        count = step
+        tile = tl.program_id(2) * QUERIES
     width = heads * HEAD
     i = tile + tl.arange(0, QUERIES)
     d = tl.arange(0, HEAD)
@@ -166,9 +177,12 @@ def _extend(
         end = start + step
         seen = end + tl.zeros((QUERIES,), tl.int32)
     else:
-        end = start + tl.minimum(tile + QUERIES, step)
+        end = start + tl.minimum(tile + QUERIES, count)
         seen = start + i + 1
-    asked = (i < step)[:, None]
+    asked = (i < count)[:, None]
+    own_slot = i
+    if TREE:
+        own_slot = tl.load(path + i, mask=i < count, other=0)
     given = packed + row * step * (3 * width) + head * HEAD
     old_keys = keys + row * keys_row + head * keys_head
     old_values = values + row * values_row + head * values_head
@@ -177,34 +191,32 @@ def _extend(
     else:
         past_keys, past_values = old_keys, old_values
     line = lines + row * lines_row
-    above += row * step * step
     # fmt: off
     k, v = _past(0, start, end, past_keys, past_values, given, width,
-                 line, longest, keys_row, values_row, KEYS, HEAD, LINED)
+                 line, path, longest, keys_row, values_row, KEYS, HEAD, LINED, TREE)
     # fmt: on
-    own = given + i[:, None] * (3 * width) + d[None, :]
+    own = given + own_slot[:, None] * (3 * width) + d[None, :]
     q = tl.load(own, mask=asked, other=0.0)
     own_k = tl.load(own + width, mask=asked, other=0.0)
     own_v = tl.load(own + 2 * width, mask=asked, other=0.0)
-    room = asked & (start + i < longest)[:, None]
-    place = (start + i)[:, None] * HEAD + d[None, :]
+    room = asked & (start + own_slot < longest)[:, None]
+    place = (start + own_slot)[:, None] * HEAD + d[None, :]
     tl.store(old_keys + place, own_k, mask=room)
     tl.store(old_values + place, own_v, mask=room)
 
     top = tl.full((QUERIES,), float("-inf"), tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
     mixed = tl.zeros((QUERIES, HEAD), tl.float32)
-    hidden = _unseen(0, start, seen, above, i, step, KEYS, TREE)
-    top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
+    top, total, mixed = _fold(q, k, v, _unseen(0, seen, KEYS), top, total, mixed, scale)
     for first in range(KEYS, end, KEYS):
         # fmt: off
         k, v = _past(first, start, end, past_keys, past_values, given, width,
-                     line, longest, keys_row, values_row, KEYS, HEAD, LINED)
+                     line, path, longest, keys_row, values_row, KEYS, HEAD, LINED, TREE)
         # fmt: on
-        hidden = _unseen(first, start, seen, above, i, step, KEYS, TREE)
-        top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
+        top, total, mixed = _fold(q, k, v, _unseen(first, seen, KEYS), top, total, mixed, scale)
     mixed = mixed / total[:, None]
-    tl.store(out + row * step * width + i[:, None] * width + head * HEAD + d[None, :], mixed.to(q.dtype), mask=asked)
+    found = out + row * step * width + own_slot[:, None] * width + head * HEAD + d[None, :]
+    tl.store(found, mixed.to(q.dtype), mask=asked)
 
 
 @triton.jit
@@ -300,19 +312,19 @@ def extend(
     lines: Tensor | None = None,
     scale: float | None = None,
     whole: bool = False,
-    above: Tensor | None = None,
+    paths: Tensor | None = None,
 ) -> Tensor:
     """packed [rows, step, 3 * width], contiguous, goes to slots [rows, step], each row's side by side, of the caches
     [rows, heads, longest, head], which are written; what is before them lies in the rows that lines [rows, longest]
-    name, or in their own. Slots see no later ones or, with `whole`, all of their step; where they are a tree, above
-    [rows, step, step] bool says which of it they see.
+    name, or in their own. Slots see no later ones or, with `whole`, all of their step; where they are a tree, those
+    above them on its paths [rows, step, 1 + step] (:func:`longstride.ops.draft_tree.tree_paths`).
     -> mixed values [rows, step, width]"""
     rows, step, width = packed.shape[0], packed.shape[1], packed.shape[2] // 3
     heads, longest, head = keys.shape[1:]
     out = packed.new_empty((rows, step, width))
-    _extend[(rows, heads, triton.cdiv(step, _QUERIES))](
-        *(packed, slots, slots if lines is None else lines),
-        *(slots if above is None else above.contiguous().view(torch.uint8), keys, values, out),
+    _extend[(rows, heads, triton.cdiv(step, _QUERIES) if paths is None else step)](
+        *(packed, slots, slots if lines is None else lines, slots if paths is None else paths.contiguous()),
+        *(keys, values, out),
         *(step, longest, slots.stride(0), 0 if lines is None else lines.stride(0), heads),
         *(*keys.stride()[:2], *values.stride()[:2], _scale(scale, head)),
         QUERIES=_QUERIES,
@@ -320,7 +332,7 @@ def extend(
         HEAD=head,
         LINED=lines is not None,
         WHOLE=whole,
-        TREE=above is not None,
+        TREE=paths is not None,
         num_warps=WALK.warps,
         num_stages=1,
         **launching(packed),
@@ -364,8 +376,8 @@ def causal(packed, keys, values, slots, bias, heads, indirection=None, asked=Non
     """ops.cached_attention of causal steps: mixed values depend neither on the step's width nor on how long the caches
     are. With an indirection, no step may write where another row of it reads. Of steps whose slots see each other
     too, and of trees, whose slots see their ancestors."""
-    above = bias.above if isinstance(bias, TreeCausal) else None
-    mixed = extend(packed.contiguous(), slots, keys, values, indirection, scale, type(bias) is BlockCausal, above)
+    paths = bias.paths if isinstance(bias, TreeCausal) else None
+    mixed = extend(packed.contiguous(), slots, keys, values, indirection, scale, type(bias) is BlockCausal, paths)
     return mixed if asked is None else mixed[:, asked[0] : asked[1]]
 
 

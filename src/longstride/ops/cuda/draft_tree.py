@@ -22,7 +22,8 @@ from longstride.ops.cuda.link_candidates import best_products
 from longstride.ops.cuda.overlap import begin, launching, wait
 from longstride.ops.cuda.tree_candidates import OF_EACH, best_of_stripes, candidates_of
 from longstride.ops.cuda.tree_candidates import ordered as ordered_bits
-from longstride.ops.draft_tree import LESS_BY_DEPTH
+from longstride.ops.cuda.tree_slots import write_shape
+from longstride.ops.draft_tree import LESS_BY_DEPTH, QUERIES, Shape
 
 _LEAST = 16
 """of what a tile is padded to"""
@@ -123,6 +124,7 @@ def _grow(
     parents,
     above,
     levels,
+    paths,
     depth,
     nodes,
     count,
@@ -135,12 +137,13 @@ def _grow(
     COUNT: tl.constexpr,
     DEPTH: tl.constexpr,
     AHEAD: tl.constexpr,
+    QUERIES: tl.constexpr,
     SHAPED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """One row: tokens and parents [rows, nodes] of its likeliest tree, in the order in which nodes are taken; where
-    there are fewer, zeros. With SHAPED, also whether the second slot is the first one or above it, above [rows,
-    nodes + 1, nodes + 1], and how deep slots lie, levels [rows, nodes + 1].
+    there are fewer, zeros. With SHAPED, also its shape, as `ops.tree_shape` gives it: above [rows, nodes + 1, nodes +
+    1], levels [rows, nodes + 1], paths [rows, nodes + 1, nodes + 2].
 
     ids [rows, depth, count]; shares as `_shares` writes them, `shares_slot` and `shares_earlier` apart. Of a list of
     children, which belongs to a slot, four numbers are in one: that slot, how deep the children lie, the best of them
@@ -167,6 +170,7 @@ def _grow(
     followed = tl.zeros((NODES,), tl.int32)
     lower = tl.where(lists == 0, 1, 0)  # bits of a slot and of those above it: of the first 32, and of the rest
     upper = tl.zeros((NODES,), tl.int32)
+    has_child = tl.zeros((NODES,), tl.int32)
     found = (warm > 1.0).to(tl.int32)  # no logarithm of a share is: 0, but what was asked for has to be of use
     for number in range(1, nodes + 1):
         top = tl.max(best, axis=0)
@@ -199,6 +203,7 @@ def _grow(
             of_upper = tl.sum(tl.where(lists == parent, upper, 0), axis=0) | tl.where(number < 32, 0, bit)
             lower = tl.where(lists == number, of_lower, lower)
             upper = tl.where(lists == number, of_upper, upper)
+            has_child = tl.where(lists == parent, 1, has_child)
         found += (top > NONE).to(tl.int32)
     taken = (lists > 0) & (lists <= found)
     place_of = (row * depth + ((known >> 12) & 4095) - 1) * count + (known & 63)
@@ -208,13 +213,10 @@ def _grow(
     tl.store(parents + row * nodes + lists - 1, tl.where(taken, followed, 0).to(tl.int64), mask=inside)
     if SHAPED:
         others = tl.arange(0, NODES)
-        step = nodes + 1
         word = tl.where((others < 32)[None, :], lower[:, None], upper[:, None])
         is_above = (word >> (others & 31)[None, :]) & 1
-        within = (lists < step)[:, None] & (others < step)[None, :]
-        square = row * step * step + lists[:, None] * step + others[None, :]
-        tl.store(above + square, is_above.to(tl.uint8), mask=within)
-        tl.store(levels + row * step + lists, ((known >> 12) & 4095).to(tl.int64), mask=lists < step)
+        level = (known >> 12) & 4095
+        write_shape(is_above, level, has_child, above, levels, paths, row, nodes + 1, QUERIES, NODES)
 
 
 def shares_of(
@@ -246,7 +248,7 @@ def grow(
     ids: Tensor,
     nodes: int,
     into: Tensor | None = None,
-    shape: tuple[Tensor, Tensor] | None = None,
+    shape: Shape | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Shares and ids [rows, depth, count] of candidates, as :func:`shares_of` gives them -> tokens, put `into` a tensor
     if one is given, and parents [rows, nodes]; the tree's `shape` is put into contiguous tensors, if they are given"""
@@ -254,13 +256,14 @@ def grow(
     parents = torch.empty((rows, nodes), dtype=torch.int64, device=ids.device)
     tokens = torch.empty_like(parents) if into is None else into
     linked = shares.shape[2] > 1
-    above, levels = (parents, parents) if shape is None else (shape[0].view(torch.uint8), shape[1])
+    above, levels, paths = (parents,) * 3 if shape is None else (shape[0].view(torch.uint8), *shape[1:])
     _grow[(rows,)](
-        *(ids, shares, tokens, parents, above, levels),
+        *(ids, shares, tokens, parents, above, levels, paths),
         *(depth, nodes, count, shares.stride(1), count if linked else 0, *tokens.stride(), LESS_BY_DEPTH),
         NODES=max(32, triton.next_power_of_2(nodes + 1)),
         COUNT=max(32, triton.next_power_of_2(count)),
         DEPTH=min(16, triton.next_power_of_2(depth)),
+        QUERIES=QUERIES,
         SHAPED=shape is not None,
         AHEAD=_AHEAD * max(32, triton.next_power_of_2(count)),
         num_warps=1,

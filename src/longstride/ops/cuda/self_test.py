@@ -131,8 +131,9 @@ def _like(bias: Causal, slots: Tensor, table: Callable[[], Tensor], row: int | N
     if not isinstance(bias, TreeCausal):
         return type(bias)(slots, table)
     if row is None:
-        return TreeCausal(slots, table, bias.above)
-    return TreeCausal(slots, lambda: table()[row : row + 1], bias.above[row : row + 1])
+        return TreeCausal(slots, table, bias.paths)
+    paths = None if bias.paths is None else bias.paths[row : row + 1]
+    return TreeCausal(slots, lambda: table()[row : row + 1], paths)
 
 
 def _weights(random: Random, outputs: int, inputs: int) -> tuple[Tensor, Tensor]:
@@ -162,7 +163,9 @@ def _embed(random: Random, width: int, started: bool, tree: bool = False) -> tup
 
 def _cached(random: Random, head: int, rule: str, shared: bool = False, scale: float | None = None) -> tuple[Any, ...]:
     """Rows that begin at slots of their own, in caches where what is not written yet is not a number"""
-    step, start = (1, [97] * ROWS) if shared else (STEP, [0, 37, SLOTS - STEP])
+    step, start = STEP, [0, 37, SLOTS - STEP]
+    if shared:  # hypotheses of one sentence, which are equally long
+        step, start = (1, [97] * ROWS) if rule == "causal" else (STEP, [SLOTS - STEP] * ROWS)
     packed, slot = random(ROWS, step, 3 * HEADS * head), torch.arange(SLOTS)
     here = torch.tensor(start)[:, None] + torch.arange(step)
     slots, past = here.to(packed.device), (slot < here[:, :1])[:, None, :, None].to(packed.device)
@@ -178,9 +181,9 @@ def _cached(random: Random, head: int, rule: str, shared: bool = False, scale: f
         bias = BlockCausal(slots, lambda: ops.additive(seen.to(packed.device), packed))
     elif rule == "tree":
         parents = (random(ROWS, step - 1).cpu().double().abs() % 1 * torch.arange(1, step)).long()
-        above = ops.tree_shape.__wrapped__(parents)[0].to(packed.device)  # type: ignore[attr-defined]
+        above, _, paths = (one.to(packed.device) for one in ops.tree_shape.__wrapped__(parents))  # type: ignore[attr-defined]
         visible = TreeRule(slots[:, 0], above)(slots, slot.to(packed.device))
-        bias = TreeCausal(slots, lambda: ops.additive(visible[:, None], packed), above)
+        bias = TreeCausal(slots, lambda: ops.additive(visible[:, None], packed), paths)
     else:
         some = (random(ROWS, step, SLOTS).cpu() > 0) & (slot < here[:, :1, None])
         bias = ops.additive((some | (slot == here[..., None]))[:, None].to(packed.device), packed)
@@ -222,6 +225,7 @@ CASES = {
     "step of a block": Case("step", "cached_attention", partial(_cached, rule="block"), **_CACHED),
     "step of a tree": Case("step", "cached_attention", partial(_cached, rule="tree"), **_CACHED),
     "lines": Case("lines", "cached_attention", partial(_cached, rule="causal", shared=True), written=(1, 2)),
+    "lines of a block": Case("lines", "cached_attention", partial(_cached, rule="block", shared=True), written=(1, 2)),
     "mask": Case("mask", "cached_attention", partial(_cached, rule="mask"), **_CACHED),
     "step, unscaled": Case("step", "cached_attention", partial(_cached, rule="causal", scale=0.2), **_CACHED),
     "mask, by heads": Case("mask", "cached_attention", partial(_cached, rule="heads", scale=0.2), **_CACHED),
@@ -229,7 +233,7 @@ CASES = {
     "source, unscaled": Case("source", "attention", partial(_source, scale=0.2), (0, 1, 2, 3), {0: 1}),
     "source-self": Case("source-self", "self_attention", _source_self, (0, 2)),
 }
-"""By name. What links choose has a check of its own, :func:`link`, since equal scores may be chosen either way."""
+"""By name. What links choose is compared in tests, since equal scores may be chosen either way."""
 
 
 def conformance(device: torch.device, dtype: torch.dtype) -> dict[str, str]:
@@ -242,46 +246,6 @@ def conformance(device: torch.device, dtype: torch.dtype) -> dict[str, str]:
         return "" if worst <= TOLERANCE[dtype] else f"it is {worst:.1g} away from what it should be"
 
     return {name: why_not_here(device, dtype, partial(checked, case)) for name, case in CASES.items()}
-
-
-@torch.inference_mode()
-def link(random: Random, vocabulary: int, rank: int, candidates: int, width: int) -> float:
-    """How far the choices of chains are from the best there are, and what they ask for from what it should be"""
-    from longstride.ops.cuda.link_candidates import best_products
-    from longstride.ops.cuda.link_chain import chain_tokens, walked
-
-    classes = torch.arange(candidates)
-    turns = (vocabulary - classes + candidates - 1) // candidates
-    ids = classes + candidates * (random(ROWS, 1 + STEP, candidates).double().cpu().abs() % 1 * turns).long()
-    ids, best = ids.to(random(1).device), 2 + random(ROWS, 1 + STEP, candidates).abs()
-    logits = random(ROWS, 1 + STEP, vocabulary).clamp(max=1).scatter(2, ids, best)[:, 1:]  # no ties within a class
-    ids, best, gate = ids[:, 1:], best[:, 1:], random(ROWS, STEP, rank)
-    before, after = (random(vocabulary, rank) for _ in range(2))
-    newest = ids[:, 0, 0]
-    previous, asked = walked(logits, gate, newest, before, after, candidates)
-    chosen = ids[:, :-1] == previous[:, 1:, None]
-    if not (torch.equal(previous[:, 0], newest) and chosen.any(dim=2).all()):
-        raise ArithmeticError("it chooses what is no candidate")
-    scores = (best.double() + (after[ids].double() @ asked.double()[..., None])[..., 0])[:, :-1]
-    tokens = chain_tokens(logits, gate, newest, before, after, candidates, candidates)
-
-    hidden = random(STEP, width)
-    weight, gate_weight = (random(size, width) * width**-0.5 for size in (vocabulary, rank))
-    values, names, said = best_products(hidden, weight, gate_weight, candidates)
-    exact = hidden.double() @ weight.double().t()
-    right, _ = ops.best_of_classes(exact, candidates)
-    value, chunk = values.max(dim=1)
-    found = names.gather(1, chunk[:, None])[:, 0].long()
-    if not torch.equal(found % candidates, classes.to(found.device).expand_as(found)):
-        raise ArithmeticError("it takes a candidate for one of another class")
-    return max(
-        apart(asked, before[previous].double() * (1 + gate.double())),
-        apart(scores[chosen], scores.amax(dim=2).flatten()),
-        apart(tokens[:, :-1], previous[:, 1:]),
-        apart(value, right),
-        apart(exact.gather(1, found), right),
-        apart(said, hidden.double() @ gate_weight.double().t()),
-    )
 
 
 # --- one after another -----------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Triton kernels of a step whose slots are a tree: who is above whom, which path stands, and moving that together.
+"""Triton kernels of a step whose slots are a tree: who is above whom, along which paths attention walks, which one
+stands, and moving that together.
 
 Imports Triton, so only what has a CUDA device imports this. Knows no modules.
 """
@@ -13,16 +14,37 @@ import triton.language as tl
 from torch import Tensor
 
 from longstride.ops.cuda.overlap import begin, launching, wait
+from longstride.ops.draft_tree import QUERIES, Shape
 
 _LEAST = 16
 """of what a tile is padded to"""
 
 
+@triton.jit
+def write_shape(is_above, level, followed, above, depth, paths, row, step, QUERIES: tl.constexpr, STEP: tl.constexpr):
+    """One row's shape, as `ops.tree_shape` gives it, of is_above [STEP, STEP], level [STEP], and whether anybody comes
+    after a slot, followed [STEP]"""
+    slot = tl.arange(0, STEP)
+    other = tl.arange(0, STEP)
+    inside = slot < step
+    within = inside[:, None] & (other < step)[None, :]
+    square = row * step * step + slot[:, None] * step + other[None, :]
+    tl.store(above + square, is_above.to(tl.uint8), mask=within)
+    tl.store(depth + row * step + slot, level.to(tl.int64), mask=inside)
+    line = (row * step + slot) * (step + 1)
+    walked = (followed == 0) | (level % QUERIES == QUERIES - 1)
+    tl.store(paths + line, tl.where(walked, level + 1, 0), mask=inside)
+    number = tl.zeros((STEP, STEP), tl.int32) + other[None, :]
+    place = line[:, None] + 1 + level[None, :]
+    tl.store(paths + place, number, mask=within & (is_above != 0))
+
+
 @triton.jit(do_not_specialize=("step",))
-def _shape(parents, above, depth, step, STEP: tl.constexpr, OVERLAP: tl.constexpr):
+def _shape(parents, above, depth, paths, step, QUERIES: tl.constexpr, STEP: tl.constexpr, OVERLAP: tl.constexpr):
     """One row: all slots go from parent to parent at once, until each has come to slot 0.
 
-    parents [rows, step - 1]; above [rows, step, step], 1 on a slot itself and on what it came by; depth [rows, step].
+    parents [rows, step - 1]; above [rows, step, step], 1 on a slot itself and on what it came by; depth [rows, step];
+    paths [rows, step, 1 + step].
     """
     begin(OVERLAP)
     wait(OVERLAP)
@@ -38,9 +60,8 @@ def _shape(parents, above, depth, step, STEP: tl.constexpr, OVERLAP: tl.constexp
         found += (here > 0).to(tl.int32)
         here = tl.maximum(tl.minimum(there, here - 1), 0)  # a parent comes first: this ends, whatever it is
         passed = passed | (here[:, None] == other[None, :]).to(tl.int32)
-    place = row * step * step + slot[:, None] * step + other[None, :]
-    tl.store(above + place, passed.to(tl.uint8), mask=inside[:, None] & (other < step)[None, :])
-    tl.store(depth + row * step + slot, found.to(tl.int64), mask=inside)
+    followed = tl.sum(passed * inside[:, None].to(tl.int32), axis=0) - 1
+    write_shape(passed, found, followed, above, depth, paths, row, step, QUERIES, STEP)
 
 
 @triton.jit
@@ -127,18 +148,20 @@ def _compact(
 # --- as operations ---------------------------------------------------------------------------------------------------
 
 
-def tree_shape(parents: Tensor) -> tuple[Tensor, Tensor]:
+def tree_shape(parents: Tensor) -> Shape:
     """ops.tree_shape"""
     rows, step = parents.shape[0], parents.shape[1] + 1
     above = torch.empty((rows, step, step), dtype=torch.bool, device=parents.device)
     depth = torch.empty((rows, step), dtype=torch.int64, device=parents.device)
+    paths = torch.empty((rows, step, 1 + step), dtype=torch.int32, device=parents.device)
     _shape[(rows,)](
-        *(parents.contiguous(), above.view(torch.uint8), depth, step),
+        *(parents.contiguous(), above.view(torch.uint8), depth, paths, step),
+        QUERIES=QUERIES,
         STEP=max(_LEAST, triton.next_power_of_2(step)),
         num_warps=1 if step <= 32 else 4,
         **launching(parents),
     )
-    return above, depth
+    return above, depth, paths
 
 
 def compact_path(keys: Tensor, values: Tensor, path: Tensor, start: Tensor) -> None:

@@ -55,6 +55,7 @@ class Blockwise(VerifyingDecoder[BlockwiseOptions]):
             raise OptionError(
                 f"heads expect the model's width {model.options.width}, found heads of width {heads.options.width}."
             )
+        self._free = options.leave_drafts_open
         trained = heads.options.k
         if options.k is not None and options.k > trained:
             raise OptionError(f"k expects 1 to {trained}, the heads that this model has, found {options.k}.")
@@ -63,9 +64,9 @@ class Blockwise(VerifyingDecoder[BlockwiseOptions]):
         self._heads, self._k = heads, k
         self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
 
-    def growing(self, nodes: int) -> Blockwise:
-        """The same with trees."""
-        return Blockwise(self._model, self._heads, self._runner, replace(self.options, tree=nodes, lengths=None))
+    def with_options(self, options: BlockwiseOptions) -> Blockwise:
+        """The same models, drafting another way."""
+        return Blockwise(self._model, self._heads, self._runner, options)
 
     def plan(self, limits: Limits) -> DecodePlan:
         """The heads draft."""

@@ -7,16 +7,13 @@ compared with them before it is used. A captured draft of two layers would spend
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import Tensor
 
 from longstride import ops
 from longstride.ops import additive
-from longstride.ops.kernels import why_not_here
-from longstride.systems.draft_verify.model import Drafter, newest_of
-from longstride.systems.draft_verify.options import DrafterOptions
+from longstride.systems.draft_verify.model import Drafter
 
 
 @dataclass(frozen=True)
@@ -112,38 +109,3 @@ def _in_one_kernel(
         seen,
     )
     return found
-
-
-@cache
-def why_not(device: torch.device, dtype: torch.dtype) -> str:
-    """What keeps the kernel from being used here, in a few words; empty where nothing does."""
-
-    def tried() -> str:
-        wrong = differing(DrafterOptions(vocabulary=40, block=3, width=48, feed_forward=96, heads=2), device, dtype)
-        return f"its {wrong} differ from PyTorch's own" if wrong else ""
-
-    return why_not_here(device, dtype, tried)
-
-
-@torch.inference_mode()
-def differing(options: DrafterOptions, device: torch.device, dtype: torch.dtype, seed: int = 0) -> str:
-    """Which tensors of a random canvas the kernel lays out otherwise; empty where none."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        drafter = Drafter(options).to(device, dtype).eval()
-    rows, columns, window, canvas = 3, 20, options.block + 1, 22
-    tokens = torch.randint(0, options.vocabulary, (rows, columns + 1), generator=generator).to(device)[:, :columns]
-    length = torch.tensor([0, 2, columns - options.block]).to(device)
-    mask_slots = torch.randn(rows, canvas, options.width, generator=generator).to(device, dtype)
-    given = (drafter, tokens, length, window, mask_slots, 48)
-    found, expected = lay_out_fused(*given), lay_out(*given, torch.full_like(length, canvas))
-    if found.newest is None or not torch.equal(found.newest, newest_of(tokens, length, drafter.special.start)):
-        return "newest tokens"
-    x, place, newest = lay_out_bare(*given[:-1])
-    if not (torch.equal(x, expected.x) and torch.equal(newest, found.newest)):
-        return "bare slots"
-    if place is not None and not torch.equal(place, expected.place):
-        return "bare places"
-    names = ("slots", "mask", "place", "x")
-    return ", ".join(name for name in names if not torch.equal(getattr(found, name), getattr(expected, name)))

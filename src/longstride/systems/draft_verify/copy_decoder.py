@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from longstride.contract import Decoded, Limits, OptionError, Runner, Source, option
-from longstride.contract.decoding import Tell
+from longstride.contract import Decoder, Limits, OptionError, Runner, Source, option
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.copying import TextDraft
 from longstride.verification.acceptance import EXACT, Rule, SamplingOptions
@@ -91,16 +90,9 @@ class TextVerify(VerifyingDecoder[TextVerifyOptions]):
         drafter = TextDraft(o.k, o.suffix, given=True)
         return DecodePlan(self._model, self._runner, drafter, limits, self._acceptance, seed=o.seed)
 
-    def decode(
-        self,
-        source: Source,
-        limits: Limits | None = None,
-        capacity: int | None = None,
-        trace: bool = False,
-        tell: Tell | None = None,
-    ) -> Decoded:
-        """Decode all rows; without a draft in any of them, no step has room for one."""
+    def suited(self, source: Source, limits: Limits, rows: int) -> Decoder:
+        """Without a draft in any of them, no step has room for one."""
         if source.drafts is None and self.options.lengths != UNDRAFTED:
             options = replace(self.options, lengths=UNDRAFTED, adaptive=False)
-            return TextVerify(self._model, self._runner, options).decode(source, limits, capacity, trace, tell)
-        return super().decode(source, limits, capacity, trace, tell)
+            return TextVerify(self._model, self._runner, options)
+        return super().suited(source, limits, rows)

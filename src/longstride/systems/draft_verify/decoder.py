@@ -59,15 +59,15 @@ class DraftVerify(VerifyingDecoder[DraftVerifyOptions]):
         check_fit(drafter.options, model)
         options = options or DraftVerifyOptions()
         block = _block(options.k, drafter)
+        self._free = options.leave_drafts_open
         if options.min_block > block + 1:
             raise OptionError(f"min_block expects 1 to k + 1 ({block + 1}), found {options.min_block}.")
         super().__init__(model, runner, replace(options, k=block), options.tree or block)
         self._drafter, self._depth = drafter, block
         self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
 
-    def growing(self, nodes: int) -> DraftVerify:
-        """The same with trees."""
-        options = replace(self.options, tree=nodes, lengths=None)
+    def with_options(self, options: DraftVerifyOptions) -> DraftVerify:
+        """The same models, drafting another way."""
         return DraftVerify(self._model, self._drafter, self._runner, options)
 
     def plan(self, limits: Limits) -> DecodePlan:

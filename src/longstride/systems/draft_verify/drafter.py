@@ -28,8 +28,8 @@ from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.link import TREE_CANDIDATES
 from longstride.nn.programs import F32, LAYERED, cache_of, cache_state, memory_feeds, memory_inputs, memory_of
 from longstride.nn.transformer import Transformer
-from longstride.systems.draft_verify import canvas_attention, passes
-from longstride.systems.draft_verify.canvas import why_not
+from longstride.ops.cuda.table import HEADS
+from longstride.systems.draft_verify import passes
 from longstride.systems.draft_verify.kept import NEVER_DRAFTED
 from longstride.systems.draft_verify.model import Drafter as DrafterModel
 from longstride.systems.draft_verify.model import reads_whole_encoder
@@ -74,7 +74,8 @@ class ModelDrafter(Drafter):
         self._fused = runner.fuses
         self.catches_up = drafter.options.prefix == "causal"
         """whether what a pass runs depends on how many tokens came since the last one"""
-        own = own_kernels(drafter, runner) if self._fused and self.catches_up else NOTHING
+        head = drafter.options.width // drafter.options.heads
+        own = Own(True, head in HEADS) if self._fused and self.catches_up else NOTHING
         self._pass = passes.of(drafter, own)
         self._draft = draft(drafter, self._pass)
         kept, size = drafter.kept_ids is not None, len(drafter.output_weight)
@@ -208,12 +209,6 @@ def _never_drafted(drafter: DrafterModel, limits: Limits) -> tuple[int, ...]:
     """Own ids: those that stand for nothing, and those of ids that the verifier may never choose either."""
     never = forbidden_ids(limits, torch.device("cpu"), drafter.options.special)
     return tuple(sorted({*NEVER_DRAFTED, *drafter.own(never.to(drafter.output_weight.device)).tolist()}))
-
-
-def own_kernels(drafter: DrafterModel, runner: Runner) -> Own:
-    """Those that are sound here."""
-    place, o = (runner.device, runner.dtype), drafter.options
-    return Own(not why_not(*place), not canvas_attention.why_not(*place, o.width // o.heads))
 
 
 def drafter_graph(drafter: DrafterModel, settings: tuple[Hashable, ...]) -> DrafterGraph:

@@ -27,6 +27,7 @@ from longstride.nn.losses import TokenLoss
 from longstride.nn.positions import make_positions
 from longstride.nn.transformer import Stack, Transformer
 from longstride.ops import additive, aligned
+from longstride.ops.draft_tree import Shape
 from longstride.systems.draft_verify.kept import NEVER_DRAFTED, most_frequent, own_ids_of, reserved_ids
 from longstride.systems.draft_verify.options import DrafterOptions
 
@@ -149,7 +150,7 @@ class Drafter(nn.Module):
         newest: Tensor | None,
         nodes: int,
         into: Tensor | None = None,
-        shape: tuple[Tensor, Tensor] | None = None,
+        shape: Shape | None = None,
     ) -> tuple[Tensor, Tensor]:
         """[rows, block, width] -> tokens and parents [rows, nodes] of the likeliest tree after these tokens; `into` and
         `shape` as :func:`longstride.ops.tree_tokens` takes them"""

@@ -32,8 +32,8 @@ def beam_table(
     layout = model.layout(aligned(columns), runner.fuses)
     link, h = model.interleaving.link, model.options.h
     scores = None if link is None else partial(LinkedScores.of, partial(runner.call, tie(link)), h, search.eos)
-    # Where slots of a step see each other, no kernel reads pasts that lie in other rows.
-    indirect = layout.rule == "causal" and reads_indirection(runner, [model.model])
+    # No kernel reads pasts that lie in other rows where slots see less than all that is before their step.
+    indirect = layout.rule != "other" and reads_indirection(runner, [model.model])
     call = SearchModel(model.model, extend(model), (layout,))
     return BeamTable([call], runner, search, limits, capacity, longest_source, columns, scores, indirect)
 

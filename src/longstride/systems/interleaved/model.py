@@ -92,11 +92,19 @@ class InterleavedModel(nn.Module):
         """The settings."""
         return self.interleaving.options
 
-    def begin_link(self) -> None:
-        """Let a link that has not learnt anything begin with what the Transformer knows of likeness among words."""
+    def begun(self) -> str:
+        """Let a link that has not learnt anything begin with what the Transformer knows of likeness among words; says
+        what a person should know of a warm start."""
         link = self.interleaving.link
         if link is not None and not link.after.weight.any():
             link.begin_as(self.model.output_weight)
+        if self.options.start == "symbol" and self.options.step > 1:
+            return (
+                "warning: interleaving.start is `symbol`: a Transformer may make one state of that symbol wherever "
+                "it stands, and what begins as it may say the same word in every slot of its first step for ever; "
+                "`learned` or `zeros` do not. Watch `apart` (0: alike) and `nll_first` when validating."
+            )
+        return ""
 
     def places(self, slots: Tensor) -> Tensor:
         """[...] slots -> [..., width] position signals, with direction embeddings where there are any"""
@@ -105,7 +113,7 @@ class InterleavedModel(nn.Module):
         last = model.options.longest - 1
         found: Tensor = model.target_positions(signals(slots, options).clamp(-last, last))
         own = self.interleaving.directions
-        return found if own is None else found + own(directions(slots, options))
+        return found if own is None else found + own(directions(slots, options)) * options.direction_scale
 
     def layout(self, slots: int, own: bool = False) -> Layout:
         """For the first `slots` slots, with the weights as they are; `own`: kernels of our own may be used."""

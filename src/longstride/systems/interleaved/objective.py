@@ -25,7 +25,8 @@ WIDTHS = 8
 
 class InterleavedObjective(Objective):
     """−log p(words of a step | words of all earlier steps, x), smoothed and summed; with a link, of every word given
-    its neighbour in the step too."""
+    its neighbour in the step too. Validation tells two things of the first step besides: `apart`, how far its states
+    are from each other, and `nll_first`, the loss of a word of it."""
 
     options: Smoothing
 
@@ -45,7 +46,11 @@ class InterleavedObjective(Objective):
         total, nll = model.model.token_loss(*given, bias=model.model.logits_bias)
         figures = {"nll": nll}
         if not model.training and o.step > 1:
+            # Of the first step, and of sentences rather than tokens: a mean over tokens is what is shown.
             figures["apart"] = (_apart(hidden[:, : o.step]) * lengths).sum()
+            first = lengths.clamp(max=o.step)
+            begin = (states[:, : o.step], weight, words[:, : o.step], first, model.model.logits_bias)
+            figures["nll_first"] = -(log_probabilities(*begin).sum(1) / first * lengths).sum()
         return Loss(total, figures)
 
 

@@ -9,7 +9,8 @@ Order and positions go by h alone; how much is written, seen and shifted at a ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from longstride.contract import OptionError, option
@@ -37,7 +38,9 @@ class InterleavingOptions(Options):
     independent: bool = option(False, "Directions do not see each other.")
     autoregressive: bool = option(False, "One word per step all the same, in the order of h directions.")
     start: Literal["symbol", "zeros", "learned"] = option(
-        "symbol", "What the first step reads: the start symbol, zero vectors (the authors' code) or a vector per slot."
+        "symbol",
+        "What the first step reads: the start symbol, zero vectors (the authors' code, and the default in recipes for "
+        "steps of several words) or a learned vector per slot.",
     )
 
     link: int = option(
@@ -48,6 +51,13 @@ class InterleavingOptions(Options):
     )
     vocabulary: int | None = option(
         None, "With a link: the Transformer's vocabulary; set from it.", least=1, most=10**7
+    )
+    direction_scale: float = option(
+        1.0,
+        "Direction embeddings are multiplied by this. New models have the square root of the width, as words do; 1 is "
+        "what folders without this option were trained with.",
+        above=0,
+        most=10**6,
     )
 
     def __post_init__(self) -> None:
@@ -64,6 +74,19 @@ class InterleavingOptions(Options):
             raise OptionError("link expects c 2 or more, found 1: no two words of a step are neighbours.")
         if self.link and self.vocabulary is None:
             raise OptionError("link expects the vocabulary of the Transformer that it belongs to, found none.")
+
+    def completed(self, given: Container[str]) -> InterleavingOptions:
+        """For a model that is to be trained: what hangs on other options, where it was not `given`.
+
+        Slots of a first step that all read the start symbol may never be told apart, so they read zero vectors; and
+        directions are as loud as words. Options that are read from a model folder stay as they are.
+        """
+        found = self
+        if "start" not in given and self.step > 1:
+            found = replace(found, start="zeros")
+        if "direction_scale" not in given and self.embeds_directions:
+            found = replace(found, direction_scale=self.width**0.5)
+        return found
 
     @property
     def step(self) -> int:

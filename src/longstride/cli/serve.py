@@ -1,0 +1,166 @@
+"""longstride serve: model folders behind HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longstride.cli import options as shared
+from longstride.cli.console import out, say
+from longstride.contract import OptionError, WorkError
+from longstride.contract.bundled import BUNDLED
+
+if TYPE_CHECKING:
+    from longstride.serving.models import ModelSpec
+    from longstride.serving.server import Server
+
+SENTENCE = "Good morning."
+"""What --check translates."""
+
+
+def serve(
+    model: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--model", help="Model folder, or NAME=FOLDER; may be given several times."),
+    ] = None,
+    languages: Annotated[
+        list[str] | None,
+        typer.Option(help="Languages of each model in turn, as en-de (default: as the folder's name says)."),
+    ] = None,
+    decoder: shared.DecoderName = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 5000,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A limit of the server as name=value (docs/serving.md); may be given several times."
+        ),
+    ] = None,
+    keys: Annotated[Path | None, typer.Option(help="File of API keys (JSON); without one everybody may ask.")] = None,
+    cors: Annotated[
+        list[str] | None, typer.Option(help="Origin of pages that may ask from elsewhere, or *; several times.")
+    ] = None,
+    drafter: shared.DrafterFolder = None,
+    runtime: shared.Runtime = "eager",
+    precision: shared.Precision = "fp32",
+    device: shared.Device = "auto",
+    threads: shared.Threads = None,
+    check: Annotated[bool, typer.Option("--check", help="Start, translate one sentence and leave.")] = False,
+) -> None:
+    """Answer requests over HTTP: LibreTranslate's API, OpenAI's completions, and our own.
+
+    SIGTERM drains, a second one stops; SIGHUP opens model folders anew that have changed.
+    """
+    _check_packages()
+    from longstride.contract.options import parse
+    from longstride.serving.app import make_app
+    from longstride.serving.keys import Keys
+    from longstride.serving.metrics import Metrics
+    from longstride.serving.models import Models
+    from longstride.serving.server import Server
+    from longstride.serving.settings import ServerSettings
+
+    settings: ServerSettings = parse(ServerSettings, shared.settings(set), "serve")
+    known = Keys.read(keys) if keys is not None else None
+    opened = partial(_opened, runtime, precision, device, drafter, threads)
+    specs = [_spec(name, told, decoder, opened) for name, told in _told(model or [BUNDLED], languages or [])]
+    metrics = Metrics()
+    models = Models(specs, settings, metrics.watcher)
+    app = make_app(models, metrics, None if check else known, cors or [])
+    server = Server(app, "127.0.0.1" if check else host, 0 if check else port, settings, partial(_reload, models))
+    with _logging():
+        asyncio.run(_checked(server, specs[0]) if check else _serving(server, host))
+    if not server.started:
+        raise WorkError(f"{host}:{port}: could not be listened on.")
+
+
+def _check_packages() -> None:
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise OptionError(
+            f"serve expects the package {error.name}, which is not installed here: pip install 'longstride[serving]'."
+        ) from None
+
+
+def _told(models: list[str], languages: list[str]) -> list[tuple[str, str | None]]:
+    if languages and len(languages) != len(models):
+        raise OptionError(f"--languages expects one pair for each of {len(models)} models, found {len(languages)}.")
+    told: list[str | None] = [*languages] or [None] * len(models)
+    return list(zip(models, told, strict=True))
+
+
+def _spec(model: str, languages: str | None, decoder: str | None, opened: Any) -> ModelSpec:
+    from longstride.serving.models import ModelSpec, languages_of
+
+    name, _, folder = model.rpartition("=")
+    name = name or (BUNDLED if folder == BUNDLED else Path(folder).resolve().name)
+    pair = languages_of(languages or ("en-de" if folder == BUNDLED else name))
+    if pair is None or (languages is not None and "-".join(pair) != languages):
+        raise OptionError(
+            f"--languages expects a pair as en-de for {name}, whose name tells none, found {languages or 'none'}."
+        )
+    return ModelSpec(name, *pair, partial(opened, folder), decoder)
+
+
+def _opened(runtime: str, precision: str, device: str, drafter: str | None, threads: int | None, folder: str) -> Any:
+    return shared.open_model(folder, runtime, precision, device, drafter, threads)
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
+    """Lines of JSON to stderr."""
+    from longstride.serving.logs import JsonFormatter
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    loggers = [logging.getLogger(name) for name in ("longstride", "uvicorn.error")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
+
+
+def _reload(models: Any) -> None:
+    log = logging.getLogger("longstride.serving")
+    try:
+        changed = models.reload()
+    except Exception as error:  # what runs goes on
+        log.error("A model folder could not be opened anew: %s", error)
+    else:
+        log.info("Opened anew: %s.", ", ".join(changed) or "nothing, since nothing has changed")
+
+
+async def _serving(server: Server, host: str) -> None:
+    running = await server.start()
+    if server.started:
+        say(f"Listening on http://{host}:{server.port} (API: /docs).")
+    await running
+
+
+async def _checked(server: Server, spec: ModelSpec) -> None:
+    from longstride.client import AsyncClient
+
+    running = await server.start()
+    try:
+        async with AsyncClient(f"http://127.0.0.1:{server.port}", timeout=600, trust_env=False) as client:
+            out.print(await client.translate(SENTENCE, spec.source, spec.target), markup=False)
+    finally:
+        server.should_exit = True
+        await running

@@ -1,0 +1,92 @@
+"""The server as an ASGI application: endpoints, what stands before them, and what becomes of errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+from longstride.serving import files, generate, libretranslate, openai, operations
+from longstride.serving.downloads import Downloads
+from longstride.serving.errors import BadRequestError, ServingError
+from longstride.serving.guard import Guard
+from longstride.serving.keys import Keys
+from longstride.serving.metrics import Metrics
+from longstride.serving.models import Models
+from longstride.serving.service import Service
+from longstride.serving.state import ServerState
+from longstride.serving.web import described, error_response, plain_response
+from longstride.version import __version__
+
+log = logging.getLogger("longstride.serving")
+
+
+def make_app(
+    models: Models, metrics: Metrics | None = None, keys: Keys | None = None, origins: Sequence[str] = ()
+) -> ASGIApp:
+    """A server for models; `origins` of pages elsewhere that may ask it (none: CORS is off)."""
+    settings, metrics = models.settings, metrics or Metrics()
+    state = ServerState(Service(models), keys or Keys(), metrics, Downloads(settings.file_seconds))
+    metrics.watch_loads(lambda: _loads(models))
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        warming = asyncio.create_task(_warm_up(state))
+        try:
+            yield
+        finally:
+            warming.cancel()
+            state.draining = True
+            models.drain()
+            if not await asyncio.to_thread(models.join, settings.drain_timeout):
+                models.stop()
+
+    app = FastAPI(title="Longstride", version=__version__, lifespan=life)
+    app.state.server = state
+    for router in (libretranslate.router, files.router, generate.router, openai.router, operations.router):
+        app.include_router(router)
+    app.add_exception_handler(ServingError, _serving_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    if origins:
+        app.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
+    guarded = Guard(app, settings, metrics.request)
+    guarded.state = state
+    return guarded
+
+
+async def _warm_up(state: ServerState) -> None:
+    try:
+        await state.service.warm_up()
+        state.ready = True
+    except ServingError as error:
+        log.error("The models could not be made ready: %s", error)
+
+
+def _loads(models: Models) -> Iterable[tuple[str, str, int, int]]:
+    for model in models:
+        for decoder, scheduler in model.schedulers.items():
+            yield model.spec.name, decoder, scheduler.live, scheduler.waiting
+
+
+async def _serving_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ServingError)
+    return error_response(request, error)
+
+
+async def _validation_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    return error_response(request, BadRequestError(f"Invalid request: {described(error.errors()[0])}"))
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return plain_response(request, error.status_code, str(error.detail))

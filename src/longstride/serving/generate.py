@@ -1,0 +1,153 @@
+"""/generate, our own: texts in, outputs with figures out; or a stream of what every iteration did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from time import perf_counter
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from longstride.contract import Hypothesis
+from longstride.contract.trace import Event
+from longstride.serving.errors import BadRequestError, ServingError
+from longstride.serving.models import ServedModel
+from longstride.serving.service import Service
+from longstride.serving.state import state_of
+from longstride.serving.streaming import GrowingText
+from longstride.serving.web import checked, fields, takes, while_connected
+
+EVENTS = "text/event-stream"
+Name = Annotated[str, Field(max_length=200)]
+
+
+class GenerateRequest(BaseModel):
+    """POST /generate"""
+
+    text: str | list[str] = Field(description="Text, or a list of texts")
+    model: Name | None = Field(default=None, description="A model's name (default: the first)")
+    decoder: Name | None = Field(default=None, description="A decoder of it (default: its own)")
+    stream: bool = Field(
+        default=False, description="Server-sent events; for one text, which is decoded as one sentence"
+    )
+    trace: bool = Field(default=False, description="In a stream: every step with its draft and verdict")
+    whole: bool = Field(default=False, description="Do not split long lines into sentences")
+    timeout: float | None = Field(default=None, gt=0, le=86400, description="Seconds within which it is wanted")
+    api_key: str | None = None
+
+
+class Generated(BaseModel):
+    """One output."""
+
+    text: str
+    source_tokens: int
+    tokens: int
+
+
+class GenerateAnswer(BaseModel):
+    """Its answer, one output for each text."""
+
+    model: str
+    decoder: str
+    outputs: list[Generated]
+    seconds: float
+
+
+router = APIRouter(tags=["generate"])
+
+
+@router.post("/generate", openapi_extra=takes(GenerateRequest), response_model=GenerateAnswer)
+async def generate(request: Request) -> Any:
+    """Outputs of texts, or a stream of how one came about.
+
+    Events of a stream are `{"text", "tokens"}` as tokens are committed, or with `trace` `{"step", "positions", "ids",
+    "pieces", "draft", "draft_pieces", "drafted", "accepted", "text"}`; the last one is `{"done": true, "text", "score",
+    ...}`.
+    """
+    state, begun = state_of(request), perf_counter()
+    asked = checked(GenerateRequest, await fields(request))
+    texts = asked.text if isinstance(asked.text, list) else [asked.text]
+    state.keys.admit(request, asked.api_key, sum(map(len, texts)))
+    service = state.service
+    model = service.models.named(asked.model)
+    await service.scheduler(model, asked.decoder)  # what there is not is refused before a stream begins
+    if asked.stream:
+        if len(texts) != 1:
+            raise BadRequestError(f"Invalid request: a stream expects one text, found {len(texts)}")
+        service.check(texts)
+        events = steps(service, model, texts[0], asked)
+        return StreamingResponse(sent(events, begun), media_type=EVENTS, headers={"Cache-Control": "no-store"})
+    work = service.generate(model, texts, asked.decoder, asked.timeout, asked.whole)
+    found = await while_connected(request, work)
+    outputs = [Generated(text=one.text, source_tokens=one.source_tokens, tokens=one.tokens) for one in found]
+    return GenerateAnswer(
+        model=model.spec.name,
+        decoder=asked.decoder or model.decoders[0],
+        outputs=outputs,
+        seconds=perf_counter() - begun,
+    )
+
+
+async def steps(
+    service: Service, model: ServedModel, text: str, asked: GenerateRequest
+) -> AsyncGenerator[dict[str, Any], None]:
+    """What is sent of one text: every iteration, and the end."""
+    growing, number = GrowingText(model.translator), 0
+    found: list[Hypothesis] = []
+    if text.strip():
+        async with aclosing(service.events(model, text, asked.decoder, asked.timeout)) as events:
+            async for event, found in events:  # noqa: B007
+                if event is None:
+                    break
+                number += 1
+                tokens, new = growing.add(event)
+                if asked.trace:
+                    yield {"step": number, **_step(model, event), "text": new}
+                elif tokens:
+                    yield {"text": new, "tokens": tokens}
+    tokens = list(found[0].tokens) if found else []
+    told, new = growing.end(tokens)
+    if (told or new) and not asked.trace:
+        yield {"text": new, "tokens": told}
+    yield {
+        "done": True,
+        "text": model.translator.text([tokens])[0],
+        "tokens": tokens,
+        "score": found[0].score if found else None,
+        "steps": number,
+        "model": model.spec.name,
+        "decoder": asked.decoder or model.decoders[0],
+    }
+
+
+def _step(model: ServedModel, event: Event) -> dict[str, Any]:
+    pieces = model.translator.target_tokenizer.pieces
+    return {
+        "positions": list(event.positions),
+        "ids": list(event.ids),
+        "pieces": pieces(event.ids),
+        "draft": list(event.draft),
+        "draft_pieces": pieces(event.draft),
+        "drafted": event.drafted,
+        "accepted": event.accepted,
+        "final": event.final,
+    }
+
+
+async def sent(events: AsyncGenerator[dict[str, Any], None], begun: float) -> AsyncIterator[bytes]:
+    """As server-sent events, each with the seconds since the request came; an error is the last one."""
+    try:
+        async with aclosing(events):
+            async for event in events:
+                yield line({**event, "seconds": round(perf_counter() - begun, 6)})
+    except ServingError as error:
+        yield line({"error": str(error), "status": error.status})
+
+
+def line(event: Any) -> bytes:
+    """One event."""
+    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n".encode()

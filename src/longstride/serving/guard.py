@@ -1,0 +1,110 @@
+"""What stands before every endpoint: sizes and times of bodies are bounded before anything is parsed, requests get an
+id and a line in the log, and whatever goes wrong becomes JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import uuid
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from longstride.serving.settings import ServerSettings
+
+REQUEST_ID = b"x-request-id"
+_SOUND_ID = re.compile(rb"[\w.:-]{1,100}")
+log = logging.getLogger("longstride.serving.access")
+
+
+class Guard:
+    """Bodies are read whole, within bounds, and handed on; after them the client's leaving is passed on."""
+
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, watch: Callable[[str, int, float], None] | None = None
+    ) -> None:
+        """`watch` is told the path, the status and the seconds of every request."""
+        self._app, self._settings, self._watch = app, settings, watch
+        self.state: Any = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        told = headers.get(REQUEST_ID, b"")
+        number = told.decode("ascii") if _SOUND_ID.fullmatch(told) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = number
+        begun, status = perf_counter(), 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], (REQUEST_ID, number.encode())]}
+            await send(message)
+
+        try:
+            refused, body = await self._body(headers, receive)
+            if refused is not None:
+                await _refuse(sending, *refused)
+            elif body is not None:
+                await self._app(scope, _replayed(body, receive), sending)
+        except Exception as error:
+            log.error("A request failed.", exc_info=error, extra={"request_id": number})
+            if not status:
+                await _refuse(sending, 500, "internal error")
+        finally:
+            seconds = perf_counter() - begun
+            client = scope.get("client") or ("", 0)
+            facts = {"request_id": number, "method": scope["method"], "path": scope["path"], "status": status}
+            log.info("request", extra={**facts, "seconds": round(seconds, 6), "client": client[0]})
+            if self._watch is not None:
+                route = scope.get("route")
+                self._watch(getattr(route, "path", "other"), status, seconds)
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> tuple[tuple[int, str] | None, bytes | None]:
+        """Why the request is refused, if it is, and its body; neither where the client has gone."""
+        most = self._settings.max_body
+        too_large = (413, f"Invalid request: the body exceeds the limit of {most} bytes")
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit():
+            return (400, "Invalid request: Content-Length is no number"), None
+        if len(length) > 18 or int(length) > most:
+            return too_large, None
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self._settings.body_timeout):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None, None
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > most:
+                        return too_large, None
+                    if not message.get("more_body", False):
+                        return None, b"".join(parts)
+        except TimeoutError:
+            return (408, "Invalid request: the body did not arrive in time"), None
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return again
+
+
+async def _refuse(send: Send, status: int, why: str) -> None:
+    body = json.dumps({"error": why}).encode()
+    headers: list[Any] = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,119 @@
+"""Sessions of several sizes, so that an iteration costs what the load asks for.
+
+A step takes as long as its table has rows, whether they are in use or not, and drafts pay for few rows alone
+(:mod:`longstride.verification.draft_policy`). So few sentences are decoded in a small table and many in a large one. A
+sentence stays where it was admitted; a table that has become too large takes no new ones, and is closed when empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING
+
+from longstride.contract import Decoder, Hypothesis, Limits, Session, Source, Step
+
+if TYPE_CHECKING:
+    from longstride.serving.scheduler import Sentence
+
+SHORT = 128
+"""Sources of at most so many tokens share tables; longer ones have tables of their own, with fewer rows."""
+LEAST_USE = 6
+"""A table that would have fewer than a sixth of its rows in use takes no new sentences."""
+
+
+def capacities(rows: int) -> list[int]:
+    """Table sizes up to `rows`: 1, 4, 16, 32."""
+    sizes = [1]
+    while sizes[-1] * 4 < rows:
+        sizes.append(sizes[-1] * 4)
+    return sizes if rows == 1 else [*sizes, rows]
+
+
+class Lane:
+    """A session and the sentences in it."""
+
+    def __init__(self, session: Session, capacity: int, width: int) -> None:
+        self.capacity, self.width = capacity, width
+        self.live: dict[int, Sentence] = {}
+        """by ticket"""
+        self._session = session
+
+    @property
+    def free(self) -> int:
+        """Sentences that may be admitted."""
+        return min(self._session.free, max(0, self.capacity - len(self.live)))
+
+    @property
+    def group(self) -> int:
+        """Sentences that had better be admitted together, where there are as many."""
+        return min(self._session.group, self.capacity)
+
+    def admit(self, sentences: Sequence[Sentence]) -> None:
+        """Encode sentences and give each a row."""
+        source = Source.of([one.ids for one in sentences], numbers=[one.number for one in sentences])
+        self.live.update(zip(self._session.admit(source), sentences, strict=True))
+
+    def advance(self) -> tuple[Step, list[tuple[int, Sentence, list[Hypothesis]]]]:
+        """One iteration, and what is done after it, with its tickets."""
+        step = self._session.advance()
+        done = self._session.take_finished()
+        return step, [(one.ticket, self.live[one.ticket], one.hypotheses) for one in done]
+
+    def cancel(self, gone: Set[Sentence]) -> None:
+        """Free the rows of these, as far as they are here."""
+        for ticket in [ticket for ticket, one in self.live.items() if one in gone]:
+            self._session.cancel(ticket)
+            del self.live[ticket]
+
+    def close(self) -> None:
+        """Leave the table to the next one."""
+        self._session.close()
+
+
+class Lanes:
+    """The tables that are open, and where a new sentence goes."""
+
+    def __init__(self, decoder: Decoder, limits: Limits, rows: int, longest: int, tokens: int) -> None:
+        """At most `rows` sentences side by side in a table, and sources of `tokens` tokens in one of long sources."""
+        self.open: list[Lane] = []
+        self._start, self._limits = decoder.start, limits
+        self._sizes = {min(SHORT, longest): capacities(rows)}
+        if longest > SHORT:
+            self._sizes[longest] = capacities(max(1, min(rows, tokens // longest)))
+        for width, sizes in self._sizes.items():
+            if (need := decoder.need(limits, width)) is not None:
+                need.check(decoder.name, sizes[-1])
+
+    @property
+    def live(self) -> int:
+        """Sentences in all tables."""
+        return sum(len(lane.live) for lane in self.open)
+
+    @property
+    def widths(self) -> list[int]:
+        """The lengths of sources that tables are made for."""
+        return list(self._sizes)
+
+    def width(self, length: int) -> int:
+        """The one for a source of so many tokens."""
+        return min(width for width in self._sizes if width >= length)
+
+    def lane_for(self, width: int, length: int, waiting: int) -> Lane | None:
+        """Where sources of a width go, the first of which has `length` tokens, while so many wait; None: they wait."""
+        mine = [lane for lane in self.open if lane.width == width]
+        total = waiting + sum(len(lane.live) for lane in mine)
+        wanted = next((size for size in self._sizes[width] if size >= total), self._sizes[width][-1])
+        taking = [lane for lane in mine if lane.capacity <= wanted or total * LEAST_USE > lane.capacity]
+        if fitting := [lane for lane in taking if lane.free]:
+            return max(fitting, key=lambda lane: lane.capacity)
+        if any(lane.capacity >= wanted for lane in taking):
+            return None
+        session = self._start(wanted, self._limits, length if wanted == 1 else width)
+        self.open.append(Lane(session, wanted, width))
+        return self.open[-1]
+
+    def close(self, lane: Lane) -> None:
+        """Of an empty lane, or one that has failed."""
+        self.open.remove(lane)
+        if not lane.live:
+            lane.close()

@@ -1,0 +1,197 @@
+"""The models of a server, each with a scheduler for every decoder that was asked for.
+
+A model folder that has changed on disk is opened anew beside the old one; requests go on with whichever they began
+with, and the old one ends when its last sentence is done.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from longstride.contract import OptionError
+from longstride.model_folder import ModelFolder
+from longstride.serving.errors import BadRequestError
+from longstride.serving.languages import NAMES
+from longstride.serving.scheduler import Scheduler, Watcher
+from longstride.serving.settings import ServerSettings
+from longstride.serving.turns import Turns
+from longstride.translator import Translator
+
+_PAIR = re.compile(r"(?:^|(?<=[-_.]))(?=([a-z]{2,3})-([a-z]{2,3})(?:$|[-_.]))")
+ALTERNATIVES = "alternatives"
+"""Stands for beam search with several outputs."""
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a server is to know of a model before it is opened."""
+
+    name: str
+    source: str
+    """language"""
+    target: str
+    open: Callable[[], Translator]
+    decoder: str | None = None
+    """the one that requests get that name none; None: the model's own"""
+
+
+def languages_of(name: str) -> tuple[str, str] | None:
+    """The languages that the name of a folder tells: ``opus-mt-en-de``, ``en-de-base``."""
+    pairs = [(found[1], found[2]) for found in _PAIR.finditer(name)]
+    known = [pair for pair in pairs if NAMES.keys() >= set(pair)]
+    return next(iter([*known, *pairs]), None)
+
+
+class ServedModel:
+    """An open model folder, and the schedulers of its decoders."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        settings: ServerSettings,
+        turns: Turns,
+        watch: Callable[[str, str], Watcher] | None = None,
+    ) -> None:
+        """Opens it. `watch`: makes who counts what is done, by names of model and decoder."""
+        self.spec, self.translator = spec, spec.open()
+        self._settings, self._turns, self._watch = settings, turns, watch
+        self._schedulers: dict[str, Scheduler] = {}
+        self._making = threading.Lock()
+        self._draining = False
+        self.translator.decoder(spec.decoder)  # what cannot be served is refused now
+        self.scheduler(None)
+
+    @property
+    def decoders(self) -> list[str]:
+        """What requests may name, the default first."""
+        names = [*self.translator.decoders, *self.translator.possible]
+        default = self.spec.decoder or names[0]
+        return [default, *(name for name in names if name != default)]
+
+    @property
+    def schedulers(self) -> Mapping[str, Scheduler]:
+        """Those that were asked for, by decoder."""
+        return dict(self._schedulers)
+
+    def known(self, decoder: str | None) -> Scheduler | None:
+        """The scheduler of a decoder, if it was asked for before."""
+        return self._schedulers.get(decoder or self.decoders[0])
+
+    def scheduler(self, decoder: str | None) -> Scheduler:
+        """The scheduler of a decoder. The first time, weights are read, which takes its time."""
+        name = decoder or self.decoders[0]
+        with self._making:
+            if name not in self._schedulers:
+                made = self._made(name)
+                if self._draining:
+                    made.drain()
+                self._schedulers[name] = made
+            return self._schedulers[name]
+
+    def _made(self, name: str) -> Scheduler:
+        settings, runner = self._settings, self.translator.runner
+        options: dict[str, Any] = {}
+        if name == ALTERNATIVES:
+            most = settings.max_alternatives + 1
+            options = {"width": max(4, most), "n_best": most}
+        elif name not in self.decoders:
+            raise BadRequestError(
+                f"The model {self.spec.name} has no decoder {name!r}; it has {', '.join(self.decoders)}."
+            )
+        try:
+            decoder, limits = self.translator.batched_decoder("beam" if name == ALTERNATIVES else name, **options)
+            return Scheduler(
+                decoder,
+                limits,
+                self.translator.longest,
+                settings.rows,
+                settings.max_waiting,
+                settings.max_tokens,
+                grouped=not runner.shape_invariant,
+                turns=self._turns,
+                watcher=None if self._watch is None else self._watch(self.spec.name, name),
+            )
+        except OptionError as error:
+            raise BadRequestError(str(error)) from error
+
+    def drain(self) -> None:
+        """Finish what was begun, and refuse the rest."""
+        self._draining = True
+        for scheduler in self.schedulers.values():
+            scheduler.drain()
+
+    def stop(self) -> None:
+        """End now."""
+        self._draining = True
+        for scheduler in self.schedulers.values():
+            scheduler.stop()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the schedulers' threads; whether they have ended."""
+        ended = [scheduler.join(timeout) for scheduler in self.schedulers.values()]
+        return all(ended)
+
+
+class Models:
+    """All models of a server, by name. They share a device, and take turns."""
+
+    def __init__(
+        self,
+        specs: Sequence[ModelSpec],
+        settings: ServerSettings | None = None,
+        watch: Callable[[str, str], Watcher] | None = None,
+    ) -> None:
+        self.settings, self._watch, self._turns = settings or ServerSettings(), watch, Turns()
+        if len({spec.name for spec in specs}) < len(specs):
+            raise OptionError(f"--model expects different names, found {', '.join(spec.name for spec in specs)}.")
+        self._open = {spec.name: self._opened(spec) for spec in specs}
+        self._old: list[ServedModel] = []
+
+    def _opened(self, spec: ModelSpec) -> ServedModel:
+        return ServedModel(spec, self.settings, self._turns, self._watch)
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        """Over the models, the default first."""
+        return iter(list(self._open.values()))
+
+    def named(self, name: str | None) -> ServedModel:
+        """By name; the first one where none is told."""
+        found = self._open.get(name) if name is not None else next(iter(self._open.values()))
+        if found is None:
+            raise BadRequestError(f"There is no model {name!r}; there are {', '.join(self._open)}.", status=404)
+        return found
+
+    def translating(self, source: str, target: str) -> ServedModel | None:
+        """The first one from a language to another."""
+        return next((model for model in self if (model.spec.source, model.spec.target) == (source, target)), None)
+
+    def reload(self) -> list[str]:
+        """Open every folder anew that has changed on disk; names of those."""
+        changed = []
+        for name, old in list(self._open.items()):
+            folder = old.translator.folder
+            if ModelFolder(folder.path).config != folder.config:
+                self._open[name] = self._opened(old.spec)
+                old.drain()
+                self._old = [one for one in [*self._old, old] if not one.join(0)]
+                changed.append(name)
+        return changed
+
+    def drain(self) -> None:
+        """Finish what was begun, and refuse the rest."""
+        for model in [*self._open.values(), *self._old]:
+            model.drain()
+
+    def stop(self) -> None:
+        """End now."""
+        for model in [*self._open.values(), *self._old]:
+            model.stop()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for all threads; whether they have ended."""
+        ended = [model.join(timeout) for model in [*self._open.values(), *self._old]]
+        return all(ended)

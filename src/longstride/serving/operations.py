@@ -1,0 +1,32 @@
+"""Whether the server lives, whether it can answer, and its figures."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from longstride.serving.state import state_of
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/health")
+async def health() -> dict[str, str]:
+    """The process lives and answers."""
+    return {"status": "ok"}
+
+
+@router.get("/ready", response_model=None)
+async def ready(request: Request) -> JSONResponse:
+    """200 when requests are taken; 503 while models are being made ready, and while the server drains."""
+    state = state_of(request)
+    good = state.ready and not state.draining
+    models = {model.spec.name: list(model.schedulers) for model in state.service.models}
+    word = "ready" if good else "draining" if state.draining else "starting"
+    return JSONResponse({"status": word, "models": models}, 200 if good else 503)
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    """For Prometheus."""
+    return Response(state_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

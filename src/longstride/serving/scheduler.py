@@ -1,0 +1,288 @@
+"""Sentences of many requests in running batches: who is admitted when, and who hears of what came out.
+
+One thread decodes. It sleeps while there is nothing to do, admits waiting sentences at every iteration, the earliest
+deadline first, and frees the rows of those whose clients have gone. What waits is bounded: what has no room, or would
+not be done in time, is refused when it comes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import count
+from time import monotonic
+from typing import Any, Protocol
+
+from longstride.contract import Decoder, Hypothesis, Limits, LongstrideError, Step
+from longstride.contract.trace import Event, events_of
+from longstride.serving.errors import CancelledError, DeadlineError, DrainingError, OverloadedError, ServingError
+from longstride.serving.lanes import Lane, Lanes
+
+BUSY = 1.0
+"""Seconds of decoding with sentences that wait after which it is known how fast it goes."""
+FADE = 0.9
+"""Of what was known of the speed, so much counts beside another second of decoding."""
+
+
+@dataclass(eq=False)
+class Sentence:
+    """One sentence of a request. Its calls are made by the scheduler's thread, and must not take long."""
+
+    ids: list[int]
+    """ending in EOS"""
+    deadline: float
+    """by :func:`time.monotonic`"""
+    done: Callable[[list[Hypothesis] | ServingError], None]
+    """told once: its outputs, best first, or why there are none"""
+    watch: Callable[[Event], None] | None = None
+    """told of every iteration"""
+    number: int = 0
+    """which sentence of its request it is: random numbers belong to that"""
+    came: float = field(default_factory=monotonic)
+    admitted: float | None = None
+    first: float | None = None
+    """when the first iteration was over"""
+    _over: bool = field(default=False, init=False)
+
+    def end(self, told: list[Hypothesis] | ServingError) -> None:
+        """Tell the one who asked."""
+        self._over = True
+        self.done(told)
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self._over
+
+
+class Watcher(Protocol):
+    """Counts what a scheduler does."""
+
+    def iteration(self, step: Step) -> None:
+        """All rows of a table have advanced."""
+
+    def finished(self, sentence: Sentence, hypotheses: list[Hypothesis]) -> None:
+        """A sentence is done."""
+
+    def failed(self, why: ServingError) -> None:
+        """A sentence will not be done."""
+
+
+class Scheduler:
+    """Decodes with one decoder; its thread starts with the first sentence."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        limits: Limits,
+        longest: int,
+        rows: int = 32,
+        most_waiting: int = 1024,
+        most_tokens: int = 4096,
+        grouped: bool = False,
+        turns: AbstractContextManager[Any] | None = None,
+        watcher: Watcher | None = None,
+    ) -> None:
+        """`longest`: the most tokens of a source; `rows`: sentences side by side; `most_tokens`: those of long sources
+        side by side; `grouped`: sentences had better be admitted many at a time; `turns`: held while the device works,
+        where others use it too."""
+        self._lanes = Lanes(decoder, limits, rows, longest, most_tokens)
+        self._most_waiting, self._grouped = most_waiting, grouped
+        self._turns, self._watcher = turns or nullcontext(), watcher
+        self._changed = threading.Condition()
+        self._waiting: dict[int, list[tuple[float, int, Sentence]]] = {width: [] for width in self._lanes.widths}
+        self._order = count()
+        self._gone: set[Sentence] = set()
+        self._draining = self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._tokens, self._seconds = 0.0, 0.0  # source tokens that were done lately, and how long it took
+
+    # --- for any thread ----------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Sentences that have no row yet."""
+        return sum(len(heap) for heap in self._waiting.values())
+
+    @property
+    def live(self) -> int:
+        """Sentences that are being decoded."""
+        return self._lanes.live
+
+    @property
+    def open_tables(self) -> int:
+        """Tables that sentences are being decoded in."""
+        return len(self._lanes.open)
+
+    def submit(self, sentences: Sequence[Sentence]) -> None:
+        """Take sentences in, all of them or none."""
+        if not sentences:
+            return
+        with self._changed:
+            if self._draining or self._stopping:
+                raise DrainingError("The server is about to stop and takes no more requests.")
+            if self.waiting + len(sentences) > self._most_waiting:
+                raise OverloadedError(
+                    f"The server is full: {self.waiting} sentences wait, {len(sentences)} came, and "
+                    f"{self._most_waiting} may wait."
+                )
+            wait = self._wait(sum(len(one.ids) for one in sentences))
+            if wait and wait > sentences[0].deadline - monotonic():
+                raise OverloadedError(f"The server is full: this would have to wait for about {wait:.0f} seconds.")
+            for one in sentences:
+                heapq.heappush(self._waiting[self._lanes.width(len(one.ids))], (one.deadline, next(self._order), one))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="longstride-scheduler", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def cancel(self, sentences: Sequence[Sentence]) -> None:
+        """Give sentences up: those that wait get no row, and rows of others are freed before the next iteration."""
+        with self._changed:
+            self._gone.update(sentences)
+            self._changed.notify_all()
+
+    def drain(self) -> None:
+        """Refuse new sentences, and end once all others are done."""
+        with self._changed:
+            self._draining = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """End now: all sentences fail."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the thread to end, after :meth:`drain` or :meth:`stop`; whether it has."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return self._thread is None or not self._thread.is_alive()
+
+    def _wait(self, more: int) -> float:
+        """Seconds until all that waits and so many more tokens are done, as far as is known."""
+        tokens = more + sum(len(one.ids) for heap in self._waiting.values() for _, _, one in heap)
+        return 0.0 if self._seconds < BUSY or not self._tokens else tokens * self._seconds / self._tokens
+
+    # --- the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self.waiting or self._gone or self._lanes.open or self._draining or self._stopping):
+                    self._changed.wait()
+                gone, self._gone = self._gone, set()
+                over = self._stopping or (self._draining and not self.waiting and not self._lanes.open)
+            self._give_up(gone)
+            if over:
+                break
+            begun, done = monotonic(), 0
+            with self._turns:
+                self._admit()
+                full = self.waiting > 0
+                for lane in list(self._lanes.open):
+                    done += self._advance(lane)
+            if full:  # else it could have done more
+                self._seconds, self._tokens = self._seconds + monotonic() - begun, self._tokens + done
+            if self._seconds > 2 * BUSY:
+                self._seconds, self._tokens = FADE * self._seconds, FADE * self._tokens
+        waiting = [entry[2] for heap in self._waiting.values() for entry in heap]
+        for sentence in [*waiting, *(one for lane in self._lanes.open for one in lane.live.values())]:
+            self._fail(sentence, DrainingError("The server stopped before this was done."))
+
+    def _admit(self) -> None:
+        """Give rows to those who wait, the earliest deadline first, as far as there are some."""
+        now = monotonic()
+        for sentence in self._let_go(lambda one: one.deadline < now):
+            self._fail(sentence, DeadlineError("The time for this request was over before it was begun."))
+        for width, heap in self._waiting.items():
+            while heap:
+                with self._changed:
+                    first = heapq.heappop(heap)
+                waiting = 1 + len(heap)
+                lane = self._lanes.lane_for(width, len(first[2].ids), waiting)  # opening one takes its time
+                if lane is None or (self._grouped and lane.free < min(waiting, lane.group)):
+                    with self._changed:
+                        heapq.heappush(heap, first)
+                    break
+                with self._changed:
+                    more = min(lane.free - 1, len(heap))
+                    chosen = [first[2], *(heapq.heappop(heap)[2] for _ in range(more))]
+                for sentence in chosen:
+                    sentence.admitted = monotonic()
+                try:
+                    lane.admit(chosen)
+                except Exception as error:
+                    self._broken(lane, error, chosen)
+
+    def _advance(self, lane: Lane) -> int:
+        """One iteration of a table; how many source tokens are done with it."""
+        try:
+            step, finished = lane.advance()
+            watched = {ticket: one.watch for ticket, one in lane.live.items() if one.watch is not None}
+            for ticket, event, _ in events_of(step) if watched else ():
+                if ticket in watched:
+                    watched[ticket](event)
+        except Exception as error:
+            self._broken(lane, error)
+            return 0
+        now = monotonic()
+        for sentence in lane.live.values():
+            sentence.first = sentence.first or now
+        if self._watcher is not None:
+            self._watcher.iteration(step)
+        for ticket, sentence, hypotheses in finished:
+            del lane.live[ticket]
+            if self._watcher is not None:
+                self._watcher.finished(sentence, hypotheses)
+            sentence.end(hypotheses)
+        if not lane.live:
+            self._lanes.close(lane)
+        return sum(len(sentence.ids) for _, sentence, _ in finished)
+
+    def _let_go(self, which: Callable[[Sentence], bool]) -> list[Sentence]:
+        """Take some out of those who wait."""
+        gone = []
+        with self._changed:
+            for width, heap in self._waiting.items():
+                if found := [entry[2] for entry in heap if which(entry[2])]:
+                    gone += found
+                    self._waiting[width] = [entry for entry in heap if not which(entry[2])]
+                    heapq.heapify(self._waiting[width])
+        return gone
+
+    def _give_up(self, gone: set[Sentence]) -> None:
+        """Sentences whose clients have gone."""
+        if not gone:
+            return
+        self._let_go(gone.__contains__)
+        for lane in list(self._lanes.open):
+            try:
+                lane.cancel(gone)
+            except Exception as error:
+                self._broken(lane, error)
+                continue
+            if not lane.live:
+                self._lanes.close(lane)
+        for sentence in gone:
+            self._fail(sentence, CancelledError("The client has gone."))
+
+    def _broken(self, lane: Lane, error: Exception, chosen: Sequence[Sentence] = ()) -> None:
+        """Something went wrong within a table: it is left, and those who were in it are told."""
+        held = {*lane.live.values(), *chosen}
+        self._lanes.open.remove(lane)
+        logging.getLogger(__name__).error("A batch of %d sentences failed.", len(held), exc_info=error)
+        told = str(error) if isinstance(error, LongstrideError) else f"internal error: {type(error).__name__}."
+        for sentence in held:
+            self._fail(sentence, ServingError(told))
+
+    def _fail(self, sentence: Sentence, why: ServingError) -> None:
+        if not sentence.over:
+            if self._watcher is not None:
+                self._watcher.failed(why)
+            sentence.end(why)

@@ -1,0 +1,253 @@
+"""Texts in, texts out, for whatever protocol asks: split, decoded side by side with everybody else's, joined."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+
+from longstride.contract import Hypothesis
+from longstride.contract.trace import Event
+from longstride.serving.errors import BadRequestError, DeadlineError, DrainingError, ServingError
+from longstride.serving.models import ALTERNATIVES, Models, ServedModel
+from longstride.serving.scheduler import Scheduler, Sentence
+from longstride.text.sentences import Piece, cut, split
+from longstride.translator import Translator
+
+MANY = 2000
+"""Characters beyond which texts are tokenized beside the event loop."""
+WARM_UP = "Good morning."
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The output of one text."""
+
+    text: str
+    source_tokens: int
+    tokens: int
+    alternatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A text in pieces; those with something to translate have ids."""
+
+    pieces: list[Piece]
+    ids: list[list[int] | None]
+
+    @property
+    def full(self) -> list[list[int]]:
+        return [ids for ids in self.ids if ids is not None]
+
+    def joined(self, outputs: Sequence[str]) -> str:
+        """With an output in the place of every piece that has ids."""
+        found = iter(outputs)
+        return "".join(
+            piece.holding(next(found) if ids is not None else piece.text)
+            for piece, ids in zip(self.pieces, self.ids, strict=True)
+        )
+
+
+class Service:
+    """Translates texts with the models of a server. Its methods belong to an event loop, which never waits."""
+
+    def __init__(self, models: Models) -> None:
+        self.models, self.settings = models, models.settings
+
+    async def generate(
+        self,
+        model: ServedModel,
+        texts: Sequence[str],
+        decoder: str | None = None,
+        timeout: float | None = None,
+        whole: bool = False,
+        alternatives: int = 0,
+        many: bool = False,
+    ) -> list[Answer]:
+        """The outputs of texts, in order. `whole`: lines are not split into sentences; `many`: there may be
+        more than a request may have."""
+        self.check(texts, many)
+        deadline = monotonic() + min(timeout or self.settings.timeout, self.settings.timeout)
+        if alternatives > self.settings.max_alternatives:
+            raise BadRequestError(
+                f"Invalid request: alternatives parameter must be <= {self.settings.max_alternatives}"
+            )
+        best = await self._generate(model, texts, decoder, deadline, whole)
+        if not alternatives:
+            return best
+        others = await self._generate(model, texts, ALTERNATIVES, deadline, whole)
+        return [
+            Answer(
+                one.text,
+                one.source_tokens,
+                one.tokens,
+                tuple(text for text in dict.fromkeys(other.alternatives) if text != one.text)[:alternatives],
+            )
+            for one, other in zip(best, others, strict=True)
+        ]
+
+    def check(self, texts: Sequence[str], many: bool = False) -> None:
+        """Refuse too much, and what is no text; `many`: however many there are."""
+        if len(texts) > self.settings.max_texts and not many:
+            raise BadRequestError(
+                f"Invalid request: request ({len(texts)}) exceeds text limit ({self.settings.max_texts})"
+            )
+        characters = sum(map(len, texts))
+        if characters > self.settings.max_characters:
+            raise BadRequestError(
+                f"Invalid request: request ({characters}) exceeds text limit ({self.settings.max_characters})"
+            )
+        if any("\ud800" <= sign <= "\udfff" for text in texts if not text.isascii() for sign in text):
+            raise BadRequestError("Invalid request: a text holds half of a surrogate pair, which is no character.")
+
+    async def _generate(
+        self, model: ServedModel, texts: Sequence[str], decoder: str | None, deadline: float, whole: bool
+    ) -> list[Answer]:
+        translator = model.translator
+        work = await self._prepared(translator, texts, whole)
+        ids = [row for one in work for row in one.full]
+        outputs = iter(await self._decoded(model, decoder, ids, deadline))
+        answers = []
+        for one in work:
+            found = [next(outputs) for _ in one.full]
+            best = one.joined(translator.text([hypotheses[0].tokens for hypotheses in found]))
+            ranks = min((len(hypotheses) for hypotheses in found), default=0)
+            others = [
+                one.joined(translator.text([hypotheses[rank].tokens for hypotheses in found]))
+                for rank in range(ranks if decoder == ALTERNATIVES else 0)
+            ]
+            tokens = sum(len(hypotheses[0].tokens) for hypotheses in found)
+            answers.append(Answer(best, sum(map(len, one.full)), tokens, tuple(others)))
+        return answers
+
+    async def _prepared(self, translator: Translator, texts: Sequence[str], whole: bool) -> list[_Work]:
+        make = partial(_prepared, translator, texts, translator.longest if whole else self.settings.split_above)
+        return make() if sum(map(len, texts)) <= MANY else await asyncio.to_thread(make)
+
+    async def scheduler(self, model: ServedModel, decoder: str | None) -> Scheduler:
+        """Of a decoder, which may have to be made."""
+        known = model.known(decoder)
+        return known if known is not None else await asyncio.to_thread(model.scheduler, decoder)
+
+    async def _decoded(
+        self, model: ServedModel, decoder: str | None, ids: Sequence[list[int]], deadline: float
+    ) -> list[list[Hypothesis]]:
+        if not ids:
+            return []
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[list[Hypothesis]]] = [loop.create_future() for _ in ids]
+        sentences = [
+            Sentence(row, deadline, partial(_tell, loop, partial(_settle, future)), number=number)
+            for number, (row, future) in enumerate(zip(ids, futures, strict=True))
+        ]
+        scheduler = await self._submitted(model, decoder, sentences)
+        try:
+            async with asyncio.timeout(max(0.0, deadline - monotonic())):
+                return await asyncio.gather(*futures)
+        except TimeoutError:
+            raise DeadlineError("The time for this request was over before it was done.") from None
+        finally:
+            if left := [one for one in sentences if not one.over]:
+                scheduler.cancel(left)
+            for future in futures:  # whose errors nobody will ask for
+                if future.done() and not future.cancelled():
+                    future.exception()
+
+    async def _submitted(self, model: ServedModel, decoder: str | None, sentences: Sequence[Sentence]) -> Scheduler:
+        """Hand sentences to the scheduler; a model that was just replaced has handed over to another."""
+        scheduler = await self.scheduler(model, decoder)
+        try:
+            scheduler.submit(sentences)
+        except DrainingError:
+            new = self.models.named(model.spec.name)
+            if new is model:
+                raise
+            scheduler = await self.scheduler(new, decoder)
+            scheduler.submit(sentences)
+        return scheduler
+
+    async def events(
+        self, model: ServedModel, text: str, decoder: str | None = None, timeout: float | None = None
+    ) -> AsyncGenerator[tuple[Event | None, list[Hypothesis]], None]:
+        """What each iteration did to one text, which is translated as one sentence; at the end, its outputs."""
+        self.check([text])
+        deadline = monotonic() + min(timeout or self.settings.timeout, self.settings.timeout)
+        [ids] = model.translator.encode([text], warn=lambda message: None)
+        loop, queue = asyncio.get_running_loop(), asyncio.Queue[Event | list[Hypothesis] | ServingError]()
+        tell = partial(_tell, loop, queue.put_nowait)
+        sentence = Sentence(ids, deadline, tell, watch=tell)
+        scheduler = await self._submitted(model, decoder, [sentence])
+        try:
+            while True:
+                async with asyncio.timeout(max(0.0, deadline - monotonic())):
+                    told = await queue.get()
+                if isinstance(told, ServingError):
+                    raise told
+                if isinstance(told, list):
+                    yield None, told
+                    return
+                yield told, []
+        except TimeoutError:
+            raise DeadlineError("The time for this request was over before it was done.") from None
+        finally:
+            if not sentence.over:
+                scheduler.cancel([sentence])
+
+    async def warm_up(self) -> None:
+        """Translate something in tables of every size, so that no request waits for what is made once."""
+        for model in self.models:
+            for number in (1, 2, 5, self.settings.rows):
+                [ids] = model.translator.encode([WARM_UP])
+                await self._decoded(model, None, [ids] * min(number, self.settings.max_waiting), monotonic() + 600)
+
+
+def _prepared(translator: Translator, texts: Sequence[str], split_above: int) -> list[_Work]:
+    tokenizer = translator.source_tokenizer
+
+    def fits(most: int, line: str) -> bool:
+        return len(line) <= most or len(tokenizer.encode_many([translator.readable(line)], threads=1)[0]) <= most
+
+    work = []
+    for text in texts:
+        pieces = [
+            part
+            for piece in split(text, partial(fits, split_above))
+            for part in _cut(piece, partial(fits, most(translator)))
+        ]
+        lines = [piece.text for piece in pieces if piece.text]
+        encoded = iter(translator.encode(lines, warn=lambda message: None))
+        work.append(_Work(pieces, [next(encoded) if piece.text else None for piece in pieces]))
+    return work
+
+
+def most(translator: Translator) -> int:
+    """Tokens of a piece, without what a tokenizer adds at its ends."""
+    return max(1, translator.longest - 3)
+
+
+def _cut(piece: Piece, fits: Callable[[str], bool]) -> list[Piece]:
+    """A piece that is too long for the model in several."""
+    parts = [Piece("", part.rstrip(), part[len(part.rstrip()) :]) for part in cut(piece.text, fits)]
+    if len(parts) == 1:
+        return [piece]
+    parts[0] = Piece(piece.before, parts[0].text, parts[0].after)
+    parts[-1] = Piece("", parts[-1].text, parts[-1].after + piece.after)
+    return parts
+
+
+def _settle(future: asyncio.Future[list[Hypothesis]], told: list[Hypothesis] | ServingError) -> None:
+    if not future.done():
+        if isinstance(told, ServingError):
+            future.set_exception(told)
+        else:
+            future.set_result(told)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., None], told: object) -> None:
+    """From another thread; a loop that has ended has nobody to be told."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, told)

@@ -1,0 +1,121 @@
+"""What endpoints share: reading what was asked, in JSON or as a form; leaving off when the client leaves; errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi import Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import UploadFile
+
+from longstride.serving.errors import BadRequestError, CancelledError, ServingError
+
+R = TypeVar("R")
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file that came with a form."""
+
+    name: str
+    content: bytes
+
+
+async def _value(value: str | UploadFile) -> str | Upload:
+    return value if isinstance(value, str) else Upload(value.filename or "", await value.read())
+
+
+async def fields(request: Request) -> dict[str, Any]:
+    """What a request says, by name: JSON, a form (with files) or, where there is neither, the query."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
+        found: dict[str, Any] = {}
+        try:
+            async with request.form(max_files=1, max_fields=1000) as form:
+                for name in form:
+                    values = [await _value(value) for value in form.getlist(name)]
+                    found[name] = values if len(values) > 1 else values[0]
+        except Exception as error:  # whatever the parser stumbles over
+            raise BadRequestError("Invalid request: the form cannot be read") from error
+        return found
+    body = await request.body()
+    if not body.strip():
+        return dict(request.query_params)
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError("Invalid request: the body is no JSON") from error
+    if not isinstance(content, dict):
+        raise BadRequestError(f"Invalid request: expected a JSON object, found {type(content).__name__}")
+    return content
+
+
+def checked(model: type[M], content: dict[str, Any]) -> M:
+    """What was asked, in its form; the first thing that is wrong is told."""
+    files = {name: value for name, value in content.items() if isinstance(value, Upload)}
+    for name in model.model_fields:
+        if model.model_fields[name].is_required() and name not in content:
+            raise BadRequestError(f"Invalid request: missing {name} parameter")
+    try:
+        return model.model_validate({name: value for name, value in content.items() if name not in files})
+    except ValidationError as error:
+        raise BadRequestError(f"Invalid request: {described(error.errors()[0])}") from None
+
+
+def takes(model: type[BaseModel]) -> dict[str, Any]:
+    """For the page of the API: a body in JSON or as a form."""
+    schema = model.model_json_schema()
+    kinds = ("application/json", "application/x-www-form-urlencoded")
+    return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
+
+
+def described(error: Any) -> str:
+    """One complaint of pydantic's in words: ``source: Input should be a valid string``."""
+    where = ".".join(str(part) for part in error["loc"] if part != "body")
+    told = str(error["msg"]).encode("utf-8", "replace").decode()
+    return f"{where}: {told}" if where else told
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, R]) -> R:
+    """The result of some work, which is given up when the client goes away."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise CancelledError("The client has gone.")
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def error_response(request: Request, error: ServingError) -> JSONResponse:
+    """An error as the API that was asked has it: OpenAI's under /v1, LibreTranslate's elsewhere."""
+    return _response(request, error.status, str(error), error.retry_after)
+
+
+def _response(request: Request, status: int, message: str, retry_after: int | None = None) -> JSONResponse:
+    content: dict[str, Any] = {"error": message}
+    if request.url.path.startswith("/v1/"):
+        kind = "server_error" if status >= 500 else "rate_limit_error" if status == 429 else "invalid_request_error"
+        content = {"error": {"message": message, "type": kind, "param": None, "code": None}}
+    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    return JSONResponse(content, status, headers=headers)
+
+
+def plain_response(request: Request, status: int, message: str) -> JSONResponse:
+    """An error of the web server's own: no such page, another method."""
+    return _response(request, status, message)

@@ -1,0 +1,70 @@
+"""What comes out of translating a text, and texts of several lines: split, drafted line by line, and joined again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from longstride.contract import Hypothesis, OptionError, Trace
+from longstride.text.tokenizer import Tokenizer
+
+BREAK = re.compile(r"(\r?\n)")
+"""What lines are split at; the breaks are kept."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translated line, or the lines of one text: tokens joined, scores added up, n-best lists rank by rank."""
+
+    text: str
+    score: float | None = None
+    tokens: tuple[int, ...] = ()
+    n_best: tuple[Hypothesis, ...] = ()
+    trace: Trace | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def joined(lines: Sequence[Translation], breaks: Sequence[str]) -> Translation:
+    """The lines of one text as one translation."""
+    full = [line for line in lines if line.score is not None]
+    events, shift = [], 0
+    for line in full:
+        for event in line.trace.events if line.trace is not None else ():
+            events.append(replace(event, positions=tuple(place + shift for place in event.positions)))
+        shift += len(line.tokens)
+    return Translation(
+        "".join(line.text + end for line, end in zip(lines, [*breaks, ""], strict=True)),
+        sum(line.score for line in full if line.score is not None) if full else None,
+        tuple(token for line in full for token in line.tokens),
+        tuple(
+            Hypothesis(
+                [token for one in rank for token in one.tokens],
+                sum(one.score for one in rank),
+                sum(one.log_probability for one in rank),
+            )
+            for rank in zip(*(line.n_best for line in full), strict=False)
+        ),
+        Trace(tuple(events)) if any(line.trace is not None for line in full) else None,
+    )
+
+
+def given_drafts(
+    texts: Sequence[Sequence[str]], drafts: Sequence[str | None], tokenizer: Tokenizer, longest: int
+) -> dict[int, list[int]]:
+    """Number of a line -> its draft as ids, for lines that have one; texts are split into lines and breaks."""
+    if len(drafts) != len(texts):
+        raise OptionError(f"drafts expects one for each of {len(texts)} texts or none, found {len(drafts)}.")
+    lines: list[str] = []
+    for number, (parts, draft) in enumerate(zip(texts, drafts, strict=True), start=1):
+        wanted, found = len(parts[::2]), [""] if draft is None else BREAK.split(draft)[::2]
+        if draft is None or not draft.strip():
+            found = [""] * wanted
+        if len(found) != wanted:
+            raise OptionError(f"drafts expects as many lines as text {number} has, {wanted}, found {len(found)}.")
+        lines += found
+    given = [index for index, line in enumerate(lines) if line.strip()]
+    encoded = tokenizer.encode_many([lines[index] for index in given])
+    return {index: tokenizer.ended(row, longest) for index, row in zip(given, encoded, strict=True)}

@@ -1,0 +1,54 @@
+"""A server over the bundled model, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+import longstride
+from longstride.serving.app import make_app
+from longstride.serving.metrics import Metrics
+from longstride.serving.models import Models, ModelSpec
+from longstride.serving.settings import ServerSettings
+from longstride.translator import Translator
+
+HANG = 120
+"""Seconds after which a test has hung."""
+
+
+@pytest.fixture(scope="package")
+def translator() -> Translator:
+    return longstride.load("bundled")
+
+
+class Served:
+    """A server without a socket, and clients of it."""
+
+    def __init__(self, translator: Translator, keys: Any = None, origins: Any = (), **settings: Any) -> None:
+        self.settings = ServerSettings(**{"timeout": HANG, **settings})
+        self.metrics = Metrics()
+        spec = ModelSpec("bundled", "en", "de", lambda: translator)
+        self.models = Models([spec], self.settings, self.metrics.watcher)
+        self.app = make_app(self.models, self.metrics, keys, origins)
+
+    @property
+    def client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app),
+            base_url="http://test",
+            timeout=HANG,  # type: ignore[arg-type]
+        )
+
+    def close(self) -> None:
+        self.models.stop()
+        assert self.models.join(HANG)
+
+
+@pytest.fixture(scope="package")
+def served(translator: Translator) -> Iterator[Served]:
+    made = Served(translator)
+    yield made
+    made.close()

@@ -1,0 +1,127 @@
+"""Files come back in their form, translated; what is no such file is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import zipfile
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longstride.serving.downloads import Downloads
+from longstride.serving.errors import ServingError
+from longstride.serving.html import runs
+from longstride.translator import Translator
+from tests.serving.conftest import Served
+
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+LINE = "Good morning!"
+
+
+def word(*paragraphs: list[str], head: str = "") -> bytes:
+    body = "".join(
+        f"<w:p>{''.join(f'<w:r><w:b/><w:t>{text}</w:t></w:r>' for text in texts)}</w:p>" for texts in paragraphs
+    )
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        archive.writestr(
+            "word/document.xml", f'{head}<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>'
+        )
+    return packed.getvalue()
+
+
+def sent(served: Served, name: str, content: bytes, **more: Any) -> tuple[httpx.Response, httpx.Response | None]:
+    async def ask() -> tuple[httpx.Response, httpx.Response | None]:
+        async with served.client as client:
+            data = {"source": "en", "target": "de", **more}
+            found = await client.post("/translate_file", data=data, files={"file": (name, content)})
+            if found.status_code != 200:
+                return found, None
+            return found, await client.get(found.json()["translatedFileUrl"])
+
+    return asyncio.run(ask())
+
+
+def test_text_and_subtitles(served: Served, translator: Translator) -> None:
+    first, yes = translator.translate(LINE), translator.translate("Yes.")
+    _, found = sent(served, "a.txt", f"{LINE}\n\n Yes.\n".encode())
+    assert found is not None
+    assert found.text == f"{first}\n\n {yes}\n"
+    assert "attachment" in found.headers["content-disposition"]
+    subtitles = f"1\n00:00:01,000 --> 00:00:02,000\n{LINE}\n\n2\n00:00:03,000 --> 00:00:04,000\nYes.\n"
+    _, found = sent(served, "../../a b.SRT", subtitles.encode())
+    assert found is not None
+    assert found.text == subtitles.replace(LINE, first).replace("Yes.", yes)
+
+
+def test_word_files_keep_their_paragraphs(served: Served, translator: Translator) -> None:
+    _, found = sent(served, "a.docx", word(["Good ", "morning!"], [], ["Yes."]))
+    assert found is not None
+    with zipfile.ZipFile(io.BytesIO(found.content)) as archive:
+        document = archive.read("word/document.xml").decode()
+    assert f">{translator.translate(LINE)}<" in document
+    assert f">{translator.translate('Yes.')}<" in document
+    assert "morning" not in document
+    assert document.count("<w:p>") + document.count("<w:p />") == 3
+
+
+def bomb() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", b" " * (65 << 20))
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.pdf", b"%PDF"),
+        (".txt", b"a"),
+        ("a.txt", b"\xff\xfe"),
+        ("a.docx", b"no archive"),
+        ("a.docx", word(["a"])[:-30]),
+        ("a.docx", bomb()),
+        ("a.docx", word(["&x;"], head='<!DOCTYPE a [<!ENTITY x "y">]>')),
+        ("a.docx", word(["<"])),
+    ],
+)
+def test_what_is_no_such_file_is_refused(served: Served, name: str, content: bytes) -> None:
+    found, _ = sent(served, name, content)
+    assert (found.status_code, "error" in found.json()) == (400, True)
+
+
+def test_files_need_a_file_and_languages(served: Served) -> None:
+    found, _ = sent(served, "a.txt", b"a", target="zz")
+    assert found.status_code == 400
+
+    async def ask() -> list[int]:
+        async with served.client as client:
+            missing = await client.post("/translate_file", json={"source": "en", "target": "de"})
+            paths = ["/download_file/nothing", "/download_file/..%2f..%2fetc%2fpasswd", "/download_file/../health"]
+            return [missing.status_code, *[(await client.get(path)).status_code for path in paths]]
+
+    assert asyncio.run(ask()) == [400, 404, 404, 200]
+
+
+def test_kept_files_are_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    downloads = Downloads(seconds=100)
+    token = downloads.keep("../etc/pass wd", b"a")
+    assert downloads.fetch(token).name == "pass_wd"
+    monkeypatch.setattr("longstride.serving.downloads.monotonic", lambda: 1e12)
+    with pytest.raises(ServingError):
+        downloads.fetch(token)
+
+
+@given(st.text(st.sampled_from("<>/abp \"'=!-é&;?") | st.characters(codec="utf-8"), max_size=50))
+def test_parts_of_a_page_joined_are_the_page(text: str) -> None:
+    assert "".join(run.text for run in runs(text)) == text
+
+
+def test_what_is_not_to_be_translated() -> None:
+    page = '<p>a<b translate="no">b<i>c</i></b>d</p><pre>e</pre><!-- f --><span class="x notranslate">g</span>h<br>i'
+    assert [run.text for run in runs(page) if run.translated] == ["a", "d", "h", "i"]

@@ -1,0 +1,128 @@
+"""/generate and OpenAI's completions, whole and as streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from longstride.client import AsyncClient, ServerError
+from longstride.contract import Trace
+from longstride.contract.trace import Event
+from longstride.translator import Translator
+from tests.serving.conftest import HANG, Served
+
+LINE = "The committee has adopted the report, and I would like to thank the rapporteur."
+
+
+def post(served: Served, path: str, **content: Any) -> httpx.Response:
+    async def ask() -> httpx.Response:
+        async with served.client as client:
+            return await client.post(path, **content)
+
+    return asyncio.run(ask())
+
+
+def events(response: httpx.Response) -> list[Any]:
+    assert response.headers["content-type"].startswith("text/event-stream")
+    lines = [line for line in response.text.split("\n\n") if line]
+    assert all(line.startswith("data: ") for line in lines)
+    return [line[6:] if line == "data: [DONE]" else json.loads(line[6:]) for line in lines]
+
+
+@pytest.mark.parametrize("decoder", ["draft-verify", "greedy", "beam", "lattice"])
+def test_a_stream_joined_is_the_output(served: Served, translator: Translator, decoder: str) -> None:
+    found = events(post(served, "/generate", json={"text": LINE, "stream": True, "decoder": decoder}))
+    expected = translator.translate(LINE, decoder=decoder)
+    assert "".join(event["text"] for event in found[:-1]) == expected == found[-1]["text"]
+    assert [token for event in found[:-1] for token in event["tokens"]] == found[-1]["tokens"]
+    assert found[-1]["done"]
+
+
+def test_a_trace_replayed_is_the_output(served: Served) -> None:
+    found = events(post(served, "/generate", json={"text": LINE, "stream": True, "trace": True}))
+    steps = [
+        Event(tuple(one["positions"]), tuple(one["ids"]), one["drafted"], one["accepted"], True, tuple(one["draft"]))
+        for one in found[:-1]
+    ]
+    assert Trace(tuple(steps)).replay() == found[-1]["tokens"]
+    assert [one["step"] for one in found[:-1]] == list(range(1, len(found)))
+    assert all(len(one["draft_pieces"]) == one["drafted"] >= one["accepted"] for one in found[:-1])
+
+
+def test_texts_with_figures(served: Served, translator: Translator) -> None:
+    found = post(served, "/generate", json={"text": [LINE, ""], "decoder": "greedy"}).json()
+    assert [one["text"] for one in found["outputs"]] == [translator.translate(LINE), ""]
+    assert found["outputs"][0]["tokens"] > 5
+    assert (found["model"], found["decoder"]) == ("bundled", "greedy")
+
+
+def test_completions_as_openai_has_them(served: Served, translator: Translator) -> None:
+    whole = post(served, "/v1/completions", json={"model": "bundled", "prompt": LINE, "max_tokens": 16}).json()
+    assert (whole["object"], whole["choices"][0]["finish_reason"]) == ("text_completion", "stop")
+    assert whole["choices"][0]["text"] == translator.translate(LINE)
+    assert whole["usage"]["total_tokens"] == whole["usage"]["prompt_tokens"] + whole["usage"]["completion_tokens"]
+    asked = {"model": "bundled:greedy", "prompt": [LINE], "stream": True, "stream_options": {"include_usage": True}}
+    *chunks, usage, end = events(post(served, "/v1/completions", json=asked))
+    assert end == "[DONE]"
+    assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], whole["usage"]["completion_tokens"])
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == translator.translate(LINE)
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * (len(chunks) - 1) + ["stop"]
+    assert len({chunk["id"] for chunk in chunks}) == 1
+
+
+def test_models_are_listed(served: Served) -> None:
+    async def ask() -> Any:
+        async with AsyncClient("http://test", transport=httpx.ASGITransport(served.app)) as client:  # type: ignore[arg-type]
+            card = await client.get("/v1/models/bundled:greedy")
+            with pytest.raises(ServerError) as error:
+                await client.get("/v1/models/nothing")
+            return await client.get("/v1/models"), card, error.value.status
+
+    models, card, status = asyncio.run(ask())
+    assert {"bundled", "bundled:greedy", "bundled:beam"} <= {model["id"] for model in models["data"]}
+    assert (card["id"], status) == ("bundled:greedy", 404)
+
+
+BAD: list[tuple[str, dict[str, Any], int]] = [
+    ("/generate", {"json": {}}, 400),
+    ("/generate", {"json": {"text": "a", "decoder": "nothing"}}, 400),
+    ("/generate", {"json": {"text": "a", "model": "nothing"}}, 404),
+    ("/generate", {"json": {"text": ["a", "b"], "stream": True}}, 400),
+    ("/generate", {"json": {"text": "a", "timeout": -1}}, 400),
+    ("/generate", {"json": {"text": {"a": 1}}}, 400),
+    ("/generate", {"content": b"\xff"}, 400),
+    ("/v1/completions", {"json": {"prompt": "a"}}, 400),
+    ("/v1/completions", {"json": {"model": "bundled:nothing", "prompt": "a"}}, 404),
+    ("/v1/completions", {"json": {"model": "bundled", "prompt": [1, 2]}}, 400),
+    ("/v1/completions", {"json": {"model": "bundled", "prompt": "a", "echo": True}}, 400),
+    ("/v1/completions", {"json": {"model": "bundled", "prompt": "a", "n": 2}}, 400),
+    ("/v1/completions", {"content": b"[" * 100_000}, 400),
+    ("/detect", {"json": {"q": ["a"]}}, 400),
+    ("/detect", {"json": {}}, 400),
+]
+
+
+@pytest.mark.parametrize(("path", "content", "status"), BAD)
+def test_bad_requests_get_a_sentence(served: Served, path: str, content: dict[str, Any], status: int) -> None:
+    found = post(served, path, **content)
+    assert found.status_code == status
+    told = found.json()["error"]
+    assert told["message"] if path.startswith("/v1") else told
+
+
+def test_clients_stream_and_hear_of_errors(served: Served, translator: Translator) -> None:
+    async def ask() -> None:
+        transport: Any = httpx.ASGITransport(served.app)  # type: ignore[arg-type]
+        async with AsyncClient("http://test", timeout=HANG, transport=transport) as client:
+            texts = [event["text"] async for event in client.stream(LINE) if not event.get("done")]
+            assert "".join(texts) == translator.translate(LINE)
+            with pytest.raises(ServerError, match="no decoder"):
+                await client.generate(LINE, decoder="nothing")
+            with pytest.raises(ServerError, match="no decoder"):
+                [event async for event in client.stream(LINE, decoder="nothing")]
+
+    asyncio.run(ask())

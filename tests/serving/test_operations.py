@@ -1,0 +1,219 @@
+"""Limits, keys, figures, full queues, deadlines, reloading and draining."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import longstride
+from longstride.contract import InputError, OptionError
+from longstride.serving.app import make_app
+from longstride.serving.errors import DeadlineError
+from longstride.serving.keys import Keys
+from longstride.serving.logs import JsonFormatter
+from longstride.serving.models import Models, ModelSpec, languages_of
+from longstride.serving.server import Server
+from longstride.serving.service import Service
+from longstride.serving.settings import ServerSettings
+from longstride.translator import Translator
+from tests.folders import write_folder
+from tests.serving.conftest import HANG, Served
+
+LINE = "Good morning!"
+
+
+def asked(served: Served, *requests: tuple[str, str, dict[str, Any]]) -> list[httpx.Response]:
+    async def ask() -> list[httpx.Response]:
+        async with served.client as client:
+            return [await client.request(method, path, **content) for method, path, content in requests]
+
+    return asyncio.run(ask())
+
+
+def ask_for(text: str = LINE, **more: Any) -> tuple[str, str, dict[str, Any]]:
+    return "POST", "/translate", {"json": {"q": text, "source": "en", "target": "de", **more}}
+
+
+def key_file(path: Path, **limits: Any) -> Path:
+    path.write_text(json.dumps({"keys": {"secret-key-1": {"name": "one", **limits}}}))
+    return path
+
+
+def test_keys_as_libretranslate_has_them(translator: Translator, tmp_path: Path) -> None:
+    served = Served(translator, Keys.read(key_file(tmp_path / "keys.json", requests_per_minute=2)))
+    bearer = {"headers": {"Authorization": "Bearer secret-key-1"}}
+    method, path, content = ask_for()
+    found = asked(
+        served,
+        ask_for(),
+        ask_for(api_key="wrong"),
+        ask_for(api_key="secret-key-1"),
+        (method, path, {**content, **bearer}),
+        ask_for(api_key="secret-key-1"),
+        ("POST", "/v1/completions", {"json": {"model": "bundled", "prompt": LINE}}),
+    )
+    served.close()
+    assert [one.status_code for one in found] == [400, 403, 200, 200, 429, 400]
+    assert found[0].json() == {"error": "Please contact the server operator to get an API key"}
+    assert found[1].json() == {"error": "Invalid API key"}
+    assert found[4].headers["retry-after"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", '{"keys": {}}', '{"keys": {"short": {"name": "a"}}}', '{"keys": {"long-enough": {}}}',
+     '{"keys": {"long-enough": {"name": "a", "requests_per_minute": -1}}}',
+     '{"keys": {"long-enough": {"name": "a", "other": 1}}}'],
+)  # fmt: skip
+def test_a_file_of_keys_that_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "keys.json").write_text(content)
+    with pytest.raises(InputError, match=r"keys\.json"):
+        Keys.read(tmp_path / "keys.json")
+
+
+def test_a_full_queue_refuses_with_503(translator: Translator) -> None:
+    served = Served(translator, max_waiting=2)
+    [found] = asked(served, ("POST", "/translate", {"json": {"q": [LINE] * 3, "source": "en", "target": "de"}}))
+    served.close()
+    assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+    assert "may wait" in found.json()["error"]
+
+
+def test_a_deadline_that_is_over(served: Served) -> None:
+    async def ask() -> None:
+        service = Service(served.models)
+        with pytest.raises(DeadlineError):
+            await service.generate(served.models.named(None), [LINE], timeout=1e-9)
+
+    asyncio.run(ask())
+
+
+def test_figures_have_the_names_of_dashboards(served: Served) -> None:
+    _, metrics, ready = asked(served, ask_for(), ("GET", "/metrics", {}), ("GET", "/ready", {}))
+    for name in (
+        "spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total", "spec_decode_num_accepted_tokens_total",
+        "spec_decode_num_accepted_tokens_per_pos_total", "num_requests_running", "num_requests_waiting",
+        "request_queue_time_seconds_bucket", "time_to_first_token_seconds_bucket",
+        "inter_token_latency_seconds_bucket", "e2e_request_latency_seconds_bucket",
+    ):  # fmt: skip
+        assert f"longstride:{name}" in metrics.text
+    assert ready.status_code == 503  # nothing was warmed up
+
+
+def test_cors_is_off_unless_asked_for(translator: Translator, served: Served) -> None:
+    origin = {"headers": {"Origin": "https://elsewhere.example"}}
+    [closed] = asked(served, ("GET", "/health", origin))
+    other = Served(translator, origins=["https://elsewhere.example"])
+    [opened] = asked(other, ("GET", "/health", origin))
+    other.close()
+    assert "access-control-allow-origin" not in closed.headers
+    assert opened.headers["access-control-allow-origin"] == "https://elsewhere.example"
+
+
+def test_a_body_that_does_not_arrive(translator: Translator) -> None:
+    """Asked as a socket would: httpx's transport reads bodies whole."""
+    served = Served(translator, body_timeout=0.01)
+
+    async def slowly() -> list[Any]:
+        sent: list[Any] = []
+        messages = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+        async def receive() -> Any:
+            if messages:
+                return messages.pop()
+            return await asyncio.sleep(HANG)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/translate", "headers": []}
+        await served.app(scope, receive, send)
+        return sent
+
+    sent = asyncio.run(slowly())
+    served.close()
+    assert sent[0]["status"] == 408
+
+
+def test_a_reloaded_folder_drops_no_request(tmp_path: Path) -> None:
+    write_folder(tmp_path / "a", seed=0)
+    write_folder(tmp_path / "b", seed=1)
+    lines = ["a b c", "c b a d", "d d a"]
+    old, new = ([longstride.load(tmp_path / name).translate(line) for line in lines] for name in "ab")
+    assert old != new
+    models = Models([ModelSpec("a", "x", "y", lambda: longstride.load(tmp_path / "a"))], ServerSettings(timeout=HANG))
+    service = Service(models)
+
+    async def ask() -> None:
+        model = models.named("a")
+        assert models.reload() == []
+        first = asyncio.create_task(service.generate(model, lines))
+        await asyncio.sleep(0)
+        shutil.rmtree(tmp_path / "a")
+        shutil.copytree(tmp_path / "b", tmp_path / "a")
+        assert await asyncio.to_thread(models.reload) == ["a"]
+        assert [one.text for one in await first] in (old, new)
+        assert [one.text for one in await service.generate(model, lines)] == new  # by a model that has handed over
+        assert [one.text for one in await service.generate(models.named("a"), lines)] == new
+
+    asyncio.run(ask())
+    models.stop()
+    assert models.join(HANG)
+
+
+def test_rows_of_clients_that_hang_up_are_freed_and_a_drained_server_ends(translator: Translator) -> None:
+    """On a socket; what hangs up is a connection."""
+    text = "We must act now, because time is short, and the committee has adopted the report. " * 2
+    settings = ServerSettings(timeout=HANG, drain_timeout=HANG)
+
+    async def hang_up(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        body = json.dumps({"text": text, "stream": True, "decoder": "greedy"}).encode()
+        head = f"POST /generate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        writer.write(head.encode() + b"\r\n\r\n" + body)
+        await writer.drain()
+        await reader.readuntil(b"data: ")
+        writer.close()
+
+    async def run() -> tuple[int, int]:
+        models = Models([ModelSpec("bundled", "en", "de", lambda: translator)], settings)
+        own = Server(make_app(models), "127.0.0.1", 0, settings)
+        running = await own.start()
+        async with asyncio.timeout(HANG):
+            await asyncio.gather(*(hang_up(own.port) for _ in range(3)))
+            scheduler = models.named(None).scheduler("greedy")
+            while scheduler.live or scheduler.waiting:
+                await asyncio.sleep(0.01)
+            own.handle_exit(15, None)
+            await running
+        assert not own.force_exit
+        own.handle_exit(15, None)
+        assert own.force_exit
+        return scheduler.live, scheduler.waiting
+
+    assert asyncio.run(run()) == (0, 0)
+
+
+def test_log_lines_are_json() -> None:
+    record = logging.makeLogRecord({"msg": "said %s", "args": ("so",), "request_id": "a", "levelname": "INFO"})
+    told = json.loads(JsonFormatter().format(record))
+    assert (told["message"], told["request_id"], told["level"]) == ("said so", "a", "info")
+
+
+@pytest.mark.parametrize(
+    ("name", "pair"), [("en-de-base", ("en", "de")), ("opus-mt-ro-en", ("ro", "en")), ("model", None)]
+)
+def test_languages_by_the_name_of_a_folder(name: str, pair: Any) -> None:
+    assert languages_of(name) == pair
+
+
+def test_two_models_of_one_name(translator: Translator) -> None:
+    with pytest.raises(OptionError, match="different names"):
+        Models([ModelSpec("a", "en", "de", lambda: translator)] * 2)

@@ -1,0 +1,38 @@
+"""Texts in pieces: joined again they are the text."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longstride.text.sentences import cut, split
+
+TEXTS = st.text(st.sampled_from("ab. A!?\n\r\t \u2028。…\"'(3é") | st.characters(codec="utf-8"), max_size=60)
+
+
+@given(TEXTS, st.integers(0, 20))
+def test_pieces_joined_are_the_text(text: str, most: int) -> None:
+    pieces = split(text, lambda line: len(line) <= most)
+    assert "".join(map(str, pieces)) == text
+    assert all(piece.text == piece.text.strip() for piece in pieces)
+    assert all("\n" not in piece.text for piece in pieces)
+
+
+@given(TEXTS, st.integers(1, 20))
+def test_parts_of_a_sentence_fit(text: str, most: int) -> None:
+    parts = cut(text, lambda part: len(part) <= most)
+    assert "".join(parts) == text
+    assert all(len(part.strip()) <= most for part in parts)
+
+
+def test_sentences_are_told_apart_from_abbreviations() -> None:
+    text = "Mr. Smith came. He left at 3.15 p.m. with J. Doe!  “Why?” Nobody knows (yet.) End"
+    found = [piece.text for piece in split(text)]
+    assert found == [
+        "Mr. Smith came.", "He left at 3.15 p.m. with J. Doe!", "“Why?”", "Nobody knows (yet.)", "End",
+    ]  # fmt: skip
+
+
+def test_a_line_that_fits_stays_whole() -> None:
+    pieces = split("One. Two.\n\n  Three. Four.  ", lambda line: True)
+    assert [piece.text for piece in pieces] == ["One. Two.", "Three. Four."]
