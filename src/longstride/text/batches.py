@@ -190,8 +190,8 @@ def _cut(source: _Indices, target: _Indices, options: BatchOptions) -> _Indices:
         # The first pair bounds how many can follow, so that only so many are looked at.
         window = min(options.tokens // int(length[begin]), options.sentences or len(length), len(length) - begin)
         here = slice(begin, begin + window)
-        widest = (np.maximum.accumulate(side[here]) for side in (source, target))
-        cells = _size(*widest, options) * np.arange(1, window + 1)
+        widest_source, widest_target = np.maximum.accumulate(source[here]), np.maximum.accumulate(target[here])
+        cells = _size(widest_source, widest_target, options) * np.arange(1, window + 1)
         begin += int(np.searchsorted(cells, options.tokens, side="right"))
         if begin >= len(length):
             return np.array(cuts, dtype=np.int64)
