@@ -17,13 +17,17 @@ export HYPOTHESIS_PROFILE
 NEW_ENOUGH := import sys; sys.version_info >= (3, 11) or sys.exit("set-up: Python 3.11 or newer is needed, found %s; \
 name one: make PYTHON=python3.12 ..." % sys.version.split()[0])
 
-.PHONY: help demo test fuzz check report format native clean
+SECONDS_EACH ?= 60
+SERVED ?= -m bundled --runtime native
+
+.PHONY: help demo test load fuzz check report format native clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     translate with the bundled model, by every decoder it has"
 	@echo "make test     run the tests"
 	@echo "make fuzz     throw random options, folders and bytes at every command (MINUTES=10, SEED=)"
+	@echo "make load     ask a server on this machine for more than it can do (SECONDS_EACH=60, SERVED='-m bundled ...')"
 	@echo "make check    lint, format, types, import contracts, generated pages"
 	@echo "make report   render every table and plot from benchmarks/results/"
 	@echo "make format   reformat the code"
@@ -42,6 +46,9 @@ test: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(if $(CASE),--case $(CASE))
+
+load: $(READY)
+	$(BIN)/python benchmarks/serving_load.py --seconds $(SECONDS_EACH) -- $(BIN)/longstride serve $(SERVED) --port {port}
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from longstride.contract import OptionError
@@ -65,9 +66,9 @@ class ServedModel:
         self.translator.decoder(spec.decoder)  # what cannot be served is refused now
         self.scheduler(None)
 
-    @property
+    @cached_property
     def decoders(self) -> list[str]:
-        """What requests may name, the default first."""
+        """What requests may name, the default first. Finding out takes hashes of tokenizers."""
         names = [*self.translator.decoders, *self.translator.possible]
         default = self.spec.decoder or names[0]
         return [default, *(name for name in names if name != default)]

@@ -22,10 +22,10 @@ from longstride.contract.trace import Event, events_of
 from longstride.serving.errors import CancelledError, DeadlineError, DrainingError, OverloadedError, ServingError
 from longstride.serving.lanes import Lane, Lanes
 
-BUSY = 1.0
+BUSY = 0.25
 """Seconds of decoding with sentences that wait after which it is known how fast it goes."""
 FADE = 0.9
-"""Of what was known of the speed, so much counts beside another second of decoding."""
+"""Of what was known of speed and stay, so much counts beside what is new."""
 
 
 @dataclass(eq=False)
@@ -100,6 +100,8 @@ class Scheduler:
         self._draining = self._stopping = False
         self._thread: threading.Thread | None = None
         self._tokens, self._seconds = 0.0, 0.0  # source tokens that were done lately, and how long it took
+        self._stay = 0.0  # seconds that sentences are in a row
+        self._queued = 0  # source tokens that wait
 
     # --- for any thread ----------------------------------------------------------------------------------------------
 
@@ -118,27 +120,36 @@ class Scheduler:
         """Tables that sentences are being decoded in."""
         return len(self._lanes.open)
 
+    @property
+    def draining(self) -> bool:
+        """Whether it takes no more sentences."""
+        return self._draining or self._stopping
+
     def submit(self, sentences: Sequence[Sentence]) -> None:
         """Take sentences in, all of them or none."""
         if not sentences:
             return
         with self._changed:
-            if self._draining or self._stopping:
-                raise DrainingError("The server is about to stop and takes no more requests.")
-            if self.waiting + len(sentences) > self._most_waiting:
-                raise OverloadedError(
-                    f"The server is full: {self.waiting} sentences wait, {len(sentences)} came, and "
-                    f"{self._most_waiting} may wait."
-                )
-            wait = self._wait(sum(len(one.ids) for one in sentences))
-            if wait and wait > sentences[0].deadline - monotonic():
-                raise OverloadedError(f"The server is full: this would have to wait for about {wait:.0f} seconds.")
+            self.check_room(len(sentences), sum(len(one.ids) for one in sentences), sentences[0].deadline)
             for one in sentences:
                 heapq.heappush(self._waiting[self._lanes.width(len(one.ids))], (one.deadline, next(self._order), one))
+                self._queued += len(one.ids)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="longstride-scheduler", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
+
+    def check_room(self, sentences: int, tokens: int, deadline: float) -> None:
+        """Refuse so many sentences, of so many tokens in all, for which there is no room or no time."""
+        if self.draining:
+            raise DrainingError("The server is about to stop and takes no more requests.")
+        if self.waiting + sentences > self._most_waiting:
+            raise OverloadedError(
+                f"The server is full: {self.waiting} sentences wait, {sentences} came, and {self._most_waiting} may."
+            )
+        wait = self._wait(tokens)
+        if wait and wait > deadline - monotonic():
+            raise OverloadedError(f"The server is full: this would take about {wait:.0f} seconds.")
 
     def cancel(self, sentences: Sequence[Sentence]) -> None:
         """Give sentences up: those that wait get no row, and rows of others are freed before the next iteration."""
@@ -165,9 +176,10 @@ class Scheduler:
         return self._thread is None or not self._thread.is_alive()
 
     def _wait(self, more: int) -> float:
-        """Seconds until all that waits and so many more tokens are done, as far as is known."""
-        tokens = more + sum(len(one.ids) for heap in self._waiting.values() for _, _, one in heap)
-        return 0.0 if self._seconds < BUSY or not self._tokens else tokens * self._seconds / self._tokens
+        """Seconds until so many more tokens are done, behind all that waits, as far as is known; 0: nobody waits."""
+        if not self._queued or self._seconds < BUSY or not self._tokens:
+            return 0.0
+        return (self._queued + more) * self._seconds / self._tokens + self._stay
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
@@ -189,7 +201,7 @@ class Scheduler:
                     done += self._advance(lane)
             if full:  # else it could have done more
                 self._seconds, self._tokens = self._seconds + monotonic() - begun, self._tokens + done
-            if self._seconds > 2 * BUSY:
+            if self._seconds > 8 * BUSY:
                 self._seconds, self._tokens = FADE * self._seconds, FADE * self._tokens
         waiting = [entry[2] for heap in self._waiting.values() for entry in heap]
         for sentence in [*waiting, *(one for lane in self._lanes.open for one in lane.live.values())]:
@@ -213,6 +225,7 @@ class Scheduler:
                 with self._changed:
                     more = min(lane.free - 1, len(heap))
                     chosen = [first[2], *(heapq.heappop(heap)[2] for _ in range(more))]
+                    self._queued -= sum(len(sentence.ids) for sentence in chosen)
                 for sentence in chosen:
                     sentence.admitted = monotonic()
                 try:
@@ -240,6 +253,7 @@ class Scheduler:
             del lane.live[ticket]
             if self._watcher is not None:
                 self._watcher.finished(sentence, hypotheses)
+            self._stay += (1 - FADE) * (now - (sentence.admitted or now) - self._stay)
             sentence.end(hypotheses)
         if not lane.live:
             self._lanes.close(lane)
@@ -252,6 +266,7 @@ class Scheduler:
             for width, heap in self._waiting.items():
                 if found := [entry[2] for entry in heap if which(entry[2])]:
                     gone += found
+                    self._queued -= sum(len(sentence.ids) for sentence in found)
                     self._waiting[width] = [entry for entry in heap if not which(entry[2])]
                     heapq.heapify(self._waiting[width])
         return gone

@@ -108,6 +108,8 @@ class Service:
         self, model: ServedModel, texts: Sequence[str], decoder: str | None, deadline: float, whole: bool
     ) -> list[Answer]:
         translator = model.translator
+        if (known := model.known(decoder)) is not None and not known.draining:
+            known.check_room(1, 0, deadline)  # before anything is done for it
         work = await self._prepared(translator, texts, whole)
         ids = [row for one in work for row in one.full]
         outputs = iter(await self._decoded(model, decoder, ids, deadline))

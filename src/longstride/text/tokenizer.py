@@ -163,8 +163,10 @@ class SentencePieceTokenizer(Tokenizer):
         if not texts:
             return []
         try:
+            if (threads or _threads(texts)) == 1:  # one by one: SentencePiece starts a thread for any list
+                return [self._processor.encode(text) for text in texts]
             rows: list[list[int]] = self._processor.encode(list(texts), num_threads=threads or _threads(texts))
-        except (TypeError, UnicodeEncodeError):
+        except (TypeError, UnicodeEncodeError, RuntimeError):
             # What is raised for text that is none depends on the version of SentencePiece; say it in our words.
             for text in texts:
                 refuse_surrogates(text)
@@ -176,6 +178,8 @@ class SentencePieceTokenizer(Tokenizer):
         if not rows:
             return []  # SentencePiece would take this for one row
         visible = [_visible(row) for row in rows]
+        if (threads or _threads(rows)) == 1:
+            return [self._processor.decode(row) for row in visible]
         texts: list[str] = self._processor.decode(visible, num_threads=threads or _threads(rows))
         return texts
 

@@ -1,0 +1,356 @@
+"""A server under load, on this machine alone: capacity, latencies by load, ten times too much, clients that hang up,
+memory over many requests, and outputs compared with `translate`'s.
+
+    python benchmarks/serving_load.py --lines FILE --record OUT.jsonl -- \
+        longstride serve -m MODEL --runtime native --precision int8 --port {port}
+    python benchmarks/serving_load.py --lines FILE --record OUT.jsonl --only capacity,poisson -- \
+        python benchmarks/ctranslate2_server.py CT2 MODEL --port {port}
+
+What stands behind `--` starts the server ({port} is filled in); it is stopped at the end. Every part is bounded
+by --seconds or by a number of requests. Each writes one record, a JSON line, and a line for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+PARTS = ("capacity", "poisson", "overload", "hangups", "memory", "equal")
+LOADS = (0.25, 0.5, 0.75, 1.0)
+GIVE_UP = 120
+"""Seconds after which a request counts as failed."""
+SENTENCES = ["Good morning!", "The committee has adopted the report.", "We must act now, because time is short."]
+
+
+class Http:
+    """As little of HTTP as it takes: connections that are kept, a request at a time on each."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def ask(self, method: str, path: str, content: Any = None) -> tuple[int, bytes]:
+        """Status and body; 0 where the connection broke or time was over."""
+        body = b"" if content is None else json.dumps(content).encode()
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        while self._idle:  # the server may have closed it meanwhile
+            if (found := await self._asked(*self._idle.pop(), request))[0]:
+                return found
+        try:
+            return await self._asked(*await asyncio.open_connection("127.0.0.1", self.port), request)
+        except OSError:
+            return 0, b""
+
+    async def _asked(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
+    ) -> tuple[int, bytes]:
+        kept = False
+        try:
+            async with asyncio.timeout(GIVE_UP):
+                writer.write(request)
+                told = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = int(told.partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+                found = await reader.readexactly(length)
+            kept = b"connection: close" not in told
+            return int(told.split(b" ", 2)[1]), found
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, ValueError):
+            return 0, b""
+        finally:
+            if kept:
+                self._idle.append((reader, writer))
+            else:
+                writer.close()
+
+    def close(self) -> None:
+        """All connections."""
+        for _, writer in self._idle:
+            writer.close()
+        self._idle = []
+
+
+@dataclass
+class Seen:
+    """Requests and what became of them."""
+
+    seconds: list[float] = field(default_factory=list)
+    """of those that were answered"""
+    refused: list[float] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+    wrong: int = 0
+
+    def figures(self, wall: float) -> dict[str, Any]:
+        """For a record."""
+        return {
+            "statuses": {str(status): number for status, number in sorted(self.statuses.items())},
+            "per_second": round(len(self.seconds) / wall, 2),
+            "ms": quantiles(self.seconds),
+            "refused_ms": quantiles(self.refused),
+            "wrong": self.wrong,
+            "wall_seconds": round(wall, 2),
+        }
+
+
+def quantiles(seconds: list[float]) -> dict[str, float]:
+    """Milliseconds: p50, p95, p99 and the most."""
+    ranked = sorted(seconds)
+    if not ranked:
+        return {}
+    places = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+    return {name: round(1000 * ranked[min(len(ranked) - 1, int(q * len(ranked)))], 2) for name, q in places.items()}
+
+
+class Load:
+    """A server and what is asked of it."""
+
+    def __init__(self, http: Http, process: subprocess.Popen[bytes], lines: list[str], told: Any) -> None:
+        self.http, self._process, self._lines, self._told = http, process, lines, told
+        self._next = cycle(lines)
+        self._chance = random.Random(told.seed)
+        self.known: dict[str, str] = {}
+        """what lines became the first time: the same each time"""
+
+    @property
+    def rss(self) -> float:
+        """MiB of memory that the server has."""
+        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text(encoding="ascii").split()[1])
+        return round(pages * 4096 / (1 << 20), 1)
+
+    async def one(self, seen: Seen) -> None:
+        """A request of one line."""
+        line = next(self._next)
+        begun = perf_counter()
+        asked = {"q": line, "source": self._told.source, "target": self._told.target}
+        status, body = await self.http.ask("POST", "/translate", asked)
+        took = perf_counter() - begun
+        seen.statuses[status] += 1
+        if status == 200:
+            seen.seconds.append(took)
+            text = json.loads(body)["translatedText"]
+            seen.wrong += self.known.setdefault(line, text) != text
+        else:
+            seen.refused.append(took)
+
+    async def capacity(self) -> dict[str, Any]:
+        """As many requests as it can answer, by clients that ask again at once."""
+        seen, begun = Seen(), perf_counter()
+
+        async def client() -> None:
+            while perf_counter() - begun < self._told.seconds:
+                await self.one(seen)
+
+        await asyncio.gather(*(client() for _ in range(self._told.clients)))
+        return {"clients": self._told.clients, **seen.figures(perf_counter() - begun)}
+
+    async def poisson(self, rate: float, seconds: float) -> tuple[Seen, float, float]:
+        """Requests that come at random, whatever became of the others; also the most memory."""
+        seen, begun, tasks, due, most = Seen(), perf_counter(), set(), 0.0, self.rss
+        while due < seconds:
+            due += self._chance.expovariate(rate)
+            if (wait := begun + due - perf_counter()) > 0:
+                await asyncio.sleep(wait)
+            task = asyncio.create_task(self.one(seen))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            if len(tasks) > self._told.most_open:  # the machine's own limits are not the server's
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if int(due) != int(due - 1 / rate):
+                most = max(most, self.rss)
+        await asyncio.gather(*tasks)
+        return seen, perf_counter() - begun, max(most, self.rss)
+
+    async def overload(self, capacity: float) -> dict[str, Any]:
+        """Ten times too many, and how long it takes until a lone request is fast again."""
+        lone = Seen()
+        for _ in range(5):
+            await self.one(lone)
+        before = self.rss
+        seen, wall, most = await self.poisson(10 * capacity, self._told.seconds)
+        begun = perf_counter()
+        after = Seen()
+        while perf_counter() - begun < 60:
+            await self.one(after)
+            if after.seconds and after.seconds[-1] < 2 * max(lone.seconds):
+                break
+        return {
+            "rate": round(10 * capacity, 1),
+            **seen.figures(wall),
+            "rss_before": before,
+            "rss_most": most,
+            "normal_after_seconds": round(perf_counter() - begun, 2),
+        }
+
+    async def hangups(self) -> dict[str, Any]:
+        """A hundred clients that leave at random; then nothing may be left in the server."""
+
+        async def client() -> None:
+            asked = {"text": next(self._next), "stream": True}
+            body = json.dumps(asked).encode()
+            head = "POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.http.port)
+                writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                async with asyncio.timeout(self._chance.random()):
+                    await reader.read()
+                writer.close()
+
+        tasks = [asyncio.create_task(client()) for _ in range(100)]
+        await asyncio.gather(*tasks)
+        for _ in range(600):
+            _, body = await self.http.ask("GET", "/metrics")
+            left = [
+                float(line.rpartition(" ")[2])
+                for line in body.decode().splitlines()
+                if line.startswith(("longstride:num_requests_running", "longstride:num_requests_waiting"))
+            ]
+            if sum(left) == 0:
+                break
+            await asyncio.sleep(0.1)
+        return {"clients": 100, "rows_left": sum(left)}
+
+    async def memory(self) -> dict[str, Any]:
+        """Memory after each tenth of many requests, 32 at a time."""
+        seen, sizes, begun = Seen(), [self.rss], perf_counter()
+        for _ in range(10):
+            left = self._told.requests // 10
+
+            async def client(share: int) -> None:
+                for _ in range(share):
+                    await self.one(seen)
+
+            await asyncio.gather(*(client(left // 32) for _ in range(32)))
+            sizes.append(self.rss)
+        return {**seen.figures(perf_counter() - begun), "rss": sizes}
+
+    async def equal(self) -> dict[str, Any]:
+        """Lines in requests of random sizes, some of them given up, compared with `longstride translate`."""
+        lines = self._lines[: self._told.compared]
+        found: dict[int, str] = {}
+        places = list(range(len(lines)))
+        self._chance.shuffle(places)
+        gate = asyncio.Semaphore(self._told.clients)
+
+        async def request(some: list[int]) -> None:
+            asked = {"q": [lines[place] for place in some], "source": self._told.source, "target": self._told.target}
+            async with gate:
+                if self._chance.random() < 0.2:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(0.05 * self._chance.random()):
+                            await self.http.ask("POST", "/translate", asked)
+                status, body = await self.http.ask("POST", "/translate", asked)
+            if status == 200:
+                found.update(zip(some, json.loads(body)["translatedText"], strict=True))
+
+        work = []
+        while places:
+            size = self._chance.randint(1, 8)
+            work.append(request(places[:size]))
+            places = places[size:]
+        await asyncio.gather(*work)
+        expected = self._translated(lines)
+        different = [place for place in found if found[place] != expected[place]]
+        return {"lines": len(lines), "answered": len(found), "different": len(different)}
+
+    def _translated(self, lines: list[str]) -> list[str]:
+        """By the command, with the options that the server was started with."""
+        command = [word for word in self._told.command if word not in ("--port", "{port}")]
+        command[command.index("serve")] = "translate"
+        ran = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=True)
+        return ran.stdout.split("\n")[:-1]
+
+
+async def ready(http: Http) -> None:
+    """Wait until the server answers."""
+    begun = perf_counter()
+    while (await http.ask("GET", "/ready"))[0] != 200:
+        if perf_counter() - begun > GIVE_UP:
+            raise SystemExit("error: the server did not become ready.")
+        await asyncio.sleep(0.2)
+
+
+async def run(told: Any, port: int, process: subprocess.Popen[bytes]) -> None:
+    """All parts that were asked for."""
+    lines = [line for line in told.lines.read_text(encoding="utf-8").splitlines() if line.strip()] if told.lines else []
+    http = Http(port)
+    await ready(http)
+    load = Load(http, process, lines or SENTENCES, told)
+    parts = told.only.split(",")
+    rate = told.rate
+
+    def record(part: str, figures: dict[str, Any]) -> None:
+        line = json.dumps({"name": told.name, "part": part, "command": " ".join(told.command), **figures})
+        print(line, flush=True)
+        if told.record is not None:
+            with told.record.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+
+    if "capacity" in parts or not rate:
+        found = await load.capacity()
+        rate = rate or found["per_second"]
+        record("capacity", found)
+    for share in LOADS if "poisson" in parts else ():
+        seen, wall, most = await load.poisson(share * rate, told.seconds)
+        record("poisson", {"load": share, "rate": round(share * rate, 2), **seen.figures(wall), "rss_most": most})
+    if "overload" in parts:
+        record("overload", await load.overload(rate))
+    if "hangups" in parts:
+        record("hangups", await load.hangups())
+    if "memory" in parts:
+        record("memory", await load.memory())
+    if "equal" in parts:
+        record("equal", await load.equal())
+    http.close()
+
+
+def main() -> None:
+    """Read the command line, start the server, ask, stop it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lines", type=Path, help="sentences to ask for (default: a few of our own)")
+    parser.add_argument("--record", type=Path, help="append records to this file")
+    parser.add_argument("--name", default="longstride")
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--clients", type=int, default=64, help="side by side, where capacity is measured")
+    parser.add_argument("--most-open", type=int, default=900, help="requests that are open at once")
+    parser.add_argument("--rate", type=float, default=0.0, help="capacity, where it is known (requests a second)")
+    parser.add_argument("--requests", type=int, default=24_000, help="of the part memory")
+    parser.add_argument("--compared", type=int, default=2000, help="lines of the part equal")
+    parser.add_argument("--source", default="en")
+    parser.add_argument("--target", default="de")
+    parser.add_argument("--log", type=Path, help="write what the server says to this file")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("command", nargs="+")
+    told = parser.parse_args()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [word.replace("{port}", str(port)) for word in told.command]
+    log = told.log.open("wb") if told.log is not None else subprocess.DEVNULL
+    process = subprocess.Popen(command, stderr=log)
+    try:
+        asyncio.run(run(told, port, process))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+    print(f"The server ended with {code}.", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
