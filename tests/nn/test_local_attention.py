@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -37,6 +37,7 @@ def defined(packed: Tensor, heads: int, block: int) -> Tensor:
     return out.flatten(2)
 
 
+@settings(max_examples=25)
 @given(st.integers(1, 3), st.integers(1, 17), st.integers(1, 6))
 def test_local_attention_is_its_definition(rows: int, length: int, block: int) -> None:
     packed = torch.randn(rows, length, 3 * 8, dtype=torch.float64, generator=torch.Generator().manual_seed(length))
@@ -49,6 +50,7 @@ def test_blocks_as_long_as_the_sequence_are_causal_attention() -> None:
 
 
 @pytest.mark.parametrize("positions", ["picture", "relative"])
+@settings(max_examples=12)
 @given(st.integers(1, 7), st.lists(st.integers(1, 5), min_size=1, max_size=5))
 def test_steps_over_a_cache_are_the_whole(positions: str, block: int, steps: list[int]) -> None:
     model = tiny_model(local_attention=block, positions=positions)

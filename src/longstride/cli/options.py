@@ -51,7 +51,7 @@ References = Annotated[
     list[Path],
     typer.Option("-r", "--reference", help="References, one per source line; for correction several files."),
 ]
-Task = Annotated[str, typer.Option(help="What the model does: translation or correction.")]
+Task = Annotated[str, typer.Option(help="What the model does: translation, correction or super-resolution.")]
 Settings = Annotated[
     str | None,
     typer.Option(

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from longstride.contract import OptionError
 
-
 CHANNELS = 3
 """Values of a pixel: red, green and blue."""
 

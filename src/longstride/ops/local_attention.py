@@ -18,7 +18,7 @@ from longstride.ops.attention import Causal, join_heads, split_heads
 
 
 def within_reach(queries: Tensor, keys: Tensor, block: int) -> Tensor:
-    """Positions [..., queries] and [keys], or [..., 1, keys] -> [..., queries, keys] bool: not before the block before"""
+    """Positions [..., queries], [keys] or [..., 1, keys] -> [..., queries, keys] bool: not before the block before"""
     return keys >= ((queries // block - 1) * block)[..., None]
 
 
