@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.ops.attention import Causal, join_heads, split_heads
+from longstride.ops.attention import Causal
 
 
 def within_reach(queries: Tensor, keys: Tensor, block: int) -> Tensor:
@@ -38,17 +38,22 @@ def local_self_attention(
     packed: Tensor, heads: int, block: int, dropout: float = 0.0, scale: float | None = None
 ) -> Tensor:
     """Packed queries, keys and values [rows, length, 3 * width] of a whole sequence -> [rows, length, width]"""
-    length = packed.shape[1]
-    blocks = -(-length // block)
-    packed = F.pad(packed, (0, 0, 0, blocks * block - length))
-    queries, keys, values = (split_heads(part, heads).unflatten(2, (blocks, block)) for part in packed.chunk(3, dim=-1))
-    # Behind every block the one before it: [rows, heads, blocks, 2 * block, head], zeros before the first.
-    keys, values = (torch.cat([F.pad(each, (0, 0, 0, 0, 1, -1)), each], dim=3) for each in (keys, values))
+    rows, length, width = packed.shape[0], packed.shape[1], packed.shape[2] // 3
+    blocks, head = -(-length // block), width // heads
+    padded = F.pad(packed, (0, 0, 0, blocks * block - length)).view(rows, blocks, block, 3, heads, head)
+    queries, keys, values = padded.permute(3, 0, 1, 4, 2, 5).unbind()  # [rows, blocks, heads, block, head] each
+    # Before every block the one before it, before the first zeros: [rows, blocks, heads, 2 * block, head].
+    keys, values = (torch.cat([F.pad(each, (0, 0, 0, 0, 0, 0, 1, -1)), each], dim=3) for each in (keys, values))
     place = torch.arange(2 * block, device=packed.device)
-    seen = (place <= place[:block, None] + block)[None].repeat(blocks, 1, 1)  # [blocks, block, 2 * block]
+    seen = (place <= place[:block, None] + block).repeat(blocks, 1, 1)  # [blocks, block, 2 * block]
     seen[0, :, :block] = False
-    seen = seen[None].expand(heads, -1, -1, -1).flatten(0, 1)[None]
     mixed = F.scaled_dot_product_attention(
-        *(each.flatten(1, 2) for each in (queries, keys, values)), attn_mask=seen, dropout_p=dropout, scale=scale
+        queries.flatten(1, 2),
+        keys.flatten(1, 2),
+        values.flatten(1, 2),
+        attn_mask=seen.repeat_interleave(heads, 0)[None],
+        dropout_p=dropout,
+        scale=scale,
     )
-    return join_heads(mixed.unflatten(1, (heads, blocks)).flatten(2, 3))[:, :length]
+    mixed = mixed.view(rows, blocks, heads, block, head).transpose(2, 3).reshape(rows, blocks * block, width)
+    return mixed[:, :length]

@@ -93,7 +93,8 @@ def enlarged(picture: Picture, pixels: int) -> Picture:
     """A picture of so many pixels a side, by bicubic interpolation."""
     resize = package("skimage.transform", "images").resize
     values = resize(picture.astype(np.float64), (pixels, pixels), order=3, mode="edge", anti_aliasing=False)
-    return np.rint(values).clip(0, 255).astype(np.uint8)
+    wide: Picture = np.rint(values).clip(0, 255).astype(np.uint8)
+    return wide
 
 
 def score_pictures(outputs: Sequence[str], sources: Sequence[str], references: Sequence[str]) -> list[Score]:

@@ -76,7 +76,8 @@ def reduced(picture: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
     """[..., pixels, pixels, 3] -> as many pixels divided by `scale`: the mean of each block, rounded"""
     *front, height, width, channels = picture.shape
     blocks = picture.reshape(*front, height // scale, scale, width // scale, scale, channels)
-    return np.rint(blocks.mean(axis=(-4, -2))).astype(np.uint8)
+    means: Picture = np.rint(blocks.mean(axis=(-4, -2))).astype(np.uint8)
+    return means
 
 
 def read_pictures(path: str | os.PathLike[str]) -> dict[str, NDArray[np.uint8]]:
