@@ -9,7 +9,8 @@ What bounds so few queries is waiting for memory, so the first keys are asked fo
 
 A row's past may lie in other rows, slot by slot (the hypotheses of a beam): then it is read there and nothing moves.
 
-Slots of a step may be a tree: each sees what is before the step, and of the step its own ancestors.
+Slots of a step may be a tree: each sees what is before the step, and of the step its own ancestors. Or attention is
+local: what lies before the block before a tile's first query is not walked over.
 
 A step's own keys and values are written into the cache by the same kernel. No program reads from memory what any writes
 there: what is new is read where the product left it, what is old from the cache. So there is nothing to wait for.
@@ -31,6 +32,7 @@ from torch import Tensor
 
 from longstride.ops.attention import BlockCausal, TreeCausal, bias_over, read_cache, write_cache
 from longstride.ops.cuda.overlap import begin, launching, wait
+from longstride.ops.local_attention import LocalCausal
 
 _LOG2_E = math.log2(math.e)
 _QUERIES = 16
@@ -106,16 +108,20 @@ def _past(
 
 
 @triton.jit
-def _unseen(first, start, seen, above, i, step, KEYS: tl.constexpr, TREE: tl.constexpr):
+def _unseen(first, start, seen, above, i, step, KEYS: tl.constexpr, TREE: tl.constexpr, LOCAL: tl.constexpr):
     """What is added to the scores of KEYS slots from `first` on: 0 where queries i see them, which is before `seen` or,
-    with TREE, before `start` and where above [step, step] says so, else -inf"""
+    with TREE, before `start` and where above [step, step] says so, else -inf; with LOCAL, a block's length, none before
+    the block before a query's own"""
     j = first + tl.arange(0, KEYS)
     if TREE:
         behind = (j - start)[None, :]
         own = (behind >= 0) & (behind < step) & (i < step)[:, None]
         is_above = tl.load(above + i[:, None] * step + behind, mask=own, other=0) != 0
         return tl.where((behind < 0) | is_above, 0.0, float("-inf"))
-    else:  # noqa: RET505  # Triton has no other way to say it
+    elif LOCAL > 0:  # noqa: RET505  # Triton has no other way to say it
+        reach = ((seen - 1) // LOCAL - 1) * LOCAL
+        return tl.where((j[None, :] < seen[:, None]) & (j[None, :] >= reach[:, None]), 0.0, float("-inf"))
+    else:
         return tl.where(j[None, :] < seen[:, None], 0.0, float("-inf"))
 
 
@@ -144,6 +150,7 @@ def _extend(
     LINED: tl.constexpr,
     WHOLE: tl.constexpr,
     TREE: tl.constexpr,
+    LOCAL: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """packed [rows, step, 3, heads, HEAD] goes to slots from each row's first on; each sees itself and what is before
@@ -178,8 +185,13 @@ def _extend(
         past_keys, past_values = old_keys, old_values
     line = lines + row * lines_row
     above += row * step * step
+    # The tile that holds the first key which any of these queries sees; from 0, so that tiles are everybody's.
+    if LOCAL > 0:  # noqa: SIM108  # known when it is compiled
+        lowest = tl.maximum((start + tile) // LOCAL - 1, 0) * LOCAL // KEYS * KEYS
+    else:
+        lowest = 0
     # fmt: off
-    k, v = _past(0, start, end, past_keys, past_values, given, width,
+    k, v = _past(lowest, start, end, past_keys, past_values, given, width,
                  line, longest, keys_row, values_row, KEYS, HEAD, LINED)
     # fmt: on
     own = given + i[:, None] * (3 * width) + d[None, :]
@@ -194,14 +206,14 @@ def _extend(
     top = tl.full((QUERIES,), float("-inf"), tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
     mixed = tl.zeros((QUERIES, HEAD), tl.float32)
-    hidden = _unseen(0, start, seen, above, i, step, KEYS, TREE)
+    hidden = _unseen(lowest, start, seen, above, i, step, KEYS, TREE, LOCAL)
     top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
-    for first in range(KEYS, end, KEYS):
+    for first in range(lowest + KEYS, end, KEYS):
         # fmt: off
         k, v = _past(first, start, end, past_keys, past_values, given, width,
                      line, longest, keys_row, values_row, KEYS, HEAD, LINED)
         # fmt: on
-        hidden = _unseen(first, start, seen, above, i, step, KEYS, TREE)
+        hidden = _unseen(first, start, seen, above, i, step, KEYS, TREE, LOCAL)
         top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
     mixed = mixed / total[:, None]
     tl.store(out + row * step * width + i[:, None] * width + head * HEAD + d[None, :], mixed.to(q.dtype), mask=asked)
@@ -301,11 +313,12 @@ def extend(
     scale: float | None = None,
     whole: bool = False,
     above: Tensor | None = None,
+    local: int = 0,
 ) -> Tensor:
     """packed [rows, step, 3 * width], contiguous, goes to slots [rows, step], each row's side by side, of the caches
     [rows, heads, longest, head], which are written; what is before them lies in the rows that lines [rows, longest]
     name, or in their own. Slots see no later ones or, with `whole`, all of their step; where they are a tree, above
-    [rows, step, step] bool says which of it they see.
+    [rows, step, step] bool says which of it they see; `local`: attention is, in blocks of so many slots.
     -> mixed values [rows, step, width]"""
     rows, step, width = packed.shape[0], packed.shape[1], packed.shape[2] // 3
     heads, longest, head = keys.shape[1:]
@@ -321,6 +334,7 @@ def extend(
         LINED=lines is not None,
         WHOLE=whole,
         TREE=above is not None,
+        LOCAL=local,
         num_warps=WALK.warps,
         num_stages=1,
         **launching(packed),
@@ -363,9 +377,10 @@ def _scale(scale: float | None, head: int) -> float:
 def causal(packed, keys, values, slots, bias, heads, indirection=None, asked=None, scale=None) -> Tensor:
     """ops.cached_attention of causal steps: mixed values depend neither on the step's width nor on how long the caches
     are. With an indirection, no step may write where another row of it reads. Of steps whose slots see each other
-    too, and of trees, whose slots see their ancestors."""
+    too, of trees, whose slots see their ancestors, and of local attention."""
     above = bias.above if isinstance(bias, TreeCausal) else None
-    mixed = extend(packed.contiguous(), slots, keys, values, indirection, scale, type(bias) is BlockCausal, above)
+    local, whole = bias.block if isinstance(bias, LocalCausal) else 0, type(bias) is BlockCausal
+    mixed = extend(packed.contiguous(), slots, keys, values, indirection, scale, whole, above, local)
     return mixed if asked is None else mixed[:, asked[0] : asked[1]]
 
 
