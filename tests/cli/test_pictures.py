@@ -16,6 +16,7 @@ from longstride.contract import Limits
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.text.pixels import PixelTokenizer, picture_of
+from longstride.translator import load
 from tests.cli.conftest import Run
 from tests.models import tiny_model
 
@@ -26,9 +27,13 @@ PIXELS, SCALE = 8, 4
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of model pictures: a random model of 8 x 8 pixels with heads."""
+    """A random model of 8 x 8 pixels with heads."""
+    return write_faces(tmp_path_factory.mktemp("faces") / "model", 224)
+
+
+def write_faces(path: Path, longest: int) -> Path:
     tokenizer = PixelTokenizer()
-    settings = {"vocabulary": tokenizer.size, "special": tokenizer.special, "positions": "picture", "longest": 224}
+    settings = {"vocabulary": tokenizer.size, "special": tokenizer.special, "positions": "picture", "longest": longest}
     model = tiny_model(1, torch.float32, 3.0, picture=PIXELS, picture_scale=SCALE, local_attention=32, **settings)
     torch.manual_seed(2)
     heads = Heads(HeadsOptions(4, 16, feed_forward=8)).eval().requires_grad_(False)
@@ -39,7 +44,6 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "greedy": DecoderConfig({"model": "model"}),
     }
     values = PIXELS * PIXELS * 3
-    path = tmp_path_factory.mktemp("faces") / "model"
     model_folder.write(
         path, parts, decoders, "blockwise", tokenizer, limits=Limits(max_length=values, min_length=values)
     )
@@ -143,6 +147,14 @@ def test_what_is_no_picture_is_refused(
     monkeypatch.chdir(tmp_path)
     Path("key.txt").write_text("no picture\n")
     assert told in run(*arguments, "-m", faces, "--device", "cpu").error
+
+
+def test_heads_do_not_shorten_what_a_model_can_write(tmp_path: Path) -> None:
+    """They have no positions: once they were taken to have 1,024, and no decoder would write a picture."""
+    translator = load(write_faces(tmp_path / "model", 3088), device="cpu")
+    assert translator.longest == 3088
+    _, limits = translator.decoder("blockwise", max_length=3072, min_length=3072)
+    assert limits.max_length == 3072
 
 
 def test_a_model_of_text_enlarges_nothing(model: Path, run: Run, tmp_path: Path) -> None:
