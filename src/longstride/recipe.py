@@ -31,6 +31,7 @@ from longstride.recipe_data import (
     corpus_of,
     generated,
     lengths_of,
+    limits_of,
     readable,
     required,
     tokenizer_of,
@@ -196,6 +197,7 @@ def run(
             tokenizer,
             provenance=history,
             dtype=DTYPES[recipe.store],
+            limits=limits_of(corpora["train"], tokenizer),
         )
     team.leave()
     return Outcome(result, finished, count, team.leads)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from longstride import model_folder
-from longstride.contract import InputError, OptionError, option
+from longstride.contract import InputError, Limits, OptionError, option
 from longstride.contract.options import Options
 from longstride.search.lengths import LengthRegression
 from longstride.tasks.toys import Task, generate
@@ -23,6 +23,7 @@ from longstride.text.batches import BatchOptions
 from longstride.text.binarized import BinarizedCorpus, binarize
 from longstride.text.corpus import read_lines
 from longstride.text.filtering import LengthFilter
+from longstride.text.pixels import PixelTokenizer
 from longstride.text.tokenizer import Tokenizer, build_words, load_tokenizer, train_sentencepiece
 from longstride.training.metrics import Reporter
 
@@ -40,7 +41,9 @@ class DataOptions(Options):
     valid_target: str = option("", "Target text to validate on.")
     tokenizer: str = option("", "Tokenizer file; made from the training text where it is missing.")
     vocabulary: int = option(16_000, "Size of a tokenizer to be made, the reserved ids included.", least=1, most=10**7)
-    tokenizer_kind: Literal["bpe", "unigram", "words"] = option("bpe", "Kind of a tokenizer to be made.")
+    tokenizer_kind: Literal["bpe", "unigram", "words", "pixels"] = option(
+        "bpe", "Kind of a tokenizer to be made; pixels for lines that are pictures (text/pixels.py)."
+    )
     cache: str = option("", "Folder for the binarized corpus (default: the run's own).")
     filter: LengthFilter = option(factory=LengthFilter, help="Which pairs are left out of training.")
     batches: BatchOptions = option(factory=BatchOptions, help="How pairs are put together.")
@@ -57,6 +60,10 @@ def tokenizer_of(data: DataOptions, folder: Path, tell: Reporter) -> Tokenizer:
     if path.exists():
         return load_tokenizer(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if data.tokenizer_kind == "pixels":
+        pixels = PixelTokenizer()
+        pixels.save(path)
+        return pixels
     if data.task == "files":
         required(data, "train")
         lines: Any = (line for file in (data.train_source, data.train_target) for line in read_lines(file))
@@ -137,6 +144,17 @@ def readable(corpus: BinarizedCorpus, split: str, longest: int, tell: Reporter) 
     kept = corpus.take(np.flatnonzero(fits).astype(np.int64))
     kept.manifest = corpus.manifest
     return kept
+
+
+def limits_of(corpus: BinarizedCorpus, tokenizer: Tokenizer) -> Limits | None:
+    """What outputs are held to where nobody says: pictures are all as large as those learnt from."""
+    if tokenizer.kind != PixelTokenizer.kind or len(corpus) == 0:
+        return None
+    sizes = np.unique(corpus.target.lengths)
+    if len(sizes) > 1:
+        raise InputError(f"Expected pictures of one size to learn from, found lines of {sizes[0] - 1} and of others.")
+    values = int(sizes[0]) - 1  # EOS is none
+    return Limits(max_length=values, min_length=values)
 
 
 def lengths_of(corpus: BinarizedCorpus) -> LengthRegression:

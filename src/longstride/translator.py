@@ -211,7 +211,9 @@ class Translator:
     @property
     def longest(self) -> int:
         """The most tokens, EOS counted, that a source may have."""
-        return min(int(folder.parts[name].options.get("longest", 1024)) for folder, name in self._homes.values())
+        options = [folder.parts[name].options for folder, name in self._homes.values()]
+        # Heads and tables have no positions of their own.
+        return min((int(each["longest"]) for each in options if "longest" in each), default=1024)
 
     def encode(
         self, lines: Sequence[str], warn: Callable[[str], None] | None = None, first_line: int = 1

@@ -206,7 +206,10 @@ def test_corrections_are_scored_against_all_references(run: Run, model: Path, tm
     assert [one["metric"] for one in found["against"]["comparisons"]] == ["GLEU"]
     assert "Record appended" in ran.err
     assert "expects one --reference, found 2" in run(*how, *both).error
-    assert "--task expects translation or correction, found 'poetry'" in run(*how, *both, "--task", "poetry").error
+    assert (
+        "--task expects translation, correction or super-resolution, found 'poetry'"
+        in run(*how, *both, "--task", "poetry").error
+    )
     short = tmp_path / "short"
     short.write_text("a\n")
     assert "found 2 in" in run(*how, "--task", "correction", *both, "-r", short).error

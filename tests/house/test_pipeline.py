@@ -40,7 +40,14 @@ from tests.folders import write_folder
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"
-FILES = ("en-de/all", "en-de/half-hour", "summaries/all", "bundled/en-de/family", "toy/pipeline")
+FILES = (
+    "en-de/all",
+    "en-de/half-hour",
+    "summaries/all",
+    "bundled/en-de/family",
+    "super-resolution/all",
+    "toy/pipeline",
+)
 
 
 def module(name: str, folder: Path = RECIPES) -> Any:

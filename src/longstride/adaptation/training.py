@@ -74,7 +74,7 @@ def drafter_settings(verifier: TransformerOptions, options: AdaptOptions) -> dic
         **({"encoder_layers": own} if own else {}),
         "decoder_layers": options.layers,
         "link": options.link or max(1, min(64, verifier.width // 8)),
-        "positions": "sinusoidal" if verifier.positions == "relative" else verifier.positions,
+        "positions": verifier.positions if verifier.positions == "learned" else "sinusoidal",
         "add_positions": "first",
         "scale_embeddings": verifier.scale_embeddings,
         "norm": verifier.norm,

@@ -20,6 +20,7 @@ from longstride.version import __version__
 
 COMMANDS = {
     "translate": "Translate lines of text.",
+    "generate": "Enlarge a picture by a model of pictures.",
     "decoders": "Show the decoders of a model, their options and defaults.",
     "train": "Train a model as a recipe says.",
     "distill": "Decode a training set with a teacher.",
@@ -35,6 +36,7 @@ COMMANDS = {
     "serve": "Answer requests over HTTP: LibreTranslate's API, OpenAI's completions, and our own.",
     "demo": "Translate a handful of sentences by every decoder of the bundled model.",
     "doctor": "Say what this machine can do: runtimes, whether they are right, how fast, what to install.",
+    "pictures": "Test sets of pictures, grids of them, and sheets on which people compare two models'.",
     "lattice": "Candidate tables, and a look into lattices.",
 }
 """Each is a function of its name in a module of its name (with an underscore behind it where Python keeps the name for

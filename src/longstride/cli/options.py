@@ -59,7 +59,9 @@ References = Annotated[
     list[Path],
     typer.Option("-r", "--reference", help="References, one per source line; for correction several files."),
 ]
-Task = Annotated[str, typer.Option(help="What the model does: translation, correction or summarization.")]
+Task = Annotated[
+    str, typer.Option(help="What the model does: translation, correction, summarization or super-resolution.")
+]
 Settings = Annotated[
     str | None,
     typer.Option(

@@ -55,7 +55,7 @@ class Material:
 def read_material(task: str, source: Path, references: Sequence[Path]) -> Material:
     """Read a test set as the task wants it; an empty one is refused."""
     if task not in TASKS:
-        raise OptionError(f"--task expects {' or '.join(TASKS)}, found {task!r}.")
+        raise OptionError(f"--task expects {', '.join(list(TASKS)[:-1])} or {list(TASKS)[-1]}, found {task!r}.")
     found = TASKS[task](source, references)
     if not found.pairs:
         raise InputError(f"{source}: expected at least one sentence to translate, found none.")
@@ -114,9 +114,23 @@ def _at(test_set: Corrections, places: Sequence[int]) -> Corrections:
     return Corrections(sources, tuple(references))
 
 
+def _pictures(source: Path, references: Sequence[Path]) -> Material:
+    from longstride.tasks.pictures import picture_metrics, score_pictures
+    from longstride.text.corpus import read_parallel
+
+    if len(references) != 1:
+        raise OptionError(f"--task super-resolution expects one --reference, found {len(references)}.")
+    pairs = list(read_parallel(source, references[0]))
+    sources, targets = [one for one, _ in pairs], [target for _, target in pairs]
+    return Material(
+        pairs, targets, lambda outputs: score_pictures(outputs, sources, targets), lambda places: picture_metrics()
+    )
+
+
 TASKS: dict[str, Callable[[Path, Sequence[Path]], Material]] = {
     "translation": _translations,
     "correction": _corrections,
     "summarization": _summaries,
+    "super-resolution": _pictures,
 }
 """How a test set is read and scored, by the name of its task: (source file, reference files) -> material."""

@@ -75,6 +75,7 @@ def exportable(translator: Translator, to: str) -> Exportable:
     model = translator.parts_of(GREEDY)["model"]
     if not isinstance(model, Transformer):
         raise OptionError(f"{to} expects an ordinary Transformer, found {type(model).__name__} in {name}.")
+    model.options.refuse_pictures(to)
     weights = {key: value.detach().to("cpu", torch.float32).contiguous() for key, value in model.state_dict().items()}
     return Exportable(name, model.options, weights, translator.source_tokenizer, translator.target_tokenizer)
 

@@ -8,13 +8,14 @@ moves. Buffers start at zero and only finite values are ever written, because a 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longstride.ops import AttentionBias, Causal, additive
+from longstride.ops import AttentionBias, Causal, LocalCausal, additive, within_reach
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Cache:
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         self._keys, self._values = keys, values
         self._both: Tensor | None = None
-        self._biases: dict[int, Tensor] = {}  # span -> what each slot sees of it
+        self._biases: dict[tuple[int, int], Tensor] = {}  # span, local -> what each slot sees of it
 
     @staticmethod
     def empty(layers: int, rows: int, heads: int, longest: int, head: int, like: Tensor) -> Cache:
@@ -138,16 +139,20 @@ class Cache:
         """How many rows there are."""
         return self.keys.shape[1]
 
-    def causal(self, slots: Tensor, span: int) -> AttentionBias:
-        """Slots [rows, width], each row's side by side, of which each sees none but itself and earlier ones."""
-        return Causal(slots, lambda: self.prepare(span))
+    def causal(self, slots: Tensor, span: int, local: int = 0) -> AttentionBias:
+        """Slots [rows, width], each row's side by side, of which each sees none but itself and earlier ones; `local`:
+        back to the block of so many slots before its own."""
+        table = partial(self.prepare, span, local)
+        return LocalCausal(slots, table, local) if local else Causal(slots, table)
 
-    def prepare(self, span: int) -> Tensor:
+    def prepare(self, span: int, local: int = 0) -> Tensor:
         """[longest, span] what is added for every slot; who compiles or records asks for it beforehand."""
-        if span not in self._biases:
+        if (span, local) not in self._biases:
             every = torch.arange(self.longest, device=self.keys.device)
-            self._biases[span] = additive(every[:span] <= every[:, None], self.keys)
-        return self._biases[span]
+            seen = every[:span] <= every[:, None]
+            seen = seen & within_reach(every, every[:span], local) if local else seen
+            self._biases[span, local] = additive(seen, self.keys)
+        return self._biases[span, local]
 
     def shuffle(self, parents: Tensor, span: int) -> None:
         """Row r becomes what row parents[r] was, in place; slots from `span` on stay as they are."""

@@ -53,6 +53,7 @@ class SelfAttention(nn.Module):
         self.shared = options.heads // (options.key_value_heads or options.heads)
         self.dropout = options.attention_dropout
         self.scale = None if options.scale_attention else 1.0
+        self.local = options.local_attention
         self.qkv = _projection(options, self.heads, self.heads // self.shared, self.heads // self.shared)
         self.out = _output(options)
 
@@ -64,6 +65,8 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """`mask` is boolean and broadcasts to [rows, heads, length, length]; with `causal` it must be None."""
         dropout = self.dropout if self.training else 0.0
+        if causal and self.local:
+            return self.out(ops.local_self_attention(self.packed(x), self.heads, self.local, dropout, self.scale))  # type: ignore[no-any-return]
         mixed = ops.self_attention(self.packed(x), self.heads, mask, causal, dropout, self.scale)
         return self.out(mixed)  # type: ignore[no-any-return]
 

@@ -39,8 +39,24 @@ class TransformerOptions(Options):
     gated: bool = option(False, "Feed-forward layers multiply the activated product by a second one.")
     bias: bool = option(True, "Products inside layers have biases.")
     scale_attention: bool = option(True, "Divide attention scores by the square root of a head's width.")
-    positions: Literal["sinusoidal", "learned", "relative"] = option(
-        "sinusoidal", "Embeddings of positions, or a bias of attention scores by distance (relative)."
+    positions: Literal["sinusoidal", "learned", "relative", "picture"] = option(
+        "sinusoidal",
+        "Embeddings of positions, of the rows, columns and channels of a picture's values (picture), or a bias of "
+        "attention scores by distance (relative).",
+    )
+    picture: int = option(32, "With positions: picture, pixels in a row of the output.", least=1, most=4096)
+    picture_scale: int = option(
+        4,
+        "With positions: picture, how many times as many pixels a row of the output has as one of the source.",
+        least=1,
+        most=4096,
+    )
+    local_attention: int = option(
+        0,
+        "The decoder's slots, in blocks of so many, see their own block up to themselves and the block before it, "
+        "instead of everything before them (0).",
+        least=0,
+        most=2**20,
     )
     sinusoid: Literal["marian", "fairseq"] = option(
         "marian", "The slowest sinusoid has a rate just above 1/10000 (marian) or of exactly that (fairseq)."
@@ -70,17 +86,29 @@ class TransformerOptions(Options):
             raise OptionError(f"heads expects a divisor of the width {self.width}, found {self.heads}.")
         if self.heads % (self.key_value_heads or self.heads):
             raise OptionError(f"key_value_heads expects a divisor of {self.heads}, found {self.key_value_heads}.")
+        if self.positions == "picture" and self.width % 16:
+            raise OptionError(f"positions: picture expects a width that is a multiple of 16, found {self.width}.")
+        if self.positions == "picture" and self.picture % self.picture_scale:
+            raise OptionError(f"picture_scale expects a divisor of picture {self.picture}, found {self.picture_scale}.")
         if self.width % 2:
             raise OptionError(f"width expects an even number, found {self.width}.")
         if self.tie == "all" and self.source_vocabulary not in (None, self.vocabulary):
             raise OptionError("tie: all expects one vocabulary for both sides; use tie: target where they differ.")
 
     def refuse_beyond_marian(self, what: str) -> None:
-        """For decoders that are made for absolute positions and plain logits alone."""
+        """For decoders that are made for absolute positions, attention to all of them and plain logits alone."""
+        self.refuse_pictures(what)
         if self.positions == "relative":
             raise OptionError(f"{what} expects positions sinusoidal or learned, found relative.")
         if self.logits_bias:
             raise OptionError(f"{what} expects no logits_bias, found one.")
+
+    def refuse_pictures(self, what: str) -> None:
+        """For what does not know local attention, nor positions of pictures."""
+        if self.positions == "picture":
+            raise OptionError(f"{what} expects positions sinusoidal or learned, found picture.")
+        if self.local_attention:
+            raise OptionError(f"{what} expects attention to all slots, found local_attention={self.local_attention}.")
 
     @cached_property
     def head_width(self) -> int:

@@ -10,6 +10,9 @@ from torch.nn import functional as F
 
 from longstride.contract import OptionError
 
+CHANNELS = 3
+"""Values of a pixel: red, green and blue."""
+
 
 def sinusoid(positions: Tensor, width: int, kind: str = "marian") -> Tensor:
     """[...] integers -> [..., width] float64: sines in the first half, cosines in the second, rates 10000^(-2i/width).
@@ -44,6 +47,35 @@ class SinusoidalPositions(nn.Module):
     def rows(self) -> tuple[Tensor, int]:
         """[positions, width] all of them, and which row is position 0's"""
         return self.table, self.longest
+
+
+class PicturePositions(SinusoidalPositions):
+    """Sinusoids of the row and of the column that a value of a picture is in, and an angle for its channel; no weights.
+
+    Values come pixel by pixel, row after row, three channels to a pixel. A source of fewer pixels has coordinates in
+    the output's: a pixel of it lies in the middle of those that it covers. As in the Image Transformer (section 3.1)
+    rows and columns share the width; channels, which its reference tells by embeddings of their own, have a part of it.
+    """
+
+    def __init__(self, width: int, longest: int, pixels: int, scale: int = 1) -> None:
+        """`pixels` in a row, each of which covers `scale` times `scale` of the output's"""
+        super().__init__(width, longest)
+        if self.table.device.type != "meta":
+            places = torch.arange(-longest, longest + 1)
+            self.table.copy_(picture_signal(places, width, pixels, scale))
+
+
+def picture_signal(positions: Tensor, width: int, pixels: int, scale: int = 1) -> Tensor:
+    """[n] which value of the picture -> [n, width] float64: 3/8 say the row, 3/8 the column, a quarter the channel"""
+    pixel, part = positions.div(CHANNELS, rounding_mode="floor"), 3 * width // 8
+    rates = math.pi / 2 * 64.0 ** (-torch.arange(part // 2, dtype=torch.float64) / (part // 2))
+    signals = []
+    for place in (pixel.div(pixels, rounding_mode="floor"), pixel % pixels):
+        angles = ((place.to(torch.float64) + 0.5) * scale - 0.5)[:, None] * rates
+        signals += [angles.sin(), angles.cos()]
+    channel = (positions % CHANNELS).to(torch.float64)[:, None] * (2 * math.pi / CHANNELS)
+    channel = channel.expand(-1, width // 8)
+    return torch.cat([*signals, channel.sin(), channel.cos()], dim=-1)
 
 
 class LearnedPositions(nn.Module):
@@ -86,15 +118,24 @@ class NoPositions(nn.Module):
 Positions = SinusoidalPositions | LearnedPositions | NoPositions
 
 
-def make_positions(kind: str, width: int, longest: int, sinusoid: str = "marian", offset: int = 0) -> Positions:
-    """The position embedding of a kind named in the options."""
+def make_positions(
+    kind: str,
+    width: int,
+    longest: int,
+    sinusoid: str = "marian",
+    offset: int = 0,
+    picture: tuple[int, int] = (32, 1),
+) -> Positions:
+    """The position embedding of a kind named in the options; `picture`: see :class:`PicturePositions`."""
     if kind == "sinusoidal":
         return SinusoidalPositions(width, longest, sinusoid, offset)
     if kind == "learned":
         return LearnedPositions(width, longest, offset)
     if kind == "relative":
         return NoPositions(width)
-    raise OptionError(f"positions expects sinusoidal, learned or relative, found {kind!r}.")
+    if kind == "picture":
+        return PicturePositions(width, longest, *picture)
+    raise OptionError(f"positions expects sinusoidal, learned, relative or picture, found {kind!r}.")
 
 
 class RelativeBias(nn.Module):

@@ -46,7 +46,9 @@ class Transformer(nn.Module):
         self.source_embedding = None if options.tie == "all" else _embedding(source_vocabulary, options.width)
         self.output_embedding = _embedding(options.vocabulary, options.width) if options.tie == "none" else None
         places = options.positions, options.width, options.longest, options.sinusoid, options.position_offset
-        self.source_positions, self.target_positions = make_positions(*places), make_positions(*places)
+        pixels, scale = options.picture, options.picture_scale
+        self.source_positions = make_positions(*places, (pixels // scale, scale))
+        self.target_positions = make_positions(*places, (pixels, 1))
         self.source_embedding_norm, self.target_embedding_norm = (
             Norm(options) if options.embedding_norm else nn.Identity() for _ in range(2)
         )
@@ -134,6 +136,8 @@ class Transformer(nn.Module):
         if self.decoder_bias is not None:
             slots = ops.arange(ids.shape[1], ids)
             seen = (slots <= slots[:, None])[None, None] if mask is None else mask
+            if local := self.options.local_attention:
+                seen = seen & ops.within_reach(slots, slots, local)
             mask = additive(seen, x) + self.decoder_bias(slots[None], slots).to(x.dtype)
         for layer in self.decoder.layers:
             x = layer(x, memory, mask, memory_mask, mask is None)
@@ -208,17 +212,19 @@ class Transformer(nn.Module):
         x, slots = self._embed_step(ids, start, depth)
         span = ops.span(slots, cache.longest if span is None else span)
         if rule is ops.causal and self.decoder_bias is None:
-            mask = cache.causal(slots, span)
-        elif isinstance(rule, ops.TreeRule) and self.decoder_bias is None:
+            mask = cache.causal(slots, span, self.options.local_attention)
+        elif isinstance(rule, ops.TreeRule) and self.decoder_bias is None and not self.options.local_attention:
             tree = rule
             mask = ops.TreeCausal(slots, lambda: _visible(tree, slots, span, memory), rule.paths)
         else:
             mask = _visible(rule, slots, span, memory)
+            places = (slots, every := ops.arange(span, ids))
+            if depth is not None:
+                positions = depth + start[:, None]
+                places = (positions, _positions_of(every, start, positions))
+            if local := self.options.local_attention:
+                mask = mask + additive(ops.within_reach(*places, local)[:, None], memory.keys)
             if self.decoder_bias is not None:
-                places = (slots, every := ops.arange(span, ids))
-                if depth is not None:
-                    positions = depth + start[:, None]
-                    places = (positions, _positions_of(every, start, positions))
                 mask = mask + self.decoder_bias(*places).to(mask.dtype)
         return self.closed(extend_all(self.decoder_layers(), x, cache, slots, mask, memory))
 

@@ -60,6 +60,7 @@ from longstride.ops.indexing import (
 )
 from longstride.ops.kernels import KernelTable, kernels_of, uses
 from longstride.ops.layers import ACTIVATIONS, add_norm, embed, linear, norm, row_product
+from longstride.ops.local_attention import LocalCausal, local_self_attention, within_reach
 from longstride.ops.size import Length, Size, TraceError
 from longstride.ops.trace import Tracer, Value
 
@@ -71,6 +72,7 @@ __all__ = [
     "Causal",
     "KernelTable",
     "Length",
+    "LocalCausal",
     "MaskRule",
     "Size",
     "TraceError",
@@ -107,6 +109,7 @@ __all__ = [
     "length",
     "likeliest",
     "linear",
+    "local_self_attention",
     "log_shares",
     "look_up",
     "move_slots",
@@ -127,4 +130,5 @@ __all__ = [
     "tree_tokens_of_states",
     "uses",
     "wide",
+    "within_reach",
 ]

@@ -221,6 +221,10 @@ class Causal:
             self._added = F.embedding(self.slots, self.table())[:, None]
         return self._added
 
+    def visible(self, keys: Any) -> Any:
+        """[rows, step, keys] whether each slot sees the slots keys [keys] of the cache, for a graph"""
+        return keys <= self.slots[..., None]
+
 
 class BlockCausal(Causal):
     """The bias of slots that see all of their own step, and what is before it."""
@@ -357,7 +361,7 @@ def _traced_cached_attention(
 
     def seen() -> Any:
         if isinstance(bias, Causal) and bias.derived:
-            return additive(arange(used, slots) <= slots[..., None], packed)[:, None]
+            return additive(bias.visible(arange(used, slots)), packed)[:, None]
         return (bias.added if isinstance(bias, Causal) else bias)[:, :, :, :used]
 
     added = tracer.once(("seen", id(bias), id(slots)), seen, bias, slots)

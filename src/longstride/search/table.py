@@ -233,8 +233,8 @@ class BeamTable(SearchTable):
         # Kernels that follow an indirection look no further than a row has come, whatever the span.
         span = longest if self._indirection is not None else min(longest, self._runner.round_up(needed, SHORTEST_SPAN))
         if span not in self._recorded:
-            for cache in self._caches:
-                cache.prepare(span)
+            for cache, one in zip(self._caches, self._models, strict=True):
+                cache.prepare(span, one.model.options.local_attention)
             self._recorded[span] = self._runner.record(f"beam {span}", partial(self._step, span), self.buffers)
         found: Tensor = self._recorded[span]()
         return found
@@ -378,7 +378,8 @@ class BeamTable(SearchTable):
 def reads_indirection(runner: Runner, models: Sequence[Transformer]) -> bool:
     """Whether steps of all models find a row's past in other rows by themselves, so that caches need not move."""
     options = [model.options for model in models]
-    return all(o.scale_attention and o.positions != "relative" and runner.uses("lines", o.head_width) for o in options)
+    plain = all(o.scale_attention and o.positions != "relative" and not o.local_attention for o in options)
+    return plain and all(runner.uses("lines", o.head_width) for o in options)
 
 
 def beam_need(

@@ -41,6 +41,8 @@ from longstride.text.files import read_regular, written_whole
 _WORDS_HEADER = "longstride-words 1"
 HF_HEADER = b"longstride-hf-tokenizer 1\n"
 """How the file of a Hugging Face tokenizer begins."""
+PIXELS_HEADER = b"longstride-pixels 1\n"
+"""The file of the tokenizer of pictures, which has nothing else in it."""
 _TRAINING_THREADS = 16
 FEW = 64
 """Lines that one thread is done with before others have started."""
@@ -53,7 +55,7 @@ class Tokenizer(ABC):
     """Text to ids and back, the end-of-sentence id neither produced nor expected."""
 
     kind: str
-    """How the file is to be read: "sentencepiece", "words" or "hugging face"."""
+    """How the file is to be read: "sentencepiece", "words", "pixels" or "hugging face"."""
     size: int
     """How many ids there are, the reserved ones included."""
     special: SpecialIds = DEFAULT_IDS
@@ -269,6 +271,10 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         from longstride.text.hf_tokenizer import HFTokenizer
 
         return HFTokenizer.from_bytes(serialized, str(path))
+    if serialized == PIXELS_HEADER:
+        from longstride.text.pixels import PixelTokenizer
+
+        return PixelTokenizer()
     if serialized.startswith((_WORDS_HEADER.split()[0].encode(), RESERVED[PAD].encode())):
         return WordsTokenizer.from_bytes(serialized, str(path))
     return SentencePieceTokenizer(serialized, str(path))

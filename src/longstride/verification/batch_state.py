@@ -64,7 +64,7 @@ class BatchState:
         columns = longest + 1 + drafter.block
         memory = model.new_memory(capacity, longest_source)
         cache = model.new_cache(capacity, columns)
-        cache.prepare(cache.longest)
+        cache.prepare(cache.longest, model.options.local_attention)
         # The newest token of each row and, where a drafter puts it there, the draft behind it: what a step reads.
         ids = (
             torch.full((capacity, 1 + drafter.block), special.start, dtype=torch.int64, device=device)

@@ -11,7 +11,8 @@ A row's past may lie in other rows, slot by slot (the hypotheses of a beam): the
 
 Slots of a step may be a tree: each sees what is before the step, and of the step its own ancestors. A program then
 walks along one path, whose keys and values it gathers at the places that they would have in a chain: tensor cores add
-up the same ones together, so that bits are the chain's. Slots of several paths are answered by several programs alike.
+up the same ones together, so that bits are the chain's. Slots of several paths are answered by several programs alike. Or
+attention is local: what lies before the block before a tile's first query is not walked over.
 
 A step's own keys and values are written into the cache by the same kernel. No program reads from memory what any writes
 there: what is new is read where the product left it, what is old from the cache. So there is nothing to wait for.
@@ -33,6 +34,7 @@ from torch import Tensor
 from longstride.ops.attention import BlockCausal, TreeCausal, bias_over, read_cache, write_cache
 from longstride.ops.cuda.overlap import begin, launching, wait
 from longstride.ops.draft_tree import QUERIES as _QUERIES
+from longstride.ops.local_attention import LocalCausal
 
 _LOG2_E = math.log2(math.e)
 
@@ -114,10 +116,15 @@ def _past(
 
 
 @triton.jit
-def _unseen(first, seen, KEYS: tl.constexpr):
-    """What is added to the scores of KEYS slots from `first` on: 0 where queries see them, before `seen`, else -inf"""
+def _unseen(first, seen, KEYS: tl.constexpr, LOCAL: tl.constexpr):
+    """What is added to the scores of KEYS slots from `first` on: 0 where queries see them, before `seen`, else -inf; with
+    LOCAL, a block's length, none before the block before a query's own"""
     j = first + tl.arange(0, KEYS)
-    return tl.where(j[None, :] < seen[:, None], 0.0, float("-inf"))
+    if LOCAL > 0:
+        reach = ((seen - 1) // LOCAL - 1) * LOCAL
+        return tl.where((j[None, :] < seen[:, None]) & (j[None, :] >= reach[:, None]), 0.0, float("-inf"))
+    else:  # noqa: RET505  # Triton has no other way to say it
+        return tl.where(j[None, :] < seen[:, None], 0.0, float("-inf"))
 
 
 @triton.jit(do_not_specialize=("step", "longest", "slots_row", "lines_row"))
@@ -145,6 +152,7 @@ def _extend(
     LINED: tl.constexpr,
     WHOLE: tl.constexpr,
     TREE: tl.constexpr,
+    LOCAL: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """packed [rows, step, 3, heads, HEAD] goes to slots from each row's first on; each sees itself and what is before
@@ -191,8 +199,13 @@ def _extend(
     else:
         past_keys, past_values = old_keys, old_values
     line = lines + row * lines_row
+    # The tile that holds the first key which any of these queries sees; from 0, so that tiles are everybody's.
+    if LOCAL > 0:  # noqa: SIM108  # known when it is compiled
+        lowest = tl.maximum((start + tile) // LOCAL - 1, 0) * LOCAL // KEYS * KEYS
+    else:
+        lowest = 0
     # fmt: off
-    k, v = _past(0, start, end, past_keys, past_values, given, width,
+    k, v = _past(lowest, start, end, past_keys, past_values, given, width,
                  line, path, longest, keys_row, values_row, KEYS, HEAD, LINED, TREE)
     # fmt: on
     own = given + own_slot[:, None] * (3 * width) + d[None, :]
@@ -207,13 +220,14 @@ def _extend(
     top = tl.full((QUERIES,), float("-inf"), tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
     mixed = tl.zeros((QUERIES, HEAD), tl.float32)
-    top, total, mixed = _fold(q, k, v, _unseen(0, seen, KEYS), top, total, mixed, scale)
-    for first in range(KEYS, end, KEYS):
+    hidden = _unseen(lowest, seen, KEYS, LOCAL)
+    top, total, mixed = _fold(q, k, v, hidden, top, total, mixed, scale)
+    for first in range(lowest + KEYS, end, KEYS):
         # fmt: off
         k, v = _past(first, start, end, past_keys, past_values, given, width,
                      line, path, longest, keys_row, values_row, KEYS, HEAD, LINED, TREE)
         # fmt: on
-        top, total, mixed = _fold(q, k, v, _unseen(first, seen, KEYS), top, total, mixed, scale)
+        top, total, mixed = _fold(q, k, v, _unseen(first, seen, KEYS, LOCAL), top, total, mixed, scale)
     mixed = mixed / total[:, None]
     found = out + row * step * width + own_slot[:, None] * width + head * HEAD + d[None, :]
     tl.store(found, mixed.to(q.dtype), mask=asked)
@@ -313,11 +327,13 @@ def extend(
     scale: float | None = None,
     whole: bool = False,
     paths: Tensor | None = None,
+    local: int = 0,
 ) -> Tensor:
     """packed [rows, step, 3 * width], contiguous, goes to slots [rows, step], each row's side by side, of the caches
     [rows, heads, longest, head], which are written; what is before them lies in the rows that lines [rows, longest]
     name, or in their own. Slots see no later ones or, with `whole`, all of their step; where they are a tree, those
-    above them on its paths [rows, step, 1 + step] (:func:`longstride.ops.draft_tree.tree_paths`).
+    above them on its paths [rows, step, 1 + step] (:func:`longstride.ops.draft_tree.tree_paths`);
+    `local`: attention is, in blocks of so many slots.
     -> mixed values [rows, step, width]"""
     rows, step, width = packed.shape[0], packed.shape[1], packed.shape[2] // 3
     heads, longest, head = keys.shape[1:]
@@ -333,6 +349,7 @@ def extend(
         LINED=lines is not None,
         WHOLE=whole,
         TREE=paths is not None,
+        LOCAL=local,
         num_warps=WALK.warps,
         num_stages=1,
         **launching(packed),
@@ -375,9 +392,10 @@ def _scale(scale: float | None, head: int) -> float:
 def causal(packed, keys, values, slots, bias, heads, indirection=None, asked=None, scale=None) -> Tensor:
     """ops.cached_attention of causal steps: mixed values depend neither on the step's width nor on how long the caches
     are. With an indirection, no step may write where another row of it reads. Of steps whose slots see each other
-    too, and of trees, whose slots see their ancestors."""
+    too, of trees, whose slots see their ancestors, and of local attention."""
     paths = bias.paths if isinstance(bias, TreeCausal) else None
-    mixed = extend(packed.contiguous(), slots, keys, values, indirection, scale, type(bias) is BlockCausal, paths)
+    local, whole = bias.block if isinstance(bias, LocalCausal) else 0, type(bias) is BlockCausal
+    mixed = extend(packed.contiguous(), slots, keys, values, indirection, scale, whole, paths, local)
     return mixed if asked is None else mixed[:, asked[0] : asked[1]]
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.ops import BlockCausal, Causal, TreeCausal, TreeRule
+from longstride.ops import BlockCausal, Causal, LocalCausal, TreeCausal, TreeRule
 from longstride.ops.cuda.table import MANY_SLOTS, NAMES, inference_table
 from longstride.ops.kernels import WAITED, KernelTable, kernels_of, why_not_here
 
@@ -24,6 +24,8 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
 """How far results may be from what they should be, as a share of it or, below one, in all: a few last bits."""
 ROWS, STEP, SLOTS, HEADS = 3, 26, 112, 2
 """Of a case: more than one tile of queries and of keys, neither of them full."""
+BLOCK = 40
+"""Slots of a block of local attention: rows of a case are in different ones, and see past borders of tiles."""
 TURNS, INPUTS, LAYERS = 50, 5, 4
 """Of a chain of kernels that overlap: repetitions, different inputs, and how often a layer follows itself."""
 
@@ -128,6 +130,8 @@ def _cut(given: tuple[Any, ...], places: dict[int, int], number: int) -> tuple[A
 
 def _like(bias: Causal, slots: Tensor, table: Callable[[], Tensor], row: int | None = None) -> Causal:
     """A bias of the same kind over other slots; of a tree, of one row alone"""
+    if isinstance(bias, LocalCausal):
+        return LocalCausal(slots, table, bias.block)
     if not isinstance(bias, TreeCausal):
         return type(bias)(slots, table)
     if row is None:
@@ -174,6 +178,9 @@ def _cached(random: Random, head: int, rule: str, shared: bool = False, scale: f
     bias: Any
     if rule == "causal":
         bias = Causal(slots, lambda: ops.additive((slot <= slot[:, None]).to(packed.device), packed))
+    elif rule == "local":
+        near = (slot <= slot[:, None]) & ops.within_reach(slot, slot, BLOCK)
+        bias = LocalCausal(slots, lambda: ops.additive(near.to(packed.device), packed), BLOCK)
     elif rule == "block":
         seen = torch.zeros(SLOTS, SLOTS, dtype=torch.bool)  # by slot: rows look up parts that do not overlap
         for row in here:
@@ -222,6 +229,7 @@ CASES = {
     "embed tree": Case("embed", "embed", partial(_embed, started=True, tree=True), (0, 1, 6)),
     "embed source": Case("embed", "embed", partial(_embed, started=False), (0,)),
     "step": Case("step", "cached_attention", partial(_cached, rule="causal"), slots={0: 1, 3: 1, 4: 1}, **_CACHED),
+    "local": Case("local", "cached_attention", partial(_cached, rule="local"), slots={0: 1, 3: 1, 4: 1}, **_CACHED),
     "step of a block": Case("step", "cached_attention", partial(_cached, rule="block"), **_CACHED),
     "step of a tree": Case("step", "cached_attention", partial(_cached, rule="tree"), **_CACHED),
     "lines": Case("lines", "cached_attention", partial(_cached, rule="causal", shared=True), written=(1, 2)),

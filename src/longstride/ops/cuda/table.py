@@ -16,12 +16,14 @@ from torch import Tensor
 from longstride.ops.attention import BlockCausal, Causal, TreeCausal
 from longstride.ops.cuda import dropout_norm, short_attention
 from longstride.ops.kernels import TYPES, Kernel, KernelTable
+from longstride.ops.local_attention import LocalCausal
 
 NAMES = {
     "norm": "residual sums with their norms",
     "relu": "products with their ReLU",
     "step": "causal steps: writing the cache and attention over it",
     "lines": "steps of rows that share their pasts",
+    "local": "the same with local attention",
     "mask": "attention over the cache with any other mask",
     "source": "attention over the source",
     "source-self": "attention of a source to itself",
@@ -226,6 +228,7 @@ INFERENCE = (
     Kernel("step", _CACHED, "decode_attention:causal", _cached(Causal, False), condition=f"causal; {_HEADS}"),
     Kernel("step", _CACHED, "decode_attention:causal", _cached(BlockCausal, False), condition=f"blocks; {_HEADS}"),
     Kernel("step", _CACHED, "decode_attention:causal", _cached(TreeCausal, False), condition=f"trees; {_HEADS}"),
+    Kernel("local", _CACHED, "decode_attention:causal", _cached(LocalCausal, False), condition=f"local; {_HEADS}"),
     Kernel("lines", _CACHED, "decode_attention:causal", _cached(Causal, True), condition=f"shared pasts; {_HEADS}"),
     Kernel(
         "lines",

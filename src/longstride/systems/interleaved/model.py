@@ -76,6 +76,7 @@ class InterleavedModel(nn.Module):
             raise OptionError(
                 f"interleaving expects a Transformer of width {options.width}, found {model.options.width}."
             )
+        model.options.refuse_pictures("An interleaved decoder")
         if model.options.positions == "relative":
             raise OptionError("An interleaved decoder expects positions sinusoidal or learned, found relative.")
         if model.options.positions == "learned" and options.h == 2 and options.signal == "interleaved":
