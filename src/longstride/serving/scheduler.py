@@ -151,6 +151,10 @@ class Scheduler:
         if wait and wait > deadline - monotonic():
             raise OverloadedError(f"The server is full: this would take about {wait:.0f} seconds.")
 
+    def full(self, seconds: float) -> bool:
+        """Whether not even one more word could be done within so many seconds."""
+        return self.waiting >= self._most_waiting or self._wait(0) > seconds
+
     def cancel(self, sentences: Sequence[Sentence]) -> None:
         """Give sentences up: those that wait get no row, and rows of others are freed before the next iteration."""
         with self._changed:
