@@ -250,7 +250,11 @@ class Load:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(0.05 * self._chance.random()):
                             await self.http.ask("POST", "/translate", asked)
-                status, body = await self.http.ask("POST", "/translate", asked)
+                for _ in range(100):
+                    status, body = await self.http.ask("POST", "/translate", asked)
+                    if status not in (503, 504):
+                        break
+                    await asyncio.sleep(1)
             if status == 200:
                 found.update(zip(some, json.loads(body)["translatedText"], strict=True))
 
@@ -266,8 +270,11 @@ class Load:
 
     def _translated(self, lines: list[str]) -> list[str]:
         """By the command, with the options that the server was started with."""
-        command = [word for word in self._told.command if word not in ("--port", "{port}")]
+        command = list(self._told.command)
         command[command.index("serve")] = "translate"
+        for option in ("--port", "--host", "--set", "--keys", "--cors", "--languages"):
+            while option in command:
+                del command[command.index(option) : command.index(option) + 2]
         ran = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=True)
         return ran.stdout.split("\n")[:-1]
 

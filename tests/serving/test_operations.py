@@ -86,6 +86,14 @@ def test_a_full_queue_refuses_with_503(translator: Translator) -> None:
     assert "3 came" in found.json()["error"]
 
 
+def test_a_server_without_room_refuses_before_it_reads(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(translator)
+    monkeypatch.setattr(Models, "full", True)
+    refused, health = asked(served, ("POST", "/translate", {"content": b"{"}), ("GET", "/health", {}))
+    served.close()
+    assert (refused.status_code, refused.headers["retry-after"], health.status_code) == (503, "1", 200)
+
+
 def test_a_deadline_that_is_over(served: Served) -> None:
     async def ask() -> None:
         service = Service(served.models)

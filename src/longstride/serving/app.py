@@ -58,7 +58,7 @@ def make_app(
     app.add_exception_handler(HTTPException, _http_error)
     if origins:
         app.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
-    guarded = Guard(app, settings, metrics.request)
+    guarded = Guard(app, settings, metrics.request, lambda: models.full)
     guarded.state = state
     return guarded
 

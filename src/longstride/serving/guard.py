@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from longstride.serving.settings import ServerSettings
 
 REQUEST_ID = b"x-request-id"
+FULL = (503, "The server is full.")
 _SOUND_ID = re.compile(rb"[\w.:-]{1,100}")
 log = logging.getLogger("longstride.serving.access")
 
@@ -25,10 +26,15 @@ class Guard:
     """Bodies are read whole, within bounds, and handed on; after them the client's leaving is passed on."""
 
     def __init__(
-        self, app: ASGIApp, settings: ServerSettings, watch: Callable[[str, int, float], None] | None = None
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        watch: Callable[[str, int, float], None] | None = None,
+        full: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`watch` is told the path, the status and the seconds of every request."""
-        self._app, self._settings, self._watch = app, settings, watch
+        """`watch` is told the path, the status and the seconds of every request; while the server is `full`, whatever
+        is posted is refused before it is read."""
+        self._app, self._settings, self._watch, self._full = app, settings, watch, full
         self.state: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +56,8 @@ class Guard:
             await send(message)
 
         try:
-            refused, body = await self._body(headers, receive)
+            full = scope["method"] == "POST" and self._full()
+            refused, body = (FULL, None) if full else await self._body(headers, receive)
             if refused is not None:
                 await _refuse(sending, *refused)
             elif body is not None:
@@ -106,5 +113,6 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 async def _refuse(send: Send, status: int, why: str) -> None:
     body = json.dumps({"error": why}).encode()
     headers: list[Any] = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers += [(b"retry-after", b"1")] if status == 503 else []
     await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
     await send({"type": "http.response.body", "body": body})

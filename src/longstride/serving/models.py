@@ -170,6 +170,12 @@ class Models:
         """The first one from a language to another."""
         return next((model for model in self if (model.spec.source, model.spec.target) == (source, target)), None)
 
+    @property
+    def full(self) -> bool:
+        """Whether none of them has room for a request."""
+        known = [model.known(None) for model in self]
+        return all(one is not None and one.full(self.settings.timeout) for one in known)
+
     def reload(self) -> list[str]:
         """Open every folder anew that has changed on disk; names of those."""
         changed = []

@@ -24,6 +24,8 @@ from longstride.serving.lanes import Lane, Lanes
 
 BUSY = 0.25
 """Seconds of decoding with sentences that wait after which it is known how fast it goes."""
+CAUTION = 1.25
+"""What is taken in should be done in time, though sentences differ: waiting is taken to be so many times as long."""
 FADE = 0.9
 """Of what was known of speed and stay, so much counts beside what is new."""
 
@@ -151,6 +153,10 @@ class Scheduler:
         if wait and wait > deadline - monotonic():
             raise OverloadedError(f"The server is full: this would take about {wait:.0f} seconds.")
 
+    def full(self, seconds: float) -> bool:
+        """Whether not even one more word could be done within so many seconds."""
+        return self.waiting >= self._most_waiting or self._wait(0) > seconds
+
     def cancel(self, sentences: Sequence[Sentence]) -> None:
         """Give sentences up: those that wait get no row, and rows of others are freed before the next iteration."""
         with self._changed:
@@ -179,7 +185,7 @@ class Scheduler:
         """Seconds until so many more tokens are done, behind all that waits, as far as is known; 0: nobody waits."""
         if not self._queued or self._seconds < BUSY or not self._tokens:
             return 0.0
-        return (self._queued + more) * self._seconds / self._tokens + self._stay
+        return CAUTION * ((self._queued + more) * self._seconds / self._tokens + self._stay)
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
