@@ -1,15 +1,16 @@
 """What drafts would save an exact beam search: steps a model call, and what a call costs.
 
-    python benchmarks/beam_drafts.py -m bundled -s test.en [--lines 40] [--widths 2,4] [--threads 1]
+    python benchmarks/beam_drafts.py -m bundled -s test.en [--lines 40] [--widths 2,4]
 
-No decoder searches so. A call reads all live hypotheses and drafted tokens behind them. The next step needs no call if
-*all* hypotheses that live on are among what was read; so does the one after it, and so on. The steps are those of
-`beam` itself. Drafts are grown for all hypotheses together: a level of the tree has the `each` likeliest tokens behind
-any of them, by what the search says of the hypothesis and the drafter of what follows; `levels` of them. The drafter
-is asked for every hypothesis, or for the best alone: then its slots serve the others too, each behind its own tokens.
+`draft-beam` was predicted by this; it has a tree of its own behind each hypothesis. A call reads all live hypotheses
+and drafted tokens behind them. The next step needs no call if *all* hypotheses that live on are among what was read; so
+does the one after it, and so on. The steps are those of `beam` itself. Drafts are grown for all hypotheses together: a
+level of the tree has the `each` likeliest tokens behind any of them, by what the search says of the hypothesis and the
+drafter of what follows; `levels` of them. The drafter is asked for every hypothesis, or for the best alone: then its
+slots serve the others too, each behind its own tokens.
 
-Costs are of native int8 calls on one thread, in processor time, since that is what other processes on the machine do
-not change: the model's call over so many slots, and a proposal of the drafter for one row and for all.
+Costs are of native int8 calls on one thread, in processor time, which other processes on the machine change least: the
+model's call over so many slots, and a proposal of the drafter for one row and for all.
 """
 
 from __future__ import annotations
