@@ -11,8 +11,8 @@ A row's past may lie in other rows, slot by slot (the hypotheses of a beam): the
 
 Slots of a step may be a tree: each sees what is before the step, and of the step its own ancestors. A program then
 walks along one path, whose keys and values it gathers at the places that they would have in a chain: tensor cores add
-up the same ones together, so that bits are the chain's. Slots of several paths are answered by several programs alike. Or
-attention is local: what lies before the block before a tile's first query is not walked over.
+up the same ones together, so that bits are the chain's. Slots of several paths are answered by several programs alike.
+Or attention is local: what lies before the block before a tile's first query is not walked over.
 
 A step's own keys and values are written into the cache by the same kernel. No program reads from memory what any writes
 there: what is new is read where the product left it, what is old from the cache. So there is nothing to wait for.
@@ -117,8 +117,8 @@ def _past(
 
 @triton.jit
 def _unseen(first, seen, KEYS: tl.constexpr, LOCAL: tl.constexpr):
-    """What is added to the scores of KEYS slots from `first` on: 0 where queries see them, before `seen`, else -inf; with
-    LOCAL, a block's length, none before the block before a query's own"""
+    """What is added to the scores of KEYS slots from `first` on: 0 where queries see them, before `seen`, else -inf;
+    with LOCAL, a block's length, none before the block before a query's own"""
     j = first + tl.arange(0, KEYS)
     if LOCAL > 0:
         reach = ((seen - 1) // LOCAL - 1) * LOCAL
