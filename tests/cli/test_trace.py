@@ -207,7 +207,7 @@ def test_corrections_are_scored_against_all_references(run: Run, model: Path, tm
     assert "Record appended" in ran.err
     assert "expects one --reference, found 2" in run(*how, *both).error
     assert (
-        "--task expects translation, correction or super-resolution, found 'poetry'"
+        "--task expects translation, correction, summarization or super-resolution, found 'poetry'"
         in run(*how, *both, "--task", "poetry").error
     )
     short = tmp_path / "short"

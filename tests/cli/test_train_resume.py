@@ -76,6 +76,7 @@ def going_on(run: Run, stopped: Path, folder: Path, *more: str) -> Any:
 
 
 OTHER: dict[str, str] = {
+    "data.batches.count": "both",
     "name": "other",
     "data.task": "reverse",
     "data.tokenizer_kind": "bpe",

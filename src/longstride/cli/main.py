@@ -25,7 +25,7 @@ COMMANDS = {
     "train": "Train a model as a recipe says.",
     "distill": "Decode a training set with a teacher.",
     "adapt": "Give a model a drafter, so that it decodes the same output sooner.",
-    "evaluate": "Score a model's translations (or corrections) of a test set.",
+    "evaluate": "Score a model's translations (or corrections, or summaries) of a test set.",
     "exactness": "Compare lossless decoders' outputs with greedy's, id by id.",
     "contrastive": "Score contrastive pairs: is the right translation more probable than a wrong one?",
     "bench": "Measure decoders side by side on one test set.",
