@@ -6,6 +6,7 @@ compared between systems like any other; the sources enlarged by bicubic interpo
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,9 +44,9 @@ class _OfPictures(Metric):
         """The mean."""
         return float(summed[0] / summed[1])
 
+    @abstractmethod
     def of_one(self, output: Picture, reference: Picture) -> float:
         """The score of one picture."""
-        raise NotImplementedError
 
 
 class Psnr(_OfPictures):
