@@ -66,7 +66,7 @@ def decode(model: Path, out: Path, files: list[str], device: torch.device) -> No
         )
         begun = time.perf_counter()
         distill_lines(own_greedy(translator), lines, out / name, options, resume=True, name="own greedy")
-        save(corpus(translator, out / name, 128), out / f"{name}.npz")
+        save(corpus([(translator, out / name)], 128), out / f"{name}.npz")
         print(f"{name}: {len(lines)} lines in {time.perf_counter() - begun:.0f} s", flush=True)
 
 

@@ -196,7 +196,7 @@ def laid_out(tree: bool, dtype: str) -> list[str]:
     if os.environ.get("TRITON_INTERPRET") == "1":
         pytest.skip("the interpreter compiles nothing")
     sizes = {"QUERIES": QUERIES, "KEYS": 64, "HEAD": 64}
-    constants = {**sizes, "LINED": False, "WHOLE": False, "TREE": tree, "OVERLAP": 0}
+    constants = {**sizes, "LINED": False, "WHOLE": False, "TREE": tree, "LOCAL": 0, "OVERLAP": 0}
     tensors = dict.fromkeys(("packed", "keys", "values", "out"), f"*{dtype}")
     signature = {"scale": "fp32", "slots": "*i64", "lines": "*i64", "paths": "*i32", **tensors}
     kinds = {name: "constexpr" if name in constants else signature.get(name, "i32") for name in _extend.arg_names}
