@@ -81,6 +81,19 @@ def test_a_lost_place_is_the_nearest_behind_the_longest_suffix(text, output, suf
     assert found.tolist() == [slow_nearest(text, output, suffix, expected)]
 
 
+@settings(max_examples=30, deadline=None)
+@given(expected=st.integers(2, 12), data=st.data())
+def test_of_two_places_equally_near_it_is_the_earlier(expected, data):
+    """At random hardly one text in fifty has two."""
+    away = data.draw(st.integers(1, expected - 1))
+    text = torch.full((1, 2 * expected), 5)
+    text[0, [expected - 1 - away, expected - 1 + away]] = 6
+    found = find_place(
+        text, torch.tensor([2 * expected]), torch.tensor([[6]]), torch.tensor([1]), 1, torch.tensor([expected])
+    )
+    assert found.tolist() == [expected - away]
+
+
 @given(words=st.lists(WORD, max_size=25), k=st.integers(1, 30))
 def test_a_text_that_is_the_output_takes_as_few_iterations_as_can_be(words, k):
     output = [*words, EOS]
