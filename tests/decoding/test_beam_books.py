@@ -6,14 +6,14 @@ Here both are common, and a step takes no model call.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import EOS
-from longstride.search.beam import DEAD, Beam, BeamState, Search, SlotScores
+from longstride.search.beam import DEAD, Beam, BeamState, LikeHF, Search, SlotScores
 from longstride.search.length_penalty import LengthPenalty
 from tests.decoding.test_beam import PENALTIES
 
@@ -39,7 +39,9 @@ class Books:
 
     def score(self, log_probability: float, words: int) -> float:
         """Of an output of so many words."""
-        step = self.search.step
+        step, like_hf = self.search.step, self.search.like_hf
+        if like_hf is not None and not like_hf.forced_eos:
+            words = min(words, self.longest - 1)  # what is cut has no EOS
         counted = (words // step + 1) * step if self.search.count_dropped else words + 1
         return log_probability / float(self.search.penalty(torch.tensor(counted)))
 
@@ -59,6 +61,8 @@ class Books:
             for place, partial in enumerate(going):
                 said = [] if must_end else list(zip(gained[place][slot], ids[place][slot], strict=True))
                 stops = [(end[place][slot], EOS)] if may_end else []
+                if must_end and search.like_hf is not None and search.like_hf.forced_eos:
+                    stops = [(0.0, EOS)]
                 grown.append(first_best([(t + s, [*w, id]) for t, w in partial for s, id in said], width))
                 new.append([(t + s, [*w, id]) for t, w in partial for s, id in stops])
                 longer = [(t + s, [*w, id]) for t, w in ended[place] for s, id in said + stops]
@@ -70,19 +74,28 @@ class Books:
             else:
                 self._rank(new, going)
         every = [(total, [*words, *more]) for place, (_, words) in enumerate(self.live) for total, more in going[place]]
-        self.live = first_best(every, width - len(self.finished))
+        self.live = first_best(every, width if search.like_hf else width - len(self.finished))
         self.length += search.step
-        self.done = not self._hopeful()
+        self.done = self._ends_like_hf(search.like_hf) if search.like_hf else not self._hopeful()
 
     def _rank(self, ending: list[list[Scored]], going: list[list[Scored]]) -> None:
         """What ends finishes if it is among the best that there are places for, against what goes on."""
         own = {id(one): place for place, ends in enumerate(ending) for one in ends}
         ends, goes = ([one for each in some for one in each] for some in (ending, going))
-        places = self.search.width - len(self.finished)
-        for one in first_best(ends + first_best(goes, self.search.width), places):
+        width, like_hf = self.search.width, self.search.like_hf
+        ranked = first_best(ends + first_best(goes, width), width if like_hf else width - len(self.finished))
+        for one in ranked:
             if id(one) in own:
                 words = one[1][: one[1].index(EOS)]
                 self.finished.append((one[0], [*self.live[own[id(one)]][1], *words]))
+        if like_hf is None:
+            return
+        if not like_hf.forced_eos and self.length + 1 >= self.longest:
+            parents = {id(one): place for place, some in enumerate(going) for one in some}
+            self.finished += [
+                (one[0], [*self.live[parents[id(one)]][1], *one[1]]) for one in ranked if id(one) in parents
+            ]
+        self.finished = sorted(self.finished, key=lambda one: -self.score(one[0], len(one[1])))[:width]
 
     def _hopeful(self) -> bool:
         """Whether the best that lives would enter the n best, if all it still says were certain."""
@@ -94,8 +107,20 @@ class Books:
             for words in range(self.length, self.longest + 1)
         )
 
+    def _ends_like_hf(self, like_hf: LikeHF) -> bool:
+        """Whether there are enough outputs, the worst of them as good as the best that lives, were it cut there."""
+        past = self.longest + like_hf.forced_eos
+        if not self.live or self.length >= past:
+            return True
+        if len(self.finished) < self.search.width:
+            return False
+        late = like_hf.early_stopping == "never" and self.search.penalty.strength > 0
+        hoped = self.live[0][0] / float(self.search.penalty(torch.tensor(past if late else self.length)))
+        worst = self.finished[-1]
+        return like_hf.early_stopping is True or self.score(worst[0], len(worst[1])) >= hoped
 
-@settings(max_examples=100, deadline=None)
+
+@settings(max_examples=200, deadline=None)
 @given(
     seed=st.integers(0, 100_000),
     width=st.integers(1, 5),
@@ -107,14 +132,17 @@ class Books:
     scale=st.sampled_from([0.1, 0.5, 2.0]),
     ending=st.sampled_from([1.0, 3.0]),
     rounded=st.booleans(),
+    like_hf=st.none() | st.builds(LikeHF, st.sampled_from([True, False, "never"]), st.booleans()),
     data=st.data(),
 )
 def test_books_are_what_plain_lists_are(
-    seed, width, step, longest, penalty, earliest, count_dropped, scale, ending, rounded, data
+    seed, width, step, longest, penalty, earliest, count_dropped, scale, ending, rounded, like_hf, data
 ):
     """To the bit; with few different scores many are equal, with small ones many searches are nearly over."""
     n_best, kept = data.draw(st.integers(1, width)), data.draw(st.integers(1, width))
     search = Search(width, n_best, LengthPenalty(*penalty), step, earliest, count_dropped)
+    if like_hf is not None:
+        step, search = 1, replace(search, step=1, count_dropped=False, like_hf=like_hf)
     generator, sentences, columns = torch.Generator().manual_seed(seed), 2, longest + step
 
     def scores(*shape: int) -> torch.Tensor:

@@ -18,7 +18,7 @@ from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.draft_verify.copy_decoder import TextVerify, TextVerifyOptions
 from longstride.systems.draft_verify.copying import find_place
-from tests.decoding.test_copy_verify import WORD
+from tests.decoding.test_copy_verify import WORD, corrected, fast_drafts
 from tests.decoding.test_greedy import LIMITS
 from tests.folders import write_folder
 from tests.models import random_source, tiny_model
@@ -92,6 +92,12 @@ def test_of_two_places_equally_near_it_is_the_earlier(expected, data):
         text, torch.tensor([2 * expected]), torch.tensor([[6]]), torch.tensor([1]), 1, torch.tensor([expected])
     )
     assert found.tolist() == [expected - away]
+
+
+@settings(max_examples=60, deadline=None)
+@given(pairs=st.lists(corrected(), min_size=1, max_size=5), k=st.integers(1, 7), suffix=st.integers(1, 5))
+def test_a_ragged_table_drafts_what_the_slow_twin_drafts(pairs, k, suffix):
+    assert fast_drafts(pairs, k, suffix, given=True) == [slow_drafts(*pair, k, suffix) for pair in pairs]
 
 
 @given(words=st.lists(WORD, max_size=25), k=st.integers(1, 30))
