@@ -122,7 +122,7 @@ def test_a_queue_with_sentences_in_it_is_nobody_elses():
     """Even if all were given up: the device has not come to them yet."""
     runner, _ = taped()
     ours, theirs = (decoder_of("greedy", one, 3) for one in (runner, EAGER))
-    source, limits = random_source(9, 6, seed=3), Limits(max_length=12)
+    source, limits = random_source(6, 4, seed=3), Limits(max_length=5)
     with ahead(2, 2):
         session = ours.start_refilled(1, limits, source.longest)
         for ticket in session.admit(source.slice(0, session.free)):
