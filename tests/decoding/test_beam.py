@@ -89,6 +89,21 @@ def test_a_batch_equals_its_rows_one_by_one(seed, rows, capacity):
     assert together == alone
 
 
+def test_empty_slots_may_be_dropped_before_outputs_are_taken():
+    decoder, source = Beam([tiny_model(3, sharpness=1.5)], RUNNER, BeamOptions(2)), random_source(4, 6, seed=3)
+    limits = Limits(max_length=3)
+    session = decoder.start(4, limits, source.longest)
+    tickets = session.admit(source)
+    for _ in range(4):  # all are done then
+        session.advance()
+    for ticket in tickets[:2]:
+        session.cancel(ticket)
+    session.settle()
+    assert session.capacity == 2
+    found = {one.ticket: one.hypotheses[0].tokens for one in session.take_finished()}
+    assert found == dict(zip(tickets[2:], decoder.decode(source, limits).tokens[2:], strict=True))
+
+
 @given(seed=st.integers(0, 10_000), width=st.integers(1, 12))
 def test_among_equal_candidates_the_first_come_first(seed, width):
     """On a GPU `topk` takes any of them, so that two runs, or a kernel and its twin, could go different ways."""

@@ -70,7 +70,8 @@ def given_up_at_random(decoder: Decoder, seed: int, capacity: int, limits: Limit
                     gone.add(ticket)
                     assert session.free == free + 1
             if moment == 0:
-                session.advance()
+                step = session.advance()
+                assert not gone & set(step.ticket[step.active].tolist())
         taken = session.take_finished()
         assert not gone & {one.ticket for one in taken}
         found |= {one.ticket: one.hypotheses for one in taken}
@@ -97,6 +98,17 @@ def test_recordings_go_on_too(name: str) -> None:
     decoder = DECODERS[name](runner, 5)
     for seed in (5, 6):  # the second finds a table that was used
         given_up_at_random(decoder, seed, 4, Limits(max_length=8))
+
+
+@pytest.mark.parametrize("name", [name for name in DECODERS if name != "one-pass"])
+def test_a_session_closed_early_leaves_its_table_to_nobody(name: str) -> None:
+    runner, _ = taped()
+    decoder, source, limits = DECODERS[name](runner, 5), random_source(4, 6, seed=5), Limits(max_length=8, min_length=6)
+    for rows in (4, 1):
+        session = decoder.start(4, limits, source.longest)
+        session.admit(source.slice(0, rows))
+        assert int(session.advance().active.sum()) == rows
+        session.close()
 
 
 @BOTH

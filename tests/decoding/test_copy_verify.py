@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +73,15 @@ def view_of(tokens: torch.Tensor, length: torch.Tensor, done: torch.Tensor) -> V
     return View(tokens, length, newest, done, torch.full_like(length, 99), torch.tensor([PAD]))
 
 
-def fast_drafts(pairs: list[tuple[list[int], list[int]]], k: int, suffix: int) -> list[list[list[int]]]:
-    """The same through the drafter, all rows side by side, with a verifier made of lists."""
+def fast_drafts(
+    pairs: list[tuple[list[int], list[int]]], k: int, suffix: int, given: bool = False
+) -> list[list[list[int]]]:
+    """The same through the drafter, all rows side by side, with a verifier made of lists; texts may be `given`."""
     rows = len(pairs)
     source = Source.of([pair[0] for pair in pairs])
-    drafter = TextDraft(k, suffix)
-    longest = max(len(output) for _, output in pairs) + k + 1
+    source = replace(source, drafts=source) if given else source
+    drafter = TextDraft(k, suffix, given)
+    longest = max(max(map(len, pair)) for pair in pairs) + k + 1
     state = drafter.begin(rows, source.longest + 3, longest, torch.device("cpu"))
     drafter.admit(state, torch.arange(rows), source, None)  # type: ignore[arg-type]
     tokens = torch.zeros(rows, longest, dtype=torch.int64)

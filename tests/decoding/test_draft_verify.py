@@ -313,3 +313,20 @@ def test_who_may_not_look_runs_all_that_a_block_may_have_brought(monkeypatch):
             decoded = DraftVerify(model, drafter, RUNNER, options).decode(source, limits, capacity=2, trace=True)
             found.append((decoded.tokens, decoded.traces))
     assert found[:3] == found[3:]
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 10_000), rows=st.integers(1, 3), tree=st.sampled_from([0, 5]))
+def test_idle_slots_draft_and_commit_nothing(seed, rows, tree):
+    """Those that hold no sentence, and those of sentences that are done."""
+    model, source = tiny_model(seed, sharpness=2.0, encoder_layers=2), random_source(rows, 6, seed=seed)
+    decoder = DraftVerify(model, tiny_drafter(seed), RUNNER, DraftVerifyOptions(tree=tree))
+    session = decoder.start(4, Limits(max_length=12), source.longest)
+    session.admit(source)
+    left = rows
+    while left:
+        step = session.advance()
+        assert int(step.active.sum()) == left
+        for told in (step.drafted, step.accepted, step.written):
+            assert not told[~step.active].any()
+        left -= len(session.take_finished())

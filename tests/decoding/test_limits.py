@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import EOS, START, Limits, OptionError, Source
+from longstride.contract import DEFAULT_IDS, EOS, START, Limits, OptionError, Source
 from longstride.runtime.eager import EagerRunner
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
@@ -79,6 +79,21 @@ def test_beams_obey_by_the_definition(seed: int, limits: Limits, width: int, kin
         expected = beam([model], list(sentence), limits, width, LengthPenalty(kind, 0.6), width)
         assert [one.tokens for one in found.hypotheses[row]] == [tokens for tokens, _ in expected]
         assert [one.score for one in found.hypotheses[row]] == pytest.approx([score for _, score in expected], abs=1e-9)
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 10_000), width=st.integers(1, 3), max_length=st.integers(1, 5))
+def test_an_end_that_is_due_may_repeat_the_start(seed: int, width: int, max_length: int) -> None:
+    """Where outputs start with the id that ends them and no token may stand twice, only their length ends them."""
+    model = tiny_model(seed, sharpness=2.0, special=replace(DEFAULT_IDS, start=EOS))
+    source, limits = random_source(3, 4, seed=seed), Limits(max_length=max_length, no_repeat_ngram=1)
+    found = Beam([model], RUNNER, BeamOptions(width, n_best=width)).decode(source, limits)
+    for row, most in zip(found.hypotheses, limits.longest_outputs(source.lengths).tolist(), strict=True):
+        assert len(row) == width
+        for one in row:
+            assert len(one.tokens) == len({*one.tokens}) == most
+    if width == 1:
+        assert found.tokens == Greedy(model, RUNNER).decode(source, limits).tokens
 
 
 @settings(max_examples=25, deadline=None)

@@ -18,7 +18,7 @@ from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.draft_verify.copy_decoder import TextVerify, TextVerifyOptions
 from longstride.systems.draft_verify.copying import find_place
-from tests.decoding.test_copy_verify import WORD
+from tests.decoding.test_copy_verify import WORD, corrected, fast_drafts
 from tests.decoding.test_greedy import LIMITS
 from tests.folders import write_folder
 from tests.models import random_source, tiny_model
@@ -79,6 +79,25 @@ def test_a_lost_place_is_the_nearest_behind_the_longest_suffix(text, output, suf
         torch.tensor([expected]),
     )
     assert found.tolist() == [slow_nearest(text, output, suffix, expected)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(expected=st.integers(2, 12), data=st.data())
+def test_of_two_places_equally_near_it_is_the_earlier(expected, data):
+    """At random hardly one text in fifty has two."""
+    away = data.draw(st.integers(1, expected - 1))
+    text = torch.full((1, 2 * expected), 5)
+    text[0, [expected - 1 - away, expected - 1 + away]] = 6
+    found = find_place(
+        text, torch.tensor([2 * expected]), torch.tensor([[6]]), torch.tensor([1]), 1, torch.tensor([expected])
+    )
+    assert found.tolist() == [expected - away]
+
+
+@settings(max_examples=60, deadline=None)
+@given(pairs=st.lists(corrected(), min_size=1, max_size=5), k=st.integers(1, 7), suffix=st.integers(1, 5))
+def test_a_ragged_table_drafts_what_the_slow_twin_drafts(pairs, k, suffix):
+    assert fast_drafts(pairs, k, suffix, given=True) == [slow_drafts(*pair, k, suffix) for pair in pairs]
 
 
 @given(words=st.lists(WORD, max_size=25), k=st.integers(1, 30))

@@ -35,6 +35,7 @@ FILES = (
     "ops/cuda/row_product.py",
     "ops/cuda/source_attention.py",
     "ops/cuda/beam.py",
+    "ops/cuda/beam_bundles.py",
     "ops/cuda/canvas.py",
     "ops/cuda/lattice_candidates.py",
     "ops/cuda/lattice_edges.py",

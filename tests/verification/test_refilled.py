@@ -95,7 +95,8 @@ def given_up(decoder: Decoder, seed: int, capacity: int, limits: Limits) -> None
                     session.cancel(ticket)
                     gone.add(ticket)
             if moment == 0:
-                session.advance()
+                step = session.advance()
+                assert not gone & set(step.ticket[step.active].tolist())
         if len(tickets) == 12 and chance.random() < 0.5:
             session.settle()
         taken = session.take_finished()
@@ -115,6 +116,19 @@ def test_others_go_on_as_if_nothing_had_been(kind, seed, capacity, group):
     with ahead(group, 2):
         for number in (seed, seed + 1):
             given_up(decoder, number, capacity, Limits(max_length=10))
+
+
+def test_a_queue_with_sentences_in_it_is_nobody_elses():
+    """Even if all were given up: the device has not come to them yet."""
+    runner, _ = taped()
+    ours, theirs = (decoder_of("greedy", one, 3) for one in (runner, EAGER))
+    source, limits = random_source(6, 4, seed=3), Limits(max_length=5)
+    with ahead(2, 2):
+        session = ours.start_refilled(1, limits, source.longest)
+        for ticket in session.admit(source.slice(0, session.free)):
+            session.cancel(ticket)
+        session.close()
+        same(ours.decode(source, limits, 1, trace=True), theirs.decode(source, limits, trace=True))
 
 
 def test_more_sentences_than_there_are_places_for_are_refused():

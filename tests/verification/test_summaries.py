@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from longstride.contract import EOS, Limits
-from longstride.verification.acceptance import Rule, forbidden_ids, judge, scored, summarise
+from longstride.contract import EOS, Limits, SpecialIds
+from longstride.verification.acceptance import FORBIDDEN, Rule, forbidden_ids, force_first, judge, scored, summarise
 from longstride.verification.drafting import Proposal
 from tests.decoding.oracles import allowed
 
@@ -16,13 +18,15 @@ VOCABULARY = 13
 CPU = torch.device("cpu")
 
 
-def random_step(seed: int, rows: int, block: int, coarse: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Logits (many of them equal, where coarse), a draft, where rows start and how long they may be."""
+def random_step(seed: int, rows: int, block: int, coarse: bool, least: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Logits (where coarse, many are equal), a draft, where rows start and how long they may be: `least`, or more."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(rows, block + 1, VOCABULARY, generator=generator) * 2
     draft = torch.randint(0, VOCABULARY, (rows, block), generator=generator)
+    draft[torch.rand(draft.shape, generator=generator) < 0.3] = EOS
     start = torch.randint(0, 6, (rows,), generator=generator)
-    return logits.round() if coarse else logits, draft, start, torch.randint(1, 9, (rows,), generator=generator)
+    longest = torch.randint(max(1, least), 9, (rows,), generator=generator)
+    return logits.round() if coarse else logits, draft, start, longest
 
 
 @settings(max_examples=60, deadline=None)
@@ -31,13 +35,13 @@ def random_step(seed: int, rows: int, block: int, coarse: bool) -> tuple[Tensor,
     rows=st.integers(1, 3),
     block=st.integers(1, 5),
     coarse=st.booleans(),
-    least=st.sampled_from([0, 0, 1]),
+    least=st.integers(0, 7),
     beta=st.integers(1, VOCABULARY + 2),
     gap=st.sampled_from([float("inf"), 0.0, 1.0]),
 )
 def test_a_rank_below_beta_is_being_among_the_beta_best(seed, rows, block, coarse, least, beta, gap):
     """Ties included: with coarse logits there are many, at the β-th place and at the gap."""
-    logits, draft, start, longest = random_step(seed, rows, block, coarse)
+    logits, draft, start, longest = random_step(seed, rows, block, coarse, least)
     limits = Limits(min_length=least, banned=(7,))
     positions = start[:, None] + torch.arange(block + 1)
     reading = summarise(logits, positions, longest, forbidden_ids(limits, CPU), least, draft, ranked=True)
@@ -58,10 +62,44 @@ def test_a_rank_below_beta_is_being_among_the_beta_best(seed, rows, block, coars
         assert found[row] == stood
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000), block=st.integers(1, 5), coarse=st.booleans(), least=st.integers(0, 7),
+    eos=st.sampled_from([EOS, 0, 9]), forced=st.sampled_from([None, 6, 7]),
+)  # fmt: skip
+def test_a_drafted_token_is_ranked_among_those_that_may_stand(seed, block, coarse, least, eos, forced):
+    """An end that comes too early is none of them, nor is any other where the first token is forced."""
+    rows = 3
+    logits, draft, start, longest = random_step(seed, rows, block, coarse, least)
+    draft[draft == EOS] = eos
+    if forced is not None:
+        start[:2], draft[0, 0] = 0, forced
+    forbidden = forbidden_ids(Limits(banned=(7,)), CPU, SpecialIds(eos=eos))
+    positions = start[:, None] + torch.arange(block + 1)
+    reading = summarise(logits, positions, longest, forbidden, least, draft, ranked=True, eos=eos)
+    if forced is not None:
+        reading = force_first(reading, forced, positions, logits, draft)
+    assert reading.top_logit is not None
+    assert reading.draft_logit is not None
+    assert reading.draft_rank is not None
+    for row, place in product(range(rows), range(block)):
+        at, token = int(positions[row, place]), int(draft[row, place])
+        choices = {*range(VOCABULARY)} - {*forbidden.tolist()} - ({eos} if at < least else set())
+        choices = {eos} if at >= longest[row] else choices
+        choices = {forced} if at == 0 and forced is not None else choices
+        assert reading.top_logit[row, place] == max(logits[row, place, one] for one in choices)
+        if token not in choices:
+            assert reading.draft_logit[row, place] == FORBIDDEN
+            continue
+        assert reading.draft_logit[row, place] == logits[row, place, token]
+        above = [one for one in choices if logits[row, place, one] > logits[row, place, token]]
+        assert reading.draft_rank[row, place] == len(above)
+
+
 @settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), rows=st.integers(1, 3), block=st.integers(0, 4), least=st.integers(0, 1))
+@given(seed=st.integers(0, 10_000), rows=st.integers(1, 3), block=st.integers(0, 4), least=st.integers(0, 7))
 def test_choices_are_the_best_that_may_stand(seed, rows, block, least):
-    logits, _, start, longest = random_step(seed, rows, block, coarse=True)
+    logits, _, start, longest = random_step(seed, rows, block, True, least)
     limits = Limits(min_length=least)
     positions = start[:, None] + torch.arange(block + 1)
     given_ids = forbidden_ids(limits, CPU)

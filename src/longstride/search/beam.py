@@ -361,7 +361,7 @@ class Beam:
                 free = left if like_hf is None else free
             partial = grown
         if like_hf is not None and not like_hf.forced_eos:
-            self._cut(state, live + choices.end, top, picks, partial, found)
+            self._cut(state, top, picks, partial, found)
         if found:
             self._finish(state, found, at)
 
@@ -429,16 +429,13 @@ class Beam:
         state.finished_length = where(new, pick(length, which), state.finished_length)
         state.finished = where(new, pick(scores, which), state.finished)
 
-    def _cut(
-        self, state: BeamState, ending: Array, top: Array, picks: Array, grown: Continuations, found: list[Endings]
-    ) -> None:
-        """Of sentences that have come to their longest output, what lives on finishes as it is, if it is among the
-        `width` best: top [sentences, width] at `picks`, against what ends here [sentences, width, 1]."""
+    def _cut(self, state: BeamState, top: Array, picks: Array, grown: Continuations, found: list[Endings]) -> None:
+        """Of sentences that have come to their longest output, what lives on finishes as it is: top [sentences, width]
+        at `picks`. What ends here is as long, so that the best of both are kept whoever ranks first."""
         here = state.length + 1 >= state.longest
         if self._look and not here.any():
             return
-        rank = self._rank + (ending[:, None, :, 0] >= top[..., None]).sum(2)
-        accepted = here[:, None] & (rank < self.search.width) & (top > DEAD)
+        accepted = here[:, None] & (top > DEAD)
         words = pick(grown.words.reshape(len(top), -1, grown.words.shape[3]), picks)
         found.append(Endings(top, picks // grown.scores.shape[2], words, accepted))
 

@@ -91,7 +91,7 @@ class FusedBeam:
 
         -> the row that each hypothesis goes on from [sentences * width], and who took part [sentences]
         """
-        from longstride.ops.cuda import beam as beam_kernels
+        from longstride.ops.cuda import beam_bundles
 
         search = self._search
         missing = search.width - scores.ids.shape[-1]
@@ -99,7 +99,7 @@ class FusedBeam:
         if missing:  # fewer words than hypotheses
             ids, words = F.pad(ids, (0, missing)), F.pad(words, (0, missing), value=DEAD)
         buffers = (self._state.buffers, self._counted, self.last, self.start, indirection, self.scores)
-        found: tuple[Tensor, Tensor] = beam_kernels.advance_bundles(
+        found: tuple[Tensor, Tensor] = beam_bundles.advance_bundles(
             (ids, words, scores.end), self._divisors, *buffers, search.earliest, search.n_best
         )
         return found

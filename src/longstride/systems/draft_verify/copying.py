@@ -139,7 +139,6 @@ def find_place(
     if expected is None:
         unique = (matched == best[:, None]).sum(dim=1) == 1
         return torch.where(unique & (best > 0), where + 1, LOST)
-    # Twice the distance, and one more behind the expected place: no two positions are equally near.
-    away = positions + 1 - expected[:, None]
-    far = torch.where(matched == best[:, None], 2 * away.abs() + (away > 0), torch.iinfo(torch.int64).max)
-    return torch.where(best > 0, far.argmin(dim=1) + 1, expected)
+    away = (positions + 1 - expected[:, None]).abs()
+    far = torch.where(matched == best[:, None], away, torch.iinfo(torch.int64).max)
+    return torch.where(best > 0, far.argmin(dim=1) + 1, expected)  # of two that are equally near, the earlier
