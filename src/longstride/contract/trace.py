@@ -130,10 +130,14 @@ class TraceBuilder:
     def add(self, step: Step) -> None:
         """Read one step back from the device and file it under its sentences."""
         for ticket, event, whens in events_of(step):
-            events = self._events.setdefault(ticket, [])
-            events.append(event)
-            if whens is not None:
-                _file(events, whens)
+            self.put(ticket, event, whens)
+
+    def put(self, ticket: int, event: Event, whens: list[int] | None) -> None:
+        """File one event, as :func:`events_of` gives it."""
+        events = self._events.setdefault(ticket, [])
+        events.append(event)
+        if whens is not None:
+            _file(events, whens)
 
     def trace(self, ticket: int) -> Trace:
         """The finished trace of one sentence."""
