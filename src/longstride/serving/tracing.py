@@ -35,7 +35,7 @@ class TracedOutput:
         for step in found["steps"]:
             begin = min(step["positions"], default=0)
             before = output[max(0, begin - CONTEXT) : begin]
-            rows += [[*before, *step["draft"][: place + 1]] for place in range(len(step["draft"]))]
+            rows += [[*before, *path] for path in _paths(step["draft"], step.get("parents"))]
         drafted = iter(self._texts(rows))
         for step, seconds in zip(found["steps"], self._seconds, strict=True):
             step["texts"] = ["" if place >= len(texts) else texts[place] for place in step["positions"]]
@@ -52,3 +52,11 @@ class TracedOutput:
             text[len(before) :] if text.startswith(before) else piece
             for before, text, piece in zip(without, told, pieces, strict=True)
         ]
+
+
+def _paths(draft: list[int], parents: list[int] | None) -> list[list[int]]:
+    """Of each token of a draft all that lead to it, itself the last."""
+    found: list[list[int]] = [[]]  # by slot: what is committed, and then the tokens
+    for token, parent in zip(draft, parents or range(len(draft)), strict=True):
+        found.append([*found[parent], token])
+    return found[1:]
