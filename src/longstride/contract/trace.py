@@ -120,9 +120,14 @@ def events_of(step: Step) -> Iterator[tuple[int, Event, list[int] | None]]:
             accepted[slot],
             step.final,
             tuple(drafts[slot][: drafted[slot]]) if drafts is not None else (),
-            tuple(parents[slot][: drafted[slot]]) if parents is not None else (),
+            _branching(parents[slot][: drafted[slot]]) if parents is not None else (),
         )
         yield tickets[slot], event, None if whens is None else [whens[slot][column] for column in columns]
+
+
+def _branching(parents: list[int]) -> tuple[int, ...]:
+    """The parents of a tree, none of a chain."""
+    return () if parents == list(range(len(parents))) else tuple(parents)
 
 
 class TraceBuilder:
