@@ -10,7 +10,6 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,8 @@ selenium = pytest.importorskip("selenium", reason="selenium is not installed: pi
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
-    not (BROWSER and DRIVER), reason="there is no Chromium with its driver here: apt-get install chromium chromium-driver"
+    not (BROWSER and DRIVER),
+    reason="there is no Chromium with its driver here: apt-get install chromium chromium-driver",
 )
 
 from selenium import webdriver  # noqa: E402
@@ -122,12 +122,13 @@ def test_typing_and_racing(opened: Callable[..., Page], translator: Translator) 
     assert page["text"].get_attribute("value")  # an example
     page["text"].clear()
     page["text"].send_keys(LINE)
+    decoders = ("greedy", "draft-verify", "lattice")
     for chip in page.all(".chip"):
-        if chip.find_element(By.TAG_NAME, "input").is_selected() != (chip.text in ("greedy", "draft-verify", "lattice")):
+        if chip.find_element(By.TAG_NAME, "input").is_selected() != (chip.text in decoders):
             chip.click()
     page["text"].send_keys(Key.CONTROL, Key.ENTER)
     page.until(lambda: "was first" in page["status"].text)
-    for decoder in ("greedy", "draft-verify", "lattice"):
+    for decoder in decoders:
         found = translator.translate([LINE], decoder, trace=True, batch=1)[0]
         assert found.trace is not None
         assert page.lane(decoder, ".tokens").removesuffix("END").strip() == found.text

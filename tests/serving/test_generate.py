@@ -61,7 +61,9 @@ def test_the_last_event_tells_the_whole_trace(served: Served, translator: Transl
     expected = translator.translate([LINE], decoder, trace=True, batch=1)[0].trace
     assert expected is not None
     assert [step["positions"] for step in trace["steps"]] == [list(event.positions) for event in expected.events]
-    cells = {place: text for step in trace["steps"] for place, text in zip(step["positions"], step["texts"], strict=True)}
+    cells = {}
+    for step in trace["steps"]:
+        cells |= zip(step["positions"], step["texts"], strict=True)
     assert "".join(cells[place] for place in sorted(cells)) == done["text"]
     seconds = [step["decoding_seconds"] for step in trace["steps"]]
     assert seconds == sorted(seconds)

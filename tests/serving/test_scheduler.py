@@ -32,7 +32,9 @@ class Asked:
         self.told: list[list[Hypothesis] | ServingError] = []
         self.events: list[tuple[int, ...]] = []
         self._done = threading.Event()
-        self.sentence = Sentence(ids, monotonic() + seconds, self._tell, lambda told: self.events.append(told.event.ids))
+        self.sentence = Sentence(
+            ids, monotonic() + seconds, self._tell, lambda told: self.events.append(told.event.ids)
+        )
 
     def _tell(self, told: list[Hypothesis] | ServingError) -> None:
         self.told.append(told)

@@ -255,7 +255,7 @@ class VerifyStep:
         found, path, state = settle_fused(
             acceptance.rule, acceptance.min_block, ids, draft, reading, told, rows, self._eos
         )
-        result = StepResult(*found, _kept(draft.parents))
+        result = replace(StepResult(*found), parents=_kept(draft.parents))
         if path is not None:
             ops.compact_path(batch.cache.keys, batch.cache.values, path, result.positions[:, 0])
         return result, state

@@ -25,7 +25,7 @@ function verdict(step, place) {
 }
 
 // The nodes of a draft that stood: from the root, each time the child that was committed.
-export function path(step) {
+function path(step) {
   if (!step.parents) return Array.from({ length: step.accepted }, (_, place) => place);
   const found = [];
   for (let place = 0, slot = 0; place < step.accepted; place++) {
@@ -37,29 +37,36 @@ export function path(step) {
   return found;
 }
 
-// Leaves of a tree, each with the nodes that lead to it; a chain has one.
-export function branches(step) {
+// Leaves of a tree, each with the nodes that lead to it, what stood first; a chain has one.
+function branches(step) {
   if (!step.parents) return [step.draft.map((_, node) => node)];
   const inner = new Set(step.parents);
   const leaves = step.draft.map((_, node) => node).filter((node) => !inner.has(node + 1));
-  return leaves.map((leaf) => {
+  const stood = new Set(path(step));
+  const shared = (branch) => branch.filter((node) => stood.has(node)).length;
+  const found = leaves.map((leaf) => {
     const nodes = [];
     for (let node = leaf; node >= 0; node = step.parents[node] - 1) nodes.unshift(node);
     return nodes;
   });
+  return found.sort((one, other) => shared(other) - shared(one));
 }
 
-// Drafted tokens, of a tree branch by branch: of every further branch what it does not share with those before it.
+// Drafted tokens, of a tree branch by branch: of every further branch what it does not share with those before it, and
+// which token that follows.
 function drafted(step, eos, kindOf) {
   const shown = new Set();
-  const boxes = branches(step).map((branch) => {
+  const boxes = branches(step).map((branch, number) => {
     const end = branch.findIndex((node) => step.draft[node] === eos); // behind it there is nothing
     const fresh = (end < 0 ? branch : branch.slice(0, end + 1)).filter((node) => !shown.has(node));
-    return fresh.flatMap((node) => {
+    const parts = fresh.flatMap((node) => {
       shown.add(node);
       const look = kindOf(node);
       return look ? spaced(step.draft[node], step.draft_texts[node], eos, look.kind, look.name) : [];
     });
+    if (!number || !parts.length) return parts;
+    const parent = step.parents[fresh[0]];
+    return [element("span", "at", parent ? `after ${step.draft_texts[parent - 1].trim()}` : "or"), ...parts];
   });
   if (!step.parents) return boxes.flat();
   return boxes.filter((parts) => parts.length).map((parts) => {
