@@ -136,6 +136,7 @@ def test_typing_and_racing(opened: Callable[..., Page], translator: Translator) 
         assert page.lane(decoder, ".time").endswith("ms") or page.lane(decoder, ".time").endswith(" s")
     assert "the same text" in page.lane("draft-verify", ".against")
     assert len(page.all("article")) == 3
+    assert [box.accessible_name for box in page.all(".chip :checked")] == list(decoders)  # without their marks
     assert not [said for said in page.browser.get_log("browser") if said["level"] == "SEVERE"]
 
 

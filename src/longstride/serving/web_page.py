@@ -82,7 +82,6 @@ def _model(model: ServedModel) -> dict[str, Any]:
         "name": spec.name,
         "source": {"code": spec.source, "name": name_of(spec.source)},
         "target": {"code": spec.target, "name": name_of(spec.target)},
-        "longest": model.translator.longest,
         "decoders": [{"name": name, "summary": DECODERS[name].summary} for name in names],
         "examples": _examples(model),
     }

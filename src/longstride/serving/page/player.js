@@ -103,7 +103,6 @@ export class Player {
     if (!this.moments) return;
     const { passed } = this;
     find("moment").value = passed;
-    find("moment").style.setProperty("--gone", `${this.total ? (100 * passed) / this.moments.length : 0}%`);
     if (this.frame) find("play").setAttribute("aria-label", "Pause");
     const slower = 1 / this.rate;
     const at = this.byTime ? spoken(this.position) : `iteration ${Math.floor(this.position + 1e-9)}`;
