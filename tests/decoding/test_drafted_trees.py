@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import EOS, Limits
+from longstride.contract import EOS, Event, Limits
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
@@ -41,6 +41,13 @@ def paths_of(tokens: Tensor, parents: Tensor, row: int) -> list[tuple[int, ...]]
         assert parent < len(paths), "a parent comes before its children"
         paths.append((*paths[parent], token))
     return paths[1:]
+
+
+def stands_in_tree(event: Event) -> bool:
+    """Whether the tokens that stood lead from what was committed down the tree that the trace tells of."""
+    parents = event.parents or tuple(range(event.drafted))
+    paths = paths_of(torch.tensor([event.draft]), torch.tensor([parents]), 0) if event.drafted else []
+    return event.accepted == 0 or event.ids[: event.accepted] in paths
 
 
 def material(seed: int, rows: int, depth: int, each: int, linked: bool) -> dict[str, Any]:
@@ -204,6 +211,7 @@ def test_graphs_predict_the_same_trees(
         decoded = Blockwise(model, heads, runner, options).decode(source, limits, trace=True)
         assert decoded.traces is not None
         found.append([[(sorted(event.draft), event.ids) for event in trace.events] for trace in decoded.traces])
+        assert all(stands_in_tree(event) for trace in decoded.traces for event in trace.events)
     assert found[0] == found[1]
 
 
@@ -234,6 +242,7 @@ def test_trees_that_are_judged_apart(graphs: Graphs, seed: int, rows: int, kind:
         assert decoded.tokens == Greedy(model, runner).decode(source, limits).tokens
         assert decoded.traces is not None
         found.append([[event.ids for event in trace.events] for trace in decoded.traces])
+        assert all(stands_in_tree(event) for trace in decoded.traces for event in trace.events)
     assert found[0] == found[1]
 
 

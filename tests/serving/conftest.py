@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import httpx
@@ -27,11 +28,19 @@ def translator() -> Translator:
 class Served:
     """A server without a socket, and clients of it."""
 
-    def __init__(self, translator: Translator, keys: Any = None, origins: Any = (), **settings: Any) -> None:
+    def __init__(
+        self,
+        translator: Translator,
+        keys: Any = None,
+        origins: Any = (),
+        others: Mapping[str, Translator] | None = None,
+        **settings: Any,
+    ) -> None:
         self.settings = ServerSettings(**{"timeout": HANG, **settings})
         self.metrics = Metrics()
-        spec = ModelSpec("bundled", "en", "de", lambda: translator)
-        self.models = Models([spec], self.settings, self.metrics.watcher)
+        every = {"bundled": translator, **(others or {})}
+        specs = [ModelSpec(name, "en", "de", partial(every.__getitem__, name)) for name in every]
+        self.models = Models(specs, self.settings, self.metrics.watcher)
         self.app = make_app(self.models, self.metrics, keys, origins)
 
     @property

@@ -53,6 +53,39 @@ def test_a_trace_replayed_is_the_output(served: Served) -> None:
     assert all(len(one["draft_pieces"]) == one["drafted"] >= one["accepted"] for one in found[:-1])
 
 
+@pytest.mark.parametrize("decoder", ["draft-verify", "blockwise", "interleaved", "beam", "lattice"])
+def test_the_last_event_tells_the_whole_trace(served: Served, translator: Translator, decoder: str) -> None:
+    asked = {"text": LINE, "stream": True, "trace": True, "decoder": decoder}
+    *steps, done = events(post(served, "/generate", json=asked))
+    trace = done["trace"]
+    expected = translator.translate([LINE], decoder, trace=True, batch=1)[0].trace
+    assert expected is not None
+    assert [step["positions"] for step in trace["steps"]] == [list(event.positions) for event in expected.events]
+    cells = {}
+    for step in trace["steps"]:
+        cells |= zip(step["positions"], step["texts"], strict=True)
+    assert "".join(cells[place] for place in sorted(cells)) == done["text"]
+    seconds = [step["decoding_seconds"] for step in trace["steps"]]
+    assert seconds == sorted(seconds)
+    assert 0 < seconds[-1] < done["seconds"]
+    assert len(steps) == len(trace["steps"]) == trace["iterations"]
+    assert done["beside"] == 0
+    for step in trace["steps"]:
+        assert len(step["draft_texts"]) == len(step["draft"]) == step["drafted"]
+        assert step["draft_texts"][: step["accepted"]] == step["texts"][: step["accepted"]]
+
+
+def test_others_on_the_server_are_told(served: Served) -> None:
+    """Times of decoders that share a device are not theirs alone."""
+
+    async def ask() -> list[httpx.Response]:
+        asked = {"text": LINE, "stream": True, "trace": True, "decoder": "greedy"}
+        async with served.client as client:
+            return await asyncio.gather(*(client.post("/generate", json=asked) for _ in range(3)))
+
+    assert max(events(response)[-1]["beside"] for response in asyncio.run(ask())) == 2
+
+
 def test_texts_with_figures(served: Served, translator: Translator) -> None:
     found = post(served, "/generate", json={"text": [LINE, ""], "decoder": "greedy"}).json()
     assert [one["text"] for one in found["outputs"]] == [translator.translate(LINE), ""]

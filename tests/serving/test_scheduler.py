@@ -32,7 +32,9 @@ class Asked:
         self.told: list[list[Hypothesis] | ServingError] = []
         self.events: list[tuple[int, ...]] = []
         self._done = threading.Event()
-        self.sentence = Sentence(ids, monotonic() + seconds, self._tell, lambda event: self.events.append(event.ids))
+        self.sentence = Sentence(
+            ids, monotonic() + seconds, self._tell, lambda told: self.events.append(told.event.ids)
+        )
 
     def _tell(self, told: list[Hypothesis] | ServingError) -> None:
         self.told.append(told)
@@ -107,7 +109,7 @@ def test_draining_finishes_what_is_there_and_refuses_the_rest(copying: Scheduler
 
 def test_a_failing_step_fails_its_sentences_alone(copying: Scheduler, caplog: pytest.LogCaptureFixture) -> None:
     broken = Asked([5, EOS])
-    broken.sentence.watch = lambda event: 1 // 0  # type: ignore[assignment, return-value]
+    broken.sentence.watch = lambda told: 1 // 0  # type: ignore[assignment, return-value]
     copying.submit([broken.sentence])
     assert isinstance(broken.wait(), ServingError)
     fine = Asked([5, 6, EOS])

@@ -157,6 +157,9 @@ class Step:
     """Model calls this iteration made for the whole table"""
     draft: Tensor | None = None
     """[slots, block] what was proposed, the first `drafted` columns of each row; None where nothing ever is"""
+    parents: Tensor | None = None
+    """[slots, block] where drafts are trees, the parent of each of their tokens: 0 is the newest committed token, j + 1
+    the draft's token j, counted from 0; None: each follows the one before"""
     when: Tensor | None = None
     """[slots, width] for writes that were held back: the iteration they belong to, counted from 0 for each sentence;
     None: this one"""

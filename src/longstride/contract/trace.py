@@ -23,6 +23,8 @@ class Event:
     final: bool
     draft: tuple[int, ...] = ()
     """what was proposed, accepted or not"""
+    parents: tuple[int, ...] = ()
+    """where the draft is a tree, whom each of its tokens follows: 0 what is committed, j + 1 its token j from 0"""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Trace:
                     "drafted": e.drafted,
                     "accepted": e.accepted,
                     "draft": list(e.draft),
+                    **({"parents": list(e.parents)} if e.parents else {}),
                 }
                 for e in self.events
             ],
@@ -104,6 +107,7 @@ def events_of(step: Step) -> Iterator[tuple[int, Event, list[int] | None]]:
     positions, ids, written = step.position.tolist(), step.ids.tolist(), step.written.tolist()
     drafted, accepted = step.drafted.tolist(), step.accepted.tolist()
     drafts = step.draft.tolist() if step.draft is not None else None
+    parents = step.parents.tolist() if step.parents is not None else None
     whens = step.when.tolist() if step.when is not None else None
     for slot, live in enumerate(active):
         if not live:
@@ -116,8 +120,14 @@ def events_of(step: Step) -> Iterator[tuple[int, Event, list[int] | None]]:
             accepted[slot],
             step.final,
             tuple(drafts[slot][: drafted[slot]]) if drafts is not None else (),
+            _branching(parents[slot][: drafted[slot]]) if parents is not None else (),
         )
         yield tickets[slot], event, None if whens is None else [whens[slot][column] for column in columns]
+
+
+def _branching(parents: list[int]) -> tuple[int, ...]:
+    """The parents of a tree, none of a chain."""
+    return () if parents == list(range(len(parents))) else tuple(parents)
 
 
 class TraceBuilder:
@@ -130,10 +140,14 @@ class TraceBuilder:
     def add(self, step: Step) -> None:
         """Read one step back from the device and file it under its sentences."""
         for ticket, event, whens in events_of(step):
-            events = self._events.setdefault(ticket, [])
-            events.append(event)
-            if whens is not None:
-                _file(events, whens)
+            self.put(ticket, event, whens)
+
+    def put(self, ticket: int, event: Event, whens: list[int] | None) -> None:
+        """File one event, as :func:`events_of` gives it."""
+        events = self._events.setdefault(ticket, [])
+        events.append(event)
+        if whens is not None:
+            _file(events, whens)
 
     def trace(self, ticket: int) -> Trace:
         """The finished trace of one sentence."""

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from longstride.serving import files, generate, libretranslate, openai, operations
+from longstride.serving import files, generate, libretranslate, openai, operations, web_page
 from longstride.serving.downloads import Downloads
 from longstride.serving.errors import BadRequestError, ServingError
 from longstride.serving.guard import Guard
@@ -51,8 +51,8 @@ def make_app(
 
     app = FastAPI(title="Longstride", version=__version__, lifespan=life)
     app.state.server = state
-    for router in (libretranslate.router, files.router, generate.router, openai.router, operations.router):
-        app.include_router(router)
+    for part in (libretranslate, files, generate, openai, operations, web_page):
+        app.include_router(part.router)
     app.add_exception_handler(ServingError, _serving_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

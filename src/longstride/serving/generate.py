@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -19,6 +20,7 @@ from longstride.serving.models import ServedModel
 from longstride.serving.service import Service
 from longstride.serving.state import state_of
 from longstride.serving.streaming import GrowingText
+from longstride.serving.tracing import TracedOutput
 from longstride.serving.web import checked, fields, takes, while_connected
 
 EVENTS = "text/event-stream"
@@ -66,7 +68,9 @@ async def generate(request: Request) -> Any:
 
     Events of a stream are `{"text", "tokens"}` as tokens are committed, or with `trace` `{"step", "positions", "ids",
     "pieces", "draft", "draft_pieces", "drafted", "accepted", "text"}`; the last one is `{"done": true, "text", "score",
-    ...}`.
+    ...}`, with `trace` also `trace`: the same steps as they are known at the end, writes that were held back in their
+    places, each token with the text that it adds, and `decoding_seconds` from the row that the sentence got to the end
+    of each step. `beside` is how many other sentences the server had meanwhile, at most: they take time, too.
     """
     state, begun = state_of(request), perf_counter()
     asked = checked(GenerateRequest, await fields(request))
@@ -97,22 +101,26 @@ async def steps(
 ) -> AsyncGenerator[dict[str, Any], None]:
     """What is sent of one text: every iteration, and the end."""
     growing, number = GrowingText(model.translator), 0
+    traced, beside = TracedOutput(model.translator), service.load
     found: list[Hypothesis] = []
     if text.strip():
         async with aclosing(service.events(model, text, asked.decoder, asked.timeout)) as events:
-            async for event, found in events:  # noqa: B007
-                if event is None:
+            async for progress, found in events:  # noqa: B007
+                if progress is None:
                     break
                 number += 1
-                tokens, new = growing.add(event)
+                tokens, new = growing.add(progress.event)
                 if asked.trace:
-                    yield {"step": number, **_step(model, event), "text": new}
+                    traced.add(progress)
+                    beside = max(beside, service.load - 1)
+                    yield {"step": number, **_step(model, progress.event), "text": new}
                 elif tokens:
                     yield {"text": new, "tokens": tokens}
     tokens = list(found[0].tokens) if found else []
     told, new = growing.end(tokens)
     if (told or new) and not asked.trace:
         yield {"text": new, "tokens": told}
+    more = {"trace": await asyncio.to_thread(traced.told), "beside": beside} if asked.trace else {}
     yield {
         "done": True,
         "text": model.translator.text([tokens])[0],
@@ -121,6 +129,7 @@ async def steps(
         "steps": number,
         "model": model.spec.name,
         "decoder": asked.decoder or model.decoders[0],
+        **more,
     }
 
 

@@ -30,6 +30,17 @@ FADE = 0.9
 """Of what was known of speed and stay, so much counts beside what is new."""
 
 
+@dataclass(frozen=True)
+class Progress:
+    """What one iteration did to a sentence, and when it was over."""
+
+    event: Event
+    whens: list[int] | None
+    """of writes that were held back, the iterations they belong to"""
+    seconds: float
+    """since the sentence got a row: its encoder and its iterations, and whatever else the device did meanwhile"""
+
+
 @dataclass(eq=False)
 class Sentence:
     """One sentence of a request. Its calls are made by the scheduler's thread, and must not take long."""
@@ -40,7 +51,7 @@ class Sentence:
     """by :func:`time.monotonic`"""
     done: Callable[[list[Hypothesis] | ServingError], None]
     """told once: its outputs, best first, or why there are none"""
-    watch: Callable[[Event], None] | None = None
+    watch: Callable[[Progress], None] | None = None
     """told of every iteration"""
     number: int = 0
     """which sentence of its request it is: random numbers belong to that"""
@@ -243,14 +254,16 @@ class Scheduler:
         """One iteration of a table; how many source tokens are done with it."""
         try:
             step, finished = lane.advance()
-            watched = {ticket: one.watch for ticket, one in lane.live.items() if one.watch is not None}
-            for ticket, event, _ in events_of(step) if watched else ():
+            watched = {ticket: (one.watch, one.admitted) for ticket, one in lane.live.items() if one.watch is not None}
+            events = list(events_of(step)) if watched else []  # which waits for the device
+            now = monotonic()
+            for ticket, event, whens in events:
                 if ticket in watched:
-                    watched[ticket](event)
+                    watch, admitted = watched[ticket]
+                    watch(Progress(event, whens, now - (admitted or now)))
         except Exception as error:
             self._broken(lane, error)
             return 0
-        now = monotonic()
         for sentence in lane.live.values():
             sentence.first = sentence.first or now
         if self._watcher is not None:

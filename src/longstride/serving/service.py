@@ -10,10 +10,9 @@ from functools import partial
 from time import monotonic
 
 from longstride.contract import Hypothesis
-from longstride.contract.trace import Event
 from longstride.serving.errors import BadRequestError, DeadlineError, DrainingError, ServingError
 from longstride.serving.models import ALTERNATIVES, Models, ServedModel
-from longstride.serving.scheduler import Scheduler, Sentence
+from longstride.serving.scheduler import Progress, Scheduler, Sentence
 from longstride.text.sentences import Piece, cut, split
 from longstride.translator import Translator
 
@@ -57,6 +56,12 @@ class Service:
 
     def __init__(self, models: Models) -> None:
         self.models, self.settings = models, models.settings
+
+    @property
+    def load(self) -> int:
+        """Sentences that are decoded or wait, of all models and decoders."""
+        schedulers = [one for model in self.models for one in model.schedulers.values()]
+        return sum(one.live + one.waiting for one in schedulers)
 
     async def generate(
         self,
@@ -174,12 +179,12 @@ class Service:
 
     async def events(
         self, model: ServedModel, text: str, decoder: str | None = None, timeout: float | None = None
-    ) -> AsyncGenerator[tuple[Event | None, list[Hypothesis]], None]:
+    ) -> AsyncGenerator[tuple[Progress | None, list[Hypothesis]], None]:
         """What each iteration did to one text, which is translated as one sentence; at the end, its outputs."""
         self.check([text])
         deadline = monotonic() + min(timeout or self.settings.timeout, self.settings.timeout)
         [ids] = model.translator.encode([text], warn=lambda message: None)
-        loop, queue = asyncio.get_running_loop(), asyncio.Queue[Event | list[Hypothesis] | ServingError]()
+        loop, queue = asyncio.get_running_loop(), asyncio.Queue[Progress | list[Hypothesis] | ServingError]()
         tell = partial(_tell, loop, queue.put_nowait)
         sentence = Sentence(ids, deadline, tell, watch=tell)
         scheduler = await self._submitted(model, decoder, [sentence])

@@ -212,7 +212,7 @@ class BatchState:
         if self._told is None or self._told[0] is not found:
             rows = self.outputs.rows
             told = (found.active, found.positions, found.ids, found.written, rows.drafted, rows.accepted)
-            self._told = (found, Step(self.ticket, *told, calls=calls, draft=found.draft))
+            self._told = (found, Step(self.ticket, *told, calls=calls, draft=found.draft, parents=found.parents))
         return self._told[1]
 
     def expect(self, window: int) -> None:

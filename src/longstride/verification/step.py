@@ -39,6 +39,7 @@ class StepResult:
     ids: Tensor
     written: Tensor
     draft: Tensor
+    parents: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ class VerifyStep:
         ops.assign(rows.accepted, torch.where(active, verdict.accepted, 0))
         ops.assign(rows.done, rows.done | (verdict.newest == self._eos))
         state = ops.take(hidden, verdict.committed[:, None] - 1)[:, 0] if self.drafter.observes else None
-        return StepResult(active, positions, verdict.ids, written, ids[:, 1:]), state
+        return StepResult(active, positions, verdict.ids, written, ids[:, 1:], _kept(draft.parents)), state
 
     def _summarise(self, batch: Batch, logits: Tensor, positions: Tensor, draft: Tensor | None) -> LogitSummary:
         """What the verifier says under all limits."""
@@ -254,7 +255,7 @@ class VerifyStep:
         found, path, state = settle_fused(
             acceptance.rule, acceptance.min_block, ids, draft, reading, told, rows, self._eos
         )
-        result = StepResult(*found)
+        result = replace(StepResult(*found), parents=_kept(draft.parents))
         if path is not None:
             ops.compact_path(batch.cache.keys, batch.cache.values, path, result.positions[:, 0])
         return result, state
@@ -286,6 +287,11 @@ class VerifyStep:
         rows, room = batch.rows, None if batch.ids is None else batch.ids[:, 1:]
         limits = (batch.longest, batch.forbidden)
         return View(rows.tokens, length, rows.newest, rows.done, *limits, batch.window, room)
+
+
+def _kept(parents: Tensor | None) -> Tensor | None:
+    """A copy for whoever reads the trace: a drafter may grow its next tree in the same tensor."""
+    return None if parents is None else parents + 0
 
 
 def _start(batch: Batch) -> Tensor:

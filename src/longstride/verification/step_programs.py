@@ -154,7 +154,7 @@ def _spec(
     if drafter is not None and block:
         outputs["proposed"] = (I64, ("rows", block))
         outputs |= {} if judged else {"proposed_count": (I64, ("rows",))}
-        if of.drafter.trees and not judged:
+        if of.drafter.trees:
             outputs["proposed_parents"] = (I64, ("rows", block))
     if tells:
         outputs["hidden"] = verify.outputs["hidden"][0], ("rows", verify.outputs["hidden"][1][2])
@@ -162,7 +162,7 @@ def _spec(
     def results(found: Any) -> dict[str, Any]:
         if judged:
             result, hidden = found if drafter is None else (found, None)
-            every = {**vars(result), "proposed": result.draft, "hidden": hidden}
+            every = {**vars(result), "proposed": result.draft, "proposed_parents": result.parents, "hidden": hidden}
         else:
             draft, logits, hidden = found
             every = {"logits": logits, "hidden": hidden, "proposed": draft.ids, "proposed_count": draft.count}
@@ -178,7 +178,8 @@ def _spec(
             return Proposal(ids, count, parents), found["logits"], found["hidden"]
         draft = found.get("proposed", fed.inputs.get("draft"))
         draft = found["ids"][:, :0] if draft is None else draft
-        done = StepResult(found["active"], found["positions"], found["ids"], found["written"], draft)
+        parents = found.get("proposed_parents", fed.inputs.get("parents"))
+        done = StepResult(found["active"], found["positions"], found["ids"], found["written"], draft, parents)
         return done if drafter is not None else (done, found.get("hidden"))
 
     layered = verify.layered | (frozenset() if drafter is None else {OF_DRAFT + name for name in drafter.layered})

@@ -1,0 +1,83 @@
+"""The page's files: right kinds, nothing inline, nothing from elsewhere. What it does is in test_browser.py."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import httpx
+import pytest
+
+import longstride
+from longstride.serving import web_page
+from longstride.serving.keys import Keys
+from longstride.translator import Translator
+from tests.serving.conftest import Served
+
+PACKAGE = Path(longstride.__file__).parent
+FILES = sorted((PACKAGE / "serving" / "page").iterdir())
+
+
+def get(served: Served, *paths: str) -> list[httpx.Response]:
+    async def ask() -> list[httpx.Response]:
+        async with served.client as client:
+            return [await client.get(path) for path in paths]
+
+    return asyncio.run(ask())
+
+
+def test_the_page_comes_with_a_strict_policy(served: Served) -> None:
+    index, script, style, icon = get(served, "/", "/page/page.js", "/page/page.css", "/page/icon.svg")
+    assert index.text.startswith("<!doctype html>")
+    kinds = [one.headers["content-type"].partition(";")[0] for one in (index, script, style, icon)]
+    assert kinds == ["text/html", "text/javascript", "text/css", "image/svg+xml"]
+    for response in (index, script, style, icon):
+        policy = response.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert response.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("name", ["nothing.js", "../app.py", "%2e%2e%2fapp.py", "page"])
+def test_nothing_else_is_served(served: Served, name: str) -> None:
+    [found] = get(served, f"/page/{name}")
+    assert found.status_code == 404
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_files_are_shipped_small_and_ask_nobody_else(path: Path) -> None:
+    project = PACKAGE.parents[1] / "pyproject.toml"
+    if project.is_file():
+        shipped = tomllib.loads(project.read_text())["tool"]["setuptools"]["package-data"]["longstride"]
+        assert any(fnmatch(str(path.relative_to(PACKAGE)), pattern) for pattern in shipped)
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 350
+    assert path.suffix in web_page.KINDS
+    assert re.findall(r"(?:https?:)?//[\w-]+\.[\w.-]+", text) in ([], ["http://www.w3.org"])
+
+
+def test_the_page_names_its_files_and_has_nothing_inline() -> None:
+    text = (PACKAGE / "serving" / "page" / "index.html").read_text(encoding="utf-8")
+    named = set(re.findall(r'(?:src|href)="page/([^"]+)"', text))
+    assert named <= {path.name for path in FILES}
+    assert not re.findall(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=", text)
+
+
+def test_what_the_page_has_to_know(served: Served, translator: Translator, tmp_path: Path) -> None:
+    [found] = get(served, "/page/settings")
+    [model] = found.json()["models"]
+    names = [decoder["name"] for decoder in model["decoders"]]
+    assert names[: len(translator.decoders)] == translator.decoders
+    assert "text-verify" not in names
+    assert all(decoder["summary"] for decoder in model["decoders"])
+    assert (model["source"]["name"], model["target"]["code"]) == ("English", "de")
+    assert model["examples"]
+    assert not found.json()["key_required"]
+    (tmp_path / "keys.json").write_text('{"keys": {"secret-key-1": {"name": "one"}}}')
+    guarded = Served(translator, Keys.read(tmp_path / "keys.json"))
+    [found] = get(guarded, "/page/settings")
+    guarded.close()
+    assert found.json()["key_required"]
