@@ -23,7 +23,7 @@ from longstride.serving.metrics import Metrics
 from longstride.serving.models import Models
 from longstride.serving.service import Service
 from longstride.serving.state import ServerState
-from longstride.serving.web import described, error_response, plain_response
+from longstride.serving.web import ERRORS, OPENAI_ERRORS, described, error_response, plain_response
 from longstride.version import __version__
 
 log = logging.getLogger("longstride.serving")
@@ -51,8 +51,10 @@ def make_app(
 
     app = FastAPI(title="Longstride", version=__version__, lifespan=life)
     app.state.server = state
-    for router in (libretranslate.router, files.router, generate.router, openai.router, operations.router):
-        app.include_router(router)
+    for router in (libretranslate.router, files.router, generate.router):
+        app.include_router(router, responses=ERRORS)
+    app.include_router(openai.router, responses=OPENAI_ERRORS)
+    app.include_router(operations.router)
     app.add_exception_handler(ServingError, _serving_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
@@ -89,4 +91,4 @@ async def _validation_error(request: Request, error: Exception) -> JSONResponse:
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    return plain_response(request, error.status_code, str(error.detail))
+    return plain_response(request, error.status_code, str(error.detail), error.headers)

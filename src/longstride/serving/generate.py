@@ -22,6 +22,8 @@ from longstride.serving.streaming import GrowingText
 from longstride.serving.web import checked, fields, takes, while_connected
 
 EVENTS = "text/event-stream"
+STREAMS: dict[int | str, dict[str, Any]] = {200: {"content": {EVENTS: {"schema": {"type": "string"}}}}}
+"""For the page of the API: with `stream`, answers are events."""
 Name = Annotated[str, Field(max_length=200)]
 
 
@@ -60,7 +62,7 @@ class GenerateAnswer(BaseModel):
 router = APIRouter(tags=["generate"])
 
 
-@router.post("/generate", openapi_extra=takes(GenerateRequest), response_model=GenerateAnswer)
+@router.post("/generate", openapi_extra=takes(GenerateRequest), response_model=GenerateAnswer, responses=STREAMS)
 async def generate(request: Request) -> Any:
     """Outputs of texts, or a stream of how one came about.
 
