@@ -58,6 +58,7 @@ def make_app(
     app.add_exception_handler(ServingError, _serving_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _internal_error)
     if origins:
         app.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
     guarded = Guard(app, settings, metrics.request, lambda: models.full)
@@ -87,6 +88,11 @@ async def _serving_error(request: Request, error: Exception) -> JSONResponse:
 async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     return error_response(request, BadRequestError(f"Invalid request: {described(error.errors()[0])}"))
+
+
+async def _internal_error(request: Request, error: Exception) -> JSONResponse:
+    """What the guard then finds raised, and logs."""
+    return plain_response(request, 500, "internal error")
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:

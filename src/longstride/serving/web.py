@@ -125,8 +125,7 @@ def _inlined(schema: dict[str, Any]) -> Any:
 def described(error: Any) -> str:
     """One complaint of pydantic's in words: ``source: Input should be a valid string``."""
     where = ".".join(str(part) for part in error["loc"] if part != "body")
-    told = str(error["msg"]).encode("utf-8", "replace").decode()
-    return f"{where}: {told}" if where else told
+    return f"{where}: {error['msg']}" if where else str(error["msg"])
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, R]) -> R:
@@ -157,6 +156,7 @@ def error_response(request: Request, error: ServingError) -> JSONResponse:
 
 def error_content(path: str, status: int, message: str) -> dict[str, Any]:
     """An error as the API that was asked has it: OpenAI's under /v1, LibreTranslate's elsewhere."""
+    message = message.encode("utf-8", "replace").decode()  # may quote half a surrogate pair
     if not path.startswith("/v1/"):
         return {"error": message}
     kind = "server_error" if status >= 500 else "rate_limit_error" if status == 429 else "invalid_request_error"
