@@ -1,4 +1,4 @@
-"""A Ray cluster of several processes on this machine, one of which is killed at its work; and replicas of the server."""
+"""A Ray cluster of several processes on this machine, one of which is killed at work; and replicas of the server."""
 
 from __future__ import annotations
 

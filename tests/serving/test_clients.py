@@ -65,7 +65,7 @@ def test_what_mastodon_sends(address: str, translator: Translator) -> None:
             body = {"q": texts, "source": source, "target": "de", "format": "html", "api_key": KEY}
             found = client.post("/translate", json=body).json()
             assert found["translatedText"] == [f"<p>{translator.translate(LINE)}</p>", ""]
-            assert source == "en" or [one["language"] for one in found["detectedLanguage"]][0] == "en"
+            assert source == "en" or found["detectedLanguage"][0]["language"] == "en"
         wrong = client.post("/translate", json={**body, "api_key": "wrong"})
         pairs = {one["code"]: one["targets"] for one in client.get("/languages").json()}
     assert wrong.status_code == 403
@@ -106,6 +106,6 @@ def test_openai_s_client(address: str, translator: Translator) -> None:
 
 
 def test_openai_s_client_hears_of_it_in_a_stream(address: str) -> None:
-    with openai.OpenAI(base_url=f"{address}/v1", api_key=KEY, timeout=HANG, max_retries=0) as client:
-        with pytest.raises(openai.BadRequestError, match="exceeds text limit"):
-            list(client.completions.create(model="bundled", prompt="a" * 60_000, stream=True))
+    made = openai.OpenAI(base_url=f"{address}/v1", api_key=KEY, timeout=HANG, max_retries=0)
+    with made as client, pytest.raises(openai.BadRequestError, match="exceeds text limit"):
+        list(client.completions.create(model="bundled", prompt="a" * 60_000, stream=True))

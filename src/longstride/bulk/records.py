@@ -200,10 +200,10 @@ class ParquetRows:
     def join(self, parts: Sequence[Path], output: Path) -> None:
         """A row group for each, or several where they are large."""
         parquet = _parquet()
-        with written_whole(output) as file:
-            with parquet.ParquetWriter(file, parquet.read_schema(parts[0])) as writer:
-                for part in parts:
-                    writer.write_table(self._file(part).read())
+        schema = parquet.read_schema(parts[0])
+        with written_whole(output) as file, parquet.ParquetWriter(file, schema) as writer:
+            for part in parts:
+                writer.write_table(self._file(part).read())
 
     def _file(self, path: Path) -> Any:
         _opened(path).close()

@@ -135,8 +135,8 @@ def _parsed(data: bytes) -> tuple[ElementTree.Element, dict[str, str]]:
                 depth += 1 if event == "start" else -1
             if depth > DEEPEST or len(prefixes) > MOST_NAMESPACES:
                 raise BadRequestError("Invalid request: the Word file holds marks that are nested too deeply")
-        root: ElementTree.Element = reading.root
-    except (ElementTree.ParseError, ValueError) as error:
+        root: ElementTree.Element = reading.root  # type: ignore[attr-defined]
+    except (ElementTree.ParseError, ValueError, LookupError) as error:  # an encoding that there is not, say
         raise BadRequestError("Invalid request: the Word file holds no sound XML") from error
     return root, prefixes
 

@@ -22,7 +22,7 @@ from longstride.serving.streaming import GrowingText
 from longstride.serving.web import checked, fields, takes, while_connected
 
 EVENTS = "text/event-stream"
-STREAMS: dict[int | str, dict[str, Any]] = {200: {"content": {EVENTS: {"schema": {"type": "string"}}}}}
+STREAMS: dict[int | str, dict[str, Any]] = {200: {"content": {EVENTS: {}}}}
 """For the page of the API: with `stream`, answers are events."""
 Name = Annotated[str, Field(max_length=200)]
 
