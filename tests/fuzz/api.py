@@ -59,7 +59,9 @@ def _address(server: subprocess.Popen[bytes], log: Path) -> str:
 def _fuzz(address: str, seconds: float, seed: int | None, place: str) -> int:
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{address}/openapi.json", "--checks", "all"]
     command += ["--exclude-checks", UNFIT, "--continue-on-failure", "--max-time", str(max(1, round(seconds)))]
-    command += ["--request-timeout", "60"] + (["--seed", str(seed)] if seed is not None else [])
+    command += ["--request-timeout", "60", "--max-response-time", "60"] + (
+        ["--seed", str(seed)] if seed is not None else []
+    )
     return subprocess.run(command, cwd=place, env={**os.environ, "NO_PROXY": "127.0.0.1"}, check=False).returncode
 
 
