@@ -50,7 +50,7 @@ fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(if $(CASE),--case $(CASE))
 
 test-cluster: $(READY)
-	$(BIN)/python -m pip install -q --constraint .venv/constraints.txt -e '.[cluster]'
+	$(BIN)/python -m pip install -q --constraint .venv/constraints.txt --no-build-isolation -e '.[cluster]'
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 0 tests/bulk
 
 fuzz-api: $(READY)
