@@ -20,13 +20,15 @@ name one: make PYTHON=python3.12 ..." % sys.version.split()[0])
 SECONDS_EACH ?= 60
 SERVED ?= -m bundled --runtime native
 
-.PHONY: help demo test load fuzz check report format native clean
+.PHONY: help demo test test-cluster load fuzz fuzz-api check report format native clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     translate with the bundled model, by every decoder it has"
 	@echo "make test     run the tests"
 	@echo "make fuzz     throw random options, folders and bytes at every command (MINUTES=10, SEED=)"
+	@echo "make fuzz-api throw what its description allows, and what not, at a server (MINUTES=10, SEED=)"
+	@echo "make test-cluster  the tests that need Ray, which is installed first (600 MB)"
 	@echo "make load     ask a server on this machine for more than it can do (SECONDS_EACH=60, SERVED='-m bundled ...')"
 	@echo "make check    lint, format, types, import contracts, generated pages"
 	@echo "make report   render every table and plot from benchmarks/results/"
@@ -46,6 +48,14 @@ test: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(if $(CASE),--case $(CASE))
+
+test-cluster: $(READY)
+	$(BIN)/python -m pip install -q --constraint .venv/constraints.txt --no-build-isolation -e '.[cluster]'
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 0 tests/bulk
+
+fuzz-api: $(READY)
+	$(BIN)/python -m pip install -q --constraint .venv/constraints.txt schemathesis
+	$(BIN)/python -m tests.fuzz.api --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 load: $(READY)
 	$(BIN)/python benchmarks/serving_load.py --seconds $(SECONDS_EACH) -- $(BIN)/longstride serve $(SERVED) --port {port}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,3 +37,13 @@ def test_sentences_are_told_apart_from_abbreviations() -> None:
 def test_a_line_that_fits_stays_whole() -> None:
     pieces = split("One. Two.\n\n  Three. Four.  ", lambda line: True)
     assert [piece.text for piece in pieces] == ["One. Two.", "Three. Four."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [" " * 10**6 + "a", "A. " * 10**5, "\n " * 10**5 + "x", " \t" * 10**5 + "\n"],
+    ids=["spaces", "letters", "lines", "tabs"],
+)
+def test_no_text_takes_long_to_be_split(text: str) -> None:
+    """Once a quadratic one took minutes: a million spaces would not be done today."""
+    assert "".join(map(str, split(text))) == text

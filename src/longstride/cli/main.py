@@ -20,6 +20,7 @@ from longstride.version import __version__
 
 COMMANDS = {
     "translate": "Translate lines of text.",
+    "bulk": "Translate a large file in shards, on one machine or many.",
     "generate": "Enlarge a picture by a model of pictures.",
     "decoders": "Show the decoders of a model, their options and defaults.",
     "train": "Train a model as a recipe says.",

@@ -23,7 +23,7 @@ from longstride.serving.metrics import Metrics
 from longstride.serving.models import Models
 from longstride.serving.service import Service
 from longstride.serving.state import ServerState
-from longstride.serving.web import described, error_response, plain_response
+from longstride.serving.web import ERRORS, OPENAI_ERRORS, described, error_response, plain_response
 from longstride.version import __version__
 
 log = logging.getLogger("longstride.serving")
@@ -51,11 +51,15 @@ def make_app(
 
     app = FastAPI(title="Longstride", version=__version__, lifespan=life)
     app.state.server = state
-    for part in (libretranslate, files, generate, openai, operations, web_page):
-        app.include_router(part.router)
+    for router in (libretranslate.router, files.router, generate.router):
+        app.include_router(router, responses=ERRORS)
+    app.include_router(openai.router, responses=OPENAI_ERRORS)
+    app.include_router(operations.router)
+    app.include_router(web_page.router)
     app.add_exception_handler(ServingError, _serving_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _internal_error)
     if origins:
         app.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
     guarded = Guard(app, settings, metrics.request, lambda: models.full)
@@ -87,6 +91,11 @@ async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     return error_response(request, BadRequestError(f"Invalid request: {described(error.errors()[0])}"))
 
 
+async def _internal_error(request: Request, error: Exception) -> JSONResponse:
+    """What the guard then finds raised, and logs."""
+    return plain_response(request, 500, "internal error")
+
+
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    return plain_response(request, error.status_code, str(error.detail))
+    return plain_response(request, error.status_code, str(error.detail), error.headers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import re
+import threading
 import zipfile
 from functools import partial
 from itertools import pairwise
@@ -22,6 +23,13 @@ _WORD_PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnot
 MOST_UNPACKED = 64 << 20
 """Bytes that a Word file may hold when unpacked."""
 MOST_ENTRIES = 2000
+MOST_XML = 8 << 20
+"""Bytes of its text with all marks, each of which takes memory and time."""
+DEEPEST = 200
+"""Elements within one another: whoever walks them by recursion stays far from Python's limit."""
+MOST_NAMESPACES = 200
+_NAMES = threading.Lock()
+"""Prefixes are kept by Python for all documents: one is written at a time."""
 
 
 async def translate_document(service: Service, model: ServedModel, suffix: str, content: bytes) -> bytes:
@@ -61,11 +69,13 @@ async def _srt(service: Service, model: ServedModel, text: str) -> str:
 async def _docx(service: Service, model: ServedModel, content: bytes) -> bytes:
     """A Word file: each paragraph is one text, which takes the form of the paragraph's first run."""
     parts = await asyncio.to_thread(_unpacked, content)
+    written = {name: data for name, data in parts.items() if _WORD_PARTS.fullmatch(name)}
+    if sum(map(len, written.values())) > MOST_XML:
+        raise BadRequestError(f"Invalid request: the Word file holds more than {MOST_XML} bytes of text and marks")
     trees, paragraphs = {}, []
-    for name, data in parts.items():
-        if _WORD_PARTS.fullmatch(name):
-            trees[name] = tree = await asyncio.to_thread(_parsed, data)
-            paragraphs += [texts for one in tree.iter(f"{_WORD}p") if (texts := list(one.iter(f"{_WORD}t")))]
+    for name, data in written.items():
+        trees[name] = tree, _ = await asyncio.to_thread(_parsed, data)
+        paragraphs += await asyncio.to_thread(_paragraphs, tree)
     answers = await service.generate(model, ["".join(t.text or "" for t in texts) for texts in paragraphs], many=True)
     for texts, answer in zip(paragraphs, answers, strict=True):
         texts[0].text = answer.text
@@ -96,23 +106,61 @@ def _unpacked(content: bytes) -> dict[str, bytes]:
     return found
 
 
-def _parsed(data: bytes) -> ElementTree.Element:
+def _paragraphs(tree: ElementTree.Element) -> list[list[ElementTree.Element]]:
+    """The texts of each; a paragraph in a paragraph (a box of text) is one by itself."""
+    found: dict[ElementTree.Element, list[ElementTree.Element]] = {}
+    waiting: list[tuple[ElementTree.Element, ElementTree.Element | None]] = [(tree, None)]
+    while waiting:
+        element, paragraph = waiting.pop()
+        if element.tag == f"{_WORD}p":
+            paragraph = element
+        elif element.tag == f"{_WORD}t" and paragraph is not None:
+            found.setdefault(paragraph, []).append(element)
+        waiting += [(child, paragraph) for child in reversed(element)]
+    return list(found.values())
+
+
+def _parsed(data: bytes) -> tuple[ElementTree.Element, dict[str, str]]:
+    """The root, and the prefixes of its namespaces."""
     if b"<!DOCTYPE" in data or b"<!ENTITY" in data or b"\x00" in data:  # no entities, in no encoding that hides them
         raise BadRequestError("Invalid request: the Word file defines entities, which none needs")
+    prefixes: dict[str, str] = {}
+    depth = 0
+    reading = ElementTree.iterparse(io.BytesIO(data), events=["start", "end", "start-ns"])
     try:
-        for _, (prefix, address) in ElementTree.iterparse(io.BytesIO(data), events=["start-ns"]):
-            if not re.fullmatch(r"ns\d+", prefix):
-                ElementTree.register_namespace(prefix, address)
-        return ElementTree.fromstring(data)
-    except (ElementTree.ParseError, ValueError, RecursionError) as error:
+        for event, told in reading:
+            if event == "start-ns":
+                prefixes[told[0]] = told[1]
+            else:
+                depth += 1 if event == "start" else -1
+            if depth > DEEPEST or len(prefixes) > MOST_NAMESPACES:
+                raise BadRequestError("Invalid request: the Word file holds marks that are nested too deeply")
+        root: ElementTree.Element = reading.root  # type: ignore[attr-defined]
+    except (ElementTree.ParseError, ValueError, LookupError) as error:  # an encoding that there is not, say
         raise BadRequestError("Invalid request: the Word file holds no sound XML") from error
+    return root, prefixes
 
 
-def _packed(parts: dict[str, bytes], trees: dict[str, ElementTree.Element]) -> bytes:
+def _written(root: ElementTree.Element, prefixes: dict[str, str]) -> bytes:
+    """With the prefixes that the document had; nothing of them is left for the next one."""
+    known: dict[str, str] = ElementTree._namespace_map  # type: ignore[attr-defined]
+    with _NAMES:
+        before = dict(known)
+        try:
+            for prefix, address in prefixes.items():
+                if not re.fullmatch(r"ns\d+", prefix):
+                    ElementTree.register_namespace(prefix, address)
+            return bytes(ElementTree.tostring(root, encoding="UTF-8", xml_declaration=True))
+        finally:
+            known.clear()
+            known.update(before)
+
+
+def _packed(parts: dict[str, bytes], trees: dict[str, tuple[ElementTree.Element, dict[str, str]]]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in parts.items():
             if name in trees:
-                data = ElementTree.tostring(trees[name], encoding="UTF-8", xml_declaration=True)
+                data = _written(*trees[name])
             archive.writestr(name, data)
     return packed.getvalue()

@@ -24,6 +24,8 @@ from longstride.serving.tracing import TracedOutput
 from longstride.serving.web import checked, fields, takes, while_connected
 
 EVENTS = "text/event-stream"
+STREAMS: dict[int | str, dict[str, Any]] = {200: {"content": {EVENTS: {}}}}
+"""For the page of the API: with `stream`, answers are events."""
 Name = Annotated[str, Field(max_length=200)]
 
 
@@ -62,7 +64,7 @@ class GenerateAnswer(BaseModel):
 router = APIRouter(tags=["generate"])
 
 
-@router.post("/generate", openapi_extra=takes(GenerateRequest), response_model=GenerateAnswer)
+@router.post("/generate", openapi_extra=takes(GenerateRequest), response_model=GenerateAnswer, responses=STREAMS)
 async def generate(request: Request) -> Any:
     """Outputs of texts, or a stream of how one came about.
 

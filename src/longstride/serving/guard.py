@@ -15,6 +15,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from longstride.serving.settings import ServerSettings
+from longstride.serving.web import error_content
 
 REQUEST_ID = b"x-request-id"
 FULL = (503, "The server is full.")
@@ -59,13 +60,13 @@ class Guard:
             full = scope["method"] == "POST" and self._full()
             refused, body = (FULL, None) if full else await self._body(headers, receive)
             if refused is not None:
-                await _refuse(sending, *refused)
+                await _refuse(sending, scope["path"], *refused)
             elif body is not None:
                 await self._app(scope, _replayed(body, receive), sending)
         except Exception as error:
             log.error("A request failed.", exc_info=error, extra={"request_id": number})
             if not status:
-                await _refuse(sending, 500, "internal error")
+                await _refuse(sending, scope["path"], 500, "internal error")
         finally:
             seconds = perf_counter() - begun
             client = scope.get("client") or ("", 0)
@@ -110,8 +111,8 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def _refuse(send: Send, status: int, why: str) -> None:
-    body = json.dumps({"error": why}).encode()
+async def _refuse(send: Send, path: str, status: int, why: str) -> None:
+    body = json.dumps(error_content(path, status, why)).encode()
     headers: list[Any] = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(b"retry-after", b"1")] if status == 503 else []
     await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})

@@ -15,8 +15,11 @@ from longstride.serving.models import ServedModel
 from longstride.serving.service import Answer, Service
 
 _TAG = re.compile(
-    r"(<!--.*?(?:-->|\Z)|<![^>]*>|<\?[^>]*>|</?[A-Za-z][^\s/>]*(?:\"[^\"]*\"|'[^']*'|[^'\"<>])*>)", re.DOTALL
+    r"""(<!--.*?(?:-->|\Z)|<[!?][^>]*+(?:>|\Z)|"""
+    r"""</?[A-Za-z][^\s/>"'<]*+(?:"[^"]*+"|'[^']*+'|[^'"<>])*+(?:>|"[^"]*+\Z|'[^']*+\Z))""",
+    re.DOTALL,
 )
+"""Nothing is tried twice (`*+`), and a quote that is not closed goes to the end: no page takes long to be read."""
 _NAME = re.compile(r"<(/?)([A-Za-z][^\s/>]*)")
 _KEPT = frozenset(("script", "style", "code", "pre", "textarea", "template", "svg", "math", "kbd", "samp", "var"))
 _VOID = frozenset(

@@ -30,7 +30,7 @@ class TranslateRequest(BaseModel):
     q: str | list[str] = Field(description="Text, or a list of texts")
     source: Language = Field(description="Language code, or auto")
     target: Language = Field(description="Language code")
-    format: str = Field(default="text", description="text or html")
+    format: str = Field(default="text", description="text or html", json_schema_extra={"enum": ["text", "html"]})
     alternatives: Annotated[int, BeforeValidator(_number)] = Field(
         default=0, ge=0, description="How many others to give"
     )

@@ -16,7 +16,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from longstride.serving.errors import BadRequestError, ServingError
-from longstride.serving.generate import EVENTS, GenerateRequest, Name, line, steps
+from longstride.serving.generate import EVENTS, STREAMS, GenerateRequest, Name, line, steps
 from longstride.serving.models import ServedModel
 from longstride.serving.service import Service
 from longstride.serving.state import state_of
@@ -103,7 +103,7 @@ async def model_card(request: Request, name: str) -> ModelCard:
     return ModelCard(id=name)
 
 
-@router.post("/completions", openapi_extra=takes(CompletionRequest), response_model=Completion)
+@router.post("/completions", openapi_extra=takes(CompletionRequest), response_model=Completion, responses=STREAMS)
 async def completions(request: Request) -> Any:
     """Outputs of prompts, or a stream of pieces of one."""
     state = state_of(request)

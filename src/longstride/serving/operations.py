@@ -16,7 +16,7 @@ async def health() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/ready", response_model=None)
+@router.get("/ready", response_model=None, responses={503: {"description": "Not yet, or no longer"}})
 async def ready(request: Request) -> JSONResponse:
     """200 when requests are taken; 503 while models are being made ready, and while the server drains."""
     state = state_of(request)

@@ -7,16 +7,57 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from longstride.serving.settings import ServerSettings
 
 MOST_CONNECTIONS = 1000
 """More are answered with 503."""
+
+
+class Protocol(H11Protocol):
+    """A connection on which a request's head must have come within some seconds, or it is closed.
+
+    uvicorn waits for ever for the rest of one that has begun, and for the first; bodies are the guard's to watch.
+    """
+
+    def __init__(self, seconds: float, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """From here on the first one is waited for."""
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """From its first byte on the next one is."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        super().connection_lost(exc)
+        self._stop()
+
+    def _watch(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._stop()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self._seconds, self.transport.close)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
 
 
 class Server(uvicorn.Server):
@@ -34,6 +75,9 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                # By name: other packages bring another loop and another parser, without the bounds that we set.
+                http=partial(Protocol, settings.body_timeout),  # type: ignore[arg-type]
+                loop="asyncio",
                 lifespan="on",
                 limit_concurrency=MOST_CONNECTIONS,
                 timeout_keep_alive=30,

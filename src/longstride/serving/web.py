@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,6 +25,37 @@ class Upload:
 
     name: str
     content: bytes
+
+
+class Error(BaseModel):
+    """Why a request was not answered."""
+
+    error: str
+
+
+class OpenAIErrorDetail(BaseModel):
+    """The same, in OpenAI's words."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | int | None
+
+
+class OpenAIError(BaseModel):
+    """What OpenAI's clients look for."""
+
+    error: OpenAIErrorDetail
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": Error, "description": "What was asked for cannot be answered"},
+    "5XX": {"model": Error, "description": "There is no room, or the time was over"},
+}
+"""For the page of the API."""
+OPENAI_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {**told, "model": OpenAIError} for status, told in ERRORS.items()
+}
 
 
 async def _value(value: str | UploadFile) -> str | Upload:
@@ -70,16 +101,31 @@ def checked(model: type[M], content: dict[str, Any]) -> M:
 
 def takes(model: type[BaseModel]) -> dict[str, Any]:
     """For the page of the API: a body in JSON or as a form."""
-    schema = model.model_json_schema()
+    schema = _inlined(model.model_json_schema())
     kinds = ("application/json", "application/x-www-form-urlencoded")
     return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
+
+
+def _inlined(schema: dict[str, Any]) -> Any:
+    """Without references, which would be looked for elsewhere once it is part of another document."""
+    known = schema.pop("$defs", {})
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, list):
+            return [walk(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        if "$ref" in value:
+            return walk(known[value["$ref"].rpartition("/")[2]])
+        return {name: walk(one) for name, one in value.items()}
+
+    return walk(schema)
 
 
 def described(error: Any) -> str:
     """One complaint of pydantic's in words: ``source: Input should be a valid string``."""
     where = ".".join(str(part) for part in error["loc"] if part != "body")
-    told = str(error["msg"]).encode("utf-8", "replace").decode()
-    return f"{where}: {told}" if where else told
+    return f"{where}: {error['msg']}" if where else str(error["msg"])
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, R]) -> R:
@@ -103,19 +149,22 @@ async def _gone(request: Request) -> None:
 
 
 def error_response(request: Request, error: ServingError) -> JSONResponse:
+    """An error of ours."""
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    return plain_response(request, error.status, str(error), headers)
+
+
+def error_content(path: str, status: int, message: str) -> dict[str, Any]:
     """An error as the API that was asked has it: OpenAI's under /v1, LibreTranslate's elsewhere."""
-    return _response(request, error.status, str(error), error.retry_after)
+    message = message.encode("utf-8", "replace").decode()  # may quote half a surrogate pair
+    if not path.startswith("/v1/"):
+        return {"error": message}
+    kind = "server_error" if status >= 500 else "rate_limit_error" if status == 429 else "invalid_request_error"
+    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
-def _response(request: Request, status: int, message: str, retry_after: int | None = None) -> JSONResponse:
-    content: dict[str, Any] = {"error": message}
-    if request.url.path.startswith("/v1/"):
-        kind = "server_error" if status >= 500 else "rate_limit_error" if status == 429 else "invalid_request_error"
-        content = {"error": {"message": message, "type": kind, "param": None, "code": None}}
-    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-    return JSONResponse(content, status, headers=headers)
-
-
-def plain_response(request: Request, status: int, message: str) -> JSONResponse:
-    """An error of the web server's own: no such page, another method."""
-    return _response(request, status, message)
+def plain_response(
+    request: Request, status: int, message: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """An error of the web server's own: no such page, another method (and which ones there are)."""
+    return JSONResponse(error_content(request.url.path, status, message), status, headers=dict(headers or {}))

@@ -9,13 +9,16 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_BREAK = re.compile(r"(\s*(?:\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\s*)")
+_BREAK = re.compile(r"(?<!\s)((?:(?![\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\s)*+[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*+)")
+"""White space with a line break in it; each run of white space is looked at once"""
 _END = re.compile(r"""(?:(?<=[.!?…]["'”’»)\]])|(?<=[.!?…]))(\s+)(?=["'“‘«„¿¡(\[]?[^\W_a-z])|(?<=[。！？])(\s*)(?=\S)""")
 """White space (none in Chinese or Japanese) between a sentence and what may begin another: no small letter"""
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|No|Nr|vs|etc|bzw|z\.\s?B|d\.\s?h|e\.g|i\.e|cf|vgl|Abs|Art|approx|ca)"
     r"\.$"
 )
+_LONGEST = 16
+"""Characters that an abbreviation has at most"""
 _GAP = re.compile(r"(\s+)")
 
 
@@ -73,7 +76,7 @@ def _piece(text: str) -> Piece:
 def _sentences(line: str) -> list[str]:
     found, begun = [], 0
     for gap in _END.finditer(line):
-        if not _ABBREVIATION.search(line[begun : gap.start()]):
+        if not _ABBREVIATION.search(line[max(begun, gap.start() - _LONGEST) : gap.start()]):
             found.append(line[begun : gap.end()])
             begun = gap.end()
     return [*found, line[begun:]]

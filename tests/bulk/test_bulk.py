@@ -1,0 +1,267 @@
+"""Shards put together are what one translation of all gives, however often a run stops and whatever fails."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import longstride
+from longstride.bulk.job import DEATHS, Job, Told, Work
+from longstride.bulk.records import JsonLines, Shard, TextLines, records_of
+from longstride.bulk.running import here, run
+from longstride.cli.main import main
+from longstride.contract import InputError, OptionError, WorkError
+from longstride.text.corpus import read_lines
+from longstride.translator import Translator
+from tests.folders import write_folder
+
+LINES = ["a b c", "", "d c", "b", "  a a", "c\rd", "d d d d", "b a"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_folder(tmp_path_factory.mktemp("bulk") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def translator(folder: Path) -> Translator:
+    return longstride.load(folder, device="cpu", precision="fp64")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in.txt"
+    path.write_bytes("".join(f"{line}\n" for line in LINES).encode())
+    return path
+
+
+def work(translator: Translator) -> Work:
+    return Work(lambda: translator, None, {})
+
+
+def nothing(told: Told) -> None:
+    pass
+
+
+lines = st.lists(
+    st.text(st.sampled_from("abcd \r\ufeff\u2028é") | st.characters(codec="utf-8", exclude_characters="\n"))
+)
+
+
+@given(lines, st.integers(1, 5), st.booleans())
+def test_shards_of_text_are_its_lines(texts: list[str], size: int, ended: bool) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "in.txt"
+        content = "\n".join(texts) + ("\n" if ended and texts else "")
+        path.write_bytes(content.encode())
+        shards, _ = TextLines().shards(path, size)
+        found = [line for shard in shards for line in TextLines().read(path, shard)[0]]
+        assert found == list(read_lines(path))
+        assert [shard.records for shard in shards[:-1]] == [size] * len(shards[:-1])
+
+
+@settings(max_examples=6)
+@given(st.lists(st.sampled_from(LINES), max_size=12), st.integers(1, 5), st.data())
+def test_a_run_that_stops_and_goes_on_is_one_run(
+    translator: Translator, texts: list[str], size: int, data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        path, output = Path(place) / "in.txt", Path(place) / "out.txt"
+        path.write_bytes("".join(f"{text}\n" for text in texts).encode())
+
+        def some(job: Job, todo: Work, shards: Sequence[Shard]) -> Iterator[Told]:
+            """Stops somewhere, as if all workers had been lost; in any order."""
+            order = data.draw(st.permutations(shards))
+            return here(job, todo, order[: data.draw(st.integers(0, len(shards)))])
+
+        job = Job.of(path, output, TextLines(), size)
+        with job.begun({"model": 1}):
+            for _ in range(3):
+                with suppress(WorkError):
+                    run(job, work(translator), some, 1, nothing)
+            assert not output.exists()
+            run(job, work(translator), here, 1, nothing)
+            job.finish()
+        assert output.read_text().splitlines() == [one.text for one in translator.translate(texts)]
+        assert not job.folder.exists()
+
+
+def test_shards_that_fail_are_tried_again(translator: Translator, source: Path) -> None:
+    job, times = Job.of(source, source.with_name("out"), TextLines(), 2), [0, 0, 0, 0]
+
+    def failing(job: Job, todo: Work, shards: Sequence[Shard]) -> Iterator[Told]:
+        for shard in shards:
+            times[shard.number] += 1
+            if times[shard.number] <= shard.number:
+                yield Told(shard.number, error="no luck.", again=True)
+            else:
+                yield from here(job, todo, [shard])
+
+    with job.begun({}):
+        with pytest.raises(WorkError, match=r"1 of 4 shards .* shard 3 because: no luck; the same command"):
+            run(job, work(translator), failing, 3, nothing)
+        run(job, work(translator), failing, 1, nothing)
+        job.finish()
+    assert times == [1, 2, 3, 4]
+    assert len(list(read_lines(source.with_name("out")))) == len(LINES)
+
+
+def test_what_kills_whoever_begins_it_is_given_up(translator: Translator, source: Path) -> None:
+    job = Job.of(source, source.with_name("out"), TextLines(), 100)
+    with job.begun({}):
+        died = [job.counted(job.shards[0]) for _ in range(DEATHS)]
+        for number, mark in enumerate(died):
+            mark.__enter__()  # and is never left
+            assert job.file(job.shards[0]).with_suffix(".begun").read_text().count("\n") == number + 1
+        with pytest.raises(WorkError, match="died, 3 times in a row"):
+            run(job, work(translator), here, 1, nothing)
+        run(job, work(translator), here, 1, nothing)  # begun anew by a person
+
+
+def test_an_input_that_changes_is_seen(translator: Translator, source: Path) -> None:
+    job = Job.of(source, source.with_name("out"), TextLines(), 2)
+    with job.begun({}):
+        source.write_text("a\n")
+        with pytest.raises(WorkError, match="found it changed"):
+            run(job, work(translator), here, 5, nothing)
+
+
+def test_a_damaged_shard_is_made_anew(translator: Translator, source: Path) -> None:
+    job = Job.of(source, source.with_name("out"), TextLines(), 3)
+    with job.begun({}):
+        run(job, work(translator), here, 1, nothing)
+        job.file(job.shards[1]).write_text("one line\n")
+        assert job.left() == [job.shards[1]]
+        with pytest.raises(WorkError, match="expected 3 records"):
+            job.finish()
+
+
+@pytest.mark.parametrize(("name", "changed"), [("model", {"made_by": {"model": 2}}), ("input", {}), ("--shard", {})])
+def test_another_job_s_shards_are_refused(source: Path, name: str, changed: dict[str, dict[str, int]]) -> None:
+    with Job.of(source, source.with_name("out"), TextLines(), 3).begun({"model": 1}):
+        pass
+    if name == "input":
+        source.write_text(source.read_text().replace("a", "b"))
+    job = Job.of(source, source.with_name("out"), TextLines(), 2 if name == "--shard" else 3)
+    with (
+        pytest.raises(OptionError, match=f"the same {name} as before"),
+        job.begun(changed.get("made_by", {"model": 1})),
+    ):
+        pass
+
+
+def test_only_one_process_writes(source: Path) -> None:
+    job = Job.of(source, source.with_name("out"), TextLines(), 3)
+    with job.begun({}), pytest.raises(WorkError, match="found another process"), job.begun({}):
+        pass
+
+
+def test_json_lines_keep_what_they_say(translator: Translator, tmp_path: Path) -> None:
+    records = ['{"id": 1e2, "text": "a b\\nc"}', '{"text":"","big":12345678901234567890 }', '  {"text": "\\u0061"}\r']
+    path, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    path.write_bytes("\n".join(records).encode())
+    job = Job.of(path, output, JsonLines("text", "de"), 2)
+    with job.begun({}):
+        run(job, work(translator), here, 1, nothing)
+        job.finish()
+    found = output.read_text().splitlines()
+    assert found[0].startswith('{"id": 1e2, "text": "a b\\nc", "de": ')
+    assert found[1].endswith('"big":12345678901234567890, "de": ""}')
+    texts = [json.loads(record)["text"] for record in records]
+    assert [json.loads(line)["de"] for line in found] == [one.text for one in translator.translate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("", "JSON object"), ("[1]", "a text in 'text'"), ('{"text": 1}', "a text in 'text'"), ("{", "JSON object"),
+     ('{"text": "a", "de": 1}', "no 'de' yet"), ("[" * 5000, "JSON object")],
+)  # fmt: skip
+def test_lines_that_are_no_records(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": "a"}\n' + line + "\n")
+    with pytest.raises(InputError, match=f"line 2: expected .*{words}"):
+        JsonLines("text", "de").shards(path, 10)
+
+
+def test_parquet_keeps_its_columns(translator: Translator, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow comes with longstride[cluster]")
+    from pyarrow import parquet
+
+    path, output = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    table = pyarrow.table({"id": list(range(9)), "text": [*LINES, None]})
+    parquet.write_table(table, path, row_group_size=2)
+    records = records_of(path, output, "auto", "text", "de")
+    job = Job.of(path, output, records, 4)
+    with job.begun({}):
+        run(job, work(translator), here, 1, nothing)
+        job.finish()
+    found = parquet.read_table(output)
+    assert found.select(["id", "text"]).equals(table)
+    assert found.column("de").to_pylist() == [*(one.text for one in translator.translate(LINES)), None]
+    for field, into, words in (
+        ("other", "de", "column 'other'"),
+        ("id", "de", "found int64"),
+        ("text", "id", "no column"),
+    ):
+        with pytest.raises(InputError, match=words):
+            records_of(path, output, "parquet", field, into).shards(path, 4)
+    path.write_bytes(b"PAR1 no")
+    with pytest.raises(InputError, match="expected a Parquet file"):
+        records.shards(path, 4)
+    parquet.write_table(table.slice(0, 0), path)
+    empty = Job.of(path, output, records, 4)
+    with empty.begun({}):
+        run(empty, work(translator), here, 1, nothing)
+        empty.finish()
+    assert parquet.read_table(output).column_names == ["id", "text", "de"]
+
+
+def test_the_command(folder: Path, translator: Translator, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = source.with_name("out.txt.gz")
+    command = ["bulk", "-m", str(folder), str(source), str(output), "--device", "cpu", "--precision", "fp64"]
+    assert main([*command, "--shard", "3"]) == 0
+    assert list(read_lines(output)) == [one.text for one in translator.translate(LINES)]
+    assert "translating: 8 of 8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no-such-file", "out"], "no-such-file: expected a file of records, found none"),
+        (["in.txt", "."], "found a folder"),
+        (["in.txt.gz", "out"], "not compressed"),
+        (["in.txt", "out", "--format", "csv"], "--format expects"),
+        (["in.jsonl", "out", "--into", "text"], "--into expects another field"),
+        (["in.txt", "out", "--workers", "2"], "--workers expects --cluster"),
+        (["in.txt", "out", "--decoder", "nothing"], "no decoder"),
+        (["bad.txt", "out"], "bad.txt, line 2: expected UTF-8"),
+    ],
+)
+def test_what_is_wrong_is_said_first(
+    folder: Path,
+    source: Path,
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(source.parent)
+    Path("bad.txt").write_bytes(b"a\n\xff\n")
+    assert main(["bulk", "-m", str(folder), "--device", "cpu", *arguments]) == 2
+    assert words in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_without_ray_it_says_what_to_install(
+    source: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    assert main(["bulk", str(source), str(source.with_name("out")), "--cluster", "local"]) == 2
+    assert "pip install 'longstride[cluster]'" in capsys.readouterr().err
