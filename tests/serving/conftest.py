@@ -27,10 +27,12 @@ def translator() -> Translator:
 class Served:
     """A server without a socket, and clients of it."""
 
-    def __init__(self, translator: Translator, keys: Any = None, origins: Any = (), **settings: Any) -> None:
+    def __init__(
+        self, translator: Translator, keys: Any = None, origins: Any = (), glossary: Any = None, **settings: Any
+    ) -> None:
         self.settings = ServerSettings(**{"timeout": HANG, **settings})
         self.metrics = Metrics()
-        spec = ModelSpec("bundled", "en", "de", lambda: translator)
+        spec = ModelSpec("bundled", "en", "de", lambda: translator, glossary=glossary)
         self.models = Models([spec], self.settings, self.metrics.watcher)
         self.app = make_app(self.models, self.metrics, keys, origins)
 
