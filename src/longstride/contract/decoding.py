@@ -139,6 +139,11 @@ class Limits(Options):
         if self.min_length > self.max_length:
             raise OptionError(f"min_length expects 0 to max_length ({self.max_length}), found {self.min_length}.")
 
+    @property
+    def watches_repeats(self) -> bool:
+        """Whether what may follow hangs on what an output has said before."""
+        return self.no_repeat_ngram > 0 or self.max_repeats > 0
+
     def longest_output(self, source_length: int) -> int:
         """The most tokens (EOS not counted) that the output of a source may have, whose length counts EOS."""
         by_source = int((source_length - 1) * self.max_ratio) + self.max_extra

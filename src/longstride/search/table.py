@@ -32,7 +32,7 @@ from longstride.search.beam import Array, Beam, BeamState, Search, SlotScores, S
 from longstride.search.candidates import averaged, best_allowed_words, best_words, with_best_words
 from longstride.search.kernels import FusedBeam, usable
 from longstride.verification.acceptance import forbidden_ids
-from longstride.verification.ngrams import watches, within
+from longstride.verification.ngrams import within
 from longstride.verification.prefixes import TablePrefixes
 
 SHORTEST_SPAN = 64
@@ -154,7 +154,7 @@ class BeamTable(SearchTable):
         self._search, self._scores, self._limits = search, scores, limits
         vocabulary = models[0].model.options.vocabulary
         self._prefixes = TablePrefixes.empty(capacity, columns, vocabulary, device) if limits.prefixes else None
-        self._by_prefix = watches(limits) or limits.prefixes
+        self._by_prefix = limits.watches_repeats or limits.prefixes
         """whether what may follow hangs on what came before"""
         # Where steps are recorded they may not depend on numbers; elsewhere a processor may look at them.
         self._looks = device.type == "cpu" and not runner.records
@@ -313,7 +313,7 @@ class BeamTable(SearchTable):
 
     def _allowed(self, shares: Tensor) -> Tensor:
         """Log-probabilities [rows, 1, vocabulary] without what may not follow what came before."""
-        if watches(self._limits):
+        if self._limits.watches_repeats:
             shares = within(self._limits, shares, *self._inputs())
         if self._prefixes is None:
             return shares

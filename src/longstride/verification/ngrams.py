@@ -59,11 +59,6 @@ def without_loops(logits: Tensor, inputs: Tensor, filled: Tensor, times: int) ->
     return logits
 
 
-def watches(limits: Limits) -> bool:
-    """Whether any of this is asked for."""
-    return limits.no_repeat_ngram > 0 or limits.max_repeats > 0
-
-
 def within(limits: Limits, logits: Tensor, inputs: Tensor, filled: Tensor) -> Tensor:
     """logits [rows, slots, vocabulary] with all that limits forbid for its prefix; see :func:`completions`."""
     if limits.no_repeat_ngram:

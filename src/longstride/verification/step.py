@@ -22,7 +22,7 @@ from longstride.verification.acceptance import EXACT, LogitSummary, Rule, Sampli
 from longstride.verification.drafting import Drafter, Proposal, View, nothing
 from longstride.verification.kernels import Bounds, summarise_fused
 from longstride.verification.kernels import settle as settle_fused
-from longstride.verification.ngrams import drafted_inputs, watches, within
+from longstride.verification.ngrams import drafted_inputs, within
 from longstride.verification.prefixes import TablePrefixes
 from longstride.verification.sampling import Draws
 from longstride.verification.tree import Tree, follow
@@ -174,7 +174,7 @@ class VerifyStep:
         positions = ops.slots_from(start, step)
         places = positions if tree is None else tree.depth + start[:, None]
         choosable = logits
-        if watches(self.limits):
+        if self.limits.watches_repeats:
             inputs = drafted_inputs(rows.tokens, start, ids, self.special.start, tree)
             choosable = within(self.limits, logits, *inputs)
         if batch.prefixes is not None:
@@ -250,7 +250,7 @@ class VerifyStep:
         assert batch.permitted is not None
         assert rows.start is not None
         limits = self.limits
-        assert not watches(limits), "kernels know no n-grams"
+        assert not limits.watches_repeats, "kernels know no n-grams"
         assert batch.prefixes is None, "kernels know no prefixes"
         depth = None if tree is None else tree.depth
         bounds = Bounds(batch.permitted, rows.start, batch.longest, limits.min_length, self._eos, depth)
@@ -289,7 +289,7 @@ class VerifyStep:
     @property
     def judges_apart(self) -> bool:
         """Whether no graph can judge: n-grams, prefixes and random numbers are tensor code of PyTorch's alone."""
-        return watches(self.limits) or self.limits.prefixes or self.acceptance.sampling is not None
+        return self.limits.watches_repeats or self.limits.prefixes or self.acceptance.sampling is not None
 
     def _view(self, batch: Batch, length: Tensor) -> View:
         rows, room = batch.rows, None if batch.ids is None else batch.ids[:, 1:]
