@@ -130,6 +130,7 @@ class VerifyStep:
         """`call` carries out the drafter's part and the verifier's, where they are told apart."""
         self.verifier, self.drafter, self.acceptance = verify, drafter, acceptance
         self.limits, self.special, self._eos = limits, special, special.eos
+        self._watches_repeats = limits.watches_repeats
         self._call = call or _run
         self._draft = Program("draft", drafter.propose)
 
@@ -174,7 +175,7 @@ class VerifyStep:
         positions = ops.slots_from(start, step)
         places = positions if tree is None else tree.depth + start[:, None]
         choosable = logits
-        if self.limits.watches_repeats:
+        if self._watches_repeats:
             inputs = drafted_inputs(rows.tokens, start, ids, self.special.start, tree)
             choosable = within(self.limits, logits, *inputs)
         if batch.prefixes is not None:
