@@ -8,10 +8,11 @@ from longstride.client import Client
 
 
 def main(address: str) -> None:
-    """A text, a list of texts, and one token by token."""
+    """A text, a list of texts, one with a term that has to be called something else, and one token by token."""
     with Client(address) as client:
         print(client.translate("Good morning!", "en", "de"))
         print(client.translate(["The vote will take place tomorrow.", "Thank you."], "en", "de"))
+        print(client.translate("The Council has decided.", "en", "de", glossary={"Council": "Kammer"}))
         for event in client.stream("The committee has adopted the report.", decoder="draft-verify"):
             if not event.get("done"):
                 print(event["text"], end="|", flush=True)

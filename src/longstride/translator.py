@@ -14,7 +14,7 @@ import math
 import os
 import unicodedata
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib import resources
@@ -32,6 +32,7 @@ from longstride.contract import (
     ModelFolderError,
     OptionError,
     Precision,
+    Prefixes,
     Runner,
     Source,
 )
@@ -43,6 +44,8 @@ from longstride.registry import DECODERS, check_decoder, check_folder, find, par
 from longstride.runtime.choosing import make_runner
 from longstride.search.options import BeamOptions
 from longstride.systems.autoregressive.decoder import Beam
+from longstride.terminology import Placing, TermPlacer
+from longstride.text.glossary import Given, Glossary
 from longstride.translation import BREAK, Translation, given_drafts, joined
 from longstride.verification.draft_policy import LengthFile
 from longstride.verification.session import VerifyingDecoder
@@ -133,6 +136,7 @@ class Translator:
         if source is None and target is None:
             return self
         made = copy.copy(self)
+        made.__dict__.pop("placer", None)  # which knows the languages
         made.source_tokenizer = self.source_tokenizer.with_languages(source, target)
         made.target_tokenizer = self.target_tokenizer.with_languages(source, target)
         if target is None:  # what outputs begin with stays as the folder says
@@ -268,6 +272,7 @@ class Translator:
         first_line: int = 1,
         watch: Callable[[Decoded], None] | None = None,
         drafts: Sequence[str | None] | None = None,
+        glossary: Given | None = None,
         source_lang: str | None = None,
         target_lang: str | None = None,
         **options: Any,
@@ -277,18 +282,20 @@ class Translator:
         A text is a line; one with line breaks in it is translated line by line, and keeps them.
         `batch` sentences are decoded side by side; `warn` hears of lines that were cut, counted from `first_line`;
         `watch` is shown the raw results of each group of lines; `drafts` are what the outputs may be like, a text or
-        None for each, which makes greedy's output come faster (text-verify); `source_lang` and `target_lang` are codes
+        None for each, which makes greedy's output come faster (text-verify); `glossary` says what terms have to be
+        called (docs/terminology.md): a file, pairs, or terms that are kept; `source_lang` and `target_lang` are codes
         of a multilingual model's languages. All other names are the decoder's options and limits.
         """
         if source_lang is not None or target_lang is not None:
             made = self.with_languages(source_lang, target_lang)
             told = {"batch": batch, "trace": trace, "warn": warn, "first_line": first_line, "watch": watch}
-            return made.translate(text, decoder, **told, drafts=drafts, **options)
+            return made.translate(text, decoder, **told, drafts=drafts, glossary=glossary, **options)
         if drafts is not None:
             decoder = drafting_decoder(decoder)
         if not BATCHES.fits(int, batch):
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
         chosen, limits = self.decoder(decoder, **options)
+        terms = None if glossary is None else self.glossary(glossary, chosen)
         texts = [BREAK.split(one) for one in ([text] if isinstance(text, str) else text)]
         lines = [self.readable(line) for parts in texts for line in parts[::2]]  # between them, the breaks
         ids = self.encode(lines, warn, first_line)
@@ -298,26 +305,67 @@ class Translator:
             chosen, limits = self.batched_decoder(decoder, **options)
         drafted = {} if drafts is None else given_drafts(texts, drafts, self.target_tokenizer, self.longest)
         apart = [[index for index in full if (index in drafted) == given] for given in (True, False)]
-        groups = [
-            [some[place] for place in group]
-            for some in apart
-            for group in refilled_groups([len(ids[index]) for index in some], batch)
-        ]
-        for group in groups:
-            source = Source.of([ids[index] for index in group], numbers=[first_line - 1 + index for index in group])
-            if group[0] in drafted:
-                source = replace(source, drafts=Source.of([drafted[index] for index in group]))
-            writer = _Writer(self.text, group, done)
-            decoded = chosen.decode(source, limits, capacity=batch, trace=trace, tell=writer.tell)
-            writer.flush()
-            if watch is not None:
-                watch(decoded)
-            for index, steps in zip(group, decoded.traces or (), strict=False):
-                done[index] = replace(done[index], trace=steps)
+        placing = {} if terms is None else self.placing(terms, {index: lines[index] for index in full}, ids, limits)
+        prefixes: dict[int, list[int]] = {}
+        while any(apart):
+            groups = [
+                [some[place] for place in group]
+                for some in apart
+                for group in refilled_groups([len(ids[index]) for index in some], batch)
+            ]
+            for group in groups:
+                source = Source.of([ids[index] for index in group], numbers=[first_line - 1 + index for index in group])
+                if group[0] in drafted:
+                    source = replace(source, drafts=Source.of([drafted[index] for index in group]))
+                if group[0] in prefixes:
+                    some = Prefixes.of([prefixes[index] for index in group], self.placer.never_next)
+                    source = replace(source, prefixes=some)
+                writer = _Writer(self.text, group, done)
+                decoded = chosen.decode(source, limits, capacity=batch, trace=trace, tell=writer.tell)
+                writer.flush()
+                if watch is not None:
+                    watch(decoded)
+                for index, steps in zip(group, decoded.traces or (), strict=False):
+                    done[index] = replace(done[index], trace=steps)
+            # Outputs that lack a term come again, with a prefix that has it.
+            led = [index for some in apart for index in some if index in placing]
+            prefixes = {index: found for index in led if (found := placing[index](done[index].tokens))}
+            apart = [[index for index in prefixes if (index in drafted) == given] for given in (True, False)]
         finished = iter(done)
         whole = [([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
         result = [joined(each, breaks) if breaks else each[0] for each, breaks in whole]
         return result[0].text if isinstance(text, str) else result
+
+    # --- glossaries --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def placer(self) -> TermPlacer:
+        """Finds places for terms; the likelihood is the model's own."""
+        likelihood = self.likelihood("greedy") if "greedy" in self._decoders else self.likelihood()
+        assert likelihood is not None, "whoever obeys prefixes says how probable outputs are"
+        return TermPlacer(partial(self.encode, warn=lambda message: None), self.target_tokenizer, likelihood)
+
+    def glossary(self, given: Given, decoder: Decoder) -> Glossary:
+        """A glossary for outputs of this model and decoder; one that these cannot write is refused."""
+        if "prefixes" not in decoder.obeys:
+            raise OptionError(
+                f"A glossary expects a decoder that writes from left to right, such as greedy, beam or {DRAFTED}, "
+                f"found {decoder.name}."
+            )
+        found = Glossary.of(given)
+        self.placer.check(found)
+        return found
+
+    def placing(
+        self, glossary: Glossary, lines: Mapping[int, str], ids: Sequence[Sequence[int]], limits: Limits
+    ) -> dict[int, Placing]:
+        """Number of a line -> what leads its outputs to hold its terms, for lines that have some."""
+        first = 0 if limits.forced_first is None else 1
+        return {
+            index: Placing(self.placer, terms, limits.longest_output(len(ids[index])), first)
+            for index, line in lines.items()
+            if (terms := glossary.terms(line)) is not None
+        }
 
     def check(self, *decoders: str) -> None:
         """Refuse decoders (default: all) whose parts or options are not as their kinds want them, reading no weight."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import torch
 
@@ -33,24 +34,48 @@ def may_follow(prefix: list[int], longest: int, limits: Limits, vocabulary: int)
     if not prefix and limits.forced_first is not None:
         return [limits.forced_first]
     choices = allowed(len(prefix), longest, limits, vocabulary)
-    if len(prefix) >= longest or not limits.no_repeat_ngram:
+    if len(prefix) >= longest:
         return choices
     n, inputs = limits.no_repeat_ngram, [START, *prefix]
-    grams = [inputs[at : at + n] for at in range(len(inputs) - n + 1)]
+    grams = [inputs[at : at + n] for at in range(len(inputs) - n + 1)] if n else []
     again = {gram[-1] for gram in grams if gram[:-1] == inputs[len(inputs) - n + 1 :]}
-    return [token for token in choices if token not in again]
+    return [token for token in choices if token not in again and not loops([*inputs, token], limits.max_repeats)]
+
+
+def loops(tokens: list[int], most: int) -> bool:
+    """Whether they end in more than `most` times the same n-gram."""
+    times = most + 1
+    return most > 0 and any(tokens[-n:] * times == tokens[-n * times :] for n in range(1, 17))
 
 
 def longest_output(source: list[int], limits: Limits) -> int:
     return int(limits.longest_outputs(torch.tensor(len(source))))
 
 
-def greedy(model: Transformer, source: list[int], limits: Limits) -> tuple[list[int], float]:
+@dataclass(frozen=True)
+class Begun:
+    """What one output begins with, and what may not stand right behind that."""
+
+    prefix: tuple[int, ...] = ()
+    never_next: frozenset[int] = frozenset()
+
+    def among(self, choices: list[int], tokens: list[int], longest: int) -> list[int]:
+        """Of what may follow otherwise, what may follow under this."""
+        if len(tokens) < min(len(self.prefix), longest):
+            return [self.prefix[len(tokens)]]
+        behind = self.prefix and len(tokens) == len(self.prefix) < longest
+        return [token for token in choices if token not in self.never_next] if behind else choices
+
+
+FREE = Begun()
+
+
+def greedy(model: Transformer, source: list[int], limits: Limits, begun: Begun = FREE) -> tuple[list[int], float]:
     tokens: list[int] = []
-    total = 0.0
+    total, longest = 0.0, longest_output(source, limits)
     while True:
         scores = log_probabilities([model], source, tokens)
-        choices = may_follow(tokens, longest_output(source, limits), limits, len(scores))
+        choices = begun.among(may_follow(tokens, longest, limits, len(scores)), tokens, longest)
         best = max(choices, key=lambda token: float(scores[token]))
         total += float(scores[best])
         if best == EOS:
@@ -59,7 +84,13 @@ def greedy(model: Transformer, source: list[int], limits: Limits) -> tuple[list[
 
 
 def beam(
-    models: list[Transformer], source: list[int], limits: Limits, width: int, penalty: LengthPenalty, n_best: int
+    models: list[Transformer],
+    source: list[int],
+    limits: Limits,
+    width: int,
+    penalty: LengthPenalty,
+    n_best: int,
+    begun: Begun = FREE,
 ) -> list[tuple[list[int], float]]:
     """Places are shared by live and finished hypotheses; no early stop at all, so the table's must be exact."""
     live: list[tuple[float, list[int]]] = [(0.0, [])]
@@ -69,9 +100,9 @@ def beam(
         grown = []
         for total, tokens in live:
             scores = log_probabilities(models, source, tokens)
-            if not tokens and limits.forced_first is not None:
+            if (not tokens and limits.forced_first is not None) or len(tokens) < min(len(begun.prefix), longest):
                 scores = torch.zeros_like(scores)  # what is forced costs nothing
-            for token in may_follow(tokens, longest, limits, len(scores)):
+            for token in begun.among(may_follow(tokens, longest, limits, len(scores)), tokens, longest):
                 grown.append((total + float(scores[token]), [*tokens, token]))
         grown.sort(key=lambda item: -item[0])
         grown = grown[: 2 * width]

@@ -43,6 +43,7 @@ HARD = st.builds(
     banned=st.sampled_from([(), (7,), (5, 9)]),
     forced_first=st.sampled_from([None, 0, START, EOS, 7, 10]),
     no_repeat_ngram=st.integers(0, 4),
+    max_repeats=st.integers(0, 3),
 )
 DRAFTS = st.sampled_from(["random", "oracle", "wrong", "empty", "all-eos", "half", "always-same"])
 
@@ -198,11 +199,11 @@ def test_without_the_limits_a_step_is_the_same_graph() -> None:
 
     model, source = tiny_model(1, torch.float32), random_source(2, 6, seed=1)
     names = {}
-    for limits in (Limits(), Limits(forced_first=6), Limits(no_repeat_ngram=2)):
+    for limits in (Limits(), Limits(forced_first=6), Limits(no_repeat_ngram=2), Limits(max_repeats=2)):
         runner = OnnxRunner("fp32", 1, tell=refuse)
         Blockwise(model, tiny_heads(1), runner).decode(source, limits)
         names[limits] = {key[0] for key in runner.graphs if key[0] != "remember"}
-    assert list(names.values()) == [{"step"}, {"step"}, {"read-step"}]
+    assert list(names.values()) == [{"step"}, {"step"}, {"read-step"}, {"read-step"}]
 
 
 @settings(max_examples=6, deadline=None)
@@ -219,8 +220,8 @@ def test_margins_are_between_tokens_that_may_stand(seed: int, limits: Limits) ->
         assert margin == pytest.approx(best[0] - best[1] if len(best) > 1 else float("inf"), abs=1e-9)
 
 
-@pytest.mark.parametrize("limits", [Limits(forced_first=0), Limits(no_repeat_ngram=2)])
-def test_who_cannot_obey_refuses_by_name(limits: Limits) -> None:
+@pytest.mark.parametrize("name", ["forced_first", "no_repeat_ngram", "max_repeats"])
+def test_who_cannot_obey_refuses_by_name(name: str) -> None:
     from longstride.systems.interleaved.model import Interleaving
     from longstride.systems.interleaved.options import InterleavingOptions
 
@@ -229,7 +230,7 @@ def test_who_cannot_obey_refuses_by_name(limits: Limits) -> None:
         Draft(model, tiny_drafter(1), RUNNER),
         Interleaved(model, Interleaving(InterleavingOptions(16, h=2, c=1)), RUNNER),
     ]
-    name = "forced_first" if limits.forced_first is not None else "no_repeat_ngram"
+    limits = Limits(**{name: 2})
     for decoder in decoders:
         with pytest.raises(OptionError, match=f"^The decoder {decoder.name} cannot obey {name}, found .*beam can.$"):
             decoder.decode(source, limits)

@@ -34,12 +34,13 @@ class Served:
         keys: Any = None,
         origins: Any = (),
         others: Mapping[str, Translator] | None = None,
+        glossary: Any = None,
         **settings: Any,
     ) -> None:
         self.settings = ServerSettings(**{"timeout": HANG, **settings})
         self.metrics = Metrics()
         every = {"bundled": translator, **(others or {})}
-        specs = [ModelSpec(name, "en", "de", partial(every.__getitem__, name)) for name in every]
+        specs = [ModelSpec(name, "en", "de", partial(every.__getitem__, name), glossary=glossary) for name in every]
         self.models = Models(specs, self.settings, self.metrics.watcher)
         self.app = make_app(self.models, self.metrics, keys, origins)
 

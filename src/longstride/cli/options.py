@@ -36,6 +36,14 @@ Assistant = Annotated[
         "it is timed too.",
     ),
 ]
+GlossaryFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--glossary",
+        help="What terms have to be called: lines of a term, a tab and its translation, or of a term alone, which is "
+        "kept (docs/terminology.md).",
+    ),
+]
 SourceLang = Annotated[
     str | None, typer.Option("--source-lang", help="Language of the text, as a multilingual model codes it.")
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,14 @@ import typer
 
 from longstride.cli import options as shared
 from longstride.cli.console import out, say
+from longstride.cli.streams import is_standard
 from longstride.contract import OptionError, WorkError
 from longstride.contract.bundled import BUNDLED
 
 if TYPE_CHECKING:
     from longstride.serving.models import ModelSpec
     from longstride.serving.server import Server
+    from longstride.text.glossary import Glossary
 
 SENTENCE = "Good morning."
 """What --check translates."""
@@ -46,6 +48,12 @@ def serve(
         list[str] | None,
         typer.Option(
             "--set", help="A limit of the server as name=value (docs/serving.md); may be given several times."
+        ),
+    ] = None,
+    glossary: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Glossary of each model in turn, or one for the only model (docs/terminology.md); - for none."
         ),
     ] = None,
     keys: Annotated[Path | None, typer.Option(help="File of API keys (JSON); without one everybody may ask.")] = None,
@@ -75,7 +83,9 @@ def serve(
     settings: ServerSettings = parse(ServerSettings, shared.settings(set), "serve")
     known = Keys.read(keys) if keys is not None else None
     opened = partial(_opened, runtime, precision, device, drafter, threads)
-    specs = [_spec(name, told, decoder, opened) for name, told in _told(model or [BUNDLED], languages or [])]
+    told = _told(model or [BUNDLED], languages or [])
+    terms = _glossaries(glossary or [], len(told))
+    specs = [_spec(name, pair, decoder, opened, terms) for (name, pair), terms in zip(told, terms, strict=True)]
     metrics = Metrics()
     models = Models(specs, settings, metrics.watcher)
     app = make_app(models, metrics, None if check else known, cors or [])
@@ -105,7 +115,18 @@ def _told(models: list[str], languages: list[str]) -> list[tuple[str, str | None
     return list(zip(models, told, strict=True))
 
 
-def _spec(model: str, languages: str | None, decoder: str | None, opened: Any) -> ModelSpec:
+def _glossaries(files: list[Path], models: int) -> list[Callable[[], Glossary] | None]:
+    """What reads the glossary of each model."""
+    from longstride.text.glossary import Glossary
+
+    if files and len(files) != models:
+        raise OptionError(f"--glossary expects one file for each of {models} models, found {len(files)}.")
+    return [None if is_standard(file) else partial(Glossary.read, file) for file in files] or [None] * models
+
+
+def _spec(
+    model: str, languages: str | None, decoder: str | None, opened: Any, glossary: Callable[[], Glossary] | None
+) -> ModelSpec:
     from longstride.serving.models import ModelSpec, languages_of
 
     name, _, folder = model.rpartition("=")
@@ -115,7 +136,7 @@ def _spec(model: str, languages: str | None, decoder: str | None, opened: Any) -
         raise OptionError(
             f"--languages expects a pair as en-de for {name}, whose name tells none, found {languages or 'none'}."
         )
-    return ModelSpec(name, *pair, partial(opened, folder), decoder)
+    return ModelSpec(name, *pair, partial(opened, folder), decoder, glossary)
 
 
 def _opened(runtime: str, precision: str, device: str, drafter: str | None, threads: int | None, folder: str) -> Any:

@@ -18,7 +18,7 @@ from longstride.cli import options as shared
 from longstride.cli.console import Bar, err, say, warn
 from longstride.cli.draft_file import DraftFile
 from longstride.cli.resuming import Partial
-from longstride.cli.streams import Lines, is_standard, result_files
+from longstride.cli.streams import Lines, input_file, is_standard, result_files
 from longstride.contract import OptionError, WorkError
 from longstride.contract.bundled import BUNDLED
 from longstride.text.corpus import lines_file
@@ -27,6 +27,7 @@ from longstride.text.files import check_writable
 if TYPE_CHECKING:
     from longstride.cli.tracing import TraceTeller
     from longstride.contract import Decoded
+    from longstride.text.glossary import Glossary
     from longstride.translator import Translation, Translator
 
 TABLES = 64
@@ -52,6 +53,7 @@ def translate(
             "Outputs are greedy's, and come faster."
         ),
     ] = None,
+    glossary: shared.GlossaryFile = None,
     source_lang: shared.SourceLang = None,
     target_lang: shared.TargetLang = None,
     runtime: shared.Runtime = "eager",
@@ -95,9 +97,10 @@ def translate(
     translator = shared.open_model(model, runtime, precision, device, drafter, threads)
     translator = translator.with_languages(source_lang, target_lang)
     chosen, limits = translator.decoder(decoder, **options)  # refuse bad options before reading anything
+    terms = None if glossary is None else translator.glossary(input_file(glossary), chosen)
     teller = TraceTeller(translator, err) if show_trace else None
     work = _Work(translator, decoder, options, batch, as_json, trace is not None, teller)
-    work.drafts = drafted
+    work.drafts, work.glossary = drafted, terms
     work.n_best = getattr(getattr(chosen, "options", None), "n_best", 1) > 1
     with _progress(lines, output) as work.shown:
         if resume and output is not None:
@@ -113,6 +116,8 @@ def translate(
             }
             if drafted is not None:
                 made_by["drafts"] = drafted.sha256
+            if terms is not None:
+                made_by["glossary"] = terms.sha256
             if source_lang is not None or target_lang is not None:
                 made_by["languages"] = [source_lang, target_lang]
             _resumed(work, lines, Partial([output, trace] if trace is not None else [output], made_by))
@@ -136,6 +141,7 @@ class _Work:
     teller: TraceTeller | None
     n_best: bool = False
     drafts: DraftFile | None = None
+    glossary: Glossary | None = None
     shown: Bar | None = None
     calls: int = 0
     done: int = 0
@@ -156,6 +162,7 @@ class _Work:
             first_line=self.done + 1,
             watch=self._watch if self.shown is not None or self.teller is not None else None,
             drafts=None if self.drafts is None else self.drafts.of(lines, self.done),
+            glossary=self.glossary,
             **self.options,
         )
         for source, translation in zip(lines, found, strict=True):

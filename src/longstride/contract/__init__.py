@@ -19,7 +19,18 @@ from longstride.contract.symbols import DEFAULT_IDS, EOS, MASK, NEVER_GENERATED,
 from longstride.contract.trace import Event, Trace, TraceBuilder
 
 if TYPE_CHECKING:
-    from longstride.contract.decoding import Decoded, Decoder, Finished, Hypothesis, Limits, Session, Source, Step
+    from longstride.contract.decoding import (
+        Decoded,
+        Decoder,
+        Finished,
+        Hypothesis,
+        Limits,
+        Prefixes,
+        PrefixLimits,
+        Session,
+        Source,
+        Step,
+    )
     from longstride.contract.running import DTYPES, Feeds, GraphSpec, Need, Precision, Program, Runner
     from longstride.contract.training import Batch, BatchSource, Factorisation, Likelihood, Loss, Objective, Prepared
 else:
@@ -66,6 +77,8 @@ __all__ = [
     "Objective",
     "OptionError",
     "Precision",
+    "PrefixLimits",
+    "Prefixes",
     "Prepared",
     "Program",
     "Runner",

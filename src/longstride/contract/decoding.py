@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,28 @@ from longstride.contract.running import Need, Runner
 from longstride.contract.symbols import DEFAULT_IDS, PAD, SpecialIds
 from longstride.contract.trace import Trace, TraceBuilder
 from longstride.version import __version__
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """What outputs begin with, whatever the model says; behind it the model goes on by itself."""
+
+    ids: Tensor
+    """[rows, longest] int64, in ids of the target, padded on the right"""
+    lengths: Tensor
+    """[rows] int64; 0: nothing is prescribed"""
+    never_next: Tensor | None = None
+    """[vocabulary] bool: ids that may not stand right behind a prefix, the same for all rows; None: any may"""
+
+    @staticmethod
+    def of(rows: Sequence[Sequence[int]], never_next: Tensor | None = None) -> Prefixes:
+        """Pad rows of ids to a rectangle."""
+        padded = Source.of(rows)
+        return Prefixes(padded.ids, padded.lengths, never_next)
+
+    def select(self, rows: Sequence[int] | slice) -> Prefixes:
+        """Those of some rows, in this order."""
+        return Prefixes(self.ids[rows], self.lengths[rows], self.never_next)
 
 
 @dataclass(frozen=True)
@@ -35,6 +57,8 @@ class Source:
     """which sentence of the input each row is, from 0: random numbers belong to that; None: in the order they come"""
     drafts: Source | None = None
     """of each sentence a text that its output may be like, in ids of the target, for decoders that draft by it"""
+    prefixes: Prefixes | None = None
+    """of each sentence what its output begins with"""
 
     @staticmethod
     def of(
@@ -64,7 +88,8 @@ class Source:
             return self  # two views less: a sentence at a time, it is always all of them
         drafts = None if self.drafts is None else self.drafts.slice(first, last)
         numbers = None if self.numbers is None else self.numbers[first:last]
-        return Source(self.ids[first:last], self.lengths[first:last], numbers, drafts)
+        prefixes = None if self.prefixes is None else self.prefixes.select(slice(first, last))
+        return Source(self.ids[first:last], self.lengths[first:last], numbers, drafts, prefixes)
 
     def select(self, rows: Sequence[int]) -> Source:
         """Some sentences, in this order."""
@@ -72,7 +97,9 @@ class Source:
         if chosen == list(range(self.rows)):
             return self
         drafts = None if self.drafts is None else self.drafts.select(chosen)
-        return Source(self.ids[chosen], self.lengths[chosen], numbers and tuple(numbers[row] for row in chosen), drafts)
+        prefixes = None if self.prefixes is None else self.prefixes.select(chosen)
+        numbers = numbers and tuple(numbers[row] for row in chosen)
+        return Source(self.ids[chosen], self.lengths[chosen], numbers, drafts, prefixes)
 
 
 @dataclass(frozen=True)
@@ -98,11 +125,24 @@ class Limits(Options):
         least=0,
         most=10**6,
     )
+    max_repeats: int = option(
+        0,
+        "The same tokens stand at most this many times one after another, up to 16 tokens at a time (0: any number).",
+        least=0,
+        most=10**6,
+    )
+    prefixes: ClassVar[bool] = False
+    """whether sentences may come with prefixes: tables that know them are others (:class:`PrefixLimits`)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.min_length > self.max_length:
             raise OptionError(f"min_length expects 0 to max_length ({self.max_length}), found {self.min_length}.")
+
+    @property
+    def watches_repeats(self) -> bool:
+        """Whether what may follow hangs on what an output has said before."""
+        return self.no_repeat_ngram > 0 or self.max_repeats > 0
 
     def longest_output(self, source_length: int) -> int:
         """The most tokens (EOS not counted) that the output of a source may have, whose length counts EOS."""
@@ -115,7 +155,19 @@ class Limits(Options):
         return by_source.clamp(min=max(1, self.min_length), max=self.max_length)
 
 
-HARD_LIMITS = frozenset({"forced_first", "no_repeat_ngram"})
+@dataclass(frozen=True)
+class PrefixLimits(Limits):
+    """The same for sentences that may come with prefixes (:attr:`Source.prefixes`)."""
+
+    prefixes: ClassVar[bool] = True
+
+    @staticmethod
+    def of(limits: Limits) -> Limits:
+        """With all other limits as they are."""
+        return limits if limits.prefixes else PrefixLimits(**vars(limits))
+
+
+HARD_LIMITS = frozenset({"forced_first", "no_repeat_ngram", "max_repeats", "prefixes"})
 """Limits that only some decoders can obey; the others refuse them."""
 
 
@@ -313,6 +365,7 @@ class Decoder(ABC):
         `tell` hears of rows that are done, while a device may be at work on the others.
         """
         limits = limits or Limits()
+        limits = limits if source.prefixes is None else PrefixLimits.of(limits)
         self.check_limits(limits)
         rows = source.rows  # asked for three times an iteration
         if rows == 0:

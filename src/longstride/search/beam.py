@@ -217,6 +217,14 @@ class SlotScores:
         words = choose(kept[..., None], choose(first & (id != eos), 0.0, DEAD), self.words)
         return SlotScores(ids, words, choose(kept, 0.0 if id == eos else DEAD, self.end))
 
+    def prescribed(self, where: Array, word: Array) -> SlotScores:
+        """The same where in some sentences [sentences] a word of their own [sentences] alone may stand, for nothing."""
+        choose, kept = library(self.words).where, where[:, None, None, None]
+        first = library(self.words).arange(self.words.shape[-1], device=self.words.device) == 0
+        ids = choose(kept, word[:, None, None, None], self.ids)
+        words = choose(kept, choose(first, 0.0, DEAD), self.words)
+        return SlotScores(ids, words, choose(kept[..., 0], DEAD, self.end))
+
     def at(self, slot: int, chosen: Array) -> Choices:
         """See :meth:`StepScores.at`."""
         one = slice(slot, slot + 1)

@@ -4,7 +4,7 @@ it, so that backends which build graphs never hand a whole vocabulary of logits 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.contract import EOS, Feeds, Program
-from longstride.verification.ngrams import without_repeats
 
 Best = tuple[Tensor, Tensor, Tensor]
 """Ids and log-probabilities of the best words [..., kept], best first, and the log-probability of EOS [...]"""
@@ -24,14 +23,12 @@ def best_words(logits: Tensor, no_words: Tensor, count: int, eos: int = EOS) -> 
     return ops.likeliest(logits, no_words, min(count, logits.shape[-1]), eos)
 
 
-def best_new_words(
-    logits: Tensor, no_words: Tensor, count: int, eos: int, inputs: Tensor, filled: Tensor, n: int
+def best_allowed_words(
+    logits: Tensor, no_words: Tensor, count: int, eos: int, allowed: Callable[[Tensor], Tensor]
 ) -> Best:
-    """The same without what would repeat an n-gram of a row's prefix, EOS too; logits [rows, 1, vocabulary]
-
-    inputs [rows, 1, columns] and filled [rows, 1] as :func:`longstride.verification.ngrams.completions` takes them.
-    """
-    shares = without_repeats(logits.log_softmax(dim=-1, dtype=ops.wide(logits)), inputs, filled, n)
+    """The same without what a row's prefix forbids, EOS too: `allowed` makes that -inf in log-probabilities
+    [rows, 1, vocabulary], which are those of logits of this shape."""
+    shares = allowed(logits.log_softmax(dim=-1, dtype=ops.wide(logits)))
     end = shares[..., eos].clone()
     words, ids = shares.index_fill_(-1, no_words, float("-inf")).topk(min(count, shares.shape[-1]), dim=-1)
     return ids, words, end

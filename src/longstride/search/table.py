@@ -29,9 +29,11 @@ from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.ops import aligned
 from longstride.search.beam import Array, Beam, BeamState, Search, SlotScores, StepScores, library
-from longstride.search.candidates import averaged, best_new_words, best_words, with_best_words
+from longstride.search.candidates import averaged, best_allowed_words, best_words, with_best_words
 from longstride.search.kernels import FusedBeam, usable
 from longstride.verification.acceptance import forbidden_ids
+from longstride.verification.ngrams import within
+from longstride.verification.prefixes import TablePrefixes
 
 SHORTEST_SPAN = 64
 """Where every span of a cache is recorded by itself, none is shorter."""
@@ -149,7 +151,11 @@ class BeamTable(SearchTable):
         )
         device, width, step = runner.device, search.width, search.step
         special = models[0].model.special
-        self._search, self._scores, self._no_repeat = search, scores, limits.no_repeat_ngram
+        self._search, self._scores, self._limits = search, scores, limits
+        vocabulary = models[0].model.options.vocabulary
+        self._prefixes = TablePrefixes.empty(capacity, columns, vocabulary, device) if limits.prefixes else None
+        self._by_prefix = limits.watches_repeats or limits.prefixes
+        """whether what may follow hangs on what came before"""
         # Where steps are recorded they may not depend on numbers; elsewhere a processor may look at them.
         self._looks = device.type == "cpu" and not runner.records
         self._beam = Beam(search, columns, None if self._looks else device)
@@ -159,17 +165,16 @@ class BeamTable(SearchTable):
         self._start = torch.zeros(capacity * width, dtype=torch.int64, device=device)
         self._no_words = torch.cat([self._forbidden, torch.tensor([special.eos], device=device)])
         self._first = self._array(torch.arange(capacity, device=device)[:, None] * width)
-        vocabulary = models[0].model.options.vocabulary
         self._candidates = with_best_words(models[0].extend, vocabulary, width, special.eos)
         self._bound: Callable[[], Any] | None = None
-        self._binds = bound and len(models) == 1 and scores is None and not self._no_repeat
+        self._binds = bound and len(models) == 1 and scores is None and not self._by_prefix
         self._indirection = self._share_pasts() if indirect and runner.records else None
         self._found: Any = None
         self._seen: HostCopy | None
         self._ended: HostCopy | None
         self._seen, self._ended = self._mirrors() if runner.records else (None, None)
         self._fused: FusedBeam | None = None
-        fits = scores is None and search.plain and not self._no_repeat
+        fits = scores is None and search.plain and not self._by_prefix
         if self._ended is not None and fits and usable(runner, search, self._indirection is not None):
             self._fused = FusedBeam(self.state, search, self._forbidden, vocabulary, self._ended.here["scores"])
             self._last, self._start = self._fused.last, self._fused.start
@@ -207,7 +212,14 @@ class BeamTable(SearchTable):
         """All that a step or an entrance writes."""
         own = [*self.state.buffers, self._last, self._start]
         own += [] if self._indirection is None else [self._indirection]
+        own += [] if self._prefixes is None else self._prefixes.buffers
         return [*own, *([] if self._fused is None else self._fused.buffers), *super().buffers]
+
+    def admit(self, source: Source, slots: list[int], tickets: list[int]) -> int:
+        """With what their outputs begin with."""
+        if self._prefixes is not None:
+            self._prefixes.put(slots, source.prefixes)
+        return super().admit(source, slots, tickets)
 
     def _open(self, slots: Tensor, longest: Tensor) -> None:
         self.state.open(self._array(slots), self._array(longest))
@@ -269,13 +281,13 @@ class BeamTable(SearchTable):
         sentences, width, step = self._last.shape
         if self._fused is not None and len(self._models) == 1:
             return self._fused.best_words(self._logits(span)[0].flatten(0, 1))
-        if self._scores is not None or len(self._models) > 1 or self._runner.records or self._no_repeat:
+        if self._scores is not None or len(self._models) > 1 or self._runner.records or self._by_prefix:
             logits, others = self._logits(span)
             if self._scores is not None:
                 return self._scores(logits, others, self._no_words, self._looks)
             given = (self._no_words, width, self._search.eos)
-            if self._no_repeat:
-                found = best_new_words(logits.flatten(0, 1), *given, *self._prefixes(), self._no_repeat)
+            if self._by_prefix:
+                found = best_allowed_words(logits.flatten(0, 1), *given, self._allowed)
             else:
                 found = best_words(logits, *given)
         elif self._binds:
@@ -289,9 +301,26 @@ class BeamTable(SearchTable):
             shape = (sentences, width, step, -1)
             ids, words, end = (self._array(one) for one in found)
             self._made = SlotScores(ids.reshape(shape), words.reshape(shape), end.reshape(shape[:3]))
+            if self._prefixes is not None:
+                ids, where = (self._array(one[:, 0]) for one in self._prefixes.at(self._lengths[:, None]))
+                self._made = self._made.prescribed(where & (self.state.length < self.state.longest), ids)
         return self._made
 
-    def _prefixes(self) -> tuple[Tensor, Tensor]:
+    @property
+    def _lengths(self) -> Tensor:
+        """[sentences] words of live hypotheses"""
+        return torch.from_numpy(self.state.length) if self._looks else self.state.length
+
+    def _allowed(self, shares: Tensor) -> Tensor:
+        """Log-probabilities [rows, 1, vocabulary] without what may not follow what came before."""
+        if self._limits.watches_repeats:
+            shares = within(self._limits, shares, *self._inputs())
+        if self._prefixes is None:
+            return shares
+        by_sentence = shares.view(len(self._lengths), -1, shares.shape[-1])
+        return self._prefixes.allowed(by_sentence, self._lengths[:, None]).view_as(shares)
+
+    def _inputs(self) -> tuple[Tensor, Tensor]:
         """The decoder's inputs of every row [rows, 1, columns], and how many there are; none where EOS alone may stand:
         it then may whatever it repeats."""
         words, length, longest = (
@@ -371,6 +400,7 @@ class BeamTable(SearchTable):
         self._memories = [memory.select(slots) for memory in self._memories]
         self.state = self.state.select(self._array(slots))
         self._last, self._start = self._last[slots], self._start[rows]
+        self._prefixes = None if self._prefixes is None else self._prefixes.select(slots)
         self._first, self.ticket = self._first[: len(slots)], self.ticket[slots]
         self._stage()
 

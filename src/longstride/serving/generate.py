@@ -21,7 +21,8 @@ from longstride.serving.service import Service
 from longstride.serving.state import state_of
 from longstride.serving.streaming import GrowingText
 from longstride.serving.tracing import TracedOutput
-from longstride.serving.web import checked, fields, takes, while_connected
+from longstride.serving.web import GlossaryField, checked, fields, glossary_of, takes, while_connected
+from longstride.text.glossary import Glossary
 
 EVENTS = "text/event-stream"
 STREAMS: dict[int | str, dict[str, Any]] = {200: {"content": {EVENTS: {}}}}
@@ -41,6 +42,7 @@ class GenerateRequest(BaseModel):
     trace: bool = Field(default=False, description="In a stream: every step with its draft and verdict")
     whole: bool = Field(default=False, description="Do not split long lines into sentences")
     timeout: float | None = Field(default=None, gt=0, le=86400, description="Seconds within which it is wanted")
+    glossary: GlossaryField = None
     api_key: str | None = None
 
 
@@ -79,15 +81,16 @@ async def generate(request: Request) -> Any:
     texts = asked.text if isinstance(asked.text, list) else [asked.text]
     state.keys.admit(request, asked.api_key, sum(map(len, texts)))
     service = state.service
+    glossary = glossary_of(asked.glossary, service.settings.max_terms)
     model = service.models.named(asked.model)
     await service.scheduler(model, asked.decoder)  # what there is not is refused before a stream begins
     if asked.stream:
         if len(texts) != 1:
             raise BadRequestError(f"Invalid request: a stream expects one text, found {len(texts)}")
         service.check(texts)
-        events = steps(service, model, texts[0], asked)
+        events = steps(service, model, texts[0], asked, glossary)
         return StreamingResponse(sent(events, begun), media_type=EVENTS, headers={"Cache-Control": "no-store"})
-    work = service.generate(model, texts, asked.decoder, asked.timeout, asked.whole)
+    work = service.generate(model, texts, asked.decoder, asked.timeout, asked.whole, glossary=glossary)
     found = await while_connected(request, work)
     outputs = [Generated(text=one.text, source_tokens=one.source_tokens, tokens=one.tokens) for one in found]
     return GenerateAnswer(
@@ -99,14 +102,14 @@ async def generate(request: Request) -> Any:
 
 
 async def steps(
-    service: Service, model: ServedModel, text: str, asked: GenerateRequest
+    service: Service, model: ServedModel, text: str, asked: GenerateRequest, glossary: Glossary | None = None
 ) -> AsyncGenerator[dict[str, Any], None]:
     """What is sent of one text: every iteration, and the end."""
     growing, number = GrowingText(model.translator), 0
     traced, beside = TracedOutput(model.translator), service.load
     found: list[Hypothesis] = []
     if text.strip():
-        async with aclosing(service.events(model, text, asked.decoder, asked.timeout)) as events:
+        async with aclosing(service.events(model, text, asked.decoder, asked.timeout, glossary)) as events:
             async for progress, found in events:  # noqa: B007
                 if progress is None:
                     break

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from longstride.serving.models import ServedModel
 from longstride.serving.service import Answer, Service
+from longstride.text.glossary import Glossary
 
 _TAG = re.compile(
     r"""(<!--.*?(?:-->|\Z)|<[!?][^>]*+(?:>|\Z)|"""
@@ -56,11 +57,13 @@ def runs(document: str) -> list[Run]:
     return [run for run in found if run.text]
 
 
-async def translate_html(service: Service, model: ServedModel, documents: Sequence[str]) -> list[Answer]:
+async def translate_html(
+    service: Service, model: ServedModel, documents: Sequence[str], glossary: Glossary | None = None
+) -> list[Answer]:
     """Documents with their texts translated, together."""
     parts = [runs(document) for document in documents]
     texts = [html.unescape(run.text) for one in parts for run in one if run.translated]
-    answers = iter(await service.generate(model, texts, many=True))
+    answers = iter(await service.generate(model, texts, many=True, glossary=glossary))
     done = []
     for one in parts:
         found = [next(answers) if run.translated else None for run in one]

@@ -8,9 +8,12 @@ sentence stays where it was admitted; a table that has become too large takes no
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from longstride.contract import Decoder, Hypothesis, Limits, Session, Source, Step
+from torch import Tensor
+
+from longstride.contract import Decoder, Hypothesis, Limits, Prefixes, PrefixLimits, Session, Source, Step
 
 if TYPE_CHECKING:
     from longstride.serving.scheduler import Sentence
@@ -32,8 +35,8 @@ def capacities(rows: int) -> list[int]:
 class Lane:
     """A session and the sentences in it."""
 
-    def __init__(self, session: Session, capacity: int, width: int) -> None:
-        self.capacity, self.width = capacity, width
+    def __init__(self, session: Session, capacity: int, width: int, never_next: Tensor | None = None) -> None:
+        self.capacity, self.width, self._never_next = capacity, width, never_next
         self.live: dict[int, Sentence] = {}
         """by ticket"""
         self._session = session
@@ -51,6 +54,8 @@ class Lane:
     def admit(self, sentences: Sequence[Sentence]) -> None:
         """Encode sentences and give each a row."""
         source = Source.of([one.ids for one in sentences], numbers=[one.number for one in sentences])
+        if self._never_next is not None:
+            source = replace(source, prefixes=Prefixes.of([one.prefix for one in sentences], self._never_next))
         self.live.update(zip(self._session.admit(source), sentences, strict=True))
 
     def advance(self) -> tuple[Step, list[tuple[int, Sentence, list[Hypothesis]]]]:
@@ -73,10 +78,20 @@ class Lane:
 class Lanes:
     """The tables that are open, and where a new sentence goes."""
 
-    def __init__(self, decoder: Decoder, limits: Limits, rows: int, longest: int, tokens: int) -> None:
-        """At most `rows` sentences side by side in a table, and sources of `tokens` tokens in one of long sources."""
+    def __init__(
+        self,
+        decoder: Decoder,
+        limits: Limits,
+        rows: int,
+        longest: int,
+        tokens: int,
+        never_next: Tensor | None = None,
+    ) -> None:
+        """At most `rows` sentences side by side in a table, and sources of `tokens` tokens in one of long sources;
+        with `never_next` sentences have prefixes (:class:`longstride.contract.Prefixes`)."""
         self.open: list[Lane] = []
-        self._start, self._limits = decoder.start, limits
+        self._never_next = never_next
+        self._start, self._limits = decoder.start, limits if never_next is None else PrefixLimits.of(limits)
         self._sizes = {min(SHORT, longest): capacities(rows)}
         if longest > SHORT:
             self._sizes[longest] = capacities(max(1, min(rows, tokens // longest)))
@@ -109,7 +124,7 @@ class Lanes:
         if any(lane.capacity >= wanted for lane in taking):
             return None
         session = self._start(wanted, self._limits, length if wanted == 1 else width)
-        self.open.append(Lane(session, wanted, width))
+        self.open.append(Lane(session, wanted, width, self._never_next))
         return self.open[-1]
 
     def close(self, lane: Lane) -> None:

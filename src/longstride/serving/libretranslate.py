@@ -13,7 +13,7 @@ from longstride.serving.html import translate_html
 from longstride.serving.languages import name_of
 from longstride.serving.service import Answer
 from longstride.serving.state import ServerState, state_of
-from longstride.serving.web import checked, fields, takes, while_connected
+from longstride.serving.web import GlossaryField, checked, fields, glossary_of, takes, while_connected
 
 AUTO = "auto"
 Language = Annotated[str, Field(max_length=32)]
@@ -34,6 +34,7 @@ class TranslateRequest(BaseModel):
     alternatives: Annotated[int, BeforeValidator(_number)] = Field(
         default=0, ge=0, description="How many others to give"
     )
+    glossary: GlossaryField = None
     api_key: str | None = Field(default=None, description="Where the server asks for one")
 
 
@@ -98,6 +99,7 @@ async def _translated(state: ServerState, asked: TranslateRequest, texts: list[s
         if not any(code in (model.spec.source, model.spec.target) for model in state.service.models):
             raise BadRequestError(f"{code} is not supported")
 
+    glossary = glossary_of(asked.glossary, state.service.settings.max_terms)
     answers = [Answer(text, 0, 0) for text in texts]
     groups: dict[str, list[int]] = {}
     for place, (text, found) in enumerate(zip(texts, detected, strict=True)):
@@ -109,9 +111,9 @@ async def _translated(state: ServerState, asked: TranslateRequest, texts: list[s
             raise BadRequestError(f"{asked.target} is not supported as a target of {source}")
         some = [texts[place] for place in places]
         if asked.format == "html":
-            done = await translate_html(state.service, model, some)
+            done = await translate_html(state.service, model, some, glossary)
         else:
-            done = await state.service.generate(model, some, alternatives=asked.alternatives)
+            done = await state.service.generate(model, some, alternatives=asked.alternatives, glossary=glossary)
         for place, answer in zip(places, done, strict=True):
             answers[place] = answer
     told = [Detected(language=one[0] if one else "en", confidence=one[1] if one else 0.0) for one in detected]

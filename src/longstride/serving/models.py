@@ -20,11 +20,14 @@ from longstride.serving.languages import NAMES
 from longstride.serving.scheduler import Scheduler, Watcher
 from longstride.serving.settings import ServerSettings
 from longstride.serving.turns import Turns
+from longstride.text.glossary import Glossary
 from longstride.translator import Translator
 
 _PAIR = re.compile(r"(?:^|(?<=[-_.]))(?=([a-z]{2,3})-([a-z]{2,3})(?:$|[-_.]))")
 ALTERNATIVES = "alternatives"
 """Stands for beam search with several outputs."""
+PREFIXED = " with terms"
+"""Behind a decoder's name: its scheduler for sentences whose outputs begin with what is prescribed."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class ModelSpec:
     open: Callable[[], Translator]
     decoder: str | None = None
     """the one that requests get that name none; None: the model's own"""
+    glossary: Callable[[], Glossary] | None = None
+    """reads what terms are called in all its outputs"""
 
 
 def languages_of(name: str) -> tuple[str, str] | None:
@@ -59,11 +64,12 @@ class ServedModel:
     ) -> None:
         """Opens it. `watch`: makes who counts what is done, by names of model and decoder."""
         self.spec, self.translator = spec, spec.open()
-        self._settings, self._turns, self._watch = settings, turns, watch
+        self._settings, self.turns, self._watch = settings, turns, watch
         self._schedulers: dict[str, Scheduler] = {}
         self._making = threading.Lock()
         self._draining = False
-        self.translator.decoder(spec.decoder)  # what cannot be served is refused now
+        decoder, _ = self.translator.decoder(spec.decoder)  # what cannot be served is refused now
+        self.glossary = None if spec.glossary is None else self.translator.glossary(spec.glossary(), decoder)
         self.scheduler(None)
 
     @cached_property
@@ -78,22 +84,26 @@ class ServedModel:
         """Those that were asked for, by decoder."""
         return dict(self._schedulers)
 
-    def known(self, decoder: str | None) -> Scheduler | None:
+    def known(self, decoder: str | None, prefixes: bool = False) -> Scheduler | None:
         """The scheduler of a decoder, if it was asked for before."""
-        return self._schedulers.get(decoder or self.decoders[0])
+        return self._schedulers.get(self._key(decoder, prefixes))
 
-    def scheduler(self, decoder: str | None) -> Scheduler:
-        """The scheduler of a decoder. The first time, weights are read, which takes its time."""
-        name = decoder or self.decoders[0]
+    def _key(self, decoder: str | None, prefixes: bool) -> str:
+        return (decoder or self.decoders[0]) + (PREFIXED if prefixes else "")
+
+    def scheduler(self, decoder: str | None, prefixes: bool = False) -> Scheduler:
+        """The scheduler of a decoder, for sentences with `prefixes` another one. The first time, weights are read,
+        which takes its time."""
+        name = self._key(decoder, prefixes)
         with self._making:
             if name not in self._schedulers:
-                made = self._made(name)
+                made = self._made(decoder or self.decoders[0], prefixes)
                 if self._draining:
                     made.drain()
                 self._schedulers[name] = made
             return self._schedulers[name]
 
-    def _made(self, name: str) -> Scheduler:
+    def _made(self, name: str, prefixes: bool) -> Scheduler:
         settings, runner = self._settings, self.translator.runner
         options: dict[str, Any] = {}
         if name == ALTERNATIVES:
@@ -113,8 +123,9 @@ class ServedModel:
                 settings.max_waiting,
                 settings.max_tokens,
                 grouped=not runner.shape_invariant,
-                turns=self._turns,
-                watcher=None if self._watch is None else self._watch(self.spec.name, name),
+                turns=self.turns,
+                watcher=None if self._watch is None or prefixes else self._watch(self.spec.name, name),
+                never_next=self.translator.placer.never_next if prefixes else None,
             )
         except OptionError as error:
             raise BadRequestError(str(error)) from error
@@ -177,11 +188,13 @@ class Models:
         return all(one is not None and one.full(self.settings.timeout) for one in known)
 
     def reload(self) -> list[str]:
-        """Open every folder anew that has changed on disk; names of those."""
+        """Open every folder anew that has changed on disk, or whose glossary has; names of those."""
         changed = []
         for name, old in list(self._open.items()):
             folder = old.translator.folder
-            if ModelFolder(folder.path).config != folder.config:
+            read, glossary = old.spec.glossary, old.glossary
+            other = read is not None and glossary is not None and read().sha256 != glossary.sha256
+            if other or ModelFolder(folder.path).config != folder.config:
                 self._open[name] = self._opened(old.spec)
                 old.drain()
                 self._old = [one for one in [*self._old, old] if not one.join(0)]

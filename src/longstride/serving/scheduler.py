@@ -17,6 +17,8 @@ from itertools import count
 from time import monotonic
 from typing import Any, Protocol
 
+from torch import Tensor
+
 from longstride.contract import Decoder, Hypothesis, Limits, LongstrideError, Step
 from longstride.contract.trace import Event, events_of
 from longstride.serving.errors import CancelledError, DeadlineError, DrainingError, OverloadedError, ServingError
@@ -55,6 +57,8 @@ class Sentence:
     """told of every iteration"""
     number: int = 0
     """which sentence of its request it is: random numbers belong to that"""
+    prefix: Sequence[int] = ()
+    """what its output begins with, for schedulers that take such"""
     came: float = field(default_factory=monotonic)
     admitted: float | None = None
     first: float | None = None
@@ -99,11 +103,14 @@ class Scheduler:
         grouped: bool = False,
         turns: AbstractContextManager[Any] | None = None,
         watcher: Watcher | None = None,
+        never_next: Tensor | None = None,
     ) -> None:
         """`longest`: the most tokens of a source; `rows`: sentences side by side; `most_tokens`: those of long sources
         side by side; `grouped`: sentences had better be admitted many at a time; `turns`: held while the device works,
-        where others use it too."""
-        self._lanes = Lanes(decoder, limits, rows, longest, most_tokens)
+        where others use it too; `never_next`: sentences have prefixes, behind which these ids [vocabulary] may not
+        stand."""
+        self.limits, self.obeys = limits, decoder.obeys
+        self._lanes = Lanes(decoder, limits, rows, longest, most_tokens, never_next)
         self._most_waiting, self._grouped = most_waiting, grouped
         self._turns, self._watcher = turns or nullcontext(), watcher
         self._changed = threading.Condition()

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 
-from longstride.contract import Hypothesis
+from longstride.contract import Hypothesis, OptionError
 from longstride.serving.errors import BadRequestError, DeadlineError, DrainingError, ServingError
 from longstride.serving.models import ALTERNATIVES, Models, ServedModel
 from longstride.serving.scheduler import Progress, Scheduler, Sentence
+from longstride.terminology import Placing
+from longstride.text.glossary import Glossary
 from longstride.text.sentences import Piece, cut, split
 from longstride.translator import Translator
 
@@ -33,7 +35,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Work:
-    """A text in pieces; those with something to translate have ids."""
+    """A text in pieces; those with something to translate have ids. Pieces are lines, as a glossary reads them."""
 
     pieces: list[Piece]
     ids: list[list[int] | None]
@@ -41,6 +43,11 @@ class _Work:
     @property
     def full(self) -> list[list[int]]:
         return [ids for ids in self.ids if ids is not None]
+
+    @property
+    def lines(self) -> list[str]:
+        """Those with ids."""
+        return [piece.text for piece, ids in zip(self.pieces, self.ids, strict=True) if ids is not None]
 
     def joined(self, outputs: Sequence[str]) -> str:
         """With an output in the place of every piece that has ids."""
@@ -72,19 +79,20 @@ class Service:
         whole: bool = False,
         alternatives: int = 0,
         many: bool = False,
+        glossary: Glossary | None = None,
     ) -> list[Answer]:
         """The outputs of texts, in order. `whole`: lines are not split into sentences; `many`: there may be
-        more than a request may have."""
+        more than a request may have; `glossary`: beside the model's own."""
         self.check(texts, many)
         deadline = monotonic() + min(timeout or self.settings.timeout, self.settings.timeout)
         if alternatives > self.settings.max_alternatives:
             raise BadRequestError(
                 f"Invalid request: alternatives parameter must be <= {self.settings.max_alternatives}"
             )
-        best = await self._generate(model, texts, decoder, deadline, whole)
+        best = await self._generate(model, texts, decoder, deadline, whole, glossary)
         if not alternatives:
             return best
-        others = await self._generate(model, texts, ALTERNATIVES, deadline, whole)
+        others = await self._generate(model, texts, ALTERNATIVES, deadline, whole, glossary)
         return [
             Answer(
                 one.text,
@@ -110,14 +118,21 @@ class Service:
             raise BadRequestError("Invalid request: a text holds half of a surrogate pair, which is no character.")
 
     async def _generate(
-        self, model: ServedModel, texts: Sequence[str], decoder: str | None, deadline: float, whole: bool
+        self,
+        model: ServedModel,
+        texts: Sequence[str],
+        decoder: str | None,
+        deadline: float,
+        whole: bool,
+        glossary: Glossary | None,
     ) -> list[Answer]:
         translator = model.translator
         if (known := model.known(decoder)) is not None and not known.draining:
             known.check_room(1, 0, deadline)  # before anything is done for it
         work = await self._prepared(translator, texts, whole)
         ids = [row for one in work for row in one.full]
-        outputs = iter(await self._decoded(model, decoder, ids, deadline))
+        led = await self._led(model, decoder, [line for one in work for line in one.lines], ids, glossary)
+        outputs = iter(await self._settled(model, decoder, ids, deadline, led))
         answers = []
         for one in work:
             found = [next(outputs) for _ in one.full]
@@ -135,23 +150,84 @@ class Service:
         make = partial(_prepared, translator, texts, translator.longest if whole else self.settings.split_above)
         return make() if sum(map(len, texts)) <= MANY else await asyncio.to_thread(make)
 
-    async def scheduler(self, model: ServedModel, decoder: str | None) -> Scheduler:
+    async def scheduler(self, model: ServedModel, decoder: str | None, prefixes: bool = False) -> Scheduler:
         """Of a decoder, which may have to be made."""
-        known = model.known(decoder)
-        return known if known is not None else await asyncio.to_thread(model.scheduler, decoder)
+        known = model.known(decoder, prefixes)
+        return known if known is not None else await asyncio.to_thread(model.scheduler, decoder, prefixes)
+
+    async def _led(
+        self,
+        model: ServedModel,
+        decoder: str | None,
+        lines: Sequence[str],
+        ids: Sequence[Sequence[int]],
+        glossary: Glossary | None,
+    ) -> dict[int, Placing]:
+        """What leads outputs of lines to hold the terms that they should, by number."""
+        if glossary is None and model.glossary is None:
+            return {}
+        scheduler = await self.scheduler(model, decoder)
+        if "prefixes" not in scheduler.obeys:
+            if glossary is None:  # the model's own is for decoders that can
+                return {}
+            raise BadRequestError(f"A glossary expects another decoder, such as greedy or beam, found {decoder}.")
+        every = model.glossary.joined(glossary) if model.glossary is not None else glossary
+        assert every is not None
+        translator, numbered = model.translator, dict(enumerate(map(model.translator.readable, lines)))
+        try:
+            if glossary is not None:
+                await asyncio.to_thread(translator.placer.check, glossary)
+            return translator.placing(every, numbered, ids, scheduler.limits)
+        except OptionError as error:
+            raise BadRequestError(str(error)) from None
+
+    async def _settled(
+        self,
+        model: ServedModel,
+        decoder: str | None,
+        ids: Sequence[list[int]],
+        deadline: float,
+        led: dict[int, Placing],
+    ) -> list[list[Hypothesis]]:
+        """Outputs that lack a term come again, with a prefix that has it, until none does."""
+
+        def prefixes(numbers: Sequence[int]) -> dict[int, list[int]]:
+            with model.turns:
+                return {one: found for one in numbers if (found := led[one](outputs[one][0].tokens))}
+
+        outputs = await self._decoded(model, decoder, ids, deadline)
+        again = list(led)
+        while again:
+            try:
+                async with asyncio.timeout(max(0.0, deadline - monotonic())):
+                    found = await asyncio.to_thread(prefixes, again)
+            except TimeoutError:
+                raise DeadlineError("The time for this request was over before it was done.") from None
+            again = list(found)
+            begun = list(found.values())
+            for one, new in zip(
+                again, await self._decoded(model, decoder, [ids[one] for one in again], deadline, begun), strict=True
+            ):
+                outputs[one] = new
+        return outputs
 
     async def _decoded(
-        self, model: ServedModel, decoder: str | None, ids: Sequence[list[int]], deadline: float
+        self,
+        model: ServedModel,
+        decoder: str | None,
+        ids: Sequence[list[int]],
+        deadline: float,
+        prefixes: Sequence[Sequence[int]] = (),
     ) -> list[list[Hypothesis]]:
         if not ids:
             return []
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[list[Hypothesis]]] = [loop.create_future() for _ in ids]
         sentences = [
-            Sentence(row, deadline, partial(_tell, loop, partial(_settle, future)), number=number)
-            for number, (row, future) in enumerate(zip(ids, futures, strict=True))
+            Sentence(row, deadline, partial(_tell, loop, partial(_settle, future)), number=number, prefix=prefix)
+            for number, (row, future, prefix) in enumerate(zip(ids, futures, prefixes or [()] * len(ids), strict=True))
         ]
-        scheduler = await self._submitted(model, decoder, sentences)
+        scheduler = await self._submitted(model, decoder, sentences, bool(prefixes))
         try:
             async with asyncio.timeout(max(0.0, deadline - monotonic())):
                 return await asyncio.gather(*futures)
@@ -164,26 +240,38 @@ class Service:
                 if future.done() and not future.cancelled():
                     future.exception()
 
-    async def _submitted(self, model: ServedModel, decoder: str | None, sentences: Sequence[Sentence]) -> Scheduler:
+    async def _submitted(
+        self, model: ServedModel, decoder: str | None, sentences: Sequence[Sentence], prefixes: bool = False
+    ) -> Scheduler:
         """Hand sentences to the scheduler; a model that was just replaced has handed over to another."""
-        scheduler = await self.scheduler(model, decoder)
+        scheduler = await self.scheduler(model, decoder, prefixes)
         try:
             scheduler.submit(sentences)
         except DrainingError:
             new = self.models.named(model.spec.name)
             if new is model:
                 raise
-            scheduler = await self.scheduler(new, decoder)
+            scheduler = await self.scheduler(new, decoder, prefixes)
             scheduler.submit(sentences)
         return scheduler
 
     async def events(
-        self, model: ServedModel, text: str, decoder: str | None = None, timeout: float | None = None
+        self,
+        model: ServedModel,
+        text: str,
+        decoder: str | None = None,
+        timeout: float | None = None,
+        glossary: Glossary | None = None,
     ) -> AsyncGenerator[tuple[Progress | None, list[Hypothesis]], None]:
-        """What each iteration did to one text, which is translated as one sentence; at the end, its outputs."""
+        """What each iteration did to one text, which is translated as one sentence; at the end, its outputs. Of one
+        with a glossary's terms these alone: an output that lacks a term comes again."""
         self.check([text])
         deadline = monotonic() + min(timeout or self.settings.timeout, self.settings.timeout)
         [ids] = model.translator.encode([text], warn=lambda message: None)
+        if led := await self._led(model, decoder, [text], [ids], glossary):
+            [found] = await self._settled(model, decoder, [ids], deadline, led)
+            yield None, found
+            return
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[Progress | list[Hypothesis] | ServingError]()
         tell = partial(_tell, loop, queue.put_nowait)
         sentence = Sentence(ids, deadline, tell, watch=tell)

@@ -6,14 +6,16 @@ import asyncio
 import json
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.datastructures import UploadFile
 
+from longstride.contract import InputError, OptionError
 from longstride.serving.errors import BadRequestError, CancelledError, ServingError
+from longstride.text.glossary import Glossary
 
 R = TypeVar("R")
 M = TypeVar("M", bound=BaseModel)
@@ -85,6 +87,29 @@ async def fields(request: Request) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise BadRequestError(f"Invalid request: expected a JSON object, found {type(content).__name__}")
     return content
+
+
+GlossaryField = Annotated[
+    dict[str, str | None] | list[str | list[str]] | str | None,
+    Field(
+        description="What terms have to be called: an object of terms and translations (null: kept), a list of terms "
+        "that are kept, or lines of a term, a tab and its translation"
+    ),
+]
+"""In what a request asks for."""
+
+
+def glossary_of(given: Any, most: int) -> Glossary | None:
+    """What a request says in such a field; of at most so many terms."""
+    if not given:
+        return None
+    try:
+        found = Glossary.parse(given.splitlines(), "glossary") if isinstance(given, str) else Glossary.of(given)
+    except (OptionError, InputError) as error:
+        raise BadRequestError(f"Invalid request: {error}") from None
+    if len(found) > most:
+        raise BadRequestError(f"Invalid request: glossary expects at most {most} terms, found {len(found)}")
+    return found
 
 
 def checked(model: type[M], content: dict[str, Any]) -> M:

@@ -257,24 +257,36 @@ def force_first(
     reading: LogitSummary, token: int, positions: Tensor, logits: Tensor, draft: Tensor | None = None
 ) -> LogitSummary:
     """The same where the first token of an output, at position 0 of positions [rows, step], is `token` and no other."""
-    first, forced = positions == 0, _wide(logits[..., token])
+    return _force(reading, token, positions == 0, _wide(logits[..., token]), draft)
+
+
+def force(reading: LogitSummary, tokens: Tensor, where: Tensor, logits: Tensor, draft: Tensor | None) -> LogitSummary:
+    """The same where in some slots, `where` [rows, step], one of tokens [rows, step] stands and no other."""
+    return _force(reading, tokens, where, _wide(logits.gather(-1, tokens[..., None])[..., 0]), draft)
+
+
+def _force(
+    reading: LogitSummary, tokens: int | Tensor, where: Tensor, forced: Tensor, draft: Tensor | None
+) -> LogitSummary:
+    """`forced` [rows, step] are the logits of the tokens."""
 
     def put(numbers: Tensor) -> Tensor:
         width = numbers.shape[1]
-        return torch.where(first[:, :width], forced[:, :width], numbers)
+        return torch.where(where[:, :width], forced[:, :width], numbers)
 
     logit = reading.top_logit
     reading = replace(
-        reading, top=torch.where(first, token, reading.top), top_logit=None if logit is None else put(logit)
+        reading, top=torch.where(where, tokens, reading.top), top_logit=None if logit is None else put(logit)
     )
     if draft is None or reading.draft_logit is None:
         return reading
-    first_drafted = first[:, : draft.shape[1]]
-    wrong, rank = first_drafted & (draft != token), reading.draft_rank
+    drafted = where[:, : draft.shape[1]]
+    wanted = tokens if isinstance(tokens, int) else tokens[:, : draft.shape[1]]
+    wrong, rank = drafted & (draft != wanted), reading.draft_rank
     return replace(
         reading,
         draft_logit=torch.where(wrong, FORBIDDEN, put(reading.draft_logit)),
-        draft_rank=None if rank is None else torch.where(first_drafted, 0, rank),
+        draft_rank=None if rank is None else torch.where(drafted, 0, rank),
     )
 
 

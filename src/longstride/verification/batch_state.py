@@ -28,6 +28,7 @@ from longstride.verification import step_programs
 from longstride.verification.acceptance import forbidden_ids
 from longstride.verification.drafting import Drafter
 from longstride.verification.kernels import permitted_ids
+from longstride.verification.prefixes import TablePrefixes
 from longstride.verification.step import Acceptance, Batch, StepResult, VerifyStep
 
 WIDTHS = 16
@@ -88,6 +89,9 @@ class BatchState:
             ids=ids,
             permitted=permitted_ids(limits, model.options.vocabulary, device, special) if fused else None,
             streams=None if acceptance.sampling is None else torch.zeros_like(self.ticket),
+            prefixes=(
+                TablePrefixes.empty(capacity, columns, model.options.vocabulary, device) if limits.prefixes else None
+            ),
         )
         self._window = window.numpy()
         self.recorded = runner.records and self.buffers is not None
@@ -111,6 +115,7 @@ class BatchState:
         if of_drafter is None:
             return None
         some = [tensor for tensor in (batch.ids, batch.streams) if tensor is not None]
+        some += [] if batch.prefixes is None else batch.prefixes.buffers
         own = [*batch.memory.buffers, *batch.cache.buffers, *self.outputs.buffers, *some, batch.longest, self.ticket]
         return [*own, *of_drafter]
 
@@ -154,6 +159,8 @@ class BatchState:
         encoded in a rectangle of that `width`."""
         width = width or self.longest_source
         self._staging.send(source, rows, tickets, streams)
+        if self.batch.prefixes is not None:
+            self.batch.prefixes.put(rows, source.prefixes)
         if not self.recorded:
             self._enter(len(rows), width)
             return

@@ -23,7 +23,7 @@ from longstride import ops
 from longstride.contract import PAD, RESERVED, START, Decoder, Limits, OptionError, Session, Source
 from longstride.verification.acceptance import FORBIDDEN
 from longstride.verification.drafting import DrafterGraph, NoDraft, Proposal, View
-from longstride.verification.ngrams import without_repeats
+from longstride.verification.ngrams import within
 from longstride.verification.session import DecodePlan, VerificationSession
 from longstride.verification.step import Acceptance
 
@@ -121,9 +121,9 @@ def _margins(decoder: Decoder, source: Source, prefixes: list[list[int]], limits
     logits, _ = table.runner.call(table.verify, torch.tensor(padded, device=device), start, batch.cache, batch.memory)
     last = logits[torch.arange(source.rows, device=device), at].double()
     allowed = last
-    if n := limits.no_repeat_ngram:
+    if limits.watches_repeats:
         inputs = torch.tensor(padded[: source.rows], device=device)[:, None]
-        allowed = without_repeats(last[:, None], inputs, at[:, None] + 1, n)[:, 0]
+        allowed = within(limits, last[:, None], inputs, at[:, None] + 1)[:, 0]
     allowed = allowed.index_fill(-1, batch.forbidden, FORBIDDEN)
     if limits.min_length:
         early = (at < limits.min_length)[:, None] & (torch.arange(last.shape[1], device=device) == special.eos)

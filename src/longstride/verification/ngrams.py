@@ -1,4 +1,5 @@
-"""No n-gram twice: which ids would complete one that stands in a slot's prefix already, and logits without them.
+"""No n-gram twice, or not again and again: which ids would complete one that stands in a slot's prefix already, and
+logits without them.
 
 A prefix is the decoder's own input, its start token counted, up to and with the slot: so n-grams are counted as Hugging
 Face's `no_repeat_ngram_size` counts them. In a draft, a slot's prefix is what is committed and its own ancestors.
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from longstride.contract import Limits
 from longstride.verification.acceptance import FORBIDDEN
 from longstride.verification.tree import Tree
 
@@ -35,6 +37,33 @@ def without_repeats(logits: Tensor, inputs: Tensor, filled: Tensor, n: int) -> T
     ids, again = completions(inputs, filled, n)
     never = torch.where(again, FORBIDDEN, -FORBIDDEN).to(logits.dtype)
     return logits.scatter_reduce(-1, ids, never, "amin")
+
+
+LONGEST_LOOP = 16
+"""Tokens of the longest n-gram that is watched for running in a loop."""
+
+
+def without_loops(logits: Tensor, inputs: Tensor, filled: Tensor, times: int) -> Tensor:
+    """logits [rows, slots, vocabulary] with all forbidden by which some n-gram, of up to 16 tokens, would stand more
+    than `times` times one right after another; see :func:`completions`."""
+    wide = inputs.expand(-1, filled.shape[1], -1)
+    for n in range(1, LONGEST_LOOP + 1):
+        least = (times + 1) * n - 1  # tokens of a prefix that lacks one of such a loop
+        if least > wide.shape[-1]:
+            break
+        places = filled[..., None] - least + torch.arange(least, device=inputs.device)
+        last = wide.gather(2, places.clamp(min=0))
+        again = (last[..., n:] == last[..., : least - n]).all(dim=-1) & (filled >= least)
+        never = torch.where(again, FORBIDDEN, -FORBIDDEN).to(logits.dtype)
+        logits = logits.scatter_reduce(-1, last[..., least - n, None], never[..., None], "amin")
+    return logits
+
+
+def within(limits: Limits, logits: Tensor, inputs: Tensor, filled: Tensor) -> Tensor:
+    """logits [rows, slots, vocabulary] with all that limits forbid for its prefix; see :func:`completions`."""
+    if limits.no_repeat_ngram:
+        logits = without_repeats(logits, inputs, filled, limits.no_repeat_ngram)
+    return without_loops(logits, inputs, filled, limits.max_repeats) if limits.max_repeats else logits
 
 
 def drafted_inputs(

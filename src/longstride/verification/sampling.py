@@ -24,6 +24,7 @@ from longstride import ops
 from longstride.contract import EOS
 from longstride.verification.acceptance import FORBIDDEN, Sampling
 from longstride.verification.drafting import Proposal
+from longstride.verification.prefixes import TablePrefixes
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Draws:
     min_length: int = 0
     forced_first: int | None = None
     eos: int = EOS
+    prefixes: TablePrefixes | None = None
 
     def all(self, logits: Tensor, positions: Tensor) -> Tensor:
         """[rows, step] a token for every slot, of logits [rows, step, vocabulary] for these output positions.
@@ -65,6 +67,9 @@ class Draws:
         drawn = (scores + _gumbel(numbers)).argmax(dim=-1)
         if ids.dim() > 1:
             drawn = ids.gather(-1, drawn[..., None])[..., 0]
+        if self.prefixes is not None:
+            prescribed, where = self.prefixes.at(positions)
+            drawn = torch.where(where, prescribed, drawn)
         drawn = torch.where(positions >= self.longest[:, None], eos, drawn)
         return drawn if self.forced_first is None else drawn.masked_fill(positions == 0, self.forced_first)
 

@@ -66,8 +66,8 @@ class DecodePlan:
 
     @property
     def refills(self) -> bool:
-        """Whether rows can be refilled on the device."""
-        return self.runner.records and self.drafter.queues
+        """Whether rows can be refilled on the device; prefixes come from the host, with their sentences."""
+        return self.runner.records and self.drafter.queues and not self.limits.prefixes
 
     def start_refilled(self, capacity: int, longest_source: int, block: int, group: int | None = None) -> Session:
         """A session whose rows are refilled on the device; `group` sentences are encoded together."""

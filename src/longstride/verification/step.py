@@ -18,11 +18,12 @@ from longstride import ops
 from longstride.contract import DEFAULT_IDS, Limits, OptionError, Program, SpecialIds
 from longstride.engine.outputs import Rows
 from longstride.nn.cache import Cache, EncoderState
-from longstride.verification.acceptance import EXACT, LogitSummary, Rule, Sampling, force_first, judge, summarise
+from longstride.verification.acceptance import EXACT, LogitSummary, Rule, Sampling, force, force_first, judge, summarise
 from longstride.verification.drafting import Drafter, Proposal, View, nothing
 from longstride.verification.kernels import Bounds, summarise_fused
 from longstride.verification.kernels import settle as settle_fused
-from longstride.verification.ngrams import drafted_inputs, without_repeats
+from longstride.verification.ngrams import drafted_inputs, within
+from longstride.verification.prefixes import TablePrefixes
 from longstride.verification.sampling import Draws
 from longstride.verification.tree import Tree, follow
 
@@ -87,6 +88,8 @@ class Batch:
     """[vocabulary] uint8, 0 on forbidden ids; likewise"""
     streams: Tensor | None = None
     """[rows] where each row's random numbers come from; only where tokens are drawn"""
+    prefixes: TablePrefixes | None = None
+    """what outputs begin with; only under limits that have them"""
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ class VerifyStep:
         """`call` carries out the drafter's part and the verifier's, where they are told apart."""
         self.verifier, self.drafter, self.acceptance = verify, drafter, acceptance
         self.limits, self.special, self._eos = limits, special, special.eos
+        self._watches_repeats = limits.watches_repeats
         self._call = call or _run
         self._draft = Program("draft", drafter.propose)
 
@@ -170,11 +174,13 @@ class VerifyStep:
             return self._commit_fused(batch, draft, slots, logits, hidden)
         step, acceptance = ids.shape[1], self.acceptance
         positions = ops.slots_from(start, step)
-        choosable = logits
-        if n := self.limits.no_repeat_ngram:
-            prefixes = drafted_inputs(rows.tokens, start, ids, self.special.start, tree)
-            choosable = without_repeats(logits, *prefixes, n)
         places = positions if tree is None else tree.depth + start[:, None]
+        choosable = logits
+        if self._watches_repeats:
+            inputs = drafted_inputs(rows.tokens, start, ids, self.special.start, tree)
+            choosable = within(self.limits, logits, *inputs)
+        if batch.prefixes is not None:
+            choosable = batch.prefixes.allowed(choosable, places)
         if acceptance.sampling is None:
             wanted = draft.ids if tree is None and acceptance.reads_draft and draft.ids.shape[1] else None
             reading = self._summarise(batch, choosable, places, wanted)
@@ -219,6 +225,9 @@ class VerifyStep:
         limits, ranked = self.limits, self.acceptance.rule.kind == "top"
         bounds = (batch.longest, batch.forbidden, limits.min_length)
         reading = summarise(logits, positions, *bounds, draft, ranked, self._eos)
+        if batch.prefixes is not None:
+            tokens, where = batch.prefixes.at(positions)
+            reading = force(reading, tokens, where & (positions < batch.longest[:, None]), logits, draft)
         if limits.forced_first is None:
             return reading
         return force_first(reading, limits.forced_first, positions, logits, draft)
@@ -229,7 +238,7 @@ class VerifyStep:
         assert sampling is not None
         assert batch.streams is not None
         bounds = (batch.longest, batch.forbidden, limits.min_length, limits.forced_first, self._eos)
-        draws = Draws(sampling, batch.streams, *bounds)
+        draws = Draws(sampling, batch.streams, *bounds, batch.prefixes)
         if not batch.looks:
             return LogitSummary(draws.all(logits, positions))
         live = replace(draft, count=torch.where(batch.rows.done, 0, draft.count))
@@ -243,7 +252,8 @@ class VerifyStep:
         assert batch.permitted is not None
         assert rows.start is not None
         limits = self.limits
-        assert not limits.no_repeat_ngram, "kernels know no n-grams"
+        assert not limits.watches_repeats, "kernels know no n-grams"
+        assert batch.prefixes is None, "kernels know no prefixes"
         depth = None if tree is None else tree.depth
         bounds = Bounds(batch.permitted, rows.start, batch.longest, limits.min_length, self._eos, depth)
         wanted = draft.ids if acceptance.reads_draft and ids.shape[1] > 1 else None
@@ -274,14 +284,14 @@ class VerifyStep:
 
     @property
     def fuses(self) -> bool:
-        """Whether kernels of our own can judge: they know no n-grams and no random numbers, and of trees the exact
-        rule alone."""
+        """Whether kernels of our own can judge: they know no n-grams, prefixes and random numbers, and of trees the
+        exact rule alone."""
         return not self.judges_apart and not (self.drafter.trees and self.acceptance.reads_draft)
 
     @property
     def judges_apart(self) -> bool:
-        """Whether no graph can judge: n-grams of a prefix and random numbers are tensor code of PyTorch's alone."""
-        return self.limits.no_repeat_ngram > 0 or self.acceptance.sampling is not None
+        """Whether no graph can judge: n-grams, prefixes and random numbers are tensor code of PyTorch's alone."""
+        return self.limits.watches_repeats or self.limits.prefixes or self.acceptance.sampling is not None
 
     def _view(self, batch: Batch, length: Tensor) -> View:
         rows, room = batch.rows, None if batch.ids is None else batch.ids[:, 1:]
