@@ -31,7 +31,6 @@ from longstride.contract import (
     Limits,
     ModelFolderError,
     OptionError,
-    Precision,
     Runner,
     Source,
 )
@@ -68,8 +67,8 @@ def load(
     model: str | os.PathLike[str] = BUNDLED,
     *,
     device: str = "auto",
-    precision: Precision = "fp32",
-    runtime: str = "eager",
+    precision: str = "auto",
+    runtime: str = "auto",
     drafter: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     tell: Callable[[str], None] | None = None,

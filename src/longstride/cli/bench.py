@@ -86,8 +86,8 @@ def bench(
     warmup: Annotated[
         Path | None, typer.Option(help="Text to warm up on, besides sentences of the test set with two words swapped.")
     ] = None,
-    runtime: shared.Runtime = "eager",
-    precision: shared.Precision = "fp32",
+    runtime: shared.Runtime = "auto",
+    precision: shared.Precision = "auto",
     device: shared.Device = "auto",
     threads: shared.Threads = None,
     experiment: shared.Experiment = None,

@@ -38,8 +38,8 @@ def distill(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="An option of the distillation as name=value.")
     ] = None,
-    runtime: Runtime = "eager",
-    precision: Precision = "fp32",
+    runtime: Runtime = "auto",
+    precision: Precision = "auto",
     device: Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the shards that are missing.")] = False,
     processes: Annotated[

@@ -45,9 +45,16 @@ TargetLang = Annotated[
 Set = Annotated[list[str] | None, typer.Option("--set", help="An option as name=value; may be given several times.")]
 Runtime = Annotated[
     str,
-    typer.Option(help="Carries model calls out: eager; native, onnx (processors); cuda-graph (CUDA)."),
+    typer.Option(
+        help="Carries model calls out: auto (the fastest); eager; native, onnx (processors); cuda-graph (CUDA)."
+    ),
 ]
-Precision = Annotated[str, typer.Option(help="fp32, fp16, bf16 or fp64; with native or onnx fp32 or int8.")]
+Precision = Annotated[
+    str,
+    typer.Option(
+        help="auto (fp16 by cuda-graph, else fp32), fp32, fp16, bf16 or fp64; with native or onnx fp32 or int8."
+    ),
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, max=10**6, help="Threads of the processor to use (default: all cores).")
 ]
@@ -128,8 +135,8 @@ def open_model(
     from longstride.runtime.graph_runner import check_threads
     from longstride.translator import load
 
-    if precision not in ("fp64", "fp32", "fp16", "bf16", "int8"):
-        raise OptionError(f"--precision expects fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
+    if precision not in ("auto", "fp64", "fp32", "fp16", "bf16", "int8"):
+        raise OptionError(f"--precision expects auto, fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
     if threads is not None:
         check_threads(threads)
         torch.set_num_threads(threads)
@@ -137,7 +144,7 @@ def open_model(
     translator = load(
         model_path(model),
         runtime=runtime,
-        precision=precision,  # type: ignore[arg-type]
+        precision=precision,
         device=device,
         drafter=other,
         threads=threads,

@@ -53,8 +53,8 @@ def serve(
         list[str] | None, typer.Option(help="Origin of pages that may ask from elsewhere, or *; several times.")
     ] = None,
     drafter: shared.DrafterFolder = None,
-    runtime: shared.Runtime = "eager",
-    precision: shared.Precision = "fp32",
+    runtime: shared.Runtime = "auto",
+    precision: shared.Precision = "auto",
     device: shared.Device = "auto",
     threads: shared.Threads = None,
     check: Annotated[bool, typer.Option("--check", help="Start, translate one sentence and leave.")] = False,
