@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import longstride
 from longstride.contract import Decoded, OptionError, Source
-from longstride.runtime.choosing import check_device, make_runner
+from longstride.runtime.choosing import check_device, fastest_runtime, make_runner
 from longstride.tasks.toys import SYMBOLS
 from longstride.text.tokenizer import WordsTokenizer
 from longstride.translator import Translator
@@ -186,8 +186,19 @@ def test_devices_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cuda", "mps", "meta", "tpu", "", "cpu:3"):
         with pytest.raises(OptionError, match="device"):
             check_device(name)
-    with pytest.raises(OptionError, match="precision expects fp32, fp16, bf16, fp64 or int8, found 'int3'"):
-        make_runner("cpu", "int3")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="precision expects auto, fp32, fp16, bf16, fp64 or int8, found 'int3'"):
+        make_runner("cpu", "int3")
+
+
+def test_auto_is_the_fastest_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    ways = {precision: fastest_runtime("auto", precision) for precision in ("auto", "fp32", "int8", "fp16", "fp64")}
+    assert ways == {"auto": "native", "fp32": "native", "int8": "native", "fp16": "eager", "fp64": "eager"}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    ways = {precision: fastest_runtime("auto", precision) for precision in ("auto", "fp32", "int8", "fp16", "fp64")}
+    assert ways == {"auto": "cuda-graph", "fp32": "cuda-graph", "int8": "native", "fp16": "cuda-graph", "fp64": "eager"}
+    assert fastest_runtime("cpu", "auto") == "native"
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32", "fp64"])

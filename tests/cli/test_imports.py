@@ -64,7 +64,9 @@ def test_help_waits_for_nothing() -> None:
 
 
 def test_greedy_search_imports_nothing_of_other_systems_and_work() -> None:
-    assert imported([["translate", "--decoder", "greedy"]], NOT_FOR_GREEDY, "Good morning.\n") == []
+    assert (
+        imported([["translate", "--decoder", "greedy", "--runtime", "eager"]], NOT_FOR_GREEDY, "Good morning.\n") == []
+    )
 
 
 def test_no_decoder_waits_for_the_compiler() -> None:

@@ -23,7 +23,7 @@ BENCH = ["bench", "-s", "two", "-r", "two", "-o", "records.jsonl", "--device", "
         ),
         (["translate", "--decoder", "nonsense"], "has no decoder 'nonsense'; it has greedy, beam, blockwise, "),
         (["translate", "--set", "k"], "--set expects name=value, found 'k'."),
-        (["translate", "--precision", "fp8"], "--precision expects fp32, fp16, bf16, fp64 or int8, found 'fp8'."),
+        (["translate", "--precision", "fp8"], "--precision expects auto, fp32, fp16, bf16, fp64 or int8, found 'fp8'."),
         (
             ["evaluate", "-s", "two", "-r", "one"],
             "Expected as many target lines as source lines, found 2 in two and 1 in one.",

@@ -161,6 +161,7 @@ def test_the_command_goes_on_after_an_interruption(
     )
     (tmp_path / "in").write_bytes(lines)
     command = ["translate", "-m", model, "-i", tmp_path / "in", "--batch", "2", "--trace", tmp_path / "trace", "--json"]
+    command += ["--runtime", "eager"]
     assert run(*command, "-o", tmp_path / "whole").code == 0
     traced = (tmp_path / "trace").read_bytes()
     add = Partial.add

@@ -113,7 +113,7 @@ def test_what_traces_add_up_to():
 
 
 def test_showing_leaves_the_translations_alone(run: Run, model: Path) -> None:
-    how = ["translate", "-m", model, "--decoder", "copy-verify", "--set", "k=3"]
+    how = ["translate", "-m", model, "--runtime", "eager", "--decoder", "copy-verify", "--set", "k=3"]
     silent, told = run(*how, stdin=LINES), run(*how, "--show-trace", stdin=LINES)
     assert told.code == 0
     assert told.out == silent.out
@@ -134,7 +134,7 @@ def test_decoders_without_drafts_can_be_shown_too(run: Run, model: Path, decoder
 
 
 def test_nothing_to_show_is_nothing_shown(run: Run, model: Path) -> None:
-    assert run("translate", "-m", model, "--show-trace", stdin=b"\n").err == ""
+    assert run("translate", "-m", model, "--runtime", "eager", "--show-trace", stdin=b"\n").err == ""
 
 
 def test_a_terminal_gets_colours(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

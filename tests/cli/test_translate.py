@@ -86,10 +86,21 @@ def test_files_and_pipes_agree(run: Run, model: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == piped.out
 
 
+def test_the_fastest_runtime_is_taken_and_said_once(run: Run, model: Path) -> None:
+    plain, named = (
+        run("translate", "-m", model, stdin=joined(LINES)),
+        run("translate", "-m", model, "--runtime", "eager", stdin=joined(LINES)),
+    )
+    assert plain.code == 0
+    assert plain.out == named.out
+    assert plain.err.count("Carried out by ") == 1
+    assert named.err == ""
+
+
 def test_too_long_lines_are_cut_with_a_warning_that_counts_lines(run: Run, model: Path) -> None:
     long = " ".join("abcdefghij" * 3)
     lines = ["a b"] * 70 + [long] + ["c"]
-    short = ["--set", "max_length=3"]
+    short = ["--set", "max_length=3", "--runtime", "eager"]
     ran = run("translate", "-m", model, "--batch", "1", *short, stdin=joined(lines))  # 70 is beyond the first portion
     assert ran.code == 0
     assert ran.err == f"warning: line 71 has 30 tokens and was cut at the model's limit of {LONGEST - 1}.\n"
@@ -155,8 +166,11 @@ def test_a_trace_replays_to_the_text(run: Run, model: Path, tmp_path: Path, deco
         (["--set", "self=x"], ["no option 'self'"]),
         (["--set", "text=x"], ["no option 'text'"]),
         (["--set", "batch=x"], ["no option 'batch'"]),
-        (["--precision", "fp8"], ["--precision expects fp32, fp16, bf16, fp64 or int8, found 'fp8'"]),
-        (["--precision", "int8"], ["precision int8 expects the runtime native or onnx, found eager"]),
+        (["--precision", "fp8"], ["--precision expects auto, fp32, fp16, bf16, fp64 or int8, found 'fp8'"]),
+        (
+            ["--runtime", "eager", "--precision", "int8"],
+            ["precision int8 expects the runtime native or onnx, found eager"],
+        ),
         (["--runtime", "onnx", "--precision", "fp16"], ["expects fp32 or int8 with the runtime onnx", "fp16"]),
         (["--runtime", "warp"], ["no runtime 'warp'", "eager"]),
         (["--device", "abacus"], ["device expects auto, cpu or cuda", "'abacus'"]),

@@ -86,8 +86,8 @@ def bench(
     warmup: Annotated[
         Path | None, typer.Option(help="Text to warm up on, besides sentences of the test set with two words swapped.")
     ] = None,
-    runtime: shared.Runtime = "eager",
-    precision: shared.Precision = "fp32",
+    runtime: shared.Runtime = "auto",
+    precision: shared.Precision = "auto",
     device: shared.Device = "auto",
     threads: shared.Threads = None,
     experiment: shared.Experiment = None,
@@ -139,7 +139,7 @@ def bench(
             shown_at.print(f"batch size {records[0].batch_size}{', open' if open_batches else ''}", markup=False)
             shown_at.print(run_table("latency", BenchRun(tuple(records))) or "", markup=False)
             append_records(file, records)
-    shared.say_report(*translators)
+    shared.say_report(*translators, runtime=runtime)
     say(f"Records appended to {output}.")
 
 

@@ -6,7 +6,6 @@ and its translation a line, with a tab between) can be shown. How it looks is in
 
 from __future__ import annotations
 
-import importlib.util
 import statistics
 import time
 from pathlib import Path
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from longstride.cli.demo_page import Shown
     from longstride.translator import Translator
 
-DemoRuntime = Annotated[str | None, typer.Option("--runtime", help="eager, native or onnx (default: onnx if there).")]
+DemoRuntime = Annotated[str, typer.Option("--runtime", help="auto (the fastest), eager, native or onnx.")]
 DemoPrecision = Annotated[str | None, typer.Option("--precision", help="fp32 or int8 (default: int8, but eager).")]
 
 EXAMPLES = "examples.tsv"
@@ -35,11 +34,10 @@ ENOUGH = 45.0
 """and after so many the sentences that are left are left out: the machine is slow, or busy with other things."""
 
 
-def demo(model: Model = BUNDLED, runtime: DemoRuntime = None, precision: DemoPrecision = None) -> None:
+def demo(model: Model = BUNDLED, runtime: DemoRuntime = "auto", precision: DemoPrecision = None) -> None:
     """Translate a handful of sentences by every decoder of the bundled model."""
     from longstride.cli.demo_page import REFERENCE, introduction, sentence, summary, traces
 
-    runtime = runtime or ("onnx" if _onnx() else "eager")
     precision = precision or ("fp32" if runtime == "eager" else "int8")
     translator = open_model(model, runtime, precision, device="cpu")
     pairs = examples(translator.folder.path)
@@ -61,11 +59,6 @@ def demo(model: Model = BUNDLED, runtime: DemoRuntime = None, precision: DemoPre
         sentence(out, translator, pair, row)
     traces(out, translator, pairs, results)
     summary(out, [reference for _, reference in pairs], results)
-
-
-def _onnx() -> bool:
-    """Whether the faster runtime for processors is installed."""
-    return all(importlib.util.find_spec(package) for package in ("onnx", "onnxruntime"))
 
 
 def examples(folder: Path) -> list[tuple[str, str]]:

@@ -26,8 +26,8 @@ def generate(
         int | None,
         typer.Option(min=1, max=4096, help="Pixels a side that the model is shown, a multiple of its input (default)."),
     ] = None,
-    runtime: shared.Runtime = "eager",
-    precision: shared.Precision = "fp32",
+    runtime: shared.Runtime = "auto",
+    precision: shared.Precision = "auto",
     device: shared.Device = "auto",
     threads: shared.Threads = None,
     batch: shared.Batch = 32,
@@ -76,6 +76,7 @@ def generate(
     values = sum(len(one.tokens) for one in made)
     width, height = photograph.found
     drawn = across * shape.picture
+    shared.say_report(translator, runtime=runtime)
     say(
         f"{picture} ({width} x {height}): its middle square of {photograph.side} pixels a side, averaged to {shown} x "
         f"{shown}, in {len(tiles)} tile{'s' if len(tiles) > 1 else ''} of {reads} x {reads}; {output} has {drawn} x "

@@ -53,9 +53,16 @@ TargetLang = Annotated[
 Set = Annotated[list[str] | None, typer.Option("--set", help="An option as name=value; may be given several times.")]
 Runtime = Annotated[
     str,
-    typer.Option(help="Carries model calls out: eager; native, onnx (processors); cuda-graph (CUDA)."),
+    typer.Option(
+        help="Carries model calls out: auto (the fastest); eager; native, onnx (processors); cuda-graph (CUDA)."
+    ),
 ]
-Precision = Annotated[str, typer.Option(help="fp32, fp16, bf16 or fp64; with native or onnx fp32 or int8.")]
+Precision = Annotated[
+    str,
+    typer.Option(
+        help="auto (fp16 by cuda-graph, else fp32), fp32, fp16, bf16 or fp64; with native or onnx fp32 or int8."
+    ),
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, max=10**6, help="Threads of the processor to use (default: all cores).")
 ]
@@ -107,9 +114,11 @@ def settings(texts: list[str] | None) -> dict[str, Any]:
     return dict(assignments(texts or []))
 
 
-def say_report(*translators: Translator) -> None:
-    """What the runners have to say of their work, when it is done."""
+def say_report(*translators: Translator, runtime: str = "auto") -> None:
+    """What the runners have to say of their work, when it is done; what `auto` was, first."""
     for runner in {id(translator.runner): translator.runner for translator in translators}.values():
+        if runtime == "auto":
+            say(f"Carried out by {runner.describe()}.")
         if report := runner.report():
             say(report)
 
@@ -136,8 +145,8 @@ def open_model(
     from longstride.runtime.graph_runner import check_threads
     from longstride.translator import load
 
-    if precision not in ("fp64", "fp32", "fp16", "bf16", "int8"):
-        raise OptionError(f"--precision expects fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
+    if precision not in ("auto", "fp64", "fp32", "fp16", "bf16", "int8"):
+        raise OptionError(f"--precision expects auto, fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
     if threads is not None:
         check_threads(threads)
         torch.set_num_threads(threads)
@@ -145,14 +154,14 @@ def open_model(
     translator = load(
         model_path(model),
         runtime=runtime,
-        precision=precision,  # type: ignore[arg-type]
+        precision=precision,
         device=device,
         drafter=other,
         threads=threads,
         tell=say,
     )
     translator.lengths = partial(_length_file, translator) if cache_folder() is not None else None
-    if runtime != "eager":
+    if runtime not in ("eager", "auto"):  # of which say_report tells when something was done
         say(f"Carried out by {translator.runner.describe()}.")
     return translator
 

@@ -61,8 +61,8 @@ def serve(
         list[str] | None, typer.Option(help="Origin of pages that may ask from elsewhere, or *; several times.")
     ] = None,
     drafter: shared.DrafterFolder = None,
-    runtime: shared.Runtime = "eager",
-    precision: shared.Precision = "fp32",
+    runtime: shared.Runtime = "auto",
+    precision: shared.Precision = "auto",
     device: shared.Device = "auto",
     threads: shared.Threads = None,
     check: Annotated[bool, typer.Option("--check", help="Start, translate one sentence and leave.")] = False,
@@ -140,7 +140,10 @@ def _spec(
 
 
 def _opened(runtime: str, precision: str, device: str, drafter: str | None, threads: int | None, folder: str) -> Any:
-    return shared.open_model(folder, runtime, precision, device, drafter, threads)
+    translator = shared.open_model(folder, runtime, precision, device, drafter, threads)
+    if runtime == "auto":
+        say(f"Carried out by {translator.runner.describe()}.")
+    return translator
 
 
 @contextmanager

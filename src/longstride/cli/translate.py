@@ -56,8 +56,8 @@ def translate(
     glossary: shared.GlossaryFile = None,
     source_lang: shared.SourceLang = None,
     target_lang: shared.TargetLang = None,
-    runtime: shared.Runtime = "eager",
-    precision: shared.Precision = "fp32",
+    runtime: shared.Runtime = "auto",
+    precision: shared.Precision = "auto",
     device: shared.Device = "auto",
     threads: shared.Threads = None,
     batch: shared.Batch = 32,
@@ -125,7 +125,7 @@ def translate(
             _streamed(work, lines, output, trace)
     if teller is not None:
         teller.summary(work.calls)
-    shared.say_report(translator)
+    shared.say_report(translator, runtime=runtime)
 
 
 @dataclass

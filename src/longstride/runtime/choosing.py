@@ -1,9 +1,11 @@
-"""Runners by name: which runtime, where and in which precision; what cannot be had is said, and runs eagerly."""
+"""Runners by name: which runtime, where and in which precision, `auto` the fastest; what cannot be had is said, and
+runs eagerly."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import cast
 
 import torch
 
@@ -13,32 +15,47 @@ from longstride.runtime.eager import EagerRunner
 RUNTIMES = ("eager", "native", "onnx", "cuda-graph")
 PROCESSORS = ("native", "onnx")
 """Those that build graphs for processors, in fp32 or int8."""
+AUTO = "auto"
+"""The fastest that there is here."""
 
 
 def make_runner(
-    device: str = "auto",
-    precision: Precision = "fp32",
+    device: str = AUTO,
+    precision: str = "fp32",
     runtime: str = "eager",
     threads: int | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Runner:
-    """A runner by name; `auto` takes a CUDA device where there is one and the runtime can use it."""
-    if runtime not in RUNTIMES:
-        raise OptionError(f"There is no runtime {runtime!r} in this version; there are {', '.join(RUNTIMES)}.")
-    if precision not in ("fp64", "fp32", "fp16", "bf16", "int8"):
-        raise OptionError(f"precision expects fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
+    """A runner by name; `auto` takes a CUDA device where there is one and the runtime can use it, the fastest runtime
+    there, and the precision that suits both."""
+    if runtime not in (AUTO, *RUNTIMES):
+        raise OptionError(f"There is no runtime {runtime!r} in this version; there are auto, {', '.join(RUNTIMES)}.")
+    if precision not in (AUTO, "fp64", "fp32", "fp16", "bf16", "int8"):
+        raise OptionError(f"precision expects auto, fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
+    if runtime == AUTO:
+        runtime = fastest_runtime(device, precision)
+    if precision == AUTO:
+        precision = "fp16" if runtime == "cuda-graph" and check_device(device).type == "cuda" else "fp32"
+    numbers = cast(Precision, precision)
     if runtime in PROCESSORS:
         if device != "auto" and check_device(device).type != "cpu":
             raise OptionError(f"The runtime {runtime} expects the device cpu, found {device!r}.")
         if precision not in ("fp32", "int8"):
             raise OptionError(f"precision expects fp32 or int8 with the runtime {runtime}, found {precision!r}.")
         make = _native_runner if runtime == "native" else _onnx_runner
-        return make(precision, threads, tell)
+        return make(numbers, threads, tell)
     if precision == "int8":
         raise OptionError(f"precision int8 expects the runtime native or onnx, found {runtime}.")
     if runtime != "eager":
-        return _cuda_runner(device, precision, runtime, tell or _warn)
-    return EagerRunner(check_device(device), precision)
+        return _cuda_runner(device, numbers, runtime, tell or _warn)
+    return EagerRunner(check_device(device), numbers)
+
+
+def fastest_runtime(device: str, precision: str) -> str:
+    """What `auto` means for a device and a precision."""
+    if precision != "int8" and check_device(device).type == "cuda":
+        return "eager" if precision == "fp64" else "cuda-graph"
+    return "eager" if precision in ("fp64", "fp16", "bf16") else "native"
 
 
 def _native_runner(precision: Precision, threads: int | None, tell: Callable[[str], None] | None) -> Runner:

@@ -79,7 +79,7 @@ def replica(options: ReplicaOptions, settings: ServerSettings) -> ASGIApp:
         load,
         options.model,
         runtime=options.runtime,
-        precision=options.precision,  # type: ignore[arg-type]
+        precision=options.precision,
         device="cuda" if options.gpus else "cpu",
         drafter=options.drafter,
         threads=options.processors,

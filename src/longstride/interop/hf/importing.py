@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from longstride import model_folder
-from longstride.contract import Limits, ModelFolderError, OptionError, Precision, SpecialIds
+from longstride.contract import Limits, ModelFolderError, OptionError, SpecialIds
 from longstride.interop.hf.families import family_of, options_of, refuse_remote_code
 from longstride.interop.hf.fields import Fields
 from longstride.interop.hf.generation import GENERATION, read_generation
@@ -206,8 +206,8 @@ def from_transformers(
     source_lang: str | None = None,
     target_lang: str | None = None,
     device: str = "auto",
-    precision: Precision = "fp32",
-    runtime: str = "eager",
+    precision: str = "auto",
+    runtime: str = "auto",
     threads: int | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Translator:
