@@ -279,10 +279,12 @@ class Load:
         return ran.stdout.split("\n")[:-1]
 
 
-async def ready(http: Http) -> None:
+async def ready(http: Http, process: subprocess.Popen[bytes]) -> None:
     """Wait until the server answers."""
     begun = perf_counter()
     while (await http.ask("GET", "/ready"))[0] != 200:
+        if process.poll() is not None:
+            raise SystemExit(f"error: the server ended with exit code {process.returncode}.")
         if perf_counter() - begun > GIVE_UP:
             raise SystemExit("error: the server did not become ready.")
         await asyncio.sleep(0.2)
@@ -292,7 +294,7 @@ async def run(told: Any, port: int, process: subprocess.Popen[bytes]) -> None:
     """All parts that were asked for."""
     lines = [line for line in told.lines.read_text(encoding="utf-8").splitlines() if line.strip()] if told.lines else []
     http = Http(port)
-    await ready(http)
+    await ready(http, process)
     load = Load(http, process, lines or SENTENCES, told)
     parts = told.only.split(",")
     rate = told.rate

@@ -17,6 +17,7 @@ from typing import Any
 from longstride.bulk.job import Job, Told, Work, Worker
 from longstride.bulk.records import Shard
 from longstride.contract import OptionError, WorkError
+from longstride.runtime.libraries import silently
 
 LOCAL = "local"
 """A cluster of this machine alone, begun and ended by us."""
@@ -78,7 +79,7 @@ class _Actor:
 def check_packages() -> None:
     """Refuse to begin without Ray."""
     try:
-        import ray.data  # noqa: F401
+        silently("ray.data")
     except ImportError as error:
         raise OptionError(
             f"--cluster expects the package {error.name}, which is not installed here: pip install "
@@ -89,9 +90,7 @@ def check_packages() -> None:
 @contextmanager
 def _connected(address: str, workers: int | None, processors: int) -> Iterator[Any]:
     check_packages()
-    import ray
-    import ray.data
-
+    ray = silently("ray")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address == LOCAL:

@@ -32,7 +32,8 @@ def make_runner(
         raise OptionError(f"There is no runtime {runtime!r} in this version; there are auto, {', '.join(RUNTIMES)}.")
     if precision not in (AUTO, "fp64", "fp32", "fp16", "bf16", "int8"):
         raise OptionError(f"precision expects auto, fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
-    if runtime == AUTO:
+    chosen = runtime == AUTO
+    if chosen:
         runtime = fastest_runtime(device, precision)
     if precision == AUTO:
         precision = "fp16" if runtime == "cuda-graph" and check_device(device).type == "cuda" else "fp32"
@@ -42,8 +43,9 @@ def make_runner(
             raise OptionError(f"The runtime {runtime} expects the device cpu, found {device!r}.")
         if precision not in ("fp32", "int8"):
             raise OptionError(f"precision expects fp32 or int8 with the runtime {runtime}, found {precision!r}.")
-        make = _native_runner if runtime == "native" else _onnx_runner
-        return make(numbers, threads, tell)
+        if runtime == "native":
+            return _native_runner(numbers, threads, tell, chosen)
+        return _onnx_runner(numbers, threads, tell)
     if precision == "int8":
         raise OptionError(f"precision int8 expects the runtime native or onnx, found {runtime}.")
     if runtime != "eager":
@@ -58,12 +60,15 @@ def fastest_runtime(device: str, precision: str) -> str:
     return "eager" if precision in ("fp64", "fp16", "bf16") else "native"
 
 
-def _native_runner(precision: Precision, threads: int | None, tell: Callable[[str], None] | None) -> Runner:
+def _native_runner(
+    precision: Precision, threads: int | None, tell: Callable[[str], None] | None, chosen: bool
+) -> Runner:
+    """Where nobody named it (`chosen`), nobody is told of programs that run eagerly, only that it is not there."""
     from longstride.runtime.native.library import NoLibraryError
     from longstride.runtime.native.runner import NativeRunner
 
     try:
-        return NativeRunner(precision, threads, tell)
+        return NativeRunner(precision, threads, _nobody if chosen else tell)
     except NoLibraryError as error:
         tell = tell or _warn
         try:
@@ -72,7 +77,7 @@ def _native_runner(precision: Precision, threads: int | None, tell: Callable[[st
             tell(f"{error} The model runs eagerly in fp32.")
             return EagerRunner("cpu", "fp32")
         tell(f"{error} The model runs in {precision} by the runtime onnx.")
-        return OnnxRunner(precision, threads, tell)
+        return OnnxRunner(precision, threads, _nobody if chosen else tell)
 
 
 def _onnx_runner(precision: Precision, threads: int | None, tell: Callable[[str], None] | None) -> Runner:
@@ -113,6 +118,10 @@ def check_device(name: str) -> torch.device:
         raise OptionError(f"device {name} was asked for, but PyTorch finds {there or 'no'} CUDA devices here.")
     # Named with its number: "cuda" alone means whichever is current, and compares unequal to a tensor's device.
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+
+
+def _nobody(message: str) -> None:
+    """Hears it."""
 
 
 def _warn(message: str) -> None:

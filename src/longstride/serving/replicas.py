@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from longstride.contract import OptionError, option
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import Options, parse
+from longstride.runtime.libraries import silently
 from longstride.serving.keys import Keys
 from longstride.serving.metrics import Metrics
 from longstride.serving.models import Models, ModelSpec, languages_of
@@ -45,8 +46,7 @@ class ReplicaOptions(Options):
 
 def build(told: Mapping[str, Any]) -> Any:
     """The application, for `serve run` and for files of Ray Serve's settings."""
-    from ray import serve
-
+    serve = silently("ray.serve")
     names = {field.name for field in fields(ReplicaOptions)}
     own = {name: value for name, value in told.items() if name in names}
     options: ReplicaOptions = parse(ReplicaOptions, own, "serve")
