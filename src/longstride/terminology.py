@@ -20,7 +20,7 @@ from torch import Tensor
 from longstride.contract import Batch, Likelihood, OptionError
 from longstride.contract.decoding import Source
 from longstride.contract.options import shown
-from longstride.text.glossary import Glossary, Terms, joins
+from longstride.text.glossary import Glossary, RequiredTerms, joins
 from longstride.text.tokenizer import Tokenizer
 
 ROWS = 32
@@ -40,7 +40,7 @@ class Place:
 class Placing:
     """The way of one sentence: an output, what the next one begins with, and so on."""
 
-    def __init__(self, placer: TermPlacer, terms: Terms, longest: int, first: int = 0) -> None:
+    def __init__(self, placer: TermPlacer, terms: RequiredTerms, longest: int, first: int = 0) -> None:
         """For outputs of at most `longest` tokens; no term comes before token `first`."""
         self._placer, self._terms, self._longest, self._kept = placer, terms, longest, first
         self._left = len(terms.targets)  # each prefix holds one more of them than the last
@@ -85,7 +85,7 @@ class TermPlacer:
         behind = [text[len(word) :] if text.startswith(word) else "" for text in others]
         return torch.tensor([joins(word, text) or text[:1] == "\ufffd" for text in behind])
 
-    def next_place(self, terms: Terms, tokens: list[int], kept: int, longest: int) -> Place | None:
+    def next_place(self, terms: RequiredTerms, tokens: list[int], kept: int, longest: int) -> Place | None:
         """For an output of these tokens, of which the first `kept` must stay: the next term that is missing, where it
         goes; None: none is, or there is no room within `longest` tokens."""
         [text] = self._tokenizer.decode_many([tokens])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longstride
-from longstride.bulk.job import DEATHS, Job, Told, Work
+from longstride.bulk.job import DEATHS, Job, ShardResult, Work
 from longstride.bulk.records import JsonLines, Shard, TextLines, records_of
 from longstride.bulk.running import here, run
 from longstride.cli.main import main
@@ -46,7 +46,7 @@ def work(translator: Translator) -> Work:
     return Work(lambda: translator, None, {})
 
 
-def nothing(told: Told) -> None:
+def nothing(told: ShardResult) -> None:
     pass
 
 
@@ -76,7 +76,7 @@ def test_a_run_that_stops_and_goes_on_is_one_run(
         path, output = Path(place) / "in.txt", Path(place) / "out.txt"
         path.write_bytes("".join(f"{text}\n" for text in texts).encode())
 
-        def some(job: Job, todo: Work, shards: Sequence[Shard]) -> Iterator[Told]:
+        def some(job: Job, todo: Work, shards: Sequence[Shard]) -> Iterator[ShardResult]:
             """Stops somewhere, as if all workers had been lost; in any order."""
             order = data.draw(st.permutations(shards))
             return here(job, todo, order[: data.draw(st.integers(0, len(shards)))])
@@ -96,11 +96,11 @@ def test_a_run_that_stops_and_goes_on_is_one_run(
 def test_shards_that_fail_are_tried_again(translator: Translator, source: Path) -> None:
     job, times = Job.of(source, source.with_name("out"), TextLines(), 2), [0, 0, 0, 0]
 
-    def failing(job: Job, todo: Work, shards: Sequence[Shard]) -> Iterator[Told]:
+    def failing(job: Job, todo: Work, shards: Sequence[Shard]) -> Iterator[ShardResult]:
         for shard in shards:
             times[shard.number] += 1
             if times[shard.number] <= shard.number:
-                yield Told(shard.number, error="no luck.", again=True)
+                yield ShardResult(shard.number, error="no luck.", again=True)
             else:
                 yield from here(job, todo, [shard])
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from longstride.bulk.job import Job, Told, Work, Worker
+from longstride.bulk.job import Job, ShardResult, Work, Worker
 from longstride.bulk.records import Shard
 from longstride.contract import OptionError, WorkError
 from longstride.runtime.libraries import silently
@@ -35,12 +35,12 @@ class Cluster:
     gpu: bool | None = None
     """whether a worker gets one; None: where there are any"""
 
-    def __call__(self, job: Job, work: Work, shards: Sequence[Shard]) -> Iterator[Told]:
+    def __call__(self, job: Job, work: Work, shards: Sequence[Shard]) -> Iterator[ShardResult]:
         """Do shards, in any order."""
         with _connected(self.address, self.workers, self.processors) as ray:
             yield from self._told(ray, job, work, shards)
 
-    def _told(self, ray: Any, job: Job, work: Work, shards: Sequence[Shard]) -> Iterator[Told]:
+    def _told(self, ray: Any, job: Job, work: Work, shards: Sequence[Shard]) -> Iterator[ShardResult]:
         there = ray.cluster_resources()
         gpu = there.get("GPU", 0) > 0 if self.gpu is None else self.gpu
         room = int(min(there.get("CPU", 0) // self.processors, there.get("GPU", 0) if gpu else float("inf")))
@@ -59,7 +59,7 @@ class Cluster:
         )
         try:
             for row in done.iter_rows():
-                yield Told(**json.loads(row["told"]))
+                yield ShardResult(**json.loads(row["told"]))
         except (ray.exceptions.RayError, OSError) as error:
             told = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
             raise WorkError(f"The Ray cluster failed: {told.strip()} The same command goes on from there.") from error

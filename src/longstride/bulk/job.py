@@ -42,7 +42,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Told:
+class ShardResult:
     """What became of a shard."""
 
     shard: int
@@ -180,18 +180,18 @@ class Worker:
     def _translator(self) -> Translator:
         return self.work.open()
 
-    def __call__(self, shard: Shard) -> Told:
+    def __call__(self, shard: Shard) -> ShardResult:
         """One shard; what goes wrong is told, for the others to go on."""
         warnings: list[str] = []
         try:
             with self.job.counted(shard):
                 self._do(shard, warnings.append)
         except LongstrideError as error:
-            return Told(shard.number, 0, str(error), not isinstance(error, UsageError), worker=os.getpid())
+            return ShardResult(shard.number, 0, str(error), not isinstance(error, UsageError), worker=os.getpid())
         except Exception as error:  # memory, a disk, a device
             told = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            return Told(shard.number, 0, told, True, worker=os.getpid())
-        return Told(shard.number, shard.records, warnings=warnings, worker=os.getpid())
+            return ShardResult(shard.number, 0, told, True, worker=os.getpid())
+        return ShardResult(shard.number, shard.records, warnings=warnings, worker=os.getpid())
 
     def _do(self, shard: Shard, warn: Callable[[str], None]) -> None:
         job = self.job

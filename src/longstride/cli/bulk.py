@@ -57,7 +57,7 @@ def bulk(
     Interrupted, the same command goes on with the shards that are left. Order and number of records are the input's.
     On a cluster, INPUT, the folder of OUTPUT and the model lie where every machine sees them under the same path.
     """
-    from longstride.bulk.job import Job, Told, Work
+    from longstride.bulk.job import Job, ShardResult, Work
     from longstride.bulk.records import records_of
     from longstride.bulk.running import here, run
     from longstride.model_folder import ModelFolder
@@ -92,7 +92,7 @@ def bulk(
         if done:
             say(f"Going on with {len(job.left()):,} of {len(job.shards):,} shards.")
 
-        def tell(told: Told) -> None:
+        def tell(told: ShardResult) -> None:
             nonlocal done
             done += told.records
             shown.to(done)

@@ -114,7 +114,7 @@ def settings(texts: list[str] | None) -> dict[str, Any]:
     return dict(assignments(texts or []))
 
 
-def say_report(*translators: Translator, runtime: str = "auto") -> None:
+def say_report(*translators: Translator, runtime: str) -> None:
     """What the runners have to say of their work, when it is done; what `auto` was, first."""
     for runner in {id(translator.runner): translator.runner for translator in translators}.values():
         if runtime == "auto":

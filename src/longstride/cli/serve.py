@@ -141,8 +141,7 @@ def _spec(
 
 def _opened(runtime: str, precision: str, device: str, drafter: str | None, threads: int | None, folder: str) -> Any:
     translator = shared.open_model(folder, runtime, precision, device, drafter, threads)
-    if runtime == "auto":
-        say(f"Carried out by {translator.runner.describe()}.")
+    shared.say_report(translator, runtime=runtime)
     return translator
 
 

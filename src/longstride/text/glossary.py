@@ -41,7 +41,7 @@ def joins(left: str, right: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Terms:
+class RequiredTerms:
     """What the output of one line has to hold."""
 
     line: str
@@ -163,7 +163,7 @@ class Glossary:
                 found[first[0].lower()].append(term)
         return found
 
-    def terms(self, line: str) -> Terms | None:
+    def terms(self, line: str) -> RequiredTerms | None:
         """What a line asks for; None: nothing."""
         every = [(match.start(), match.end(), match[0]) for kind in self._kinds for match in kind.finditer(line)]
         for word in _FIRST.finditer(line):
@@ -178,7 +178,7 @@ class Glossary:
         for start, end, target in chosen:
             switched += [line[before:start], target]
             before = end
-        return Terms(line, tuple(target for _, _, target in chosen), "".join([*switched, line[before:]]))
+        return RequiredTerms(line, tuple(target for _, _, target in chosen), "".join([*switched, line[before:]]))
 
     def _at(self, line: str, start: int, word: str) -> tuple[int, str] | None:
         """Where the longest term ends that begins here, and what it is to be called."""
