@@ -141,6 +141,14 @@ class ModelDrafter(Drafter):
         state.memory.put(places, found)
         state.mask_slots[places] = mask_slots
 
+    def resume(self, state: Any, rows: Tensor, source: Source, view: View) -> None:
+        """Encode their sources, and catch up with what is committed, as many tokens at a time as between drafts."""
+        self.admit(state, rows, source, None)
+        window, committed = self.depth + 1, int(view.length.max())
+        for last in range(window, committed + window, window) if self.catches_up else ():
+            so_far = replace(view, length=view.length.clamp(max=last), window=window)
+            self._runner.call(self._draft, *self._arguments(state, so_far, 1))
+
     def _bound(
         self, state: DraftState, program: Program, given: tuple[Any, ...]
     ) -> Callable[[], tuple[EncoderState, Tensor]]:
