@@ -181,7 +181,7 @@ def test_a_table_that_is_there_is_taken_and_a_new_one_only_when_it_is_worth_it(r
 
 def test_little_that_may_remain_is_not_moved():
     decoder = decoder_of("greedy", EAGER, 3)
-    with moving() as moves, patch.object(draining, "LEAST_LEFT", 13):
+    with moving() as moves, patch.object(draining, "LEAST_LEFT", 28):
         decoder.decode(ragged(8), RAGGED)
         assert not moves
     with moving() as moves, patch.object(draining, "LEAST_LEFT", 3):

@@ -212,7 +212,7 @@ class BatchState:
     @torch.inference_mode()
     def resume(self, other: BatchState, here: list[int], source: Source, copied: bool) -> None:
         """The first rows go on with what stands in rows `here` of another table, of these sources; that table idles
-        from then on. What the drafter remembers is `copied` if both drafters are alike, else it has to catch up."""
+        from then on. What the drafter remembers is `copied` where both remember the same, else it has to catch up."""
         device = self.runner.device
         of, to = torch.tensor(here, device=device), torch.arange(len(here), device=device)
         mine, theirs = self._by_rows(copied), other._by_rows(copied)

@@ -105,6 +105,11 @@ class Drafter(ABC):
         """Drafters of equal keys propose the same, so that one may use a table that another was given."""
         return self
 
+    @property
+    def remembers(self) -> Hashable:
+        """Drafters with the same here remember the same of a row, however much they draft."""
+        return self.key
+
     def buffers(self, state: Any) -> list[Tensor] | None:
         """The tensors that a state consists of; None: it is not made of tensors that never move."""
         return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from longstride.engine.pool import PoolKey
 from longstride.verification.session import DecodePlan, Drafting, Sources
 
 WORTH = 1 << 14
@@ -31,6 +32,7 @@ class Drain:
     def __init__(self, drafting: Drafting, longest_source: int) -> None:
         self._drafting, self._longest_source = drafting, longest_source
         self._asked: tuple[Shape, int] | None = None
+        self._keys: dict[int, PoolKey] = {}  # by width
 
     def width(
         self, plan: DecodePlan, shape: Shape, tickets: Iterable[int | None], lengths: Sequence[int], sources: Sources
@@ -50,10 +52,15 @@ class Drain:
         self._asked = (shape, live)
         if self._left(plan, tickets, lengths, sources) < LEAST_LEFT:
             return None
-        there = [width for width in widths if self._drafting(width)[0].key(width, self._longest_source).ready]
+        there = [width for width in widths if self._key(width).ready]
         if new and not there:
             plan.idle[shape] = 0
         return min(there, default=widths[0] if new else None)
+
+    def _key(self, width: int) -> PoolKey:
+        if width not in self._keys:
+            self._keys[width] = self._drafting(width)[0].key(width, self._longest_source)
+        return self._keys[width]
 
     @staticmethod
     def _left(plan: DecodePlan, tickets: Iterable[int | None], lengths: Sequence[int], sources: Sources) -> int:

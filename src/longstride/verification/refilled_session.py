@@ -37,8 +37,8 @@ class RefilledSession(Session):
         self._next = 0  # ticket
         self._added = self._taken = self.state.sentences  # numbers of sentences, of all sessions
         self._live: dict[int, tuple[Source, int]] = {}  # by ticket, a source and the sentence's row in it
-        self._standing: dict[int, tuple[int, int]] = {}  # by ticket, its row in the table and how long its output is
         self._sent: deque[Landing] = deque()
+        self._read_last: Landing | None = None
         self._begun = 0
         self._settled = False
         self._drain = Drain(drafting, longest_source)
@@ -124,17 +124,14 @@ class RefilledSession(Session):
         numbers = landing.numbers
         self._taken = int(numbers[0, REPORT - 1])
         found = []
-        self._standing = {}
-        for row, (ticket, done, length) in enumerate(numbers[:, :3].tolist()):
-            if ticket not in self._live:  # it was taken or given up before
-                continue
-            if not done:
-                self._standing[ticket] = (row, length)
-                continue
-            del self._live[ticket]
-            score = float(numbers[row, 3:4].view(np.float64)[0])
-            ids = numbers[row, REPORT : REPORT + length - 1].tolist()
-            found.append(Finished(ticket, [Hypothesis(ids, score, score)]))
+        for row in np.flatnonzero(numbers[:, 1]).tolist():
+            ticket, _, length = numbers[row, :3].tolist()
+            if ticket in self._live:  # else it was taken or given up before
+                del self._live[ticket]
+                score = float(numbers[row, 3:4].view(np.float64)[0])
+                ids = numbers[row, REPORT : REPORT + length - 1].tolist()
+                found.append(Finished(ticket, [Hypothesis(ids, score, score)]))
+        self._read_last = landing
         return found
 
     def settle(self) -> None:
@@ -143,13 +140,15 @@ class RefilledSession(Session):
             self._rest.settle()
             return
         self._settled = True
-        standing = {ticket: place for ticket, place in self._standing.items() if ticket in self._live}
-        drained = self._taken == self._added and not self._sent and len(standing) == len(self._live)
-        if standing and drained and len(standing) * 2 <= self.capacity and self.state.table.movable:
-            lengths = [length for _, length in standing.values()]
-            shape = (self.capacity, self._key.longest_source)
-            if width := self._drain.width(self._plan, shape, standing, lengths, self._live):
-                self._move(width, {ticket: row for ticket, (row, _) in standing.items()})
+        drained = self._taken == self._added and not self._sent and self._read_last is not None
+        if not self._live or not drained or len(self._live) * 2 > self.capacity or not self.state.table.movable:
+            return
+        assert self._read_last is not None
+        told = enumerate(self._read_last.numbers[:, :3].tolist())
+        held = {ticket: (row, length) for row, (ticket, _, length) in told if ticket in self._live}
+        shape, lengths = (self.capacity, self._key.longest_source), [length for _, length in held.values()]
+        if width := self._drain.width(self._plan, shape, held, lengths, self._live):
+            self._move(width, {ticket: row for ticket, (row, _) in held.items()})
 
     def _move(self, rows: int, held: dict[int, int]) -> None:
         """Go on in a table of so many rows, with what stands in these."""

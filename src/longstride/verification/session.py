@@ -276,7 +276,7 @@ class VerificationSession(PooledSession[BatchState]):
 
     def _resume(self, table: BatchState, held: Mapping[int, int], window: int) -> None:
         # What came since the last draft has to fit into the next one's window.
-        copied = table.drafter.key == self.table.drafter.key and window <= self._window
+        copied = table.drafter.remembers == self.table.drafter.remembers and window <= self._window
         self.table.resume(table, list(held.values()), picked([self._sources[ticket] for ticket in held]), copied)
 
 

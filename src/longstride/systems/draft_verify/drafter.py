@@ -103,6 +103,11 @@ class ModelDrafter(Drafter):
             self._min_length,
         )
 
+    @property
+    def remembers(self) -> Hashable:
+        """The models it drafts with."""
+        return ("draft", self._draft.identity, self._encode_source[False].identity)
+
     def buffers(self, state: Any) -> list[Tensor] | None:
         """Memory, cache, and what mask slots read."""
         return [*state.memory.buffers, state.mask_slots, *state.cache.buffers]
@@ -142,12 +147,13 @@ class ModelDrafter(Drafter):
         state.mask_slots[places] = mask_slots
 
     def resume(self, state: Any, rows: Tensor, source: Source, view: View) -> None:
-        """Encode their sources, and catch up with what is committed, as many tokens at a time as between drafts."""
+        """Encode their sources, and catch up with all that is committed."""
         self.admit(state, rows, source, None)
-        window, committed = self.depth + 1, int(view.length.max())
-        for last in range(window, committed + window, window) if self.catches_up else ():
-            so_far = replace(view, length=view.length.clamp(max=last), window=window)
-            self._runner.call(self._draft, *self._arguments(state, so_far, 1))
+        if self.catches_up:
+            # By PyTorch: it is done once, and kernels would be compiled for so many tokens.
+            committed, tokens = max(1, int(view.length.max())), self._drafter.own(view.tokens)
+            catch_up = passes.of(self._drafter)
+            catch_up(tokens, view.length, committed, 1, state.mask_slots, state.cache, state.memory)
 
     def _bound(
         self, state: DraftState, program: Program, given: tuple[Any, ...]
