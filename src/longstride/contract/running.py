@@ -126,6 +126,11 @@ class Runner:
     """Whether :meth:`bound` saves anything, so that whole iterations should be one program"""
 
     @property
+    def moves_rows(self) -> bool:
+        """Whether a sentence may go on in a table of another size: no output hangs on how many rows there are."""
+        return self.shape_invariant or self.precision == "fp64"
+
+    @property
     def fuses(self) -> bool:
         """Whether kernels of our own do what lies between two model calls: where steps are captured, launching many
         small ones is what is left to save."""
@@ -182,6 +187,10 @@ class Runner:
     def acquire(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
         """A table that nobody uses: one that was given back, or a new one. Tables of a family differ in shape alone."""
         return make()
+
+    def ready(self, family: Hashable, shape: Hashable) -> bool:
+        """Whether such a table could be had without recording anything for it first."""
+        return not self.records
 
     def release(self, family: Hashable, shape: Hashable, table: Pooled) -> None:
         """A table that is no longer used, all its places empty."""

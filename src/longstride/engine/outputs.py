@@ -6,7 +6,7 @@ Tensors never move.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -109,11 +109,15 @@ class Outputs:
             rows.start.index_fill_(0, places, 0)
 
     @torch.inference_mode()
-    def drop(self, row: int) -> None:
-        """Its sentence is given up."""
+    def drop(self, row: int | slice) -> None:
+        """The sentence there is given up, or all of them are."""
         self.rows.done[row] = True
         if self.rows.start is not None:
             self.rows.start[row] = 0
+
+    def lengths(self, rows: Sequence[int]) -> list[int]:
+        """Of these rows, as the host last saw them."""
+        return [int(self._seen["length"][row]) for row in rows]
 
     def write(self, positions: Tensor, ids: Tensor, written: Tensor, log_probability: Tensor) -> None:
         """Commit, per row, the columns that are `written`: a run of ids [rows, step] from the row's length on."""

@@ -61,6 +61,11 @@ class PoolKey:
             self.runner.release(self.family, self._shape, table)
 
     @property
+    def ready(self) -> bool:
+        """Whether one can be had without recording anything."""
+        return self.runner.ready(self.family, self._shape)
+
+    @property
     def _shape(self) -> tuple[int, int]:
         return (self.capacity, self.longest_source)
 
@@ -137,14 +142,25 @@ class Slots:
             raise ValueError(f"expected a sentence that is being decoded, found ticket {ticket}")
         return self.held.index(ticket)
 
+    @property
+    def used(self) -> list[int]:
+        """The slots with a sentence in them."""
+        return [slot for slot, ticket in enumerate(self.held) if ticket is not None]
+
     def thinned(self) -> list[int]:
         """The slots in use once they are half of all or fewer, for a table that can drop the others; else none."""
-        used = [slot for slot, ticket in enumerate(self.held) if ticket is not None]
+        used = self.used
         return used if len(used) * 2 <= len(self.held) else []
 
-    def keep(self, slots: Sequence[int]) -> None:
-        """Drop all slots but these."""
-        self.held = [self.held[slot] for slot in slots]
+    def keep(self, slots: Sequence[int], capacity: int = 0) -> None:
+        """Drop all slots but these, which come first from now on, and have so many in all, or just these."""
+        held = [self.held[slot] for slot in slots]
+        self.held = held + [None] * (capacity - len(held))
+
+    def hold(self, tickets: Sequence[int], upcoming: int) -> None:
+        """Begin with sentences that got their tickets elsewhere; the next one gets the ticket `upcoming`."""
+        self.held[: len(tickets)] = tickets
+        self._next = upcoming
 
 
 # --- new sentences on their way into a table: one small copy to the device brings all that is known of them -----------

@@ -129,6 +129,11 @@ class CudaGraphRunner(Runner):
         """Where kernels of our own have passed the quick check of the device."""
         return self.device.type == "cuda" and not self_test.unsupported_reason(self.device, self.dtype)
 
+    @property
+    def moves_rows(self) -> bool:
+        """Where products are ours: their bits do not depend on how many rows there are, as long as numbers have 16."""
+        return super().moves_rows or (self.dtype.itemsize == 2 and self.uses("product"))
+
     def uses(self, kernel: str, head: int | None = None) -> bool:
         """Whether it is in the table, and written for such heads."""
         return self.kernels is not None and kernel in self.kernels.names and (head is None or head in HEADS)
@@ -186,6 +191,10 @@ class CudaGraphRunner(Runner):
     def acquire(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
         """One that was captured before, if there is."""
         return self.tables.acquire(family, shape, make)
+
+    def ready(self, family: Hashable, shape: Hashable) -> bool:
+        """Whether one was left by an earlier session."""
+        return self.tables.holds(family, shape)
 
     def release(self, family: Hashable, shape: Hashable, table: Pooled) -> None:
         """Keep it for the next session."""

@@ -45,13 +45,19 @@ class Tables:
 
     def acquire(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
         """The one of this kind that was used last, or a new one."""
-        for place in reversed(range(len(self._free))):
-            free = self._free[place]
-            if free.shape == shape and free.family == family:
-                del self._free[place]
-                found: K = free.table  # type: ignore[assignment]  # it is what `make` made before
-                return found
-        return make()
+        free = self._found(family, shape)
+        if free is None:
+            return make()
+        self._drop(free)
+        found: K = free.table  # type: ignore[assignment]  # it is what `make` made before
+        return found
+
+    def holds(self, family: Hashable, shape: Hashable) -> bool:
+        """Whether there is one of this kind."""
+        return self._found(family, shape) is not None
+
+    def _found(self, family: Hashable, shape: Hashable) -> _Free | None:
+        return next((one for one in reversed(self._free) if one.shape == shape and one.family == family), None)
 
     def release(self, family: Hashable, shape: Hashable, table: Pooled) -> None:
         """Keep it, and let others go as far as there would be too many."""

@@ -202,6 +202,45 @@ class BatchState:
         self.batch.memory.put(places, memory)
         return memory
 
+    # --- rows of another table ---------------------------------------------------------------------------------------
+
+    @property
+    def movable(self) -> bool:
+        """Whether rows may leave for another table, and come from one."""
+        return self.runner.moves_rows and self.buffers is not None
+
+    @torch.inference_mode()
+    def resume(self, other: BatchState, here: list[int], source: Source, copied: bool) -> None:
+        """The first rows go on with what stands in rows `here` of another table, of these sources; that table idles
+        from then on. What the drafter remembers is `copied` where both remember the same, else it has to catch up."""
+        device = self.runner.device
+        of, to = torch.tensor(here, device=device), torch.arange(len(here), device=device)
+        mine, theirs = self._by_rows(copied), other._by_rows(copied)
+        for there, tensor in zip(mine, theirs, strict=True) if here else ():
+            _copy_rows(there, tensor, to, of)
+        rows, batch = self.outputs.rows, self.batch
+        if rows.start is not None:
+            rows.start.copy_(torch.where(rows.done, 0, rows.length))
+        if batch.prefixes is not None and other.batch.prefixes is not None:
+            batch.prefixes.never_next.copy_(other.batch.prefixes.never_next)
+        other.outputs.drop(slice(None))
+        for first in range(0, 0 if copied else len(here), self.portion):
+            some = list(range(len(here)))[first : first + self.portion]
+            self._staging.send(source.select(some), some, some)
+            view = self._step.view(batch)
+            self.drafter.resume(batch.drafter, to[some[0] : some[-1] + 1], self._staging.source(len(some)), view)
+
+    def _by_rows(self, with_drafter: bool) -> list[Tensor]:
+        """All that is kept of each row, in an order that is the same in every table of a verifier."""
+        rows, batch = self.outputs.rows, self.batch
+        numbers = [rows.length, rows.done, rows.log_probability, rows.drafted, rows.accepted, rows.newest]
+        own = [*numbers, rows.tokens, self.ticket, batch.longest, *batch.memory.buffers, *batch.cache.buffers]
+        own += [] if batch.streams is None else [batch.streams]
+        own += [] if batch.prefixes is None else [batch.prefixes.ids, batch.prefixes.lengths]
+        if not with_drafter:
+            return own
+        return [*own, *([] if batch.ids is None else [batch.ids]), *(self.drafter.buffers(batch.drafter) or [])]
+
     # --- draft, verify, commit ---------------------------------------------------------------------------------------
 
     def iteration(self, block: int, window: int) -> Callable[[], StepResult]:
@@ -272,3 +311,12 @@ class BatchState:
     def _prepared(self, name: str, function: Callable[[], Any]) -> Callable[[], Any]:
         """The function, or a recording of it."""
         return self.runner.record(name, function, self.buffers) if self.recorded and self.buffers else function
+
+
+def _copy_rows(there: Tensor, here: Tensor, to: Tensor, of: Tensor) -> None:
+    """Rows `to` [n] of one tensor become what rows `of` [n] of another are, as far as there is room in both."""
+    dim = max(0, there.dim() - 4)  # caches: [keys or values, layers, rows, heads, slots, head]
+    for size in range(dim + 1, there.dim()):
+        length = min(there.shape[size], here.shape[size])
+        there, here = there.narrow(size, 0, length), here.narrow(size, 0, length)
+    there.index_copy_(dim, to, here.index_select(dim, of))

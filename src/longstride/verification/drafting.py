@@ -105,6 +105,11 @@ class Drafter(ABC):
         """Drafters of equal keys propose the same, so that one may use a table that another was given."""
         return self
 
+    @property
+    def remembers(self) -> Hashable:
+        """Drafters with the same here remember the same of a row, however much they draft."""
+        return self.key
+
     def buffers(self, state: Any) -> list[Tensor] | None:
         """The tensors that a state consists of; None: it is not made of tensors that never move."""
         return None
@@ -125,8 +130,12 @@ class Drafter(ABC):
         """An empty state for a table of rows."""
 
     @abstractmethod
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
-        """New sentences were put into rows [n]; `memory`, with its states, is the verifier's of these n."""
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState | None) -> None:
+        """New sentences were put into rows [n]; `memory`, with its states, is the verifier's of these n, if at hand."""
+
+    def resume(self, state: Any, rows: Tensor, source: Source, view: View) -> None:
+        """The same for sentences of which something is committed already, as the view shows: another drafted it."""
+        self.admit(state, rows, source, None)
 
     def follow(self, state: Any, there: list[int], here: list[int], length: int) -> None:  # noqa: B027 (most need not)
         """Rows `there` go on from the first `length` tokens of rows `here`, all of one sentence. On a processor."""
@@ -166,7 +175,7 @@ class NoDraft(Drafter):
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> None:
         """Nothing to remember."""
 
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState | None) -> None:
         """Nothing to remember."""
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,7 +21,7 @@ import torch
 from longstride.contract import Decoder, Finished, Limits, Need, OptionError, Program, Runner, Session, Source, Step
 from longstride.contract.decoding import HARD_LIMITS, Signed, signature
 from longstride.contract.options import as_dict
-from longstride.engine.pool import PooledSession, PoolKey
+from longstride.engine.pool import PooledSession, PoolKey, Slots
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import OF_SAMPLING
@@ -28,6 +30,9 @@ from longstride.verification.draft_policy import DraftPolicy, LengthFile, candid
 from longstride.verification.drafting import Drafter, NoDraft
 from longstride.verification.sampling import streams_of
 from longstride.verification.step import Acceptance, StepResult
+
+if TYPE_CHECKING:
+    from longstride.verification.draining import Drain
 
 
 class DecodePlan:
@@ -52,37 +57,28 @@ class DecodePlan:
         self.acceptance = acceptance or Acceptance()
         self.verify = verify or programs.verify(model)
         self.family = ("verification", model, self.verify.identity, drafter.key, self.acceptance, limits)
+        self.idle: Counter[tuple[int, int]] = Counter()
+        """by shape, rows that took part in iterations for nothing while tables drained (:mod:`..draining`)"""
 
     def start(
         self, capacity: int, longest_source: int, policy: DraftPolicy | None = None, refilled: bool = False
     ) -> Session:
-        """An empty session; without a policy, drafts are as long as the drafter's block. With `refilled`, one whose
-        rows are refilled on the device, where these are recorded."""
-        block = self.drafter.block if policy is None else policy.length(capacity, self.drafter.block)
-        plan = self if block or not self.drafter.block else self.drafted_by(NoDraft())
-        if refilled and plan.refills:
-            return plan.start_refilled(capacity, longest_source, block)
-        return VerificationSession(plan, capacity, longest_source, block)
+        """An empty session, as :func:`start` has it; without a policy, drafts are as long as the drafter's block."""
+        return start(partial(self.drafting, policy), capacity, longest_source, refilled)
+
+    def drafting(self, policy: DraftPolicy | None, rows: int) -> tuple[DecodePlan, int]:
+        """For so many rows under a policy, the plan, this one or the same without a drafter, and the tokens drafted."""
+        block = self.drafter.block if policy is None else policy.length(rows, self.drafter.block)
+        return self if block or not self.drafter.block else self._undrafted, block
+
+    @cached_property
+    def _undrafted(self) -> DecodePlan:
+        return self.drafted_by(NoDraft())
 
     @property
     def refills(self) -> bool:
         """Whether rows can be refilled on the device; prefixes come from the host, with their sentences."""
         return self.runner.records and self.drafter.queues and not self.limits.prefixes
-
-    def start_refilled(self, capacity: int, longest_source: int, block: int, group: int | None = None) -> Session:
-        """A session whose rows are refilled on the device; `group` sentences are encoded together."""
-        from longstride.verification.queue import RefilledState, group_size
-        from longstride.verification.refilled_session import RefilledSession
-
-        key = self.key(capacity, longest_source)
-        group = group or group_size(key.capacity)
-
-        def make(rows: int, longest_source: int) -> RefilledState:
-            return RefilledState(self.new_state(rows, longest_source), self.model, group)
-
-        seed = None if self.acceptance.sampling is None else self.seed
-        key = replace(key, family=("refilled", group, key.family))
-        return RefilledSession(key, make, (block, self.window(block)), self.calls(block), seed)
 
     def key(self, capacity: int, longest_source: int) -> PoolKey:
         """Of tables for such a session."""
@@ -152,11 +148,45 @@ class PlanCache:
         return found
 
 
-class VerificationSession(PooledSession[BatchState]):
-    """One verifier, one drafter, `capacity` rows."""
+Drafting = Callable[[int], tuple[DecodePlan, int]]
+"""(rows) -> the plan for so many, and the tokens that are drafted"""
 
-    def __init__(self, plan: DecodePlan, capacity: int, longest_source: int, block: int) -> None:
+
+Sources = Mapping[int, tuple[Source, int]]
+"""By ticket: a source, and the sentence's row in it."""
+
+
+def start(drafting: Drafting, capacity: int, longest_source: int, refilled: bool = False) -> Session:
+    """An empty session; with `refilled`, one whose rows are refilled on the device, where these are recorded."""
+    plan, block = drafting(capacity)
+    if plan.acceptance.reads_draft:  # outputs hang on drafts: all are drafted alike
+        drafting = partial(_always, (plan, block))
+    if refilled and plan.refills:
+        from longstride.verification.refilled_session import RefilledSession
+
+        return RefilledSession(plan, block, capacity, longest_source, drafting)
+    return VerificationSession(plan, block, capacity, longest_source, drafting)
+
+
+def _always(found: tuple[DecodePlan, int], rows: int) -> tuple[DecodePlan, int]:
+    return found
+
+
+class VerificationSession(PooledSession[BatchState]):
+    """One verifier, one drafter, `capacity` rows; while few are in use and no more are to come, a smaller table."""
+
+    def __init__(self, plan: DecodePlan, block: int, capacity: int, longest_source: int, drafting: Drafting) -> None:
+        """`drafting` says how many tokens are drafted where there are fewer rows."""
         super().__init__(plan.key(capacity, longest_source), plan.new_state)
+        self._drafting = drafting
+        self._longest_source = longest_source
+        self._sources: dict[int, tuple[Source, int]] = {}  # by ticket, where it stands in which source
+        self._drain: Drain | None = None
+        self._use(plan, block)
+        # Before the first draft rows have no token that the drafter has not seen.
+        self.table.expect(1 if self._looks else self._window)
+
+    def _use(self, plan: DecodePlan, block: int) -> None:
         self.plan = plan
         self._block = block
         self._window = plan.window(block)
@@ -164,12 +194,19 @@ class VerificationSession(PooledSession[BatchState]):
         self._calls = plan.calls(block)
         self.portion = self.table.portion
         self._iterate: Callable[[], StepResult] | None = None
-        # Before the first draft rows have no token that the drafter has not seen.
-        self.table.expect(1 if self._looks else self._window)
+        self.table.expect(self._window)
+
+    @property
+    def free(self) -> int:
+        """How many more sentences may come."""
+        return self.capacity - len(self._slots.used)
 
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
+        if self._slots.free < source.rows <= self.free:
+            self._move(self.capacity)
         rows, tickets = self._slots.take(source.rows)
+        self._sources.update((ticket, (source, row)) for row, ticket in enumerate(tickets))
         streams = None
         if self.plan.acceptance.sampling is not None:
             streams = streams_of(self.plan.seed, source.numbers or tickets)
@@ -192,7 +229,67 @@ class VerificationSession(PooledSession[BatchState]):
 
     def take_finished(self) -> list[Finished]:
         """Look at how all rows stand, and take the outputs of those that are done."""
-        return self.table.outputs.take_finished(self._slots)
+        found = self.table.outputs.take_finished(self._slots)
+        for one in found:
+            del self._sources[one.ticket]
+        return found
+
+    def cancel(self, ticket: int) -> None:
+        """Its slot idles until another sentence takes it."""
+        super().cancel(ticket)
+        del self._sources[ticket]
+
+    def settle(self) -> None:
+        """Go on in a smaller table once few rows are left."""
+        used = self._slots.thinned()
+        if not used or not self.table.movable:
+            return
+        if self._drain is None:
+            from longstride.verification.draining import Drain
+
+            self._drain = Drain(self._drafting, self._longest_source)
+        tickets, shape = (self._slots.held[slot] for slot in used), (self._key.capacity, self._key.longest_source)
+        if width := self._drain.width(self.plan, shape, tickets, self.table.outputs.lengths(used), self._sources):
+            self._move(width)
+
+    def take_over(
+        self, capacity: int, table: BatchState, held: Mapping[int, int], sources: Sources, upcoming: int, window: int
+    ) -> None:
+        """Go on, as a session of that capacity, with sentences of another's table: `held` says in which row each ticket
+        stands, `upcoming` is the next ticket."""
+        self.capacity = capacity
+        self._sources = {ticket: sources[ticket] for ticket in held}
+        self._slots.hold(list(held), upcoming)
+        self._resume(table, held, window)
+
+    def _move(self, rows: int) -> None:
+        """Go on in a table of so many rows."""
+        table, key, window = self.table, self._key, self._window
+        held = {ticket: row for row, ticket in enumerate(self._slots.held) if ticket is not None}
+        plan, block = self._drafting(rows)
+        self._key = plan.key(rows, self._longest_source)
+        self.table = self._key.acquire(plan.new_state)
+        self._slots.keep(list(held.values()), self._key.capacity)
+        self._use(plan, block)
+        self._resume(table, held, window)
+        key.release(table, Slots(key.capacity))
+
+    def _resume(self, table: BatchState, held: Mapping[int, int], window: int) -> None:
+        # What came since the last draft has to fit into the next one's window.
+        copied = table.drafter.remembers == self.table.drafter.remembers and window <= self._window
+        self.table.resume(table, list(held.values()), picked([self._sources[ticket] for ticket in held]), copied)
+
+
+def picked(found: Sequence[tuple[Source, int]]) -> Source:
+    """Single sentences of several sources, each with its row there, as one."""
+    each = [source.select([row]) for source, row in found]
+    drafts = [one.drafts for one in each if one.drafts is not None]
+    whole = Source.of([row for one in each for row in _rows(one)])
+    return replace(whole, drafts=Source.of([row for one in drafts for row in _rows(one)])) if drafts else whole
+
+
+def _rows(source: Source) -> list[list[int]]:
+    return [ids[:length] for ids, length in zip(source.ids.tolist(), source.lengths.tolist(), strict=True)]
 
 
 # --- what decoders that verify have in common ------------------------------------------------------------------------
@@ -266,13 +363,15 @@ class VerifyingDecoder(Signed[Options]):
         return self._start(capacity, limits, longest_source, refilled=True)
 
     def _start(self, capacity: int, limits: Limits, longest_source: int, refilled: bool) -> Session:
+        return start(partial(self._drafting, limits), capacity, longest_source, refilled)
+
+    def _drafting(self, limits: Limits, rows: int) -> tuple[DecodePlan, int]:
         policy = self._known(limits) or self._given
-        if policy is not None and (nodes := policy.nodes(capacity)):
+        if policy is not None and (nodes := policy.nodes(rows)):
             if nodes not in self._growing:
                 self._growing[nodes] = self.with_options(replace(self.options, tree=nodes, lengths=None))  # type: ignore[type-var]
-            return self._growing[nodes]._start(capacity, limits, longest_source, refilled)
-        plan = self._plans.of(limits, self.plan)
-        return plan.start(capacity, longest_source, policy, refilled)
+            return self._growing[nodes]._drafting(limits, rows)
+        return self._plans.of(limits, self.plan).drafting(policy, rows)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the block and the sentences."""

@@ -146,7 +146,7 @@ class VerifyStep:
 
     def propose(self, batch: Batch, block: int) -> Proposal:
         """The draft."""
-        view = self._view(batch, _start(batch))
+        view = self.view(batch)
         if not block:
             return nothing(view)
         found: Proposal = self._call(self._draft, batch.drafter, view, block)
@@ -292,6 +292,10 @@ class VerifyStep:
     def judges_apart(self) -> bool:
         """Whether no graph can judge: n-grams, prefixes and random numbers are tensor code of PyTorch's alone."""
         return self.limits.watches_repeats or self.limits.prefixes or self.acceptance.sampling is not None
+
+    def view(self, batch: Batch) -> View:
+        """What the drafter is shown before an iteration."""
+        return self._view(batch, _start(batch))
 
     def _view(self, batch: Batch, length: Tensor) -> View:
         rows, room = batch.rows, None if batch.ids is None else batch.ids[:, 1:]

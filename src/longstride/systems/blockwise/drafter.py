@@ -82,7 +82,7 @@ class HeadsDrafter(Drafter):
         parents = torch.zeros_like(ids) if self.trees else None
         return Predicted(ids, torch.zeros(rows, dtype=torch.int64, device=device), parents)
 
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState | None) -> None:
         """A new sentence begins without a draft."""
         state.count.index_fill_(0, rows, 0)
 

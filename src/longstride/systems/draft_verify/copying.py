@@ -79,7 +79,7 @@ class TextDraft(Drafter):
         text = torch.full((rows, longest), PAD, dtype=torch.int64, device=device)
         return TextPosition(text, *(torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(4)))
 
-    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState) -> None:
+    def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState | None) -> None:
         """Remember the texts of new rows."""
         text = source.drafts if self.reads_drafts else source
         state.text.index_fill_(0, rows, PAD)
@@ -89,6 +89,12 @@ class TextDraft(Drafter):
             state.lengths[rows] = text.lengths
         for places in (state.place, state.expected):
             places.index_fill_(0, rows, 0)
+
+    def resume(self, state: Any, rows: Tensor, source: Source, view: View) -> None:
+        """The place is looked for."""
+        self.admit(state, rows, source, None)
+        state.place.index_fill_(0, rows, LOST)
+        state.expected.index_copy_(0, rows, view.length[rows])
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
         """What follows each row's place in the text; where it is lost, it is looked for."""

@@ -103,6 +103,11 @@ class ModelDrafter(Drafter):
             self._min_length,
         )
 
+    @property
+    def remembers(self) -> Hashable:
+        """The models it drafts with."""
+        return ("draft", self._draft.identity, self._encode_source[False].identity)
+
     def buffers(self, state: Any) -> list[Tensor] | None:
         """Memory, cache, and what mask slots read."""
         return [*state.memory.buffers, state.mask_slots, *state.cache.buffers]
@@ -140,6 +145,15 @@ class ModelDrafter(Drafter):
         places: Any = slice(None) if lone else rows
         state.memory.put(places, found)
         state.mask_slots[places] = mask_slots
+
+    def resume(self, state: Any, rows: Tensor, source: Source, view: View) -> None:
+        """Encode their sources, and catch up with all that is committed."""
+        self.admit(state, rows, source, None)
+        if self.catches_up:
+            # By PyTorch: it is done once, and kernels would be compiled for so many tokens.
+            committed, tokens = max(1, int(view.length.max())), self._drafter.own(view.tokens)
+            catch_up = passes.of(self._drafter)
+            catch_up(tokens, view.length, committed, 1, state.mask_slots, state.cache, state.memory)
 
     def _bound(
         self, state: DraftState, program: Program, given: tuple[Any, ...]

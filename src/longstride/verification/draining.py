@@ -1,0 +1,73 @@
+"""Tables that drain: once nobody waits and few rows are left, these go on in a smaller table.
+
+An iteration takes as long as its table has rows, in use or not, and drafts pay for few rows alone. One output that
+loops to the longest length would otherwise keep all rows of a large table running. A move copies rows, which takes
+about as long as an iteration; where iterations are recorded a new table has to be recorded first, which takes as long
+as hundreds of them. So a table that is there already is taken at once, and a new one made when as much was spent on
+idle rows as recording it will take: over a whole run, twice that is the most that can be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from longstride.engine.pool import PoolKey
+from longstride.verification.session import DecodePlan, Drafting, Sources
+
+WORTH = 1 << 14
+"""Idle rows, counted once an iteration, that took as long as recording a smaller table does: at some 6 microseconds
+each (base model, 128 rows, H200; by the records, not measured by itself) 0.1 seconds."""
+FEWER = 8
+"""A table is recorded for rows that drain if it has so many times fewer of them."""
+LEAST_LEFT = 16
+"""Tokens that some row may still get, at least, or a move is not worth its while."""
+
+Shape = tuple[int, int]
+"""Of a table: its rows, and the longest source that fits."""
+
+
+class Drain:
+    """When the rows of one session move, and to how many."""
+
+    def __init__(self, drafting: Drafting, longest_source: int) -> None:
+        self._drafting, self._longest_source = drafting, longest_source
+        self._asked: tuple[Shape, int] | None = None
+        self._keys: dict[int, PoolKey] = {}  # by width
+
+    def width(
+        self, plan: DecodePlan, shape: Shape, tickets: Iterable[int | None], lengths: Sequence[int], sources: Sources
+    ) -> int | None:
+        """How many rows a table should have for these sentences, of which so much is committed in a table of that
+        shape; None: they stay. Asked once an iteration."""
+        (rows, _), live = shape, len(lengths)
+        widths = [plan.runner.round_up(live)]
+        while widths[-1] * 4 <= rows:
+            widths.append(widths[-1] * 2)
+        if widths[0] * 2 > rows:
+            return None
+        plan.idle[shape] += rows - live
+        new = widths[0] * FEWER <= rows and plan.idle[shape] >= WORTH
+        if self._asked == (shape, live) and not new:  # nothing has changed
+            return None
+        self._asked = (shape, live)
+        if self._left(plan, tickets, lengths, sources) < LEAST_LEFT:
+            return None
+        there = [width for width in widths if self._key(width).ready]
+        if new and not there:
+            plan.idle[shape] = 0
+        return min(there, default=widths[0] if new else None)
+
+    def _key(self, width: int) -> PoolKey:
+        if width not in self._keys:
+            self._keys[width] = self._drafting(width)[0].key(width, self._longest_source)
+        return self._keys[width]
+
+    @staticmethod
+    def _left(plan: DecodePlan, tickets: Iterable[int | None], lengths: Sequence[int], sources: Sources) -> int:
+        """Tokens that may still come, at most, in the row that may get most of them."""
+        found = []
+        for ticket, length in zip(tickets, lengths, strict=True):
+            assert ticket is not None
+            source, row = sources[ticket]
+            found.append(plan.limits.longest_output(int(source.lengths[row])) - length)
+        return max(found)
