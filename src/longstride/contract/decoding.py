@@ -302,7 +302,8 @@ class Session(ABC):
         """Give a sentence up, finished or not: its slot is free at once, and nothing more is heard of it."""
 
     def settle(self) -> None:  # noqa: B027 (a hint: most sessions keep their shape)
-        """Told that no more sentences will come; a session whose results may vary with shapes may drop empty slots."""
+        """Told that no more sentences are to come: it may go on with fewer slots, if outputs stay the same or may vary
+        with shapes anyway."""
 
     def close(self) -> None:  # noqa: B027 (a hint: most sessions keep nothing that others could use)
         """Told that it is no longer needed: all sentences have been taken out, and its table may serve another."""

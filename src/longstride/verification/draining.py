@@ -10,7 +10,9 @@ idle rows as recording it will take: over a whole run, twice that is the most th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from longstride.contract import Source
 from longstride.engine.pool import PoolKey
 from longstride.verification.session import DecodePlan, Drafting, Sources
 
@@ -71,3 +73,15 @@ class Drain:
             source, row = sources[ticket]
             found.append(plan.limits.longest_output(int(source.lengths[row])) - length)
         return max(found)
+
+
+def picked(found: Sequence[tuple[Source, int]]) -> Source:
+    """Single sentences of several sources, each with its row there, as one."""
+    each = [source.select([row]) for source, row in found]
+    drafts = [one.drafts for one in each if one.drafts is not None]
+    whole = Source.of([row for one in each for row in _rows(one)])
+    return replace(whole, drafts=Source.of([row for one in drafts for row in _rows(one)])) if drafts else whole
+
+
+def _rows(source: Source) -> list[list[int]]:
+    return [ids[:length] for ids, length in zip(source.ids.tolist(), source.lengths.tolist(), strict=True)]

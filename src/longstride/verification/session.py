@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -275,21 +275,11 @@ class VerificationSession(PooledSession[BatchState]):
         key.release(table, Slots(key.capacity))
 
     def _resume(self, table: BatchState, held: Mapping[int, int], window: int) -> None:
+        from longstride.verification.draining import picked
+
         # What came since the last draft has to fit into the next one's window.
         copied = table.drafter.remembers == self.table.drafter.remembers and window <= self._window
         self.table.resume(table, list(held.values()), picked([self._sources[ticket] for ticket in held]), copied)
-
-
-def picked(found: Sequence[tuple[Source, int]]) -> Source:
-    """Single sentences of several sources, each with its row there, as one."""
-    each = [source.select([row]) for source, row in found]
-    drafts = [one.drafts for one in each if one.drafts is not None]
-    whole = Source.of([row for one in each for row in _rows(one)])
-    return replace(whole, drafts=Source.of([row for one in drafts for row in _rows(one)])) if drafts else whole
-
-
-def _rows(source: Source) -> list[list[int]]:
-    return [ids[:length] for ids, length in zip(source.ids.tolist(), source.lengths.tolist(), strict=True)]
 
 
 # --- what decoders that verify have in common ------------------------------------------------------------------------

@@ -30,9 +30,17 @@ def extend(packed: Tensor, length: Tensor, window: int, keys: Tensor, values: Te
 
 
 def run(
-    drafter: Drafter, x: Tensor, place: Tensor | None, length: Tensor, window: int, cache: Cache, memory: EncoderState
+    drafter: Drafter,
+    x: Tensor,
+    place: Tensor | None,
+    length: Tensor,
+    window: int,
+    cache: Cache,
+    memory: EncoderState,
+    asked: int,
 ) -> Tensor:
-    """:meth:`Drafter.run_placed` for such a pass, x [rows, window + block, width] -> the masks' [rows, block, width]
+    """:meth:`Drafter.run_placed` for such a pass, x [rows, window + block, width] -> [rows, asked, width], the first
+    `asked` masks'
 
     place, like x: what later layers are told again, if they are."""
     layers, memory_mask = drafter.decoder_layers(), memory.mask
@@ -42,6 +50,8 @@ def run(
             x = x + place
         packed = attention.qkv(residual.enter(x))
         mixed = extend(packed, length, window, cache.keys[number], cache.values[number], last)
-        x = residual.leave(x[:, window:] if last else x, attention.out(mixed))
+        if last:  # nobody needs more of the other masks than that they were seen
+            x, mixed = x[:, window : window + asked], mixed[:, :asked]
+        x = residual.leave(x, attention.out(mixed))
         x = layer._rest(x, memory.keys[number], memory.values[number], memory_mask)
     return drafter.decoder.norm(x)  # type: ignore[no-any-return]

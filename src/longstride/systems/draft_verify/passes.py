@@ -69,13 +69,13 @@ def causal(drafter: Drafter, own: Own) -> Pass:
         fused = own.canvas
         if fused and own.attention and ops.uses("mask"):
             x, place, newest = lay_out_bare(drafter, tokens, length, wide, mask_slots)
-            hidden = canvas_attention.run(drafter, x, place, length, wide, cache, memory)
-            return States(hidden[:, :block], newest)
+            hidden = canvas_attention.run(drafter, x, place, length, wide, cache, memory, block)
+            return States(hidden, newest)
         given = (drafter, tokens, length, wide, mask_slots, cache.longest)
         found = lay_out_fused(*given) if fused else lay_out(*given)
-        asked = (wide, wide + drafter.options.block)
+        asked = (wide, wide + block)
         hidden = drafter.run_placed(found.x, found.place, found.slots, found.mask, cache, memory, asked)
-        return States(hidden[:, :block], found.newest)
+        return States(hidden, found.newest)
 
     return run
 
