@@ -126,6 +126,12 @@ class Runner:
     """Whether :meth:`bound` saves anything, so that whole iterations should be one program"""
 
     @property
+    def steady_slots(self) -> int | None:
+        """Slots of a step, rows times tokens, up to which a slot's numbers depend on nothing but that slot, where more
+        of them are computed otherwise than fewer; None: nothing is known to change."""
+        return None
+
+    @property
     def moves_rows(self) -> bool:
         """Whether a sentence may go on in a table of another size: no output hangs on how many rows there are."""
         return self.shape_invariant or self.precision == "fp64"

@@ -23,7 +23,7 @@ from longstride.contract import OptionError, Precision, Program, Runner
 from longstride.contract.running import K, M, Pooled, R
 from longstride.ops import avoid_planned_attention
 from longstride.ops.cuda import self_test
-from longstride.ops.cuda.table import HEADS, NAMES, inference_table
+from longstride.ops.cuda.table import HEADS, MANY_SLOTS, NAMES, inference_table
 from longstride.ops.kernels import TYPES, WAITED, KernelTable, current, kernels_of
 from longstride.runtime.cuda_graph_recorder import CudaRecorder, Recorded, Recorder
 from longstride.runtime.cuda_graph_tables import Tables, most_bytes
@@ -128,6 +128,11 @@ class CudaGraphRunner(Runner):
     def fuses(self) -> bool:
         """Where kernels of our own have passed the quick check of the device."""
         return self.device.type == "cuda" and not self_test.unsupported_reason(self.device, self.dtype)
+
+    @property
+    def steady_slots(self) -> int | None:
+        """Where products are ours, as many as these are used for."""
+        return MANY_SLOTS if self.dtype.itemsize == 2 and self.uses("product") else None
 
     @property
     def moves_rows(self) -> bool:
