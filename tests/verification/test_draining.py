@@ -34,6 +34,9 @@ RAGGED = Limits(max_length=40, max_ratio=3.0, max_extra=0)
 """Outputs are as ragged as sources are: tiny models hardly ever end by themselves."""
 
 
+LONG = Limits(max_length=30, max_ratio=100.0, max_extra=30, min_length=30)
+
+
 def ragged(rows: int) -> Source:
     """Sources that grow, and a last one that is by far the longest."""
     return Source.of(
@@ -239,3 +242,36 @@ def test_a_queue_that_was_left_is_used_again():
         assert isinstance(decoder.start_refilled(4, RAGGED, 6), RefilledSession)
     assert recorded[0][0] > 0
     assert recorded == [recorded[0], (2 * recorded[0][0], recorded[0][1])]
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    kind=st.sampled_from([kind for kind in (*KINDS, *TREES) if kind != "greedy"]),
+    recorded=st.booleans(),
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 7),
+    capacity=st.integers(1, 4),
+    patience=st.integers(0, 5),
+    limits=LIMITS,
+)
+def test_rows_whose_drafts_bring_too_little_go_on_without(kind, recorded, seed, rows, capacity, patience, limits):
+    runner: Runner = taped()[0] if recorded else EAGER
+    source = random_source(rows, 9, seed=seed)
+    expected = decoder_of("greedy", EAGER, seed).decode(source, limits, capacity)
+    with moving(), patch.multiple(draining, PATIENCE=patience, LEAST_GAIN=99.0):
+        same(decoder_of(kind, runner, seed).decode(source, limits, capacity), expected, traces=False)
+
+
+@pytest.mark.parametrize("accept", ["exact", "top:2"])
+def test_an_output_that_loops_is_not_drafted_to_its_end(accept: str) -> None:
+    source = random_source(1, 6, seed=5)
+    decoder = decoder_of("draft-verify", EAGER, 5, accept)
+    with patch.object(draining, "PATIENCE", 8):
+        found = decoder.decode(source, LONG, 1, trace=True)
+    whole = decoder.decode(source, LONG, 1, trace=True)
+    iterations = whole.traces[0].iterations
+    assert iterations > 9  # or this shows nothing
+    assert len(whole.tokens[0]) < draining.LEAST_GAIN * iterations
+    drafted = [step for step in found.traces[0].events if step.drafted]
+    assert found.tokens == whole.tokens
+    assert (len(drafted) < iterations) == (accept == "exact")  # else outputs hang on drafts

@@ -32,7 +32,7 @@ from longstride.verification.sampling import streams_of
 from longstride.verification.step import Acceptance, StepResult
 
 if TYPE_CHECKING:
-    from longstride.verification.draining import Drain
+    from longstride.verification.draining import Drain, Gains
 
 
 class DecodePlan:
@@ -74,10 +74,11 @@ class DecodePlan:
             # With more slots other kernels make the numbers, and what is nearly a tie may fall otherwise than in
             # greedy search (trees of 15 for 128 rows, fp16: 4 to 21 outputs of a thousand).
             block = min(block, max(0, most // self.runner.round_up(rows) - 1))
-        return self if block or not self.drafter.block else self._undrafted, block
+        return self if block or not self.drafter.block else self.undrafted, block
 
     @cached_property
-    def _undrafted(self) -> DecodePlan:
+    def undrafted(self) -> DecodePlan:
+        """The same without a drafter."""
         return self.drafted_by(NoDraft())
 
     @property
@@ -187,6 +188,8 @@ class VerificationSession(PooledSession[BatchState]):
         self._longest_source = longest_source
         self._sources: dict[int, tuple[Source, int]] = {}  # by ticket, where it stands in which source
         self._drain: Drain | None = None
+        self._gains: Gains | None = None
+        self._undrafted = False  # drafts brought too little
         self._use(plan, block)
         # Before the first draft rows have no token that the drafter has not seen.
         self.table.expect(1 if self._looks else self._window)
@@ -208,7 +211,8 @@ class VerificationSession(PooledSession[BatchState]):
 
     def admit(self, source: Source) -> list[int]:
         """Encode new sentences and open a row for each."""
-        if self._slots.free < source.rows <= self.free:
+        if self._undrafted or self._slots.free < source.rows <= self.free:
+            self._undrafted, self._gains = False, None
             self._move(self.capacity)
         rows, tickets = self._slots.take(source.rows)
         self._sources.update((ticket, (source, row)) for row, ticket in enumerate(tickets))
@@ -245,17 +249,43 @@ class VerificationSession(PooledSession[BatchState]):
         del self._sources[ticket]
 
     def settle(self) -> None:
-        """Go on in a smaller table once few rows are left."""
+        """Go on in a smaller table once few rows are left, and without drafts where these bring too little."""
+        if not self.table.movable:
+            return
+        self._watch_drafts()
         used = self._slots.thinned()
-        if not used or not self.table.movable:
+        if not used:
             return
         if self._drain is None:
             from longstride.verification.draining import Drain
 
-            self._drain = Drain(self._drafting, self._longest_source)
+            self._drain = Drain(self._drafted, self._longest_source)
         tickets, shape = (self._slots.held[slot] for slot in used), (self._key.capacity, self._key.longest_source)
         if width := self._drain.width(self.plan, shape, tickets, self.table.outputs.lengths(used), self._sources):
             self._move(width)
+
+    def _watch_drafts(self) -> None:
+        from longstride.verification.draining import WASTED, WORTH, Gains
+
+        if not self._block or self.plan.acceptance.reads_draft:
+            return
+        if self._gains is None:
+            self._gains = Gains()
+        rows, used = self._key.capacity, self._slots.used
+        tickets = [ticket for ticket in self._slots.held if ticket is not None]
+        lengths = dict(zip(tickets, self.table.outputs.lengths(used), strict=True))
+        if not self._gains.poor(lengths):
+            return
+        shape = (rows, self._key.longest_source)
+        self.plan.idle[shape] += WASTED
+        if self.plan.idle[shape] >= WORTH or self.plan.undrafted.key(rows, self._longest_source).ready:
+            self.plan.idle[shape] = 0
+            self._undrafted, self._drain = True, None
+            self._move(rows)
+
+    def _drafted(self, rows: int) -> tuple[DecodePlan, int]:
+        plan, block = self._drafting(rows)
+        return (plan.undrafted, 0) if self._undrafted else (plan, block)
 
     def take_over(
         self, capacity: int, table: BatchState, held: Mapping[int, int], sources: Sources, upcoming: int, window: int
@@ -271,7 +301,7 @@ class VerificationSession(PooledSession[BatchState]):
         """Go on in a table of so many rows."""
         table, key, window = self.table, self._key, self._window
         held = {ticket: row for row, ticket in enumerate(self._slots.held) if ticket is not None}
-        plan, block = self._drafting(rows)
+        plan, block = self._drafted(rows)
         self._key = plan.key(rows, self._longest_source)
         self.table = self._key.acquire(plan.new_state)
         self._slots.keep(list(held.values()), self._key.capacity)
