@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from longstride.contract import EOS, Decoder, Limits, Runner, Session, Source
 from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.blockwise.decoder import Blockwise
 from longstride.systems.draft_verify.decoder import DraftVerify
 from longstride.verification import draining
@@ -275,3 +276,15 @@ def test_an_output_that_loops_is_not_drafted_to_its_end(accept: str) -> None:
     drafted = [step for step in found.traces[0].events if step.drafted]
     assert found.tokens == whole.tokens
     assert (len(drafted) < iterations) == (accept == "exact")  # else outputs hang on drafts
+
+
+def test_what_idle_rows_cost_is_remembered_from_text_to_text() -> None:
+    runner, source = taped()[0], ragged(8)
+    model = decoder_of("greedy", runner, 7)._model  # type: ignore[attr-defined]
+    with moving(worth=60, fewer=4) as moves:
+        for _ in range(4):  # a decoder each, as `translate` makes them
+            before = len(moves)
+            found = Greedy(model, runner).decode(source, RAGGED, 8)
+        assert moves, "one text alone would never have paid for it"
+        assert before > 0
+    assert found.tokens == decoder_of("greedy", EAGER, 7).decode(source, RAGGED, 8).tokens

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from longstride.verification.draining import Drain, Gains
 
 
+_IDLE: WeakKeyDictionary[Transformer, dict[tuple[str, int], Counter[tuple[int, int]]]] = WeakKeyDictionary()
+"""With the model, by runtime and block: decoders are made anew for every text, and few texts pay for a recording."""
+
+
 class DecodePlan:
     """What the sessions of one decoder have in common under the same limits, made once.
 
@@ -57,7 +61,7 @@ class DecodePlan:
         self.acceptance = acceptance or Acceptance()
         self.verify = verify or programs.verify(model)
         self.family = ("verification", model, self.verify.identity, drafter.key, self.acceptance, limits)
-        self.idle: Counter[tuple[int, int]] = Counter()
+        self.idle = _IDLE.setdefault(model, {}).setdefault((f"{runner.name} {runner.precision}", drafter.block), Counter())
         """by shape, rows that took part in iterations for nothing while tables drained (:mod:`..draining`)"""
 
     def start(
