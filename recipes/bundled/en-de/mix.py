@@ -1,10 +1,14 @@
-"""Mix the corpus of the bundled models: a teacher's translations of debates, and people's of everyday sentences.
+"""Mix the corpus of bundled models: a teacher's translations of debates, people's of everyday sentences, copies.
 
-    mix.py OUT --distilled FOLDER --debates FOLDER --everyday FOLDER --examples FILE
+    mix.py OUT --distilled FOLDER --debates FOLDER --everyday FOLDER --examples FILE [--copies N]
+        [--tokenizer FILE --pieces N]
 
-OUT/train.{en,de}.xz    every pair of --distilled (train.src, train.tgt), then one per English sentence of --everyday
+OUT/train.{en,de}.xz    every pair of --distilled (train.src, train.tgt), then one per English sentence of --everyday,
+                        then N that teach to copy what means the same in any language (copies.py), half of each kind
 OUT/valid.{en,de}       as many of each, from the validation sets of --debates and --everyday
 OUT/mix.json            what went in, by hash, and how many pairs of each; written last
+FILE                    a joint SentencePiece model, made of all but the copies, whose rare letters are left to bytes;
+                        every digit is a piece, so that numbers are copied, whatever they are
 
 Everyday sentences come with several German variants, formal and familiar ones above all. A model that writes all words
 at once cannot choose between them, so that one is kept: the shortest, which mostly is the familiar one. A pair whose
@@ -16,12 +20,18 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # where this is imported, not run
+
+import copies as copying
 
 from longstride.text.corpus import read_lines, read_parallel, write_lines
 from longstride.text.files import file_sha256, written_whole
+from longstride.text.tokenizer import train_sentencepiece
 
 ENDINGS = ("", ".xz", ".gz")
 HELD_OUT = 1000
@@ -51,7 +61,16 @@ def one_variant(pairs: Iterable[Pair]) -> Iterator[Pair]:
     yield from kept.items()
 
 
-def mix(out: Path, distilled: Path, debates: Path, everyday: Path, examples: Path) -> dict[str, int]:
+def mix(
+    out: Path,
+    distilled: Path,
+    debates: Path,
+    everyday: Path,
+    examples: Path,
+    copies: int = 0,
+    tokenizer: Path | None = None,
+    pieces: int = 0,
+) -> dict[str, int]:
     """Write everything; how many pairs there are of each kind."""
     shown = {key(line.partition("\t")[0]) for line in read_lines(examples)}
     files = {
@@ -63,6 +82,12 @@ def mix(out: Path, distilled: Path, debates: Path, everyday: Path, examples: Pat
     taught = {name: list(read_parallel(*files[name])) for name in ("distilled", "everyday")}
     taught["everyday"] = list(one_variant(taught["everyday"]))
     taught = {name: [pair for pair in pairs if key(pair[0]) not in shown] for name, pairs in taught.items()}
+    if tokenizer is not None:
+        lines = (pair[place] for place in (0, 1) for pairs in taught.values() for pair in pairs)
+        train_sentencepiece(lines, pieces, tokenizer, lines=True, split_digits=True)
+    taught["copies"] = list(
+        chain.from_iterable(copying.copies(pairs, copies // len(taught)) for pairs in taught.values())
+    )
     held_out = [pair for name in list(files)[2:] for pair in islice(read_parallel(*files[name]), HELD_OUT)]
     out.mkdir(parents=True, exist_ok=True)
     for place, side in enumerate(("en", "de")):
@@ -82,8 +107,11 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     for name in ("distilled", "debates", "everyday", "examples"):
         parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--copies", type=int, default=0)
+    parser.add_argument("--tokenizer", type=Path)
+    parser.add_argument("--pieces", type=int, default=16_000)
     asked = parser.parse_args()
-    counts = mix(asked.out, asked.distilled, asked.debates, asked.everyday, asked.examples)
+    counts = mix(**vars(asked))
     print(", ".join(f"{count:,} pairs of {name}" for name, count in counts.items()), flush=True)
 
 

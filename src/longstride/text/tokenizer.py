@@ -287,6 +287,7 @@ def train_sentencepiece(
     kind: Literal["bpe", "unigram"] = "bpe",
     *,
     lines: bool = False,
+    split_digits: bool = False,
     character_coverage: float = 0.9999,
     max_line_bytes: int = 8192,
 ) -> SentencePieceTokenizer:
@@ -308,6 +309,7 @@ def train_sentencepiece(
             model_type=kind,
             character_coverage=character_coverage,
             byte_fallback=True,
+            split_digits=split_digits,
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             pad_id=PAD,

@@ -61,7 +61,8 @@ class DecodePlan:
         self.acceptance = acceptance or Acceptance()
         self.verify = verify or programs.verify(model)
         self.family = ("verification", model, self.verify.identity, drafter.key, self.acceptance, limits)
-        self.idle = _IDLE.setdefault(model, {}).setdefault((f"{runner.name} {runner.precision}", drafter.block), Counter())
+        kind = (f"{runner.name} {runner.precision}", drafter.block)
+        self.idle = _IDLE.setdefault(model, {}).setdefault(kind, Counter())
         """by shape, rows that took part in iterations for nothing while tables drained (:mod:`..draining`)"""
 
     def start(
