@@ -14,18 +14,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import http.client
 import json
 import random
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 PARTS = ("capacity", "poisson", "overload", "hangups", "memory", "equal")
@@ -178,7 +181,17 @@ class Load:
         for _ in range(5):
             await self.one(lone)
         before = self.rss
+        # A process of its own that asks now and then: this one has ten times too much to do, too, and would count its
+        # own delays.
+        asked = ["--seconds", str(self._told.seconds), "--source", self._told.source, "--target", self._told.target]
+        told = [sys.executable, __file__, "--probe", str(self.http.port), *asked, "-"]
+        probe = subprocess.Popen(told, stdout=subprocess.PIPE, text=True)
         seen, wall, most = await self.poisson(10 * capacity, self._told.seconds)
+        probed = Seen()
+        for line in (await asyncio.to_thread(probe.communicate))[0].splitlines():
+            status, took = json.loads(line)
+            probed.statuses[status] += 1
+            (probed.seconds if status == 200 else probed.refused).append(took)
         begun = perf_counter()
         after = Seen()
         while perf_counter() - begun < 60:
@@ -188,6 +201,7 @@ class Load:
         return {
             "rate": round(10 * capacity, 1),
             **seen.figures(wall),
+            "probe": {"statuses": dict(probed.statuses), "refused_ms": quantiles(probed.refused)},
             "rss_before": before,
             "rss_most": most,
             "normal_after_seconds": round(perf_counter() - begun, 2),
@@ -279,6 +293,26 @@ class Load:
         return ran.stdout.split("\n")[:-1]
 
 
+def probe(port: int, seconds: float, source: str, target: str) -> None:
+    """Ask twenty times a second, for some seconds, each time without waiting for the last; print statuses and times."""
+
+    def ask() -> None:
+        begun = perf_counter()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=GIVE_UP)
+        try:
+            body = json.dumps({"q": SENTENCES[1], "source": source, "target": target})
+            connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+            status = connection.getresponse().status
+        except OSError:
+            status = 0
+        print(json.dumps([status, perf_counter() - begun]), flush=True)
+        connection.close()
+
+    for _ in range(int(20 * seconds)):
+        threading.Thread(target=ask).start()
+        sleep(0.05)
+
+
 async def ready(http: Http, process: subprocess.Popen[bytes]) -> None:
     """Wait until the server answers."""
     begun = perf_counter()
@@ -333,7 +367,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=64, help="side by side, where capacity is measured")
-    parser.add_argument("--most-open", type=int, default=900, help="requests that are open at once")
+    parser.add_argument("--most-open", type=int, default=4000, help="requests that are open at once")
     parser.add_argument("--rate", type=float, default=0.0, help="capacity, where it is known (requests a second)")
     parser.add_argument("--requests", type=int, default=24_000, help="of the part memory")
     parser.add_argument("--compared", type=int, default=2000, help="lines of the part equal")
@@ -341,8 +375,14 @@ def main() -> None:
     parser.add_argument("--target", default="de")
     parser.add_argument("--log", type=Path, help="write what the server says to this file")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--probe", type=int, help=argparse.SUPPRESS)
     parser.add_argument("command", nargs="+")
     told = parser.parse_args()
+    if told.probe is not None:
+        probe(told.probe, told.seconds, told.source, told.target)
+        return
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 2 * told.most_open + 1000), most))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
