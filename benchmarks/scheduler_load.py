@@ -1,5 +1,5 @@
-"""The server's scheduler by itself, in one process and without HTTP: what it can do, beside static batches of 64, and how
-long sentences take that come at random, beside one that is alone.
+"""The server's scheduler by itself, in one process and without HTTP: what it can do, beside static batches of 64, and
+how long sentences take that come at random, beside one that is alone.
 
     python benchmarks/scheduler_load.py -m MODEL --drafter FOLDER --lines FILE --record OUT.jsonl
     python benchmarks/scheduler_load.py                       # the bundled model, some lines of our own
@@ -7,8 +7,8 @@ long sentences take that come at random, beside one that is alone.
 Needs no more than the package itself. On a GPU it runs CUDA graphs in fp16, else the native runtime in int8.
 Sentences are token ids before anything is timed, and outputs are not made into text.
 
-- static: the next 64 sentences in the order in which they came are decoded until all are done, then the next 64; the way
-  of servers that collect a batch. By every decoder that is named, since greedy may be the fastest for 64 rows.
+- static: the next 64 sentences in the order in which they came are decoded until all are done, then the next 64; the
+  way of servers that collect a batch. By every decoder that is named, since greedy may be the fastest for 64 rows.
 - sorted: all sentences known beforehand, by length, rows refilled: what no server can do.
 - capacity: the scheduler with more waiting than it has rows, by numbers of rows.
 - alone: one sentence after another through the scheduler.
@@ -68,6 +68,7 @@ class Asking:
 
     @property
     def done(self) -> int:
+        """How many have come back."""
         return len(self.took) + len(self.failed)
 
     def ask(self, sources: Iterable[list[int]], came: float | None = None) -> None:
