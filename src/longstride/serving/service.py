@@ -35,6 +35,16 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class TranslatedPiece:
+    """A piece of a text, and its output; both without ids where there was nothing to translate."""
+
+    piece: Piece
+    ids: list[int]
+    tokens: list[int]
+    text: str
+
+
+@dataclass(frozen=True)
 class _Work:
     """A text in pieces; those with something to translate have ids. Pieces are lines, as a glossary reads them."""
 
@@ -128,15 +138,8 @@ class Service:
         glossary: Glossary | None,
     ) -> list[Answer]:
         translator = model.translator
-        if (known := model.known(decoder)) is not None and not known.draining:
-            known.check_room([1], deadline)  # before anything is done for it
-        work = await self._prepared(translator, texts, whole)
-        ids = [row for one in work for row in one.full]
-        led = await self._led(model, decoder, [line for one in work for line in one.lines], ids, glossary)
-        outputs = iter(await self._settled(model, decoder, ids, deadline, led))
         answers = []
-        for one in work:
-            found = [next(outputs) for _ in one.full]
+        for one, found in await self._outputs(model, texts, decoder, deadline, whole, glossary):
             best = one.joined(translator.text([hypotheses[0].tokens for hypotheses in found]))
             ranks = min((len(hypotheses) for hypotheses in found), default=0)
             others = [
@@ -146,6 +149,43 @@ class Service:
             tokens = sum(len(hypotheses[0].tokens) for hypotheses in found)
             answers.append(Answer(best, sum(map(len, one.full)), tokens, tuple(others)))
         return answers
+
+    async def pieces(
+        self, model: ServedModel, texts: Sequence[str], glossary: Glossary | None = None
+    ) -> list[list[TranslatedPiece]]:
+        """Texts, however many, in the pieces in which they were translated."""
+        self.check(texts, many=True)
+        deadline = monotonic() + self.settings.timeout
+        made = []
+        for one, found in await self._outputs(model, texts, None, deadline, False, glossary):
+            outputs = iter([list(hypotheses[0].tokens) for hypotheses in found])
+            tokens = [None if ids is None else next(outputs) for ids in one.ids]
+            written = iter(model.translator.text([row for row in tokens if row is not None]))
+            made.append(
+                [
+                    TranslatedPiece(piece, ids or [], row or [], piece.text if row is None else next(written))
+                    for piece, ids, row in zip(one.pieces, one.ids, tokens, strict=True)
+                ]
+            )
+        return made
+
+    async def _outputs(
+        self,
+        model: ServedModel,
+        texts: Sequence[str],
+        decoder: str | None,
+        deadline: float,
+        whole: bool,
+        glossary: Glossary | None,
+    ) -> list[tuple[_Work, list[list[Hypothesis]]]]:
+        """Each text in pieces, and the outputs of those that have ids."""
+        if (known := model.known(decoder)) is not None and not known.draining:
+            known.check_room([1], deadline)  # before anything is done for it
+        work = await self._prepared(model.translator, texts, whole)
+        ids = [row for one in work for row in one.full]
+        led = await self._led(model, decoder, [line for one in work for line in one.lines], ids, glossary)
+        outputs = iter(await self._settled(model, decoder, ids, deadline, led))
+        return [(one, [next(outputs) for _ in one.full]) for one in work]
 
     async def _prepared(self, translator: Translator, texts: Sequence[str], whole: bool) -> list[_Work]:
         make = partial(_prepared, translator, texts, translator.longest if whole else self.settings.split_above)
