@@ -33,10 +33,10 @@ _KEPT = frozenset(("script", "style", "code", "pre", "textarea", "template", "sv
 _VOID = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr")
 )
-_INLINE = frozenset(
-    "a abbr acronym b bdi bdo big cite data del dfn em font i img ins label mark q s small span strike strong sub sup "
-    "time tt u wbr".split()
-)
+_INLINE = frozenset((
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "data", "del", "dfn", "em", "font", "i", "img", "ins",
+    "label", "mark", "q", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "wbr",
+))  # fmt: skip
 """Elements within sentences."""
 _NO = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*["'][^"']*\bnotranslate\b""", re.IGNORECASE)
 ROUNDS = 4
