@@ -1,5 +1,5 @@
 """A server under load, on this machine alone: capacity, latencies by load, ten times too much, clients that hang up,
-memory over many requests, and outputs compared with `translate`'s.
+memory over many requests, a server that is killed and started again, and outputs compared with `translate`'s.
 
     python benchmarks/serving_load.py --lines FILE --record OUT.jsonl -- \
         longstride serve -m MODEL --runtime native --precision int8 --port {port}
@@ -31,8 +31,10 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
 
-PARTS = ("capacity", "poisson", "overload", "hangups", "memory", "equal")
+PARTS = ("capacity", "poisson", "overload", "hangups", "memory", "killed", "equal")
 LOADS = (0.25, 0.5, 0.75, 1.0)
+RESTART = 1.0
+"""Seconds after which a server that has died is started again (RestartSec)."""
 GIVE_UP = 120
 """Seconds after which a request counts as failed."""
 SENTENCES = ["Good morning!", "The committee has adopted the report.", "We must act now, because time is short."]
@@ -116,11 +118,32 @@ def quantiles(seconds: list[float]) -> dict[str, float]:
     return {name: round(1000 * ranked[min(len(ranked) - 1, int(q * len(ranked)))], 2) for name, q in places.items()}
 
 
+class Server:
+    """A process that can be started again."""
+
+    def __init__(self, command: list[str], log: Any) -> None:
+        self._command, self._log = command, log
+        self.start()
+
+    def start(self) -> None:
+        """Where the last one was."""
+        self.process = subprocess.Popen(self._command, stderr=self._log)
+
+    def stop(self) -> int:
+        """Let it drain; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
 class Load:
     """A server and what is asked of it."""
 
-    def __init__(self, http: Http, process: subprocess.Popen[bytes], lines: list[str], told: Any) -> None:
-        self.http, self._process, self._lines, self._told = http, process, lines, told
+    def __init__(self, http: Http, server: Server, lines: list[str], told: Any) -> None:
+        self.http, self._server, self._lines, self._told = http, server, lines, told
         self._next = cycle(lines)
         self._chance = random.Random(told.seed)
         self.known: dict[str, str] = {}
@@ -129,7 +152,7 @@ class Load:
     @property
     def rss(self) -> float:
         """MiB of memory that the server has."""
-        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text(encoding="ascii").split()[1])
+        pages = int(Path(f"/proc/{self._server.process.pid}/statm").read_text(encoding="ascii").split()[1])
         return round(pages * 4096 / (1 << 20), 1)
 
     async def one(self, seen: Seen) -> None:
@@ -247,7 +270,40 @@ class Load:
 
             await asyncio.gather(*(client(left // 32) for _ in range(32)))
             sizes.append(self.rss)
+            print(f"{sum(seen.statuses.values())} requests: {sizes[-1]} MiB", file=sys.stderr, flush=True)
         return {**seen.figures(perf_counter() - begun), "rss": sizes}
+
+    async def killed(self) -> dict[str, Any]:
+        """kill -9 while sixteen clients ask; a second later it is started again (deploy/longstride.service)."""
+        seen, over = Seen(), asyncio.Event()
+
+        async def client() -> None:
+            while not over.is_set():
+                await self.one(seen)
+                await asyncio.sleep(0.25)
+
+        clients = [asyncio.create_task(client()) for _ in range(16)]
+        await asyncio.sleep(2)
+        before, begun = dict(seen.statuses), perf_counter()
+        self._server.process.kill()
+        self._server.process.wait()
+        await asyncio.sleep(RESTART)
+        self._server.start()
+        answered = len(seen.seconds)
+        while len(seen.seconds) == answered:
+            await asyncio.sleep(0.01)
+        first = perf_counter() - begun
+        await ready(self.http, self._server.process)
+        all_ready = perf_counter() - begun
+        over.set()
+        await asyncio.gather(*clients)
+        return {
+            "statuses_before": before,
+            "statuses": dict(seen.statuses),
+            "wrong": seen.wrong,
+            "answers_after_seconds": round(first, 2),
+            "ready_after_seconds": round(all_ready, 2),
+        }
 
     async def equal(self) -> dict[str, Any]:
         """Lines in requests of random sizes, some of them given up, compared with `longstride translate`."""
@@ -324,12 +380,12 @@ async def ready(http: Http, process: subprocess.Popen[bytes]) -> None:
         await asyncio.sleep(0.2)
 
 
-async def run(told: Any, port: int, process: subprocess.Popen[bytes]) -> None:
+async def run(told: Any, port: int, server: Server) -> None:
     """All parts that were asked for."""
     lines = [line for line in told.lines.read_text(encoding="utf-8").splitlines() if line.strip()] if told.lines else []
     http = Http(port)
-    await ready(http, process)
-    load = Load(http, process, lines or SENTENCES, told)
+    await ready(http, server.process)
+    load = Load(http, server, lines or SENTENCES, told)
     parts = told.only.split(",")
     rate = told.rate
 
@@ -353,6 +409,8 @@ async def run(told: Any, port: int, process: subprocess.Popen[bytes]) -> None:
         record("hangups", await load.hangups())
     if "memory" in parts:
         record("memory", await load.memory())
+    if "killed" in parts:
+        record("killed", await load.killed())
     if "equal" in parts:
         record("equal", await load.equal())
     http.close()
@@ -388,16 +446,11 @@ def main() -> None:
         port = free.getsockname()[1]
     command = [word.replace("{port}", str(port)) for word in told.command]
     log = told.log.open("wb") if told.log is not None else subprocess.DEVNULL
-    process = subprocess.Popen(command, stderr=log)
+    server = Server(command, log)
     try:
-        asyncio.run(run(told, port, process))
+        asyncio.run(run(told, port, server))
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            code = process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = process.wait()
+        code = server.stop()
     print(f"The server ended with {code}.", file=sys.stderr)
 
 
