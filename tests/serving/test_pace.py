@@ -77,7 +77,7 @@ class Simulated:
         self.scheduler.iterate()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.integers(8, 16), st.floats(0.001, 0.05), st.floats(1, 1.4), st.integers(0, 10**6))
 def test_of_ten_times_too_much_what_is_taken_in_is_done_in_time(
     rows: int, seconds: float, slower: float, seed: int
