@@ -1,5 +1,5 @@
 """A server under load, on this machine alone: capacity, latencies by load, ten times too much, clients that hang up,
-memory over many requests, and outputs compared with `translate`'s.
+memory over many requests, a server that is killed and started again, and outputs compared with `translate`'s.
 
     python benchmarks/serving_load.py --lines FILE --record OUT.jsonl -- \
         longstride serve -m MODEL --runtime native --precision int8 --port {port}
@@ -14,22 +14,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import http.client
 import json
 import random
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
-PARTS = ("capacity", "poisson", "overload", "hangups", "memory", "equal")
+PARTS = ("capacity", "poisson", "overload", "hangups", "memory", "killed", "equal")
 LOADS = (0.25, 0.5, 0.75, 1.0)
+RESTART = 1.0
+"""Seconds after which a server that has died is started again (RestartSec)."""
 GIVE_UP = 120
 """Seconds after which a request counts as failed."""
 SENTENCES = ["Good morning!", "The committee has adopted the report.", "We must act now, because time is short."]
@@ -113,11 +118,32 @@ def quantiles(seconds: list[float]) -> dict[str, float]:
     return {name: round(1000 * ranked[min(len(ranked) - 1, int(q * len(ranked)))], 2) for name, q in places.items()}
 
 
+class Server:
+    """A process that can be started again."""
+
+    def __init__(self, command: list[str], log: Any) -> None:
+        self._command, self._log = command, log
+        self.start()
+
+    def start(self) -> None:
+        """Where the last one was."""
+        self.process = subprocess.Popen(self._command, stderr=self._log)
+
+    def stop(self) -> int:
+        """Let it drain; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
 class Load:
     """A server and what is asked of it."""
 
-    def __init__(self, http: Http, process: subprocess.Popen[bytes], lines: list[str], told: Any) -> None:
-        self.http, self._process, self._lines, self._told = http, process, lines, told
+    def __init__(self, http: Http, server: Server, lines: list[str], told: Any) -> None:
+        self.http, self._server, self._lines, self._told = http, server, lines, told
         self._next = cycle(lines)
         self._chance = random.Random(told.seed)
         self.known: dict[str, str] = {}
@@ -126,7 +152,7 @@ class Load:
     @property
     def rss(self) -> float:
         """MiB of memory that the server has."""
-        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text(encoding="ascii").split()[1])
+        pages = int(Path(f"/proc/{self._server.process.pid}/statm").read_text(encoding="ascii").split()[1])
         return round(pages * 4096 / (1 << 20), 1)
 
     async def one(self, seen: Seen) -> None:
@@ -178,7 +204,17 @@ class Load:
         for _ in range(5):
             await self.one(lone)
         before = self.rss
+        # A process of its own that asks now and then: this one has ten times too much to do, too, and would count its
+        # own delays.
+        asked = ["--seconds", str(self._told.seconds), "--source", self._told.source, "--target", self._told.target]
+        told = [sys.executable, __file__, "--probe", str(self.http.port), *asked, "-"]
+        probe = subprocess.Popen(told, stdout=subprocess.PIPE, text=True)
         seen, wall, most = await self.poisson(10 * capacity, self._told.seconds)
+        probed = Seen()
+        for line in (await asyncio.to_thread(probe.communicate))[0].splitlines():
+            status, took = json.loads(line)
+            probed.statuses[status] += 1
+            (probed.seconds if status == 200 else probed.refused).append(took)
         begun = perf_counter()
         after = Seen()
         while perf_counter() - begun < 60:
@@ -188,6 +224,7 @@ class Load:
         return {
             "rate": round(10 * capacity, 1),
             **seen.figures(wall),
+            "probe": {"statuses": dict(probed.statuses), "refused_ms": quantiles(probed.refused)},
             "rss_before": before,
             "rss_most": most,
             "normal_after_seconds": round(perf_counter() - begun, 2),
@@ -233,7 +270,40 @@ class Load:
 
             await asyncio.gather(*(client(left // 32) for _ in range(32)))
             sizes.append(self.rss)
+            print(f"{sum(seen.statuses.values())} requests: {sizes[-1]} MiB", file=sys.stderr, flush=True)
         return {**seen.figures(perf_counter() - begun), "rss": sizes}
+
+    async def killed(self) -> dict[str, Any]:
+        """kill -9 while sixteen clients ask; a second later it is started again (deploy/longstride.service)."""
+        seen, over = Seen(), asyncio.Event()
+
+        async def client() -> None:
+            while not over.is_set():
+                await self.one(seen)
+                await asyncio.sleep(0.25)
+
+        clients = [asyncio.create_task(client()) for _ in range(16)]
+        await asyncio.sleep(2)
+        before, begun = dict(seen.statuses), perf_counter()
+        self._server.process.kill()
+        self._server.process.wait()
+        await asyncio.sleep(RESTART)
+        self._server.start()
+        answered = len(seen.seconds)
+        while len(seen.seconds) == answered:
+            await asyncio.sleep(0.01)
+        first = perf_counter() - begun
+        await ready(self.http, self._server.process)
+        all_ready = perf_counter() - begun
+        over.set()
+        await asyncio.gather(*clients)
+        return {
+            "statuses_before": before,
+            "statuses": dict(seen.statuses),
+            "wrong": seen.wrong,
+            "answers_after_seconds": round(first, 2),
+            "ready_after_seconds": round(all_ready, 2),
+        }
 
     async def equal(self) -> dict[str, Any]:
         """Lines in requests of random sizes, some of them given up, compared with `longstride translate`."""
@@ -279,6 +349,26 @@ class Load:
         return ran.stdout.split("\n")[:-1]
 
 
+def probe(port: int, seconds: float, source: str, target: str) -> None:
+    """Ask twenty times a second, for some seconds, each time without waiting for the last; print statuses and times."""
+
+    def ask() -> None:
+        begun = perf_counter()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=GIVE_UP)
+        try:
+            body = json.dumps({"q": SENTENCES[1], "source": source, "target": target})
+            connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+            status = connection.getresponse().status
+        except OSError:
+            status = 0
+        print(json.dumps([status, perf_counter() - begun]), flush=True)
+        connection.close()
+
+    for _ in range(int(20 * seconds)):
+        threading.Thread(target=ask).start()
+        sleep(0.05)
+
+
 async def ready(http: Http, process: subprocess.Popen[bytes]) -> None:
     """Wait until the server answers."""
     begun = perf_counter()
@@ -290,12 +380,12 @@ async def ready(http: Http, process: subprocess.Popen[bytes]) -> None:
         await asyncio.sleep(0.2)
 
 
-async def run(told: Any, port: int, process: subprocess.Popen[bytes]) -> None:
+async def run(told: Any, port: int, server: Server) -> None:
     """All parts that were asked for."""
     lines = [line for line in told.lines.read_text(encoding="utf-8").splitlines() if line.strip()] if told.lines else []
     http = Http(port)
-    await ready(http, process)
-    load = Load(http, process, lines or SENTENCES, told)
+    await ready(http, server.process)
+    load = Load(http, server, lines or SENTENCES, told)
     parts = told.only.split(",")
     rate = told.rate
 
@@ -319,6 +409,8 @@ async def run(told: Any, port: int, process: subprocess.Popen[bytes]) -> None:
         record("hangups", await load.hangups())
     if "memory" in parts:
         record("memory", await load.memory())
+    if "killed" in parts:
+        record("killed", await load.killed())
     if "equal" in parts:
         record("equal", await load.equal())
     http.close()
@@ -333,7 +425,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=64, help="side by side, where capacity is measured")
-    parser.add_argument("--most-open", type=int, default=900, help="requests that are open at once")
+    parser.add_argument("--most-open", type=int, default=4000, help="requests that are open at once")
     parser.add_argument("--rate", type=float, default=0.0, help="capacity, where it is known (requests a second)")
     parser.add_argument("--requests", type=int, default=24_000, help="of the part memory")
     parser.add_argument("--compared", type=int, default=2000, help="lines of the part equal")
@@ -341,23 +433,24 @@ def main() -> None:
     parser.add_argument("--target", default="de")
     parser.add_argument("--log", type=Path, help="write what the server says to this file")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--probe", type=int, help=argparse.SUPPRESS)
     parser.add_argument("command", nargs="+")
     told = parser.parse_args()
+    if told.probe is not None:
+        probe(told.probe, told.seconds, told.source, told.target)
+        return
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 2 * told.most_open + 1000), most))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [word.replace("{port}", str(port)) for word in told.command]
     log = told.log.open("wb") if told.log is not None else subprocess.DEVNULL
-    process = subprocess.Popen(command, stderr=log)
+    server = Server(command, log)
     try:
-        asyncio.run(run(told, port, process))
+        asyncio.run(run(told, port, server))
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            code = process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = process.wait()
+        code = server.stop()
     print(f"The server ended with {code}.", file=sys.stderr)
 
 

@@ -3,12 +3,15 @@ changes nothing; outputs that have their terms are those without a glossary."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 import longstride
 from longstride.contract import OptionError
+from longstride.terminology import TermPlacer
 from longstride.text.glossary import Glossary
 from longstride.translator import Translator
 
@@ -87,3 +90,28 @@ def test_what_cannot_be_written_is_refused(translator: Translator) -> None:
         translator.translate(LINES, "interleaved", glossary=GLOSSARY)
     with pytest.raises(OptionError, match=r"^A glossary expects terms that the model's vocabulary can spell, found"):
         translator.translate(LINES, glossary={"cat": "a\u2581b"})
+
+
+def test_the_likeliest_place_is_found_without_asking_about_all(translator: Translator) -> None:
+    """As by asking about every place: what a first token says bounds what a term may be."""
+    placer, likelihood = translator.placer, translator.likelihood("greedy")
+    assert likelihood is not None
+    asked = list[int]()
+
+    def counted(*given: torch.Tensor) -> torch.Tensor:
+        asked.append(len(given[2]))
+        return likelihood.score(*given)
+
+    quick = replace(likelihood, score=counted)
+    slow = replace(likelihood, score=counted, offer=None)
+    rows = []
+    for known in (quick, slow):
+        made = TermPlacer(placer._encode, translator.target_tokenizer, known)
+        found = []
+        for line, free in zip(LINES, translator.translate(LINES, "greedy"), strict=True):
+            if (terms := Glossary.of(GLOSSARY).terms(line)) is not None:
+                found += [made.next_place(terms, list(free.tokens[:most]), 0, 100) for most in (99, 5)]
+        rows.append((found, sum(asked)))
+        asked.clear()
+    assert rows[0][0] == rows[1][0]
+    assert rows[0][1] < rows[1][1]

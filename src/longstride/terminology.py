@@ -25,6 +25,10 @@ from longstride.text.tokenizer import Tokenizer
 
 ROWS = 32
 """Places of an output that are asked about at once."""
+FIRST = 4
+"""Places of each term that are asked about first."""
+SLACK = 0.05
+"""Nats by which the same probability may come out differently in another batch and precision."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,29 @@ class Placing:
             return None
         self._kept = len(place.prefix)
         return place.prefix
+
+
+class _Search:
+    """For the likeliest of a term's places, each of which has a bound on its log-probability."""
+
+    def __init__(self, places: Sequence[Place], bounds: Sequence[float]) -> None:
+        self.places, self._bounds = places, bounds
+        self._left = sorted(range(len(places)), key=lambda one: (bounds[one], -one))  # the most promising one last
+        self.scores: dict[int, float] = {}
+
+    def next(self, number: int) -> list[int]:
+        """So many places, at most, to be asked about."""
+        least = max(self.scores.values(), default=-float("inf")) - SLACK
+        found: list[int] = []
+        while self._left and len(found) < number and self._bounds[self._left[-1]] >= least:
+            found.append(self._left.pop())
+        return found
+
+    @property
+    def best(self) -> tuple[Place, float]:
+        """The first of the likeliest."""
+        number = min(self.scores, key=lambda one: (-self.scores[one], one))
+        return self.places[number], self.scores[number]
 
 
 class TermPlacer:
@@ -89,23 +116,51 @@ class TermPlacer:
         """For an output of these tokens, of which the first `kept` must stay: the next term that is missing, where it
         goes; None: none is, or there is no room within `longest` tokens."""
         [text] = self._tokenizer.decode_many([tokens])
-        found: list[tuple[int, float, Place]] = []
-        if missing := terms.missing(text):
-            openings = self._openings(tokens, kept)
-            [source] = self._encode([terms.switched])
-        for target in missing:
-            places = [
+        if not (missing := terms.missing(text)):
+            return None
+        openings = self._openings(tokens, kept)
+        every = [
+            [
                 Place(at, [*tokens[:at], *ids])
                 for at, before in openings
                 if (ids := self._spelt(before, target if before else terms.at_first(target))) is not None
                 and at + len(ids) <= longest
                 and tokens[at : at + len(ids)] != ids
             ]
-            if places:
-                scores = self._scores(source, places)
-                best = max(range(len(places)), key=lambda number: scores[number])
-                found.append((places[best].at, -scores[best], places[best]))
-        return min(found, key=lambda one: one[:2])[2] if found else None
+            for target in missing
+        ]
+        if not any(every):
+            return None
+        [source] = self._encode([terms.switched])
+        found = self._best(source, tokens, [places for places in every if places])
+        return min(found, key=lambda one: (one[0].at, -one[1]))[0]
+
+    def _best(
+        self, source: list[int], tokens: list[int], every: Sequence[Sequence[Place]]
+    ) -> list[tuple[Place, float]]:
+        """For each term the likeliest of its places, the first one of several, and its log-probability.
+
+        A term is no likelier than its first token, which one pass over the output tells for all places. So they are
+        asked about in that order, until none that is left could be likelier than the best.
+        """
+        bounds = self._bounds(source, tokens, every)
+        searches = [_Search(places, bound) for places, bound in zip(every, bounds, strict=True)]
+        number = ROWS if self._likelihood.offer is None else FIRST
+        while asked := [(search, one) for search in searches for one in search.next(number)]:
+            scores = self._scores(source, [search.places[one] for search, one in asked])
+            for (search, one), score in zip(asked, scores, strict=True):
+                search.scores[one] = score
+            number = ROWS
+        return [search.best for search in searches]
+
+    def _bounds(self, source: list[int], tokens: list[int], every: Sequence[Sequence[Place]]) -> list[list[float]]:
+        """The log-probability of the first token in each place; 0, which is no less, where that is not known."""
+        ids = sorted({place.prefix[place.at] for places in every for place in places})
+        offers = self._likelihood.offers(source, tokens, ids)
+        if offers is None:
+            return [[0.0] * len(places) for places in every]
+        told = offers.tolist()
+        return [[told[place.at][ids.index(place.prefix[place.at])] for place in places] for places in every]
 
     def _openings(self, tokens: list[int], first: int) -> list[tuple[int, str]]:
         """Places where a word may begin, from a token on, and what stands before it: nothing, a space or another sign
@@ -142,7 +197,8 @@ class TermPlacer:
         found: list[float] = []
         for first in range(0, len(places), ROWS):
             some = places[first : first + ROWS]
-            read, written = Source.of([source] * len(some)), Source.of([place.prefix for place in some])
+            shared = 1 if self._likelihood.offer is not None else len(some)
+            read, written = Source.of([source] * shared), Source.of([place.prefix for place in some])
             index = torch.arange(len(some))
             batch = Batch(read.ids, written.ids, read.lengths, written.lengths, index)
             shares = self._likelihood.log_probabilities(batch)

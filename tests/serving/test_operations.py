@@ -88,7 +88,7 @@ def test_a_full_queue_refuses_with_503(translator: Translator) -> None:
 
 def test_a_server_without_room_refuses_before_it_reads(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     served = Served(translator)
-    monkeypatch.setattr(Models, "full", True)
+    monkeypatch.setattr(Models, "room", 0)
     refused, health = asked(served, ("POST", "/translate", {"content": b"{"}), ("GET", "/health", {}))
     served.close()
     assert (refused.status_code, refused.headers["retry-after"], health.status_code) == (503, "1", 200)

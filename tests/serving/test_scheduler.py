@@ -126,7 +126,7 @@ def test_sizes_of_tables(rows: int, sizes: list[int]) -> None:
 def test_whoever_waits_gets_a_row_once_there_is_one(arrivals: list[int], rows: int) -> None:
     lanes = Lanes(CopyDecoder(), Limits(), rows, 16, 64)
     waiting = 0
-    for number in [*arrivals, *[0] * 40]:
+    for number in [*arrivals, *[0] * (3 * sum(arrivals) + 3)]:
         waiting += number
         while waiting and (lane := lanes.lane_for(16, 3, waiting)) is not None:
             some = [Asked([5, 6, EOS]).sentence for _ in range(min(waiting, lane.free))]

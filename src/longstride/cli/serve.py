@@ -74,6 +74,7 @@ def serve(
     _check_packages()
     from longstride.contract.options import parse
     from longstride.serving.app import make_app
+    from longstride.serving.door import Door
     from longstride.serving.keys import Keys
     from longstride.serving.metrics import Metrics
     from longstride.serving.models import Models
@@ -89,7 +90,9 @@ def serve(
     metrics = Metrics()
     models = Models(specs, settings, metrics.watcher)
     app = make_app(models, metrics, None if check else known, cors or [])
-    server = Server(app, "127.0.0.1" if check else host, 0 if check else port, settings, partial(_reload, models))
+    door = Door(lambda: models.room, metrics.request)
+    listening = ("127.0.0.1", 0) if check else (host, port)
+    server = Server(app, *listening, settings, partial(_reload, models), door)
     sys.setswitchinterval(SWITCH)
     with _logging():
         asyncio.run(_checked(server, specs[0]) if check else _serving(server, host))

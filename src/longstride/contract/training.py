@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,9 +150,21 @@ class Likelihood:
     runner: Runner
     special: SpecialIds = DEFAULT_IDS
     factorisation: Factorisation = Factorisation()
+    offer: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
+    """(source [1, tokens], target [1, tokens], ids [number]) -> what :meth:`offers` gives, where that can be said"""
+
+    def offers(self, source: Sequence[int], target: Sequence[int], ids: Sequence[int]) -> Tensor | None:
+        """[target tokens + 1, ids] float64: the log-probability of each of some ids before every token of a target,
+        and at its end, from one pass; None for models that write in another order."""
+        if self.offer is None:
+            return None
+        given = [torch.tensor(one, dtype=torch.int64, device=self.runner.device) for one in (source, target, ids)]
+        found: Tensor = self.runner.call(Program("offers", self.offer), given[0][None], given[1][None], given[2])
+        return found
 
     def log_probabilities(self, batch: Batch) -> Tensor:
-        """[rows, longest target] float64, on any device: the log-probability, in nats, of every target token.
+        """[rows, longest target] float64, on any device: the log-probability, in nats, of every target token. Of models
+        that can :meth:`offers`, targets may share one source.
 
         Tokens stand in the order in which the model writes them, EOS last, so that a row's sum is the log-probability
         of its target. Beyond a row's length all are 0.

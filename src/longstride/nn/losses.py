@@ -74,3 +74,13 @@ def log_probabilities(
         chosen = logits.gather(-1, part).squeeze(-1)
         found.append((chosen - logits.logsumexp(dim=-1)).double())
     return torch.where(ops.real(lengths, target.shape[1]), torch.cat(found).view(target.shape), 0.0)
+
+
+def log_probabilities_of(hidden: Tensor, weight: Tensor, ids: Tensor, bias: Tensor | None = None) -> Tensor:
+    """hidden [slots, width], weight [vocabulary, width], ids [number] -> [slots, number] float64: of these in each"""
+    found = []
+    for start in range(0, len(hidden), PART):
+        logits = F.linear(hidden[start : start + PART], weight, bias)
+        logits = logits.float() if logits.dtype.itemsize < 4 else logits
+        found.append((logits[:, ids] - logits.logsumexp(dim=-1, keepdim=True)).double())
+    return torch.cat(found)

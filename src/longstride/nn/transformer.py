@@ -129,9 +129,19 @@ class Transformer(nn.Module):
         `mask` (boolean, broadcasting to [rows, heads, target, target]) replaces the causal one; `positions` (integers,
         broadcasting to [rows, target]) replace 0, 1, 2, ...
         """
+        memory_mask = None if visible is None else visible[:, None, None, :]
+        x, mask = self.embedded(ids, positions, mask)
+        for layer in self.decoder.layers:
+            x = layer(x, memory, mask, memory_mask, mask is None)
+        return self.closed(x)
+
+    def embedded(
+        self, ids: Tensor, positions: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the first decoder layer reads [rows, target, width], and what all are told of who sees whom (None: the
+        causal mask); arguments as :meth:`decode` has them."""
         if positions is None:
             positions = ops.arange(ids.shape[1], ids)
-        memory_mask = None if visible is None else visible[:, None, None, :]
         x = self.embed_target(ids, positions)
         if self.decoder_bias is not None:
             slots = ops.arange(ids.shape[1], ids)
@@ -139,9 +149,7 @@ class Transformer(nn.Module):
             if local := self.options.local_attention:
                 seen = seen & ops.within_reach(slots, slots, local)
             mask = additive(seen, x) + self.decoder_bias(slots[None], slots).to(x.dtype)
-        for layer in self.decoder.layers:
-            x = layer(x, memory, mask, memory_mask, mask is None)
-        return self.closed(x)
+        return x, mask
 
     @property
     def output_weight(self) -> Tensor:

@@ -62,7 +62,7 @@ def make_app(
     app.add_exception_handler(Exception, _internal_error)
     if origins:
         app.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
-    guarded = Guard(app, settings, metrics.request, lambda: models.full)
+    guarded = Guard(app, settings, metrics.request, lambda: models.room <= 0)
     guarded.state = state
     return guarded
 

@@ -1,18 +1,25 @@
-"""HTML whose text is translated and whose tags stay where they are, character by character.
+"""HTML whose text is translated and whose tags stay as they are, character by character.
 
-Each run of text between two tags is translated by itself. What is in a script, a style, code or an element that says
-``translate="no"`` (or has the class ``notranslate``) stays as it is.
+Tags of paragraphs, tables and the like stay where they are, and what stands between two of them is translated as a
+whole. Tags within a sentence (bold, links) go with the words that they stood around, as the decoder's attention says.
+What is in a script, a style, code or an element that says ``translate="no"`` (or has the class ``notranslate``) stays
+as it is.
 """
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
+from longstride.serving.alignment import Aligner, Unit
+from longstride.serving.markup import Mark, marked, needs_words
 from longstride.serving.models import ServedModel
-from longstride.serving.service import Answer, Service
+from longstride.serving.service import Answer, Service, TranslatedPiece
 from longstride.text.glossary import Glossary
 
 _TAG = re.compile(
@@ -26,7 +33,16 @@ _KEPT = frozenset(("script", "style", "code", "pre", "textarea", "template", "sv
 _VOID = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr")
 )
+_INLINE = frozenset((
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "data", "del", "dfn", "em", "font", "i", "img", "ins",
+    "label", "mark", "q", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "wbr",
+))  # fmt: skip
+"""Elements within sentences."""
 _NO = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*["'][^"']*\bnotranslate\b""", re.IGNORECASE)
+ROUNDS = 4
+"""Tags without their others are looked for so often; what is left then stays where it is."""
+MOST_TAGS, MOST = 300, 200_000
+"""Tags within a text, and the same times its characters, beyond which they stay where they are."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +51,9 @@ class Run:
 
     text: str
     translated: bool
+    tag: str = ""
+    """of a tag that may go with words: the element's name, with / before it where it is closed, - where it stands by
+    itself"""
 
 
 def runs(document: str) -> list[Run]:
@@ -45,32 +64,155 @@ def runs(document: str) -> list[Run]:
         if number % 2 == 0:
             found.append(Run(part, not kept and any(sign.isalnum() for sign in html.unescape(part))))
             continue
-        found.append(Run(part, False))
         if (name := _NAME.match(part)) is None:
+            found.append(Run(part, False, "-" if part.startswith("<!--") and not kept else ""))
             continue
-        element = name[2].lower()
-        if name[1]:
+        element, closing = name[2].lower(), bool(name[1])
+        alone = element in _VOID or part.endswith("/>")
+        tag = "" if kept or element not in _INLINE else "/" + element if closing else "-" if alone else element
+        if closing:
             if element in kept:
                 del kept[len(kept) - 1 - kept[::-1].index(element) :]
-        elif element not in _VOID and not part.endswith("/>") and (kept or element in _KEPT or _NO.search(part)):
+        elif not alone and (kept or element in _KEPT or _NO.search(part)):
             kept.append(element)
+            tag = ""
+        found.append(Run(part, False, tag))
     return [run for run in found if run.text]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What is translated as a whole: a text, and the tags in it."""
+
+    text: str
+    marks: list[Mark]
+
+
+def segments(document: str, moving: bool = True) -> list[Run | Segment]:
+    """A document in what stays and what is translated; `moving`: tags within sentences may go with their words."""
+    found: list[Run | Segment] = []
+    parts = [run if moving else replace(run, tag="") for run in runs(document)]
+    for _ in range(ROUNDS):
+        groups = _groups(parts)
+        if not (lost := {number for group in groups for number in _unmatched(parts, group)}):
+            break
+        parts = [replace(run, tag="") if number in lost else run for number, run in enumerate(parts)]
+    for group in _groups(parts):
+        some = [parts[number] for number in group]
+        if _unmatched(parts, group) or not any(run.translated for run in some):
+            found += [Segment(html.unescape(run.text), []) if run.translated else run for run in some]
+            continue
+        first = next(number for number, run in enumerate(some) if run.tag or not _blank(run))
+        last = len(some) - next(number for number, run in enumerate(some[::-1]) if run.tag or not _blank(run))
+        segment, tags = _segment(some[first:last]), sum(bool(run.tag) for run in some)
+        if tags > MOST_TAGS or tags * len(segment.text) > MOST:
+            found += [Segment(html.unescape(run.text), []) if run.translated else run for run in some]
+        else:
+            found += [*some[:first], segment, *some[last:]]
+    return found
+
+
+def _groups(parts: Sequence[Run]) -> list[list[int]]:
+    """Numbers of texts and tags that belong together; what stays where it is stands alone."""
+    groups: list[list[int]] = []
+    together = False
+    for number, run in enumerate(parts):
+        movable = bool(run.tag) or run.translated or not run.text.startswith("<")
+        if movable and together:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+        together = movable
+    return groups
+
+
+def _unmatched(parts: Sequence[Run], group: Sequence[int]) -> list[int]:
+    """Tags of a group that are not opened and closed in it, one within another."""
+    stack: list[int] = []
+    lost: list[int] = []
+    opened = Counter[str]()  # names in the stack
+    for number in group:
+        tag = parts[number].tag
+        if not tag or tag == "-":
+            continue
+        if not tag.startswith("/"):
+            stack.append(number)
+            opened[tag] += 1
+        elif opened[tag[1:]]:
+            while (name := parts[stack[-1]].tag) != tag[1:]:
+                opened[name] -= 1
+                lost.append(stack.pop())
+            opened[name] -= 1
+            stack.pop()
+        else:
+            lost.append(number)
+    return [*lost, *stack]
+
+
+def _blank(run: Run) -> bool:
+    return not html.unescape(run.text).strip()
+
+
+def _segment(some: Sequence[Run]) -> Segment:
+    """Of texts and tags that are all opened and closed."""
+    text = ""
+    marks: list[list[Mark]] = [[]]
+    for run in some:
+        if not run.tag:
+            text += html.unescape(run.text)
+        elif run.tag == "-":
+            marks[-1].append(Mark(len(text), len(text), run.text))
+        elif run.tag.startswith("/"):
+            inner = marks.pop()
+            marks[-1][-1].end, marks[-1][-1].closing, marks[-1][-1].inner = len(text), run.text, inner
+        else:
+            marks[-1].append(Mark(len(text), len(text), run.text))
+            marks.append([])
+    return Segment(text, marks[0])
 
 
 async def translate_html(
     service: Service, model: ServedModel, documents: Sequence[str], glossary: Glossary | None = None
 ) -> list[Answer]:
     """Documents with their texts translated, together."""
-    parts = [runs(document) for document in documents]
-    texts = [html.unescape(run.text) for one in parts for run in one if run.translated]
-    answers = iter(await service.generate(model, texts, many=True, glossary=glossary))
+    aligner = Aligner.of(model.translator)
+    parts = [segments(document, aligner is not None) for document in documents]
+    texts = [part for one in parts for part in one if isinstance(part, Segment)]
+    pieces = await service.pieces(model, [part.text for part in texts], glossary)
+    written = iter(await asyncio.to_thread(_written, model, aligner, list(zip(texts, pieces, strict=True))))
+    found = iter(pieces)
     done = []
     for one in parts:
-        found = [next(answers) if run.translated else None for run in one]
-        text = "".join(
-            run.text if answer is None else html.escape(answer.text, quote=False)
-            for run, answer in zip(one, found, strict=True)
-        )
-        full = [answer for answer in found if answer is not None]
-        done.append(Answer(text, sum(a.source_tokens for a in full), sum(a.tokens for a in full)))
+        text = "".join(next(written) if isinstance(part, Segment) else part.text for part in one)
+        mine = [piece for part in one if isinstance(part, Segment) for piece in next(found)]
+        done.append(Answer(text, sum(len(piece.ids) for piece in mine), sum(len(piece.tokens) for piece in mine)))
     return done
+
+
+def _written(
+    model: ServedModel, aligner: Aligner | None, done: Sequence[tuple[Segment, list[TranslatedPiece]]]
+) -> list[str]:
+    """Translated texts with their tags; attention is looked at where it says something."""
+    asked = [number for number, (segment, _) in enumerate(done) if needs_words(segment.text, segment.marks)]
+    lines = [(one.piece.text, one.ids, one.tokens, one.text) for number in asked for one in done[number][1] if one.ids]
+    units: list[list[Unit]] = []
+    if lines and aligner is not None:
+        with model.turns:
+            units = aligner.align(lines)
+    words, looked = {number: list[Unit]() for number in range(len(done))}, iter(units)
+    for number in asked:
+        source = target = 0
+        for one in done[number][1]:
+            before, after = one.piece.before, one.piece.after
+            if one.ids:
+                starts = source + len(before), target + len(before)
+                words[number] += [unit.moved(*starts) for unit in next(looked)]
+            source += len(str(one.piece))
+            target += len(before) + len(one.text) + len(after)
+    escape = partial(html.escape, quote=False)
+    return [
+        marked(
+            segment.text, segment.marks, "".join(one.piece.holding(one.text) for one in pieces), words[number], escape
+        )
+        for number, (segment, pieces) in enumerate(done)
+    ]

@@ -109,6 +109,10 @@ class Lanes:
         """The lengths of sources that tables are made for."""
         return list(self._sizes)
 
+    def rows(self, width: int) -> int:
+        """Sentences of a width side by side, at most."""
+        return self._sizes[width][-1]
+
     def width(self, length: int) -> int:
         """The one for a source of so many tokens."""
         return min(width for width in self._sizes if width >= length)

@@ -182,10 +182,10 @@ class Models:
         return next((model for model in self if (model.spec.source, model.spec.target) == (source, target)), None)
 
     @property
-    def full(self) -> bool:
-        """Whether none of them has room for a request."""
+    def room(self) -> int:
+        """Sentences that the one with most room would still take."""
         known = [model.known(None) for model in self]
-        return all(one is not None and one.full(self.settings.timeout) for one in known)
+        return max(self.settings.max_waiting if one is None else one.room(self.settings.timeout) for one in known)
 
     def reload(self) -> list[str]:
         """Open every folder anew that has changed on disk, or whose glossary has; names of those."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -23,13 +24,11 @@ from longstride.contract import Decoder, Hypothesis, Limits, LongstrideError, St
 from longstride.contract.trace import Event, events_of
 from longstride.serving.errors import CancelledError, DeadlineError, DrainingError, OverloadedError, ServingError
 from longstride.serving.lanes import Lane, Lanes
+from longstride.serving.pace import Pace
 
-BUSY = 0.25
-"""Seconds of decoding with sentences that wait after which it is known how fast it goes."""
-CAUTION = 1.25
-"""What is taken in should be done in time, though sentences differ: waiting is taken to be so many times as long."""
-FADE = 0.9
-"""Of what was known of speed and stay, so much counts beside what is new."""
+CAUTION = 2.0
+"""What is taken in should be done in time, though sentences differ and other programs want the device, too: waiting is
+taken to be so many times as long."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +118,7 @@ class Scheduler:
         self._gone: set[Sentence] = set()
         self._draining = self._stopping = False
         self._thread: threading.Thread | None = None
-        self._tokens, self._seconds = 0.0, 0.0  # source tokens that were done lately, and how long it took
-        self._stay = 0.0  # seconds that sentences are in a row
-        self._queued = 0  # source tokens that wait
+        self._paces = {width: Pace(self._lanes.rows(width)) for width in self._lanes.widths}
 
     # --- for any thread ----------------------------------------------------------------------------------------------
 
@@ -150,30 +147,32 @@ class Scheduler:
         if not sentences:
             return
         with self._changed:
-            self.check_room(len(sentences), sum(len(one.ids) for one in sentences), sentences[0].deadline)
+            self.check_room([len(one.ids) for one in sentences], sentences[0].deadline)
             for one in sentences:
                 heapq.heappush(self._waiting[self._lanes.width(len(one.ids))], (one.deadline, next(self._order), one))
-                self._queued += len(one.ids)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="longstride-scheduler", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 
-    def check_room(self, sentences: int, tokens: int, deadline: float) -> None:
-        """Refuse so many sentences, of so many tokens in all, for which there is no room or no time."""
+    def check_room(self, lengths: Sequence[int], deadline: float) -> None:
+        """Refuse sentences, whose sources have so many tokens, for which there is no room or no time."""
         if self.draining:
             raise DrainingError("The server is about to stop and takes no more requests.")
-        if self.waiting + sentences > self._most_waiting:
+        if self.waiting + len(lengths) > self._most_waiting:
             raise OverloadedError(
-                f"The server is full: {self.waiting} sentences wait, {sentences} came, and {self._most_waiting} may."
+                f"The server is full: {self.waiting} sentences wait, {len(lengths)} came, and {self._most_waiting} may."
             )
-        wait = self._wait(tokens)
-        if wait and wait > deadline - monotonic():
+        now, widths = monotonic(), Counter(map(self._lanes.width, lengths))
+        wait = max(self._wait(width, more, now) for width, more in widths.items())
+        if wait and wait > deadline - now:
             raise OverloadedError(f"The server is full: this would take about {wait:.0f} seconds.")
 
-    def full(self, seconds: float) -> bool:
-        """Whether not even one more word could be done within so many seconds."""
-        return self.waiting >= self._most_waiting or self._wait(0) > seconds
+    def room(self, seconds: float) -> int:
+        """Sentences, if they are short, for which there is room and which would be done within so many seconds."""
+        width = self._lanes.widths[0]
+        waiting, room = len(self._waiting[width]), self._most_waiting - self.waiting
+        return min(room, self._paces[width].room(seconds / CAUTION, monotonic()) - waiting) if waiting else room
 
     def cancel(self, sentences: Sequence[Sentence]) -> None:
         """Give sentences up: those that wait get no row, and rows of others are freed before the next iteration."""
@@ -199,11 +198,10 @@ class Scheduler:
             self._thread.join(timeout)
         return self._thread is None or not self._thread.is_alive()
 
-    def _wait(self, more: int) -> float:
-        """Seconds until so many more tokens are done, behind all that waits, as far as is known; 0: nobody waits."""
-        if not self._queued or self._seconds < BUSY or not self._tokens:
-            return 0.0
-        return CAUTION * ((self._queued + more) * self._seconds / self._tokens + self._stay)
+    def _wait(self, width: int, more: int, now: float) -> float:
+        """Seconds until so many more sentences are done, behind all that wait, as far as is known; 0: nobody waits."""
+        waiting = len(self._waiting[width])
+        return CAUTION * self._paces[width].seconds(waiting + more, now) if waiting else 0.0
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
@@ -217,19 +215,18 @@ class Scheduler:
             self._give_up(gone)
             if over:
                 break
-            begun, done = monotonic(), 0
-            with self._turns:
-                self._admit()
-                full = self.waiting > 0
-                for lane in list(self._lanes.open):
-                    done += self._advance(lane)
-            if full:  # else it could have done more
-                self._seconds, self._tokens = self._seconds + monotonic() - begun, self._tokens + done
-            if self._seconds > 8 * BUSY:
-                self._seconds, self._tokens = FADE * self._seconds, FADE * self._tokens
+            self.iterate()
         waiting = [entry[2] for heap in self._waiting.values() for entry in heap]
         for sentence in [*waiting, *(one for lane in self._lanes.open for one in lane.live.values())]:
             self._fail(sentence, DrainingError("The server stopped before this was done."))
+
+    def iterate(self) -> None:
+        """One iteration of all tables."""
+        with self._turns:
+            self._admit()
+            self._look()
+            for lane in list(self._lanes.open):
+                self._advance(lane)
 
     def _admit(self) -> None:
         """Give rows to those who wait, the earliest deadline first, as far as there are some."""
@@ -249,7 +246,6 @@ class Scheduler:
                 with self._changed:
                     more = min(lane.free - 1, len(heap))
                     chosen = [first[2], *(heapq.heappop(heap)[2] for _ in range(more))]
-                    self._queued -= sum(len(sentence.ids) for sentence in chosen)
                 for sentence in chosen:
                     sentence.admitted = monotonic()
                 try:
@@ -257,8 +253,15 @@ class Scheduler:
                 except Exception as error:
                     self._broken(lane, error, chosen)
 
-    def _advance(self, lane: Lane) -> int:
-        """One iteration of a table; how many source tokens are done with it."""
+    def _look(self) -> None:
+        """How old those are that others wait for."""
+        for width, heap in self._waiting.items():
+            lanes = [lane for lane in self._lanes.open if lane.width == width] if heap else []
+            live = [one.admitted for lane in lanes for one in lane.live.values()]
+            self._paces[width].in_rows([admitted for admitted in live if admitted is not None])
+
+    def _advance(self, lane: Lane) -> None:
+        """One iteration of a table."""
         try:
             step, finished = lane.advance()
             watched = {ticket: (one.watch, one.admitted) for ticket, one in lane.live.items() if one.watch is not None}
@@ -270,7 +273,7 @@ class Scheduler:
                     watch(Progress(event, whens, now - (admitted or now)))
         except Exception as error:
             self._broken(lane, error)
-            return 0
+            return
         for sentence in lane.live.values():
             sentence.first = sentence.first or now
         if self._watcher is not None:
@@ -279,11 +282,11 @@ class Scheduler:
             del lane.live[ticket]
             if self._watcher is not None:
                 self._watcher.finished(sentence, hypotheses)
-            self._stay += (1 - FADE) * (now - (sentence.admitted or now) - self._stay)
+            if self._waiting[lane.width]:  # else it could have been slower
+                self._paces[lane.width].stayed(now - (sentence.admitted or now))
             sentence.end(hypotheses)
         if not lane.live:
             self._lanes.close(lane)
-        return sum(len(sentence.ids) for _, sentence, _ in finished)
 
     def _let_go(self, which: Callable[[Sentence], bool]) -> list[Sentence]:
         """Take some out of those who wait."""
@@ -292,7 +295,6 @@ class Scheduler:
             for width, heap in self._waiting.items():
                 if found := [entry[2] for entry in heap if which(entry[2])]:
                     gone += found
-                    self._queued -= sum(len(sentence.ids) for sentence in found)
                     self._waiting[width] = [entry for entry in heap if not which(entry[2])]
                     heapq.heapify(self._waiting[width])
         return gone

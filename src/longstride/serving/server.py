@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,62 +13,30 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-import h11
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from longstride.serving.door import BODIES, Door, Protocol
+from longstride.serving.listening import Listener
 from longstride.serving.settings import ServerSettings
 
 MOST_CONNECTIONS = 1000
 """More are answered with 503."""
 
 
-class Protocol(H11Protocol):
-    """A connection on which a request's head must have come within some seconds, or it is closed.
-
-    uvicorn waits for ever for the rest of one that has begun, and for the first; bodies are the guard's to watch.
-    """
-
-    def __init__(self, seconds: float, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        self._seconds = seconds
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """From here on the first one is waited for."""
-        super().connection_made(transport)
-        self._watch()
-
-    def data_received(self, data: bytes) -> None:
-        """From its first byte on the next one is."""
-        super().data_received(data)
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
-        super().connection_lost(exc)
-        self._stop()
-
-    def _watch(self) -> None:
-        if self.conn.their_state is not h11.IDLE:
-            self._stop()
-        elif self._timer is None:
-            self._timer = self.loop.call_later(self._seconds, self.transport.close)
-
-    def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
-
-
 class Server(uvicorn.Server):
     """uvicorn, with signals as services want them; ends with the exit code 0 when it was asked to."""
 
     def __init__(
-        self, app: ASGIApp, host: str, port: int, settings: ServerSettings, reload: Callable[[], Any] | None = None
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        settings: ServerSettings,
+        reload: Callable[[], Any] | None = None,
+        door: Door | None = None,
     ) -> None:
-        """`reload` is called, in a thread of its own, by SIGHUP."""
+        """`reload` is called, in a thread of its own, by SIGHUP; `door` refuses before anything is parsed."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -76,7 +46,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 # By name: other packages bring another loop and another parser, without the bounds that we set.
-                http=partial(Protocol, settings.body_timeout),  # type: ignore[arg-type]
+                http=partial(Protocol, settings.body_timeout, door or Door(lambda: 1)),  # type: ignore[arg-type]
                 loop="asyncio",
                 lifespan="on",
                 limit_concurrency=MOST_CONNECTIONS,
@@ -85,7 +55,23 @@ class Server(uvicorn.Server):
                 h11_max_incomplete_event_size=64 << 10,
             )
         )
-        self._reload = reload
+        self._reload, self._door = reload, door
+        self._listeners: list[Listener] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen; where there is a door, a process of its own accepts connections."""
+        await super().startup(sockets)
+        if self._door is not None and sys.platform == "linux":
+            given = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+            make = partial(self.config.http_protocol_class, **given)
+            for one in [one.fileno() for server in self.servers for one in server.sockets]:
+                self._listeners.append(Listener(one, self._door.room, BODIES, make, self._door.refused))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, and finish what is open."""
+        for one in self._listeners:
+            await one.close()
+        await super().shutdown(sockets)
 
     @property
     def port(self) -> int:

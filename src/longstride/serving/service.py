@@ -20,7 +20,8 @@ from longstride.translator import Translator
 
 MANY = 2000
 """Characters beyond which texts are tokenized beside the event loop."""
-WARM_UP = "Good morning."
+WARM_UP = "We would like to thank all those who have worked on this report for such a long time."
+"""About as long as sentences are: how long these stay in their rows is what a server knows of its speed at first."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,16 @@ class Answer:
     source_tokens: int
     tokens: int
     alternatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TranslatedPiece:
+    """A piece of a text, and its output; both without ids where there was nothing to translate."""
+
+    piece: Piece
+    ids: list[int]
+    tokens: list[int]
+    text: str
 
 
 @dataclass(frozen=True)
@@ -127,15 +138,8 @@ class Service:
         glossary: Glossary | None,
     ) -> list[Answer]:
         translator = model.translator
-        if (known := model.known(decoder)) is not None and not known.draining:
-            known.check_room(1, 0, deadline)  # before anything is done for it
-        work = await self._prepared(translator, texts, whole)
-        ids = [row for one in work for row in one.full]
-        led = await self._led(model, decoder, [line for one in work for line in one.lines], ids, glossary)
-        outputs = iter(await self._settled(model, decoder, ids, deadline, led))
         answers = []
-        for one in work:
-            found = [next(outputs) for _ in one.full]
+        for one, found in await self._outputs(model, texts, decoder, deadline, whole, glossary):
             best = one.joined(translator.text([hypotheses[0].tokens for hypotheses in found]))
             ranks = min((len(hypotheses) for hypotheses in found), default=0)
             others = [
@@ -145,6 +149,43 @@ class Service:
             tokens = sum(len(hypotheses[0].tokens) for hypotheses in found)
             answers.append(Answer(best, sum(map(len, one.full)), tokens, tuple(others)))
         return answers
+
+    async def pieces(
+        self, model: ServedModel, texts: Sequence[str], glossary: Glossary | None = None
+    ) -> list[list[TranslatedPiece]]:
+        """Texts, however many, in the pieces in which they were translated."""
+        self.check(texts, many=True)
+        deadline = monotonic() + self.settings.timeout
+        made = []
+        for one, found in await self._outputs(model, texts, None, deadline, False, glossary):
+            outputs = iter([list(hypotheses[0].tokens) for hypotheses in found])
+            tokens = [None if ids is None else next(outputs) for ids in one.ids]
+            written = iter(model.translator.text([row for row in tokens if row is not None]))
+            made.append(
+                [
+                    TranslatedPiece(piece, ids or [], row or [], piece.text if row is None else next(written))
+                    for piece, ids, row in zip(one.pieces, one.ids, tokens, strict=True)
+                ]
+            )
+        return made
+
+    async def _outputs(
+        self,
+        model: ServedModel,
+        texts: Sequence[str],
+        decoder: str | None,
+        deadline: float,
+        whole: bool,
+        glossary: Glossary | None,
+    ) -> list[tuple[_Work, list[list[Hypothesis]]]]:
+        """Each text in pieces, and the outputs of those that have ids."""
+        if (known := model.known(decoder)) is not None and not known.draining:
+            known.check_room([1], deadline)  # before anything is done for it
+        work = await self._prepared(model.translator, texts, whole)
+        ids = [row for one in work for row in one.full]
+        led = await self._led(model, decoder, [line for one in work for line in one.lines], ids, glossary)
+        outputs = iter(await self._settled(model, decoder, ids, deadline, led))
+        return [(one, [next(outputs) for _ in one.full]) for one in work]
 
     async def _prepared(self, translator: Translator, texts: Sequence[str], whole: bool) -> list[_Work]:
         make = partial(_prepared, translator, texts, translator.longest if whole else self.settings.split_above)
@@ -293,9 +334,10 @@ class Service:
                 scheduler.cancel([sentence])
 
     async def warm_up(self) -> None:
-        """Translate something in tables of every size, so that no request waits for what is made once."""
+        """Translate something in tables of every size, so that no request waits for what is made once; in the largest
+        so much that some of it has to wait."""
         for model in self.models:
-            for number in (1, 2, 5, self.settings.rows):
+            for number in (1, 2, 5, 2 * self.settings.rows):
                 [ids] = model.translator.encode([WARM_UP])
                 await self._decoded(model, None, [ids] * min(number, self.settings.max_waiting), monotonic() + 600)
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from longstride import ops
 from longstride.contract import Likelihood, Loss, Objective, Prepared, Runner
-from longstride.nn.losses import Smoothing, log_probabilities
+from longstride.nn.losses import Smoothing, log_probabilities, log_probabilities_of
 from longstride.nn.transformer import Transformer
 
 
@@ -47,4 +47,9 @@ def likelihood(model: Transformer, runner: Runner, choose: Callable[[Tensor], Te
         hidden = hidden if choose is None else choose(hidden)
         return log_probabilities(hidden, model.output_weight, target, target_lengths, model.logits_bias)
 
-    return Likelihood(score, runner, model.special)
+    def offer(source: Tensor, target: Tensor, ids: Tensor) -> Tensor:
+        hidden = model.decode(F.pad(target, (1, 0), value=model.special.start), model.encode(source, None), None)
+        hidden = hidden if choose is None else choose(hidden)
+        return log_probabilities_of(hidden[0], model.output_weight, ids, model.logits_bias)
+
+    return Likelihood(score, runner, model.special, offer=offer)

@@ -1,0 +1,115 @@
+"""A process that accepts a server's connections, and refuses by itself what is posted while there is no room.
+
+In the server's own process a refusal would have to wait for the interpreter, which is the decoder's, too, and take it
+away from it. Whoever is let in is handed on: his connection goes through a socket to the server.
+
+Run as a script it imports nothing but a few modules of Python's own, so it starts at once and stays small. Its
+arguments are descriptors (listening socket, socket to the server, shared counts) and the bodies of refusals.
+"""
+
+from __future__ import annotations
+
+import mmap
+import select
+import signal
+import socket
+import sys
+
+PEEKED = 1 << 16
+"""Bytes of a request that are looked at."""
+LIMIT, PASSED, REFUSED, COUNTS = range(4)
+"""Places of what both processes know: so many posted requests may be let in, so many were, so many were refused."""
+POSTED, OTHER = b"p", b"o"
+"""What comes with a connection: whether its request is one that is counted."""
+PAUSE = 0.1
+"""Seconds without accepting after the system had no room for another connection."""
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether a request is all there, so that nothing comes behind an answer."""
+    head, end, body = data.partition(b"\r\n\r\n")
+    if not end or len(data) >= PEEKED:
+        return False
+    length = head.lower().partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0].strip()
+    return length.isdigit() and len(length) < 7 and len(body) == int(length)
+
+
+def answer(body: bytes) -> bytes:
+    """A refusal, as it is sent."""
+    head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close"
+    return f"{head}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
+class Doorman:
+    """Works until the server's end of their socket is closed."""
+
+    def __init__(self, listening: int, server: int, counts: int, bodies: dict[bytes, bytes]) -> None:
+        """`bodies`: of refusals, by what requests begin with, the longest first."""
+        self._listening, self._server = socket.socket(fileno=listening), socket.socket(fileno=server)
+        self._listening.setblocking(False)
+        self._server.setblocking(False)
+        self._counts = memoryview(mmap.mmap(counts, 8 * COUNTS)).cast("q")
+        self._answers = [(start, answer(body)) for start, body in bodies.items()]
+
+    def run(self) -> None:
+        """Accept, until the server has gone."""
+        poll = select.poll()
+        poll.register(self._server, select.POLLIN)
+        poll.register(self._listening, select.POLLIN)
+        while self._server.fileno() not in (ready := dict(poll.poll())):
+            if self._listening.fileno() in ready and not self._accept():
+                poll.unregister(self._listening)
+                if poll.poll(1000 * PAUSE):
+                    return
+                poll.register(self._listening, select.POLLIN)
+
+    def _accept(self) -> bool:
+        """One connection; False: the system has no room for more."""
+        try:
+            connection, _ = self._listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return True
+        except OSError:
+            return False
+        with connection:
+            connection.setblocking(False)
+            try:
+                data = connection.recv(PEEKED, socket.MSG_PEEK)
+            except BlockingIOError:
+                data = b""
+            except OSError:  # it has gone
+                return True
+            told = next((told for start, told in self._answers if data.startswith(start)), None)
+            counts = self._counts
+            # Of what has not come whole, the rest would come behind the answer: the server sees to that.
+            if told is not None and counts[PASSED] >= counts[LIMIT] and is_whole(data):
+                self._refuse(connection, len(data), told)
+                return True
+            try:
+                socket.send_fds(self._server, [POSTED if told is not None else OTHER], [connection.fileno()])
+                counts[PASSED] += told is not None
+            except OSError:  # the server does not keep up
+                self._refuse(connection, len(data), told or self._answers[-1][1])
+        return True
+
+    def _refuse(self, connection: socket.socket, length: int, told: bytes) -> None:
+        try:
+            if length:
+                connection.recv(length)
+            connection.send(told)
+        except OSError:  # it has gone
+            pass
+        self._counts[REFUSED] += 1
+
+
+def main() -> None:
+    """Signals are for the server, which tells by closing its end."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    listening, server, counts = map(int, sys.argv[1:4])
+    starts, bodies = sys.argv[4::2], sys.argv[5::2]
+    Doorman(listening, server, counts, {a.encode(): b.encode() for a, b in zip(starts, bodies, strict=True)}).run()
+
+
+if __name__ == "__main__":
+    main()

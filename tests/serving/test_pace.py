@@ -1,0 +1,104 @@
+"""How long sentences wait: known early, right for rows that are given up at their time, and followed when they slow.
+So what is taken in is done in time, however much comes."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longstride.contract import EOS, Hypothesis, Limits
+from longstride.serving import scheduler as module
+from longstride.serving.errors import OverloadedError, ServingError
+from longstride.serving.pace import Pace
+from longstride.serving.scheduler import Scheduler, Sentence
+from tests.fakes import CopyDecoder
+
+
+@given(st.integers(1, 40), st.integers(1, 300), st.floats(0.01, 10), st.floats(0, 1))
+def test_the_last_of_those_who_wait_is_done_about_when_it_is_said(
+    rows: int, waiting: int, stay: float, phase: float
+) -> None:
+    """Rows that are given up one after another, each sentence staying as long as the next."""
+    pace = Pace(rows)
+    pace.stayed(stay)
+    told = pace.seconds(waiting, 100.0)
+    free = [stay * ((row + phase) / rows) for row in range(rows)]  # when each row is given up
+    heapq.heapify(free)
+    for _ in range(waiting):
+        done = heapq.heappop(free) + stay
+        heapq.heappush(free, done)
+    assert abs(told - done) <= 1.001 * stay
+
+
+@given(st.lists(st.floats(0.1, 5), min_size=1, max_size=30), st.floats(5, 100))
+def test_those_in_rows_that_get_old_are_believed(stays: list[float], age: float) -> None:
+    pace = Pace(4)
+    assert pace.seconds(8, 7.0) == 0
+    for stay in stays:
+        pace.stayed(stay)
+    assert min(stays) * 3 <= pace.seconds(8, 7.0) + 1e-9 <= max(stays) * 3 + 2e-9
+    pace.in_rows([10.0, 12.0])
+    assert abs(pace.seconds(8, 11.0 + age) - age * 3) < 1e-6
+    pace.in_rows([])
+    assert pace.seconds(8, 11.0 + age) <= max(stays) * 3 + 1e-9
+
+
+class Simulated:
+    """A scheduler whose iterations take as long as they are told to, by a clock of its own."""
+
+    def __init__(self, rows: int, seconds: float, seed: int) -> None:
+        self.now, self.seconds, self._chance = 1000.0, seconds, random.Random(seed)
+        self.scheduler = Scheduler(CopyDecoder(), Limits(max_ratio=100), 64, rows=rows, most_waiting=10**6)
+        self.scheduler._thread = threading.Thread()  # none is to be started: iterations are the test's
+        self.taken, self.refused = list[list[float]](), 0
+
+    def come(self, number: int, timeout: float, shortest: int = 3, longest: int = 30) -> None:
+        """Sentences of so many tokens, each by itself."""
+        for _ in range(number):
+            deadline, ended = self.now + timeout, [self.now + timeout]
+
+            def done(told: list[Hypothesis] | ServingError, ended: list[float] = ended) -> None:
+                ended.append(self.now if isinstance(told, list) else float("inf"))
+
+            ids = [5] * (self._chance.randint(shortest, longest) - 1) + [EOS]
+            try:
+                self.scheduler.submit([Sentence(ids, deadline, done)])
+                self.taken.append(ended)
+            except OverloadedError:
+                self.refused += 1
+
+    def iterate(self) -> None:
+        self.now += self.seconds
+        self.scheduler.iterate()
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(8, 16), st.floats(0.001, 0.05), st.floats(1, 1.4), st.integers(0, 10**6))
+def test_of_ten_times_too_much_what_is_taken_in_is_done_in_time(
+    rows: int, seconds: float, slower: float, seed: int
+) -> None:
+    """Though all becomes slower when the queue is full; and no row is left empty."""
+    simulated = Simulated(rows, seconds, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "monotonic", lambda: simulated.now)
+        simulated.come(2 * rows, 1e6, 16, 16)  # by which a server warms up
+        while simulated.scheduler.live or simulated.scheduler.waiting:
+            simulated.iterate()
+        per_iteration, chance = 10 * rows / 17, random.Random(seed)
+        for number in range(240):
+            if number == 100:
+                simulated.seconds *= slower
+            simulated.come(int(per_iteration + chance.random()), 150 * seconds)
+            simulated.iterate()
+            assert number < 20 or simulated.scheduler.waiting > rows
+        while simulated.scheduler.live or simulated.scheduler.waiting:
+            simulated.iterate()
+    assert all(len(times) == 2 for times in simulated.taken)
+    late = [times for times in simulated.taken if times[1] > times[0]]
+    assert not late
+    assert simulated.refused > 3 * len(simulated.taken)
