@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from longstride.contract import DEFAULT_IDS, EOS, Limits, SpecialIds
-from longstride.search.beam import DEAD, Beam, BeamState, Search, SlotScores
+from longstride.search.beam import Beam, BeamState, Search
 from longstride.search.candidates import best_words
+from longstride.search.continuations import DEAD, SlotScores
 from longstride.search.kernels import FusedBeam
 from longstride.systems.interleaved.greedy import Rows
 from longstride.systems.interleaved.model import Interleaving

@@ -21,7 +21,8 @@ from longstride.ops.cuda.self_test import CASES, TOLERANCE, compare
 from longstride.ops.kernels import TYPES
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.search import kernels, table
-from longstride.search.beam import DEAD, BeamState, Search
+from longstride.search.beam import BeamState, Search
+from longstride.search.continuations import DEAD
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.autoregressive import decoder as autoregressive
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions

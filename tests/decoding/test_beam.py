@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from longstride.contract import EOS, Limits, OptionError, Source
 from longstride.runtime.eager import EagerRunner
-from longstride.search.beam import DEAD, BeamState, Search, SlotScores
 from longstride.search.beam import Beam as Bookkeeping
+from longstride.search.beam import BeamState, Search
+from longstride.search.continuations import DEAD, SlotScores
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
 from tests.decoding import oracles

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import EOS
-from longstride.search.beam import DEAD, Beam, BeamState, LikeHF, Search, SlotScores
+from longstride.search.beam import Beam, BeamState, LikeHF, Search
+from longstride.search.continuations import DEAD, SlotScores
 from longstride.search.length_penalty import LengthPenalty
 from tests.decoding.test_beam import PENALTIES
 

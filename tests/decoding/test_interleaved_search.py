@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.search.beam import DEAD, Beam, BeamState, Continuations, Search, SlotScores, fold
+from longstride.search.beam import Beam, BeamState, Search
+from longstride.search.continuations import DEAD, Continuations, SlotScores, fold
 from longstride.search.length_penalty import LengthPenalty
 from longstride.search.repeats import without_repeats
 

@@ -122,7 +122,7 @@ class GraphRunner(Runner, ABC):
 
     def _refused(self, key: Hashable, name: str, error: Exception) -> None:
         self.graphs[key] = None
-        self._say_once(name, str(error).splitlines()[0])
+        self._say_once(name, (str(error) or type(error).__name__).splitlines()[0])
 
     def _graph(self, key: Hashable, name: str, spec: GraphSpec, variant: Hashable) -> Graph | None:
         if key not in self.graphs:

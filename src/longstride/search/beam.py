@@ -1,9 +1,7 @@
 """Beam search over bundles of words (Zhang et al. 2020, Algorithm 1). Knows no model.
 
-A step scores the next z slots of every live hypothesis; ordinary beam search is the case z = 1. Slots are folded in one
-after another: the outer sum of a hypothesis's best partial continuations and the slot's best words, pruned to `width`.
-Where slots are independent of each other that is exact; a slot may also depend on what stands before it in the step
-(`StepScores`), and folding is then a beam search within the step. The `width` best of all hypotheses live on.
+A step scores the next z slots of every live hypothesis, which are folded in one after another
+(:mod:`longstride.search.continuations`); ordinary beam search is the case z = 1. The `width` best of all live on.
 
 A sentence has `width` places, shared by live and finished hypotheses: one that finishes keeps its place, so a width of
 1 is greedy search. A search is done when no place is live, or when no live hypothesis could still enter the n best: its
@@ -17,46 +15,33 @@ the divisors of its length now and of the longest output. Endings are ranked in 
 Hugging Face's beams (`like_hf`, for steps of one word) differ in three things: `width` hypotheses always live on, and
 the `width` best finished ones by score are kept beside them; when a search is done is up to `early_stopping`; at the
 longest output hypotheses are cut as they are, or end in an EOS that costs nothing.
-
-Arrays are PyTorch's or NumPy's, and the code is the same: on a processor PyTorch takes several times as long for
-operations on a handful of numbers, which is what a step of a small model would then wait for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from longstride.contract import EOS, PAD, Hypothesis
+from longstride.search.continuations import (
+    DEAD,
+    Array,
+    Continuations,
+    SlotScores,
+    StepScores,
+    best,
+    best_of_both,
+    carry,
+    fold,
+    full,
+    joined,
+    library,
+    pick,
+)
 from longstride.search.length_penalty import LengthPenalty
-
-DEAD = float("-inf")
-
-Array = Any
-"""A tensor, or an array of NumPy's"""
-
-
-def library(x: Array) -> Any:
-    """Whose array it is."""
-    return torch if isinstance(x, Tensor) else np
-
-
-def pick(x: Array, at: Array) -> Array:
-    """[rows, m, ...] at [rows, n] -> [rows, n, ...]"""
-    return x[library(at).arange(len(at), device=at.device)[:, None], at]
-
-
-def best(scores: Array, count: int) -> tuple[Array, Array]:
-    """[rows, n] -> the `count` largest and where they stand; of equals the first, which `topk` does not promise."""
-    if isinstance(scores, Tensor):
-        values, at = scores.sort(dim=1, descending=True, stable=True)
-        return values[:, :count], at[:, :count]
-    at = (-scores).argsort(axis=1, kind="stable")[:, :count]
-    return pick(scores, at), at
 
 
 @dataclass(frozen=True)
@@ -166,130 +151,6 @@ class BeamState:
             mine.copy_(new)
 
 
-# --- what a model says of a step -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What may stand in one slot: after each partial continuation of a hypothesis, or after any of them alike."""
-
-    ids: Array
-    """[sentences, width, partial or 1, kept] the best words, EOS not among them"""
-    words: Array
-    """[sentences, width, partial or 1, kept] log-probabilities of these words, falling; -inf: forbidden"""
-    end: Array
-    """[sentences, width, partial or 1] log-probability of EOS; -inf: forbidden"""
-
-
-class StepScores(Protocol):
-    """What a model says of the next slots of every hypothesis."""
-
-    def within(self, must_end: Array, too_early: Array | None) -> StepScores:
-        """The same with what may not stand forbidden: words in the slots `must_end`, EOS in those `too_early`, both
-        [sentences, step] bool."""
-
-    def at(self, slot: int, chosen: Array) -> Choices:
-        """For one slot, given what stands in those before it: chosen [sentences, width, partial, slot]"""
-
-
-@dataclass(frozen=True)
-class SlotScores:
-    """Slots that are independent of each other."""
-
-    ids: Array
-    """[sentences, width, step, kept] the best words of each slot, EOS not among them"""
-    words: Array
-    """[sentences, width, step, kept] log-probabilities of these words, falling; -inf: forbidden"""
-    end: Array
-    """[sentences, width, step] log-probability of EOS"""
-
-    def within(self, must_end: Array, too_early: Array | None) -> SlotScores:
-        """See :meth:`StepScores.within`."""
-        where = library(self.words).where
-        words = where(must_end[:, None, :, None], DEAD, self.words)
-        return SlotScores(self.ids, words, self.end if too_early is None else where(too_early[:, None], DEAD, self.end))
-
-    def only(self, where: Array, id: int, eos: int) -> SlotScores:
-        """The same where in some sentences [sentences] one id alone, a word or EOS, may stand, and costs nothing."""
-        choose, kept = library(self.words).where, where[:, None, None]
-        first = library(self.words).arange(self.words.shape[-1], device=self.words.device) == 0
-        ids = choose(kept[..., None], id, self.ids)
-        words = choose(kept[..., None], choose(first & (id != eos), 0.0, DEAD), self.words)
-        return SlotScores(ids, words, choose(kept, 0.0 if id == eos else DEAD, self.end))
-
-    def prescribed(self, where: Array, word: Array) -> SlotScores:
-        """The same where in some sentences [sentences] a word of their own [sentences] alone may stand, for nothing."""
-        choose, kept = library(self.words).where, where[:, None, None, None]
-        first = library(self.words).arange(self.words.shape[-1], device=self.words.device) == 0
-        ids = choose(kept, word[:, None, None, None], self.ids)
-        words = choose(kept, choose(first, 0.0, DEAD), self.words)
-        return SlotScores(ids, words, choose(kept[..., 0], DEAD, self.end))
-
-    def at(self, slot: int, chosen: Array) -> Choices:
-        """See :meth:`StepScores.at`."""
-        one = slice(slot, slot + 1)
-        return Choices(self.ids[:, :, one], self.words[:, :, one], self.end[:, :, one])
-
-
-# --- within a step ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Continuations:
-    """Partial continuations of every hypothesis."""
-
-    scores: Array
-    """[sentences, width, n]"""
-    words: Array
-    """[sentences, width, n, slots so far] those of one that has ended hold an EOS; what stands behind it is dropped"""
-
-    def ended(self, end: Array, eos: int = EOS) -> Continuations:
-        """With an EOS, whose log-probabilities are end [sentences, width, n or 1]"""
-        scores = self.scores + end
-        return Continuations(scores, _joined(self.words, _full(scores[..., None], eos)))
-
-
-def fold(partial: Continuations, ids: Array, words: Array, width: int) -> Continuations:
-    """One slot more: the outer sum of partial continuations and the slot's words (as in `Choices`), pruned."""
-    kept = words.shape[-1]
-    if not partial.words.shape[3] and kept <= width:  # the first slot's words are in order already
-        return Continuations(partial.scores + words[:, :, 0], ids[:, :, 0, :, None])
-    outer, each = partial.scores[..., None] + words, ids.shape[2] * kept
-    flat = ids.reshape(-1, each)
-    scores, picks = best(outer.reshape(len(flat), -1), width)
-    before = pick(partial.words.reshape(len(flat), -1, partial.words.shape[3]), picks // kept)
-    chosen = _joined(before, pick(flat, picks % each)[..., None])
-    shape = (*partial.scores.shape[:2], -1)
-    return Continuations(scores.reshape(shape), chosen.reshape(*shape, chosen.shape[2]))
-
-
-def carry(ended: Continuations, choices: Choices, width: int, eos: int = EOS) -> Continuations:
-    """One slot more of what has ended before, its words or another EOS counted."""
-    anything = _joined(choices.words, choices.end[..., None])
-    ids = _joined(choices.ids, _full(choices.ids[..., :1], eos))
-    return fold(ended, ids, anything, width)
-
-
-def _joined(left: Array, right: Array, axis: int = -1) -> Array:
-    return library(left).concatenate([left, right], axis)
-
-
-def _full(like: Array, value: int) -> Array:
-    return library(like).full_like(like, value, dtype=library(like).int64)
-
-
-def _best_of_both(old: Continuations | None, new: Continuations, width: int) -> Continuations:
-    """The `width` best of each hypothesis."""
-    if old is None:
-        return new
-    both, words = _joined(old.scores, new.scores), _joined(old.words, new.words, 2)
-    sentences, hypotheses, count = both.shape
-    scores, at = best(both.reshape(-1, count), width)
-    words = pick(words.reshape(len(at), count, -1), at)
-    shape = (sentences, hypotheses, -1)
-    return Continuations(scores.reshape(shape), words.reshape(*shape, words.shape[2]))
-
-
 @dataclass(frozen=True)
 class Endings:
     """The best endings of every sentence, some of them accepted."""
@@ -361,7 +222,7 @@ class Beam:
             grown = fold(partial, choices.ids, choices.words, width)
             if search.count_dropped:
                 longer = None if ended is None else carry(ended, scores.at(slot, ended.words), width, self.search.eos)
-                ended = _best_of_both(longer, partial.ended(choices.end, self.search.eos), width)
+                ended = best_of_both(longer, partial.ended(choices.end, self.search.eos), width)
             if slot == step - 1 or not search.count_dropped:
                 top, picks = best(grown.scores.reshape(sentences, -1), width)
                 ending, end = (partial, choices.end) if ended is None else (ended, None)
@@ -403,7 +264,7 @@ class Beam:
         ending = ending.reshape(sentences, -1)
         if self._look and (ending.max(1) < live[:, -1]).all():
             return free
-        scores, picks = best(_joined(ending, live), self.search.width)
+        scores, picks = best(joined(ending, live), self.search.width)
         accepted = (picks < ending.shape[1]) & (self._rank < free[:, None]) & (scores > DEAD)
         if self._look and not accepted.any():
             return free
@@ -419,7 +280,7 @@ class Beam:
         scores, parents, accepted = (
             join([getattr(one, name) for one in found], 1) for name in ("scores", "parents", "accepted")
         )
-        spare = [_full(found[0].words[..., :1], PAD)] * (step - 1)
+        spare = [full(found[0].words[..., :1], PAD)] * (step - 1)
         words = join([join([one.words, *spare], 2)[..., :step] for one in found], 1)
         whole = self._written(state.words, parents, words, at)
         length = state.length[:, None] + (words != self.search.eos).cumprod(2).sum(2)

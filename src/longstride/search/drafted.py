@@ -23,9 +23,11 @@ from longstride.engine.outputs import Rows
 from longstride.engine.pool import InputStaging
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
-from longstride.search.beam import DEAD, Array, Search, SlotScores, StepScores
+from longstride.search.beam import Search
+from longstride.search.beam_table import BeamTable
 from longstride.search.candidates import NAMES, Best, best_words, with_best_words
-from longstride.search.table import BeamTable, SearchModel
+from longstride.search.continuations import DEAD, Array, SlotScores, StepScores
+from longstride.search.table import SearchModel
 from longstride.verification import step_programs
 from longstride.verification.drafting import Drafter, Proposal
 from longstride.verification.step import Acceptance, Batch, VerifyStep

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride.contract import Runner
-from longstride.search.beam import DEAD, BeamState, Search, SlotScores
+from longstride.search.beam import BeamState, Search
+from longstride.search.continuations import DEAD, SlotScores
 from longstride.verification.kernels import permitted
 
 WIDEST = 16

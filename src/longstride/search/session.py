@@ -12,7 +12,7 @@ from torch import Tensor
 from longstride.contract import EOS, Finished, Hypothesis, Source, Step
 from longstride.engine.pool import PooledSession, PoolKey
 from longstride.search.beam import best_first, hypotheses
-from longstride.search.table import BeamTable
+from longstride.search.beam_table import BeamTable
 
 
 @dataclass(frozen=True)

@@ -257,22 +257,16 @@ def force_first(
     reading: LogitSummary, token: int, positions: Tensor, logits: Tensor, draft: Tensor | None = None
 ) -> LogitSummary:
     """The same where the first token of an output, at position 0 of positions [rows, step], is `token` and no other."""
-    return _force(reading, token, positions == 0, _wide(logits[..., token]), draft)
+    return force(reading, torch.full_like(positions, token), positions == 0, logits, draft)
 
 
 def force(reading: LogitSummary, tokens: Tensor, where: Tensor, logits: Tensor, draft: Tensor | None) -> LogitSummary:
     """The same where in some slots, `where` [rows, step], one of tokens [rows, step] stands and no other."""
-    return _force(reading, tokens, where, _wide(logits.gather(-1, tokens[..., None])[..., 0]), draft)
-
-
-def _force(
-    reading: LogitSummary, tokens: int | Tensor, where: Tensor, forced: Tensor, draft: Tensor | None
-) -> LogitSummary:
-    """`forced` [rows, step] are the logits of the tokens."""
 
     def put(numbers: Tensor) -> Tensor:
         width = numbers.shape[1]
-        return torch.where(where[:, :width], forced[:, :width], numbers)
+        forced = _wide(logits[:, :width].gather(-1, tokens[:, :width, None])[..., 0])
+        return torch.where(where[:, :width], forced, numbers)
 
     logit = reading.top_logit
     reading = replace(
@@ -281,8 +275,7 @@ def _force(
     if draft is None or reading.draft_logit is None:
         return reading
     drafted = where[:, : draft.shape[1]]
-    wanted = tokens if isinstance(tokens, int) else tokens[:, : draft.shape[1]]
-    wrong, rank = drafted & (draft != wanted), reading.draft_rank
+    wrong, rank = drafted & (draft != tokens[:, : draft.shape[1]]), reading.draft_rank
     return replace(
         reading,
         draft_logit=torch.where(wrong, FORBIDDEN, put(reading.draft_logit)),

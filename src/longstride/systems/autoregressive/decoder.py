@@ -11,9 +11,10 @@ from longstride.contract.options import Options
 from longstride.engine.pool import PoolKey
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
+from longstride.search.beam_table import BeamTable, beam_need, reads_indirection
 from longstride.search.options import BeamOptions
 from longstride.search.session import BeamSession, Sentences
-from longstride.search.table import BeamTable, SearchModel, beam_need, reads_indirection
+from longstride.search.table import SearchModel
 from longstride.verification.acceptance import SamplingOptions
 from longstride.verification.drafting import NoDraft
 from longstride.verification.session import DecodePlan, VerifyingDecoder

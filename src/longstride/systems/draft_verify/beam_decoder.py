@@ -9,10 +9,11 @@ from longstride.contract.decoding import signature
 from longstride.engine.pool import PoolKey
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
+from longstride.search.beam_table import BeamTable, beam_need, reads_indirection
 from longstride.search.drafted import DraftedBeamTable
 from longstride.search.options import BeamOptions
 from longstride.search.session import BeamSession, Sentences
-from longstride.search.table import BeamTable, SearchModel, beam_need, reads_indirection
+from longstride.search.table import SearchModel
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import Drafter, check_fit
 

@@ -75,7 +75,7 @@ def causal(drafter: Drafter, own: Own) -> Pass:
         found = lay_out_fused(*given) if fused else lay_out(*given)
         asked = (wide, wide + block)
         hidden = drafter.run_placed(found.x, found.place, found.slots, found.mask, cache, memory, asked)
-        return States(hidden, found.newest)
+        return States(hidden[:, :block], found.newest)  # all of it; graphs know its width by this
 
     return run
 

@@ -17,9 +17,11 @@ from torch import Tensor
 
 from longstride.contract import Limits, Runner
 from longstride.ops import aligned
-from longstride.search.beam import Array, Choices, Search, SlotScores, StepScores
+from longstride.search.beam import Search
+from longstride.search.beam_table import BeamTable, reads_indirection
 from longstride.search.candidates import best_words
-from longstride.search.table import BeamTable, SearchModel, reads_indirection
+from longstride.search.continuations import Array, Choices, SlotScores, StepScores
+from longstride.search.table import SearchModel
 from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.programs import extend, tie
 
