@@ -91,11 +91,11 @@ def _shown(translator: Translator, pairs: list[tuple[str, str]], stages: Stages)
     """
     from longstride.cli.demo_page import GREEDY, OTHER, Shown
 
-    begun = time.monotonic()
     names = sorted(translator.decoders, key=lambda name: name != GREEDY)
     by: dict[str, Callable[[str], Translation]] = {name: _ours(translator, name) for name in names}
     traced: dict[str, list[Translation]] = {name: [] for name in names}
     kept: list[str] = []
+    begun = time.monotonic()
     for number, (source, _) in enumerate(pairs):
         stages.to("translating", number, len(pairs))
         if kept and time.monotonic() - begun > ENOUGH:
@@ -103,6 +103,8 @@ def _shown(translator: Translator, pairs: list[tuple[str, str]], stages: Stages)
         kept.append(source)
         for name in names:
             traced[name].append(_ours(translator, name, trace=True)(source))
+        if not number:  # weights are read and graphs built: now it is the sentences that take time
+            begun = time.monotonic()
     if (peer := _other(translator)) is not None:
         by[OTHER] = _theirs(translator, peer)
         traced[OTHER] = [by[OTHER](source) for source in kept]

@@ -53,9 +53,9 @@ def show(out: Console, translator: Translator, pairs: Sequence[Pair], columns: C
     best = _best(columns)
     by = "" if everything else f"By {best}. "
     out.print(
-        f"{by}One colour was written at once, in one iteration; the next iteration has the next colour."
+        f"{by}Each colour was written at once, in one iteration."
         if out.is_terminal
-        else f"{by}Each | stands where what one iteration of the decoder wrote at once ends.",
+        else f"{by}Each | stands where what one iteration wrote at once ends.",
         markup=False,
     )
     if everything:
@@ -67,7 +67,8 @@ def show(out: Console, translator: Translator, pairs: Sequence[Pair], columns: C
     else:
         _sentences(out, translator, pairs, ours[best])
     _speeds(out, columns)
-    out.print(_headline(columns, len(pairs)), markup=False, style="bold" if out.is_terminal else "")
+    style = "bold" if out.is_terminal else ""
+    out.print(_headline(columns, len(pairs)), markup=False, style=style, soft_wrap=not out.is_terminal)
 
 
 def _best(columns: Columns) -> str:
@@ -108,7 +109,7 @@ def _speeds(out: Console, columns: Columns) -> None:
     slower = [name for name in times if name != OTHER and greedy is not None and times[name] > greedy]
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("decoder", no_wrap=True, vertical="bottom")
-    for heading in ("ms a\nsentence", "times\ngreedy's", *([f"times\n{OTHER}'s"] if other is not None else [])):
+    for heading in ("ms a\nsentence", "speed over\ngreedy", *([f"speed over\n{OTHER}"] if other is not None else [])):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("\noutput", no_wrap=True)
     for name in sorted(times, key=lambda name: times[name]):
@@ -124,7 +125,7 @@ def _speeds(out: Console, columns: Columns) -> None:
     out.print()
     out.print(table)
     if slower:
-        out.print(f"No faster than greedy here: {', '.join(slower)} (--all shows them).", style="dim", markup=False)
+        out.print(f"No faster than greedy here: {', '.join(slower)} (--all shows them).", style="dim")
     out.print()
 
 
@@ -152,7 +153,7 @@ def _headline(columns: Columns, count: int) -> str:
     told = f"{best} wrote what greedy search writes, word for word, {greedy / own:.1f} times as fast"
     if OTHER in columns:
         told += f", and {milliseconds(columns[OTHER]) / own:.1f} times as fast as {OTHER} with the same weights"
-    return told + f" ({count} sentences, one at a time)."
+    return told + f" ({count} sentence{'' if count == 1 else 's'}, one at a time)."
 
 
 def strides(translator: Translator, translation: Translation, trace: Trace) -> list[tuple[str, int]]:
