@@ -100,6 +100,7 @@ class FolderConfig:
     source_tokenizer_sha256: str | None = option(None, "Hash of that file.")
     special_ids: SpecialIds = option(DEFAULT_IDS, "Padding, start, end and the like, of all parts.")
     limits: Limits = option(Limits(), "How long outputs may be, and the like, where whoever decodes does not say.")
+    sentences: bool = option(False, "It learnt from sentences: texts of several are split, and outputs joined again.")
     provenance: dict[str, Any] = option(factory=dict, help="Recipe, data, commit, scores: whatever made it.")
 
 
@@ -252,11 +253,13 @@ def write(
     dtype: torch.dtype = torch.float32,
     limits: Limits | None = None,
     beside: Mapping[str, str] | None = None,
+    sentences: bool = False,
 ) -> None:
     """Write a whole folder, or nothing; one that is already there is replaced. Weights that are not finite are refused.
 
     `dtype` is what weights are stored in: see `STORED`.
     `beside` are texts for people, by file name: a card, records. Nothing reads them when the folder is loaded.
+    `sentences`: the model reads sentences, and texts of several are to be split.
 
     A process that is killed here leaves the folder as it was or as it was to be: see text/folders.py.
     """
@@ -284,6 +287,8 @@ def write(
         if limits is not None and limits != Limits():
             usual = as_dict(Limits())
             config["limits"] = {name: value for name, value in as_dict(limits).items() if value != usual[name]}
+        if sentences:
+            config["sentences"] = True
         if source_tokenizer is not None and source_tokenizer.sha256 != tokenizer.sha256:
             source_tokenizer.save(building / f"source.{TOKENIZER}")
             config["source_tokenizer"] = f"source.{TOKENIZER}"

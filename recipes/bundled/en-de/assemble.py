@@ -81,7 +81,16 @@ def assemble(work: Path, out: Path, records: Path, default: str = "greedy", most
     try:
         made = building / out.name
         tokenizer = folders["verifier"].tokenizers()[0]
-        model_folder.write(made, parts, DECODERS, default, tokenizer, provenance=_provenance(folders), dtype=torch.int8)
+        model_folder.write(
+            made,
+            parts,
+            DECODERS,
+            default,
+            tokenizer,
+            provenance=_provenance(folders),
+            dtype=torch.int8,
+            sentences=True,
+        )
         _check_shared(made)
         shutil.copyfile(HERE / "examples.tsv", made / "examples.tsv")
         card.write(made, records)

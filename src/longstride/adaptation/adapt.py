@@ -332,6 +332,7 @@ class _Run:
                 card.FILE: card.text(base, history, stages, records, pays),
                 RECORDS: "".join(to_line(record) + "\n" for record in records),
             },
+            folder.config.sentences,
         )
         return {"default": "draft-verify" if pays else "greedy"}
 

@@ -290,4 +290,5 @@ def _write(path: Path, kind: ObjectiveKind, built: Any, folder: ModelFolder) -> 
         source,
         dtype=STORED[folder.stored(verifier_part(folder))],
         limits=folder.config.limits,
+        sentences=folder.config.sentences,
     )

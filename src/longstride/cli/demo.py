@@ -129,7 +129,8 @@ def _shown(translator: Translator, pairs: list[tuple[str, str]], stages: Stages)
 
 def _ours(translator: Translator, name: str, trace: bool = False) -> Callable[[str], Translation]:
     told = warn if trace else lambda said: None  # of lines that are cut, once
-    return lambda source: translator.translate([source], name, batch=1, trace=trace, warn=told)[0]
+    # As a whole: another library is given the same.
+    return lambda source: translator.translate([source], name, batch=1, trace=trace, warn=told, whole=True)[0]
 
 
 def _theirs(translator: Translator, peer: Peer) -> Callable[[str], Translation]:

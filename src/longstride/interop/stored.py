@@ -31,6 +31,7 @@ def export_folder(translator: Translator, folder: Path, precision: str = "fp32")
         {**old.config.provenance, "stored": {"precision": precision, "from_sha256": old.sha256}},
         STORED[precision],
         old.config.limits,
+        sentences=old.config.sentences,
     )
     size = sum(file.stat().st_size for file in folder.iterdir())
     return f"A model folder with its weights in {precision}, {size / 1e6:.1f} MB."

@@ -1,5 +1,5 @@
 """Runners by name: which runtime, where and in which precision, `auto` the fastest; what cannot be had is said, and
-runs eagerly."""
+runs eagerly. How many sentences each had better be given at once."""
 
 from __future__ import annotations
 
@@ -58,6 +58,17 @@ def fastest_runtime(device: str, precision: str) -> str:
     if precision != "int8" and check_device(device).type == "cuda":
         return "eager" if precision == "fp64" else "cuda-graph"
     return "eager" if precision in ("fp64", "fp16", "bf16") else "native"
+
+
+def fastest_batch(runtime: str) -> int:
+    """Sentences decoded side by side where nobody says how many, by the runtime that carries it out.
+
+    A processor's cores are busy with 16 rows, and more of them wait longer for the longest: milliseconds of one core a
+    line, debates by the base model's greedy search in int8, were 119, 71, 46, 34, 26, 30, 33 for 1, 2, 4, ... 64 rows;
+    one at a time with drafts took 69. A GPU has room: on an H200 in fp16 they were 5.3,
+    0.79, 0.26, 0.18, 0.17 for 1, 8, 32, 64 and 128 rows, with drafts 1.9, 0.39, 0.17, 0.13, 0.11.
+    """
+    return {"native": 16, "onnx": 16, "cuda-graph": 128}.get(runtime, 32)
 
 
 def _native_runner(
