@@ -15,6 +15,7 @@ from longstride.contract import ModelFolderError, WorkError
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.transformer import Transformer
 from longstride.nn.weights import SCALE, quantized, read_weights
+from longstride.runtime import choosing
 from longstride.translator import load
 from tests.cli.conftest import Run, run
 from tests.family import DECODERS, write_family
@@ -98,8 +99,23 @@ def test_every_runtime_decodes_what_eager_does_of_the_floats(tmp_path: Path, run
     if runtime == "onnx":
         pytest.importorskip("onnxruntime")
     expected = load(tmp_path / "fp32", runtime="eager", device="cpu").translate(LINES)
-    found = load(tmp_path / "int8", runtime=runtime, device="cpu").translate(LINES)
+    found = load(tmp_path / "int8", runtime=runtime, device="cpu", precision="fp32").translate(LINES)
     assert [one.tokens for one in found] == [one.tokens for one in expected]
+
+
+def test_auto_computes_in_int8_where_weights_are_stored_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "_integers", lambda: True)
+    precisions = {runtime: choosing.fastest_precision("cpu", runtime, "int8") for runtime in choosing.RUNTIMES}
+    assert precisions == {"eager": "fp32", "native": "int8", "onnx": "fp32", "cuda-graph": "fp32"}
+    assert choosing.fastest_precision("cpu", "native", "fp16") == "fp32"
+    monkeypatch.setattr(choosing, "_integers", lambda: False)
+    assert choosing.fastest_precision("cpu", "native", "int8") == "fp32", "where the processor has no such products"
+    folder = ModelFolder(stored(tmp_path / "int8"))
+    assert (folder.precision, ModelFolder(write_folder(tmp_path / "fp32")).precision) == ("int8", "fp32")
+    (folder.path / "model.safetensors").write_bytes(b"none")
+    assert folder.precision == "fp32"
+    with pytest.raises(ModelFolderError, match="corrupt or was replaced"):
+        load(folder.path, device="cpu").translate("a")
 
 
 def test_a_family_shares_its_encoder_in_int8_too(run: Run, tmp_path: Path) -> None:

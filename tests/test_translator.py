@@ -17,8 +17,9 @@ import longstride
 from longstride.contract import Decoded, OptionError, Source
 from longstride.runtime.choosing import check_device, fastest_batch, fastest_runtime, make_runner
 from longstride.tasks.toys import SYMBOLS
+from longstride.text.sentences import alternating
 from longstride.text.tokenizer import WordsTokenizer
-from longstride.translator import Translator
+from longstride.translator import _SENTENCE, Translator
 from tests.folders import LONGEST, edit_config, words, write_folder
 
 LINE = st.lists(st.sampled_from([*SYMBOLS, "unknown"]), max_size=8).map(" ".join)
@@ -57,6 +58,12 @@ def test_a_text_of_several_sentences_is_each_of_them_with_the_space_around_it(
         alone = translator.translate([line for _, line in pairs], decoder, max_length=4)
         assert one.text == "".join(gap + each.text for (gap, _), each in zip(pairs, alone, strict=True)) + end
         assert one.tokens == tuple(token for each in alone for token in each.tokens)
+
+
+@given(st.text(st.sampled_from("ab .!?…。\n\tA") | st.characters(codec="utf-8"), max_size=12))
+def test_a_sentence_that_is_not_looked_at_would_not_be_split(text: str) -> None:
+    if _SENTENCE.fullmatch(text):
+        assert alternating(text, lambda line: True) == [text]
 
 
 def test_the_folder_says_whether_texts_are_split(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -191,6 +192,13 @@ class ModelFolder:
             return "int8"
         floats = {kind for kind in found if "F" in kind}  # F16, BF16, F32, F64
         return _STORED.get(floats.pop(), "fp32") if len(floats) == 1 else "fp32" if floats else "integers"
+
+    @property
+    def precision(self) -> str:
+        """int8 where a part is stored so, else fp32; what is wrong with a file is told when it is loaded."""
+        with suppress(ModelFolderError):
+            return "int8" if any(self.stored(name) == "int8" for name in self.parts) else "fp32"
+        return "fp32"
 
     @property
     def sha256(self) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -63,6 +64,8 @@ BATCHES = Range(1, math.inf)
 """More than there are lines means all of them."""
 
 
+_SENTENCE = re.compile(r"[^\s.!?…。！？]+(?: [^\s.!?…。！？]+)*[.!?…。！？]?")
+"""Words with a space between two, and an end: what splitting would leave as it is"""
 _SPACES = frozenset(("Cc", "Zs", "Zl", "Zp"))
 _NO_WIDTH = frozenset(("Cf",))
 """Unicode's categories of characters that one does not see"""
@@ -84,7 +87,8 @@ def load(
     """
     path = bundled_folder() if str(model) == BUNDLED else Path(model)
     other = ModelFolder(drafter) if drafter is not None else None
-    return Translator(ModelFolder(path), make_runner(device, precision, runtime, threads, tell), other)
+    folder = ModelFolder(path)
+    return Translator(folder, make_runner(device, precision, runtime, threads, tell, folder.precision), other)
 
 
 def bundled_folder() -> Path:
@@ -241,6 +245,10 @@ class Translator:
                 (warn or partial(warnings.warn, stacklevel=2))(message)
         return [tokenizer.ended(ids, longest) for ids in encoded]
 
+    def _sentences(self, text: str) -> list[str]:
+        """Sentences at even places, what stands between them at odd ones."""
+        return [text] if _SENTENCE.fullmatch(text) and self.fits(text) else alternating(text, self.fits)
+
     def fits(self, line: str) -> bool:
         """Whether the model can read a line without anything of it being cut."""
         most = self.longest - (0 if self.source_tokenizer.complete else 1)
@@ -316,7 +324,7 @@ class Translator:
         terms = None if glossary is None else self.glossary(glossary, chosen)
         if whole is None:
             whole = not self.folder.config.sentences
-        parts_of = BREAK.split if whole or drafts is not None else partial(alternating, fits=self.fits)
+        parts_of = BREAK.split if whole or drafts is not None else self._sentences
         texts = [parts_of(one) for one in ([text] if isinstance(text, str) else text)]
         lines = [self.readable(line) for parts in texts for line in parts[::2]]  # between them, the breaks
         ids = self.encode(lines, warn, first_line)

@@ -60,7 +60,8 @@ Runtime = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        help="auto (fp16 by cuda-graph, else fp32), fp32, fp16, bf16 or fp64; with native or onnx fp32 or int8."
+        help="auto (fp16 by cuda-graph; int8 natively if weights are stored so; else fp32), fp32, fp16, bf16 or fp64; "
+        "with native or onnx fp32 or int8."
     ),
 ]
 Threads = Annotated[

@@ -25,9 +25,10 @@ def make_runner(
     runtime: str = "eager",
     threads: int | None = None,
     tell: Callable[[str], None] | None = None,
+    stored: str = "fp32",
 ) -> Runner:
     """A runner by name; `auto` takes a CUDA device where there is one and the runtime can use it, the fastest runtime
-    there, and the precision that suits both."""
+    there, and the precision that suits both and what the weights are `stored` in."""
     if runtime not in (AUTO, *RUNTIMES):
         raise OptionError(f"There is no runtime {runtime!r} in this version; there are auto, {', '.join(RUNTIMES)}.")
     if precision not in (AUTO, "fp64", "fp32", "fp16", "bf16", "int8"):
@@ -36,7 +37,7 @@ def make_runner(
     if chosen:
         runtime = fastest_runtime(device, precision)
     if precision == AUTO:
-        precision = "fp16" if runtime == "cuda-graph" and check_device(device).type == "cuda" else "fp32"
+        precision = fastest_precision(device, runtime, stored)
     numbers = cast(Precision, precision)
     if runtime in PROCESSORS:
         if device != "auto" and check_device(device).type != "cpu":
@@ -58,6 +59,25 @@ def fastest_runtime(device: str, precision: str) -> str:
     if precision != "int8" and check_device(device).type == "cuda":
         return "eager" if precision == "fp64" else "cuda-graph"
     return "eager" if precision in ("fp64", "fp16", "bf16") else "native"
+
+
+def fastest_precision(device: str, runtime: str, stored: str) -> str:
+    """What `auto` means for a runtime: int8 only where the weights are such integers already."""
+    if runtime == "cuda-graph" and check_device(device).type == "cuda":
+        return "fp16"
+    return "int8" if runtime == "native" and stored == "int8" and _integers() else "fp32"
+
+
+def _integers() -> bool:
+    """Whether the runtime native can compute in int8 here."""
+    from longstride.runtime.native.library import NoLibraryError
+    from longstride.runtime.native.runner import check_supported
+
+    try:
+        check_supported("int8")
+    except NoLibraryError:
+        return False
+    return True
 
 
 def fastest_batch(runtime: str) -> int:
