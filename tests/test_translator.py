@@ -60,6 +60,7 @@ def test_a_text_of_several_sentences_is_each_of_them_with_the_space_around_it(
         assert one.tokens == tuple(token for each in alone for token in each.tokens)
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("ab .!?…。\n\tA") | st.characters(codec="utf-8"), max_size=12))
 def test_a_sentence_that_is_not_looked_at_would_not_be_split(text: str) -> None:
     if _SENTENCE.fullmatch(text):
