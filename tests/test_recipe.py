@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 
 from longstride.cli.train import read_recipe
 from longstride.contract.options import as_dict, parse
+from longstride.model_folder import ModelFolder
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.recipe import Recipe, _objective, _plan, run
@@ -81,13 +83,15 @@ def small(data: dict[str, object]) -> Recipe:
 
 def test_text_files_are_binarized_once_and_again_when_they_change(tmp_path: Path) -> None:
     data = files(tmp_path)
-    first = run(small(data), tmp_path / "run")
+    first = run(replace(small(data), store="int8"), tmp_path / "run")
     assert first.model == tmp_path / "run" / "model"
+    assert ModelFolder(first.model).stored("model") == "int8"
     assert set(first.result.scores) == {"loss", "bleu"}
     cache = tmp_path / "run" / "train.ids"
     stamp = cache.stat().st_mtime_ns
     shared = small({**data, "cache": str(tmp_path / "run"), "tokenizer": str(tmp_path / "run" / "tokenizer.model")})
-    run(shared, tmp_path / "two")
+    run(replace(shared, warm_start=str(first.model)), tmp_path / "two")  # floats once they are read, and trained on
+    assert ModelFolder(tmp_path / "two" / "model").stored("model") == "fp32"
     assert cache.stat().st_mtime_ns == stamp
     files(tmp_path, lines=50)
     run(shared, tmp_path / "three")

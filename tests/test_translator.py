@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +15,11 @@ from hypothesis import strategies as st
 
 import longstride
 from longstride.contract import Decoded, OptionError, Source
-from longstride.runtime.choosing import check_device, fastest_runtime, make_runner
+from longstride.runtime.choosing import check_device, fastest_batch, fastest_runtime, make_runner
 from longstride.tasks.toys import SYMBOLS
+from longstride.text.sentences import alternating
 from longstride.text.tokenizer import WordsTokenizer
-from longstride.translator import Translator
+from longstride.translator import _SENTENCE, Translator
 from tests.folders import LONGEST, edit_config, words, write_folder
 
 LINE = st.lists(st.sampled_from([*SYMBOLS, "unknown"]), max_size=8).map(" ".join)
@@ -34,6 +37,77 @@ def test_many_lines_are_each_line_alone(translator: Translator, lines: list[str]
     together = translator.translate(lines, decoder, batch=batch, max_length=6)
     assert [one.text for one in together] == [translator.translate(line, decoder, max_length=6) for line in lines]
     assert all(str(one) == one.text for one in together)
+
+
+SENTENCE = st.lists(st.sampled_from(SYMBOLS), min_size=1, max_size=5).map(lambda some: " ".join(some).upper() + "!")
+GAPS = st.sampled_from([" ", "  ", "\n", " \n\n ", "\t"])
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(st.lists(st.tuples(GAPS, SENTENCE), max_size=4), max_size=3),
+    end=st.sampled_from(["", " ", "\n"]),
+    decoder=st.sampled_from(["greedy", "beam"]),
+)
+def test_a_text_of_several_sentences_is_each_of_them_with_the_space_around_it(
+    translator: Translator, texts: list[list[tuple[str, str]]], end: str, decoder: str
+) -> None:
+    given = ["".join(gap + line for gap, line in pairs) + end for pairs in texts]
+    found = translator.translate(given, decoder, whole=False, trace=True, max_length=4)
+    for pairs, one in zip(texts, found, strict=True):
+        alone = translator.translate([line for _, line in pairs], decoder, max_length=4)
+        assert one.text == "".join(gap + each.text for (gap, _), each in zip(pairs, alone, strict=True)) + end
+        assert one.tokens == tuple(token for each in alone for token in each.tokens)
+
+
+@settings(deadline=None)
+@given(st.text(st.sampled_from("ab .!?…。\n\tA") | st.characters(codec="utf-8"), max_size=12))
+def test_a_sentence_that_is_not_looked_at_would_not_be_split(text: str) -> None:
+    if _SENTENCE.fullmatch(text):
+        assert alternating(text, lambda line: True) == [text]
+
+
+def test_the_folder_says_whether_texts_are_split(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "model")
+    text, options = "A B C! A B!  D", {"max_length": 4}
+    lines = longstride.load(folder, device="cpu")
+    edit_config(folder, "sentences", value=True)
+    sentences = longstride.load(folder, device="cpu")
+    split = [one.text for one in lines.translate(["A B C!", "A B!", "D"], **options)]
+    assert sentences.translate(text, **options) == f"{split[0]} {split[1]}  {split[2]}"
+    assert sentences.translate(text, whole=True, **options) == lines.translate(text, **options)
+    assert lines.translate(text, whole=False, **options) == sentences.translate(text, **options)
+    # drafts are of lines
+    assert sentences.translate([text], drafts=["a"], **options)[0].text == lines.translate(text, "greedy", **options)
+
+
+def test_as_many_sentences_side_by_side_as_is_fastest_unless_told(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the runtime that carries them out; a number that is named is obeyed."""
+    assert [fastest_batch(name) for name in ("native", "onnx", "cuda-graph", "eager")] == [16, 16, 128, 32]
+    seen: list[int | None] = []
+    decoder = type(translator.decoder("greedy")[0])
+    decode = decoder.decode
+
+    def watched(self: Any, source: Source, limits: Any, capacity: int, **told: Any) -> Decoded:
+        seen.append(capacity)
+        return decode(self, source, limits, capacity, **told)
+
+    monkeypatch.setattr(decoder, "decode", watched)
+    translator.translate(["a b", "c"], "greedy", max_length=3)
+    translator.translate(["a b", "c"], "greedy", max_length=3, batch=7)
+    monkeypatch.setattr(translator, "runner", SimpleNamespace(name="cuda-graph"))
+    assert (seen, translator.batch) == ([32, 7], 128)
+
+
+def test_what_is_too_long_for_the_model_is_read_in_parts(translator: Translator) -> None:
+    line, told = " ".join("abcdef" * 8), list[str]()
+    found = translator.translate([line], whole=False, warn=told.append, max_length=4)
+    assert not told
+    assert len(found[0].tokens) > 4, "several parts"
+    translator.translate([line], whole=True, warn=told.append, max_length=4)
+    assert len(told) == 1
 
 
 SEEN_BY_NOBODY = [

@@ -2,7 +2,7 @@
 
     config.json       format version; tokenizers; special ids; limits; parts (kind, options, weights file, sha256);
                       decoders (which part has which role, default options); provenance
-    *.safetensors     weights
+    *.safetensors     weights: floats, or matrices in int8 with a scale for each row (NAME.scale)
     tokenizer.model   SentencePiece, a word list, or a Hugging Face tokenizer's files in one
 
 Every field is checked on loading: an unknown or missing one, a wrong version, hash or shape is an error that says what
@@ -19,6 +19,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +30,18 @@ from torch import Tensor, nn
 
 from longstride.contract import DEFAULT_IDS, Limits, ModelFolderError, OptionError, SpecialIds, WorkError, option
 from longstride.contract.options import as_dict, parse
-from longstride.nn.weights import Stored, fill, not_finite, read_header, read_tensors, sketched, uninitialised
+from longstride.nn.weights import (
+    SCALE,
+    SCALED,
+    Stored,
+    fill,
+    not_finite,
+    quantized,
+    read_stored,
+    read_weights,
+    sketched,
+    uninitialised,
+)
 from longstride.text.files import file_sha256, read_json
 from longstride.text.folders import folder_written_whole, recover, remove_left_over
 from longstride.text.tokenizer import Tokenizer, load_tokenizer
@@ -44,6 +56,9 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,199}")
 """Nothing that leads out of the folder or that a file system may refuse."""
 MODEL = "model"
 """The model folder inside a run's folder."""
+STORED = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8}
+"""What weights can be stored in; in int8 matrices are whole numbers with a scale for each row, and vectors float32."""
+_STORED = {"F16": "fp16", "BF16": "bf16"}
 
 
 def resolve(path: str) -> Path:
@@ -86,6 +101,7 @@ class FolderConfig:
     source_tokenizer_sha256: str | None = option(None, "Hash of that file.")
     special_ids: SpecialIds = option(DEFAULT_IDS, "Padding, start, end and the like, of all parts.")
     limits: Limits = option(Limits(), "How long outputs may be, and the like, where whoever decodes does not say.")
+    sentences: bool = option(False, "It learnt from sentences: texts of several are split, and outputs joined again.")
     provenance: dict[str, Any] = option(factory=dict, help="Recipe, data, commit, scores: whatever made it.")
 
 
@@ -149,9 +165,9 @@ class ModelFolder:
         self.sketch(name, build)
         module = uninitialised(build)
         part = self.parts[name]
-        found = read_tensors(self.path / part.weights)
+        found = read_weights(self.path / part.weights)
         if part.reuses is not None:
-            lent = read_tensors(self.path / self.parts[part.reuses].weights)
+            lent = read_weights(self.path / self.parts[part.reuses].weights)
             found = {**{key: lent[key] for key in module.state_dict() if key not in found}, **found}
         fill(module, found, self.path / part.weights)
         return module
@@ -165,6 +181,24 @@ class ModelFolder:
             return sketched(build, found, file)
         lent = self._header(self.parts[part.reuses])
         return sketched(build, found, file, lent)
+
+    def stored(self, name: str) -> str:
+        """The precision that a part's weights are stored in, one of `STORED`; fp32 where they have several.
+
+        ``integers`` where all of them are whole numbers by nature, as in tables.
+        """
+        found = {stored.dtype for stored in read_stored(self.path / self.parts[name].weights).values()}
+        if SCALED in found:
+            return "int8"
+        floats = {kind for kind in found if "F" in kind}  # F16, BF16, F32, F64
+        return _STORED.get(floats.pop(), "fp32") if len(floats) == 1 else "fp32" if floats else "integers"
+
+    @property
+    def precision(self) -> str:
+        """int8 where a part is stored so, else fp32; what is wrong with a file is told when it is loaded."""
+        with suppress(ModelFolderError):
+            return "int8" if any(self.stored(name) == "int8" for name in self.parts) else "fp32"
+        return "fp32"
 
     @property
     def sha256(self) -> str:
@@ -191,7 +225,7 @@ class ModelFolder:
         return self.config.special_ids
 
     def _header(self, part: PartConfig) -> dict[str, Stored]:
-        return read_header(self._checked(part.weights, part.sha256))
+        return read_stored(self._checked(part.weights, part.sha256))
 
     def _tokenizer(self, name: str, sha256: str) -> Tokenizer:
         found = load_tokenizer(self._checked(name, sha256))
@@ -227,10 +261,13 @@ def write(
     dtype: torch.dtype = torch.float32,
     limits: Limits | None = None,
     beside: Mapping[str, str] | None = None,
+    sentences: bool = False,
 ) -> None:
     """Write a whole folder, or nothing; one that is already there is replaced. Weights that are not finite are refused.
 
+    `dtype` is what weights are stored in: see `STORED`.
     `beside` are texts for people, by file name: a card, records. Nothing reads them when the folder is loaded.
+    `sentences`: the model reads sentences, and texts of several are to be split.
 
     A process that is killed here leaves the folder as it was or as it was to be: see text/folders.py.
     """
@@ -258,6 +295,8 @@ def write(
         if limits is not None and limits != Limits():
             usual = as_dict(Limits())
             config["limits"] = {name: value for name, value in as_dict(limits).items() if value != usual[name]}
+        if sentences:
+            config["sentences"] = True
         if source_tokenizer is not None and source_tokenizer.sha256 != tokenizer.sha256:
             source_tokenizer.save(building / f"source.{TOKENIZER}")
             config["source_tokenizer"] = f"source.{TOKENIZER}"
@@ -332,14 +371,15 @@ def _drop_unnamed(path: Path, name: str, old: PartConfig | None) -> None:
 def _written(part: Part, file: Path, dtype: torch.dtype, lender: nn.Module | None = None) -> dict[str, Any]:
     """Write a part's weights, less those that `lender` has too; what config.json says of them."""
     state = _stored(part.module, dtype)
-    if lender is not None:
-        lent = _stored(lender, dtype)
-        state = {key: value for key, value in state.items() if key not in lent or not torch.equal(value, lent[key])}
-    if broken := not_finite(state.items()):
+    lent = {} if lender is None else _stored(lender, dtype)
+    state = {key: own for key, own in state.items() if key not in lent or not _equal(own, lent[key])}
+    tensors = {name: tensor for own in state.values() for name, tensor in own.items()}
+    if broken := not_finite(tensors.items()):
         raise WorkError(
-            f"{file.stem}: expected finite weights to write, found others in {broken!r}; nothing was written."
+            f"{file.stem}: expected finite weights to write, found others in {broken.removesuffix(SCALE)!r}; "
+            "nothing was written."
         )
-    save_file(state, file)
+    save_file(tensors, file)
     options = {name: value for name, value in as_dict(part.options).items() if name != "special"}  # told once for all
     told = as_dict(PartConfig(part.kind, options, file.name, file_sha256(file), part.reuses))
     if part.reuses is None:  # said only where there is something to say
@@ -347,12 +387,22 @@ def _written(part: Part, file: Path, dtype: torch.dtype, lender: nn.Module | Non
     return told
 
 
-def _stored(module: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
-    """What a module's weights are in a file of this precision. Whole numbers stay what they are."""
-    return {
-        key: value.detach().to("cpu", dtype if value.is_floating_point() else value.dtype).contiguous()
-        for key, value in module.state_dict().items()
-    }
+def _stored(module: nn.Module, dtype: torch.dtype) -> dict[str, dict[str, Tensor]]:
+    """A module's weights by name, each as the tensors that a file of this precision has of it."""
+    return {key: _tensors(key, value.detach().cpu(), dtype) for key, value in module.state_dict().items()}
+
+
+def _tensors(name: str, weight: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
+    if not weight.is_floating_point():  # whole numbers stay what they are
+        return {name: weight.contiguous()}
+    if dtype != torch.int8:
+        return {name: weight.to(dtype).contiguous()}
+    weight = weight.to(torch.float32).contiguous()
+    return quantized(name, weight) if weight.dim() > 1 and weight.numel() else {name: weight}
+
+
+def _equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def _finite(value: Any) -> Any:

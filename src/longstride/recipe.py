@@ -19,8 +19,8 @@ from torch import nn
 from longstride import model_folder, recipe_origin
 from longstride.contract import RESERVED, InputError, Limits, OptionError, Source, UsageError, option
 from longstride.contract.options import Options, as_dict, parse, shown
-from longstride.contract.running import DTYPES, GIB, available
-from longstride.model_folder import MODEL, DecoderConfig, ModelFolder, Part, resolve
+from longstride.contract.running import GIB, available
+from longstride.model_folder import MODEL, STORED, DecoderConfig, ModelFolder, Part, resolve
 from longstride.nn.transformer import scale_by_depth
 from longstride.objectives import OBJECTIVES, Plan
 from longstride.ops import avoid_planned_attention
@@ -94,7 +94,9 @@ class Recipe(Options):
         "Kernels for residual sums and their norms in training on CUDA; own: ours, for post-norm models of width 256 "
         "or 512 in half precision.",
     )
-    store: Literal["fp32", "fp16"] = option("fp32", "Precision of the weights in the model folder.")
+    store: Literal["fp32", "fp16", "int8"] = option(
+        "fp32", "Precision of the weights in the model folder; int8: matrices, with a scale for each row."
+    )
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ def run(
             kind.decoders[0],
             tokenizer,
             provenance=history,
-            dtype=DTYPES[recipe.store],
+            dtype=STORED[recipe.store],
             limits=limits_of(corpora["train"], tokenizer),
         )
     team.leave()

@@ -1,7 +1,8 @@
 """Text in, text out: wires tokenizers, systems and a runtime together.
 
 Empty lines stay empty, order is kept, and sentences of like length are decoded side by side. A text of several lines
-keeps its line breaks, and each of its lines is translated by itself.
+keeps its line breaks, and each of its lines is translated by itself; so is each sentence of a line, with the white
+space around it kept, where the model's folder says that it reads sentences.
 
 Models stop writing at a character that they never saw in training. So separators and control characters that are in no
 piece of the vocabulary (U+2028, form feeds, NUL) are read as spaces, and those of no width (U+200B) are left out.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -40,11 +42,12 @@ from longstride.contract.decoding import refilled_groups
 from longstride.contract.options import Range, as_dict, shown
 from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
-from longstride.runtime.choosing import make_runner
+from longstride.runtime.choosing import fastest_batch, make_runner
 from longstride.search.options import BeamOptions
 from longstride.systems.autoregressive.decoder import Beam
 from longstride.terminology import Placing, TermPlacer
 from longstride.text.glossary import Given, Glossary
+from longstride.text.sentences import alternating
 from longstride.translation import BREAK, Translation, given_drafts, joined
 from longstride.verification.draft_policy import LengthFile
 from longstride.verification.session import VerifyingDecoder
@@ -61,6 +64,8 @@ BATCHES = Range(1, math.inf)
 """More than there are lines means all of them."""
 
 
+_SENTENCE = re.compile(r"[^\s.!?…。！？]+(?: [^\s.!?…。！？]+)*[.!?…。！？]?")
+"""Words with a space between two, and an end: what splitting would leave as it is"""
 _SPACES = frozenset(("Cc", "Zs", "Zl", "Zp"))
 _NO_WIDTH = frozenset(("Cf",))
 """Unicode's categories of characters that one does not see"""
@@ -82,7 +87,8 @@ def load(
     """
     path = bundled_folder() if str(model) == BUNDLED else Path(model)
     other = ModelFolder(drafter) if drafter is not None else None
-    return Translator(ModelFolder(path), make_runner(device, precision, runtime, threads, tell), other)
+    folder = ModelFolder(path)
+    return Translator(folder, make_runner(device, precision, runtime, threads, tell, folder.precision), other)
 
 
 def bundled_folder() -> Path:
@@ -212,6 +218,11 @@ class Translator:
         return made, limits
 
     @property
+    def batch(self) -> int:
+        """Sentences that are decoded side by side where nobody says how many."""
+        return fastest_batch(self.runner.name)
+
+    @property
     def longest(self) -> int:
         """The most tokens, EOS counted, that a source may have."""
         options = [folder.parts[name].options for folder, name in self._homes.values()]
@@ -233,6 +244,17 @@ class Translator:
                 )
                 (warn or partial(warnings.warn, stacklevel=2))(message)
         return [tokenizer.ended(ids, longest) for ids in encoded]
+
+    def _sentences(self, text: str) -> list[str]:
+        """Sentences at even places, what stands between them at odd ones."""
+        return [text] if _SENTENCE.fullmatch(text) and self.fits(text) else alternating(text, self.fits)
+
+    def fits(self, line: str) -> bool:
+        """Whether the model can read a line without anything of it being cut."""
+        most = self.longest - (0 if self.source_tokenizer.complete else 1)
+        if 4 * len(line) < most:  # whatever it is, a character is no more than four bytes
+            return True
+        return len(self.source_tokenizer.encode_many([self.readable(line)], threads=1)[0]) <= most
 
     def readable(self, line: str) -> str:
         """A line as the model is to read it: without characters that nobody sees and its vocabulary does not have."""
@@ -265,7 +287,7 @@ class Translator:
         /,
         decoder: str | None = None,
         *,
-        batch: int = 32,
+        batch: int | None = None,
         trace: bool = False,
         warn: Callable[[str], None] | None = None,
         first_line: int = 1,
@@ -274,28 +296,36 @@ class Translator:
         glossary: Given | None = None,
         source_lang: str | None = None,
         target_lang: str | None = None,
+        whole: bool | None = None,
         **options: Any,
     ) -> str | list[Translation]:
         """Translate one text (a str gives a str) or many (a list gives a list of the same length).
 
-        A text is a line; one with line breaks in it is translated line by line, and keeps them.
-        `batch` sentences are decoded side by side; `warn` hears of lines that were cut, counted from `first_line`;
-        `watch` is shown the raw results of each group of lines; `drafts` are what the outputs may be like, a text or
-        None for each, which makes greedy's output come faster (text-verify); `glossary` says what terms have to be
-        called (docs/terminology.md): a file, pairs, or terms that are kept; `source_lang` and `target_lang` are codes
-        of a multilingual model's languages. All other names are the decoder's options and limits.
+        A text is a line; one with line breaks in it is translated line by line, and keeps them. Of a model that reads
+        sentences it is split into these, and what is too long for the model into parts, unless it is to be read
+        `whole` (False: it is split in any case; with `drafts` never).
+        `batch` sentences are decoded side by side (default: as many as is fastest, :attr:`batch`); `warn` hears of
+        lines that were cut, counted from `first_line`; `watch` is shown the raw results of each group of lines;
+        `drafts` are what the outputs may be like, a text or None for each, which makes greedy's output come faster
+        (text-verify); `glossary` says what terms have to be called (docs/terminology.md): a file, pairs, or terms that
+        are kept; `source_lang` and `target_lang` are codes of a multilingual model's languages. All other names are the
+        decoder's options and limits.
         """
         if source_lang is not None or target_lang is not None:
             made = self.with_languages(source_lang, target_lang)
             told = {"batch": batch, "trace": trace, "warn": warn, "first_line": first_line, "watch": watch}
-            return made.translate(text, decoder, **told, drafts=drafts, glossary=glossary, **options)
+            return made.translate(text, decoder, **told, drafts=drafts, glossary=glossary, whole=whole, **options)
         if drafts is not None:
             decoder = drafting_decoder(decoder)
+        batch = self.batch if batch is None else batch
         if not BATCHES.fits(int, batch):
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
         chosen, limits = self.decoder(decoder, **options)
         terms = None if glossary is None else self.glossary(glossary, chosen)
-        texts = [BREAK.split(one) for one in ([text] if isinstance(text, str) else text)]
+        if whole is None:
+            whole = not self.folder.config.sentences
+        parts_of = BREAK.split if whole or drafts is not None else self._sentences
+        texts = [parts_of(one) for one in ([text] if isinstance(text, str) else text)]
         lines = [self.readable(line) for parts in texts for line in parts[::2]]  # between them, the breaks
         ids = self.encode(lines, warn, first_line)
         done = [Translation("")] * len(lines)
@@ -331,8 +361,8 @@ class Translator:
             prefixes = {index: found for index in led if (found := placing[index](done[index].tokens))}
             apart = [[index for index in prefixes if (index in drafted) == given] for given in (True, False)]
         finished = iter(done)
-        whole = [([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
-        result = [joined(each, breaks) if breaks else each[0] for each, breaks in whole]
+        again = [([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
+        result = [joined(each, breaks) if breaks else each[0] for each, breaks in again]
         return result[0].text if isinstance(text, str) else result
 
     # --- glossaries --------------------------------------------------------------------------------------------------

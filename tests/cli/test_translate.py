@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,16 @@ def test_the_fastest_runtime_is_taken_and_said_once(run: Run, model: Path) -> No
     assert plain.code == 0
     assert plain.out == named.out
     assert plain.err.count("Carried out by ") == 1
+    assert re.search(r"Carried out by .*, \d+ sentences at a time\.$", plain.err, re.MULTILINE)
     assert named.err == ""
+
+
+def test_lines_are_split_into_sentences_if_so_asked(run: Run, model: Path) -> None:
+    split = run("translate", "-m", model, "--sentences", stdin=b"A B!  C D! \n\nE\n").out.splitlines()
+    first, second, third = run("translate", "-m", model, stdin=b"A B!\nC D!\nE\n").out.splitlines()
+    assert split == [f"{first}  {second} ", "", third]
+    whole = run("translate", "-m", model, "--whole", stdin=b"A B!  C D! \n").out
+    assert whole == run("translate", "-m", model, stdin=b"A B!  C D! \n").out
 
 
 def test_too_long_lines_are_cut_with_a_warning_that_counts_lines(run: Run, model: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.text.sentences import cut, split
+from longstride.text.sentences import alternating, cut, pieces, split
 
 TEXTS = st.text(st.sampled_from("ab. A!?\n\r\t \u2028。…\"'(3é") | st.characters(codec="utf-8"), max_size=60)
 
@@ -24,6 +24,24 @@ def test_parts_of_a_sentence_fit(text: str, most: int) -> None:
     parts = cut(text, lambda part: len(part) <= most)
     assert "".join(parts) == text
     assert all(len(part.strip()) <= most for part in parts)
+
+
+@given(TEXTS, st.integers(1, 20))
+def test_sentences_and_what_is_between_them_take_turns(text: str, most: int) -> None:
+    """Nothing but white space is between them, whatever the text; all of them fit."""
+    found = alternating(text, lambda part: len(part) <= most)
+    assert "".join(found) == text
+    assert len(found) % 2 == 1
+    assert not "".join(found[1::2]).strip()
+    assert all(part == part.strip() and len(part) <= most for part in found[::2])
+    assert [part for part in found[::2] if part] == [
+        piece.text for piece in pieces(text, lambda line: False, lambda part: len(part) <= most) if piece.text
+    ]
+
+
+def test_the_number_of_a_point_begins_its_sentence() -> None:
+    found = [piece.text for piece in split(" 5. A new one came. He was 5. She was 6.")]
+    assert found == ["5. A new one came.", "He was 5.", "She was 6."]
 
 
 def test_sentences_are_told_apart_from_abbreviations() -> None:

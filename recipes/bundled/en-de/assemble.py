@@ -2,7 +2,7 @@
 
 Of the five runs under WORK the folder takes what is their own: the verifier whole, the heads, the drafter, two decoders
 and the candidate tables. The encoder and the embeddings are the verifier's in all of them and written once; a run whose
-are not is refused, and so is a folder that would be too large for the repository. Beside config.json, weights (fp16)
+are not is refused, and so is a folder that would be too large for the repository. Beside config.json, weights (int8)
 and the tokenizer it holds README.md, a card filled from the records of this very folder, and examples.tsv, which
 `longstride demo` translates.
 """
@@ -82,7 +82,14 @@ def assemble(work: Path, out: Path, records: Path, default: str = "greedy", most
         made = building / out.name
         tokenizer = folders["verifier"].tokenizers()[0]
         model_folder.write(
-            made, parts, DECODERS, default, tokenizer, provenance=_provenance(folders), dtype=torch.float16
+            made,
+            parts,
+            DECODERS,
+            default,
+            tokenizer,
+            provenance=_provenance(folders),
+            dtype=torch.int8,
+            sentences=True,
         )
         _check_shared(made)
         shutil.copyfile(HERE / "examples.tsv", made / "examples.tsv")

@@ -20,7 +20,7 @@ from longstride.adaptation.checking import check, held_out_workload
 from longstride.adaptation.decoding import Lines, Text, corpus, decode
 from longstride.adaptation.lengths import choose, without_trees
 from longstride.adaptation.options import AdaptOptions
-from longstride.adaptation.training import DRAFTER, VERIFIER, stored_dtype, train, verifier_part
+from longstride.adaptation.training import DRAFTER, VERIFIER, train, verifier_part
 from longstride.adaptation.work import FORMAT, Work, refuse_other
 from longstride.bench.record_files import read_records, to_line
 from longstride.bench.record_parts import ModelTag, Origin
@@ -28,7 +28,7 @@ from longstride.bench.records import Exactness, Latency, Record
 from longstride.bench.workload import Workload
 from longstride.contract import UsageError, WorkError
 from longstride.contract.options import as_dict
-from longstride.model_folder import DecoderConfig, ModelFolder, Part
+from longstride.model_folder import STORED, DecoderConfig, ModelFolder, Part
 from longstride.registry import part_builder
 from longstride.text.files import file_sha256, read_json, written_whole
 from longstride.training.metrics import Reporter
@@ -326,12 +326,13 @@ class _Run:
             target,
             source,
             history,
-            stored_dtype(folder, VERIFIER),
+            STORED[folder.stored(VERIFIER)],
             folder.config.limits,
             {
                 card.FILE: card.text(base, history, stages, records, pays),
                 RECORDS: "".join(to_line(record) + "\n" for record in records),
             },
+            folder.config.sentences,
         )
         return {"default": "draft-verify" if pays else "greedy"}
 

@@ -22,10 +22,9 @@ from longstride import model_folder
 from longstride.adaptation.options import AdaptOptions
 from longstride.adaptation.work import Work
 from longstride.contract import OptionError
-from longstride.model_folder import DecoderConfig, ModelFolder, Part
+from longstride.model_folder import STORED, DecoderConfig, ModelFolder, Part
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
-from longstride.nn.weights import read_header
 from longstride.objectives import OBJECTIVES, ObjectiveKind, Plan
 from longstride.ops import avoid_planned_attention
 from longstride.ops.cuda.table import training_table
@@ -47,7 +46,6 @@ LARGE, KEPT = 32_768, 16_384
 """Of a vocabulary larger than the first, a drafter keeps the second: its most frequent ids."""
 WARMUP = 500
 """Updates of rising rates, at most; no more than a tenth of all."""
-_DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16}
 AGAIN = 0.7
 """The share of the highest learning rate that a drafter which was trained before goes on with."""
 TRIAL_UPDATES, TRIAL_SHARE = 60, 0.1
@@ -122,13 +120,6 @@ def verifier_part(folder: ModelFolder) -> str:
             f"found {', '.join(folder.decoders)}."
         )
     return str(folder.decoders["greedy"].parts["model"])
-
-
-def stored_dtype(folder: ModelFolder, part: str) -> torch.dtype:
-    """The precision that a part's weights are stored in, which they keep; fp32 where they have several."""
-    kinds = {stored.dtype for stored in read_header(folder.path / folder.parts[part].weights).values()}
-    kinds = {kind for kind in kinds if "F" in kind}  # F16, BF16, F32: whole numbers stay what they are
-    return _DTYPES.get(kinds.pop(), torch.float32) if len(kinds) == 1 else torch.float32
 
 
 def train(
@@ -297,6 +288,7 @@ def _write(path: Path, kind: ObjectiveKind, built: Any, folder: ModelFolder) -> 
         "draft-verify",
         target,
         source,
-        dtype=stored_dtype(folder, verifier_part(folder)),
+        dtype=STORED[folder.stored(verifier_part(folder))],
         limits=folder.config.limits,
+        sentences=folder.config.sentences,
     )

@@ -38,7 +38,8 @@ class Work:
     open: Callable[[], Translator]
     decoder: str | None
     options: Mapping[str, Any]
-    batch: int = 32
+    batch: int | None = None
+    """sentences side by side; None: what is fastest"""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def bulk(
         int | None,
         typer.Option(min=1, max=10**6, help="Threads of a worker (default: all cores, on a cluster 1)."),
     ] = None,
-    batch: shared.Batch = 32,
+    batch: shared.AutoBatch = None,
     shard: Annotated[int, typer.Option(min=1, max=10**9, help="Records of a shard.")] = 4096,
     tries: Annotated[int, typer.Option(min=1, max=1000, help="Times that a shard that fails is tried.")] = 3,
     cluster: Annotated[

@@ -17,6 +17,10 @@ def decoders(model: Model = BUNDLED) -> None:
 
     translator = open_model(model, device="cpu")
     translator.check()
+    folder = translator.folder
+    stored = dict.fromkeys(folder.stored(name) for name in folder.parts)
+    size = sum((folder.path / part.weights).stat().st_size for part in folder.parts.values())
+    out.print(f"{size / 1e6:.1f} MB of weights, stored in {' and '.join(stored)}", markup=False, highlight=False)
     for number, name in enumerate([*translator.decoders, *translator.possible]):
         kind = find(DECODERS, name, "decoder")
         out.print(f"[bold]{name}[/bold]{' (default)' if number == 0 else ''}: {kind.summary}")

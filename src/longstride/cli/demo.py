@@ -1,13 +1,17 @@
-"""longstride demo: a few sentences by every decoder the bundled model has, and how each of them got there.
+"""longstride demo: a few sentences by every decoder the bundled model has, and how fast each of them is.
 
 Which decoders there are and which sentences are shown, the model folder says: any that has an examples.tsv (a sentence
-and its translation a line, with a tab between) can be shown. How it looks is in :mod:`longstride.cli.demo_page`.
+and its translation a line, with a tab between) can be shown. CTranslate2 translates them by the same weights where it
+is installed. How it looks is in :mod:`longstride.cli.demo_page`.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,50 +19,47 @@ import typer
 
 from longstride.cli.console import Stages, out, warn
 from longstride.cli.options import Model, open_model
-from longstride.contract import InputError, Trace
+from longstride.contract import InputError, OptionError, Trace
 from longstride.contract.bundled import BUNDLED
 
 if TYPE_CHECKING:
     from longstride.cli.demo_page import Shown
-    from longstride.translator import Translator
+    from longstride.interop.peers import Peer
+    from longstride.translator import Translation, Translator
 
 DemoRuntime = Annotated[str, typer.Option("--runtime", help="auto (the fastest), eager, native or onnx.")]
 DemoPrecision = Annotated[str | None, typer.Option("--precision", help="fp32 or int8 (default: int8, but eager).")]
+Everything = Annotated[
+    bool, typer.Option("--all", help="Show each sentence by every decoder, and some of them step by step.")
+]
 
 EXAMPLES = "examples.tsv"
-REPEATS = 3
-"""How often a sentence is timed,"""
-PATIENCE = 20.0
-"""unless so many seconds have gone by: then the time of the traced translation has to do,"""
-ENOUGH = 45.0
+PASSES = 3
+"""How often all sentences are timed,"""
+PATIENCE = 10.0
+"""unless so many seconds have gone by: then once has to do,"""
+ENOUGH = 15.0
 """and after so many the sentences that are left are left out: the machine is slow, or busy with other things."""
 
 
-def demo(model: Model = BUNDLED, runtime: DemoRuntime = "auto", precision: DemoPrecision = None) -> None:
-    """Translate a handful of sentences by every decoder of the bundled model."""
-    from longstride.cli.demo_page import REFERENCE, introduction, sentence, summary, traces
+def demo(
+    model: Model = BUNDLED,
+    runtime: DemoRuntime = "auto",
+    precision: DemoPrecision = None,
+    everything: Everything = False,
+) -> None:
+    """Translate a handful of sentences by every decoder of the bundled model, and compare their speed."""
+    from longstride.cli import demo_page
 
     precision = precision or ("fp32" if runtime == "eager" else "int8")
     translator = open_model(model, runtime, precision, device="cpu")
     pairs = examples(translator.folder.path)
-    decoders = sorted(translator.decoders, key=lambda name: name != REFERENCE)
-    results: list[list[Shown]] = []
-    begun = time.monotonic()
-    with Stages() as shown:
-        for number, (source, _) in enumerate(pairs):
-            shown.to("translating", number, len(pairs))
-            gone = time.monotonic() - begun
-            if results and gone > ENOUGH:
-                break
-            results.append([_show(translator, source, name, REPEATS if gone < PATIENCE else 0) for name in decoders])
-    if len(results) < len(pairs):
-        warn(f"this takes long here: {len(results)} of {len(pairs)} sentences are shown.")
-        pairs = pairs[: len(results)]
-    introduction(out)
-    for pair, row in zip(pairs, results, strict=True):
-        sentence(out, translator, pair, row)
-    traces(out, translator, pairs, results)
-    summary(out, [reference for _, reference in pairs], results)
+    with Stages() as stages:
+        columns = _shown(translator, pairs, stages)
+    count = len(next(iter(columns.values())))
+    if count < len(pairs):
+        warn(f"this takes long here: {count} of {len(pairs)} sentences are shown.")
+    demo_page.show(out, translator, pairs[:count], columns, everything)
 
 
 def examples(folder: Path) -> list[tuple[str, str]]:
@@ -82,15 +83,88 @@ def examples(folder: Path) -> list[tuple[str, str]]:
     return pairs
 
 
-def _show(translator: Translator, source: str, decoder: str, repeats: int) -> Shown:
-    """Traced once, which also warms up, then timed without a trace: the median of a few times."""
-    from longstride.cli.demo_page import Shown
+def _shown(translator: Translator, pairs: list[tuple[str, str]], stages: Stages) -> dict[str, list[Shown]]:
+    """Every sentence by every decoder, greedy first and another library's last: once with a trace, then timed without.
 
-    begun = time.perf_counter()
-    found = translator.translate([source], decoder, batch=1, trace=True, warn=warn)[0]
-    times = [time.perf_counter() - begun]
-    for number in range(repeats):
-        begun = time.perf_counter()
-        translator.translate([source], decoder, batch=1, warn=lambda said: None)
-        times[number:] = [time.perf_counter() - begun]
-    return Shown(decoder, found, found.trace or Trace(()), 1000 * statistics.median(times))
+    Decoders take turns pass by pass, not sentence by sentence: threads of two libraries disturb each other for a moment
+    after every turn.
+    """
+    from longstride.cli.demo_page import GREEDY, OTHER, Shown
+
+    names = sorted(translator.decoders, key=lambda name: name != GREEDY)
+    by: dict[str, Callable[[str], Translation]] = {name: _ours(translator, name) for name in names}
+    traced: dict[str, list[Translation]] = {name: [] for name in names}
+    kept: list[str] = []
+    begun = time.monotonic()
+    for number, (source, _) in enumerate(pairs):
+        stages.to("translating", number, len(pairs))
+        if kept and time.monotonic() - begun > ENOUGH:
+            break
+        kept.append(source)
+        for name in names:
+            traced[name].append(_ours(translator, name, trace=True)(source))
+        if not number:  # weights are read and graphs built: now it is the sentences that take time
+            begun = time.monotonic()
+    if (peer := _other(translator)) is not None:
+        by[OTHER] = _theirs(translator, peer)
+        traced[OTHER] = [by[OTHER](source) for source in kept]
+    times: dict[str, list[list[float]]] = {name: [[] for _ in kept] for name in by}
+    for number in range(PASSES):
+        stages.to("timing", number, PASSES)
+        if number and time.monotonic() - begun > PATIENCE:
+            break
+        for name, translate in by.items():
+            for source, row in zip(kept, times[name], strict=True):
+                started = time.perf_counter()
+                translate(source)
+                row.append(time.perf_counter() - started)
+    return {
+        name: [
+            Shown(name, found, found.trace or Trace(()), 1000 * statistics.median(row))
+            for found, row in zip(traced[name], times[name], strict=True)
+        ]
+        for name in by
+    }
+
+
+def _ours(translator: Translator, name: str, trace: bool = False) -> Callable[[str], Translation]:
+    told = warn if trace else lambda said: None  # of lines that are cut, once
+    # As a whole: another library is given the same.
+    return lambda source: translator.translate([source], name, batch=1, trace=trace, warn=told, whole=True)[0]
+
+
+def _theirs(translator: Translator, peer: Peer) -> Callable[[str], Translation]:
+    """From text to text, by the same tokenizers."""
+    from longstride.cli.demo_page import GREEDY
+    from longstride.contract import Source
+    from longstride.translator import Translation
+
+    _, limits = translator.decoder(GREEDY)
+
+    def translate(source: str) -> Translation:
+        ids = translator.encode([source], warn=lambda said: None)
+        tokens = peer.decode(Source.of(ids), limits).tokens[0]
+        return Translation(translator.text([tokens])[0], tokens=tuple(tokens))
+
+    return translate
+
+
+def _other(translator: Translator) -> Peer | None:
+    """CTranslate2 on the same weights, in the same precision and on as many threads; None: it cannot be had."""
+    from longstride.cli.peers import RESTING
+    from longstride.interop.ctranslate2 import export_ctranslate2
+    from longstride.interop.peers import CTranslate2, open_peer
+    from longstride.runtime.eager import EagerRunner
+    from longstride.runtime.libraries import MissingPackageError
+    from longstride.translator import Translator
+
+    os.environ.setdefault(*RESTING)
+    runner = translator.runner
+    try:
+        with tempfile.TemporaryDirectory(prefix="longstride-demo-") as room:
+            folder, threads = Path(room), getattr(runner, "threads", None)
+            # From the folder itself: a runner may hold weights in another form.
+            export_ctranslate2(Translator(translator.folder, EagerRunner("cpu", "fp32")), folder, runner.precision)
+            return open_peer(CTranslate2.name, folder, translator, precision=runner.precision, threads=threads)
+    except (MissingPackageError, OptionError):  # an extra that is not installed, or a model that it cannot take
+        return None

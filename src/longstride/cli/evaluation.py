@@ -237,6 +237,7 @@ def decode(translator: Translator, setting: Setting, lines: Sequence[str], batch
             trace=True,
             watch=watch,
             warn=warnings.append,
+            whole=True,  # a line of a test set has a reference
             **setting.options,
         )
     seconds = time.perf_counter() - begun

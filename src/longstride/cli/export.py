@@ -1,4 +1,5 @@
-"""longstride export: a model in other people's formats, written as one folder, whole or not at all."""
+"""longstride export: a model in other people's formats, or in another precision, written as one folder, whole or not at
+all."""
 
 from __future__ import annotations
 
@@ -16,30 +17,39 @@ from longstride.contract.bundled import BUNDLED
 if TYPE_CHECKING:
     from longstride.translator import Translator
 
+OURS = "longstride"
+"""The format of model folders."""
+
 
 def export(
-    to: Annotated[str, typer.Option("--to", help="Format to write: hf, ctranslate2 or onnx.")],
+    to: Annotated[str, typer.Option("--to", help="Format to write: hf, ctranslate2, onnx or longstride.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to make; it must not exist yet.")],
     model: Model = BUNDLED,
     drafter: DrafterFolder = None,
     precision: Annotated[
-        str, typer.Option(help="Precision of what is written: fp32 or int8, as the format has it.")
+        str, typer.Option(help="Precision of what is written: fp32, int8 or fp16, as the format has it.")
     ] = "fp32",
     check: Annotated[
         bool, typer.Option(help="Decode a few sentences by the other library too, and compare token ids.")
     ] = True,
     check_with: Annotated[Path | None, typer.Option(help="Check with the sentences of this file instead.")] = None,
 ) -> None:
-    """Write a model in another format."""
+    """Write a model in another format.
+
+    To longstride: in our own, with its weights stored in another precision.
+    """
     from longstride.interop.ctranslate2 import export_ctranslate2
     from longstride.interop.hf import export_hf
     from longstride.interop.onnx_folder import export_onnx
+    from longstride.interop.stored import export_folder
     from longstride.text.files import temporary_beside
 
     # (model on the CPU in fp32, an empty folder to fill, the precision asked for) -> a sentence: what was made
-    formats = {"hf": export_hf, "ctranslate2": export_ctranslate2, "onnx": export_onnx}
+    formats = {"hf": export_hf, "ctranslate2": export_ctranslate2, "onnx": export_onnx, OURS: export_folder}
     if to not in formats:
         raise OptionError(f"--to expects {' or '.join(formats)}, found {to!r}.")
+    if to == OURS and drafter is not None:
+        raise OptionError(f"--to {OURS} writes the parts that the model's own folder has: expected no --drafter.")
     output = result_folder(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"{output}: expected a new or empty folder to write, found something in it.")

@@ -35,7 +35,7 @@ COMMANDS = {
     "import": "Make a model folder of a Hugging Face encoder-decoder.",
     "export": "Write a model in another format.",
     "serve": "Answer requests over HTTP: LibreTranslate's API, OpenAI's completions, and our own.",
-    "demo": "Translate a handful of sentences by every decoder of the bundled model.",
+    "demo": "Translate a handful of sentences by every decoder of the bundled model, and compare their speed.",
     "doctor": "Say what this machine can do: runtimes, whether they are right, how fast, what to install.",
     "pictures": "Test sets of pictures, grids of them, and sheets on which people compare two models'.",
     "lattice": "Candidate tables, and a look into lattices.",

@@ -60,7 +60,8 @@ Runtime = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        help="auto (fp16 by cuda-graph, else fp32), fp32, fp16, bf16 or fp64; with native or onnx fp32 or int8."
+        help="auto (fp16 by cuda-graph; int8 natively if weights are stored so; else fp32), fp32, fp16, bf16 or fp64; "
+        "with native or onnx fp32 or int8."
     ),
 ]
 Threads = Annotated[
@@ -68,6 +69,12 @@ Threads = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Batch = Annotated[int, typer.Option(min=1, max=10**6, help="Sentences decoded side by side.")]
+AutoBatch = Annotated[
+    int | None,
+    typer.Option(
+        "--batch", min=1, max=10**6, help="Sentences decoded side by side (default: what is fastest by the runtime)."
+    ),
+]
 Source = Annotated[Path, typer.Option("-s", "--source", help="Source text, one sentence per line (.gz and .xz too).")]
 Reference = Annotated[Path, typer.Option("-r", "--reference", help="Reference translations, one per source line.")]
 References = Annotated[
@@ -114,11 +121,13 @@ def settings(texts: list[str] | None) -> dict[str, Any]:
     return dict(assignments(texts or []))
 
 
-def say_report(*translators: Translator, runtime: str) -> None:
-    """What the runners have to say of their work, when it is done; what `auto` was, first."""
+def say_report(*translators: Translator, runtime: str, batch: int | None = None) -> None:
+    """What the runners have to say of their work, when it is done; what `auto` was, first, and how many sentences were
+    decoded at once, where nobody had said."""
+    many = "" if batch is None else f", {batch} sentences at a time"
     for runner in {id(translator.runner): translator.runner for translator in translators}.values():
         if runtime == "auto":
-            say(f"Carried out by {runner.describe()}.")
+            say(f"Carried out by {runner.describe()}{many}.")
         if report := runner.report():
             say(report)
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from longstride.text.glossary import Glossary
     from longstride.translator import Translation, Translator
 
+USUAL = 32
+"""Rows of a table, where nobody says how many."""
 TABLES = 64
 """So many tables' worth of lines are sorted by length together: memory stays bounded however long the input."""
 
@@ -54,13 +56,21 @@ def translate(
         ),
     ] = None,
     glossary: shared.GlossaryFile = None,
+    whole: Annotated[
+        bool | None,
+        typer.Option(
+            "--whole/--sentences",
+            help="Read lines whole, or split them into sentences (default: as the model folder says).",
+            show_default=False,
+        ),
+    ] = None,
     source_lang: shared.SourceLang = None,
     target_lang: shared.TargetLang = None,
     runtime: shared.Runtime = "auto",
     precision: shared.Precision = "auto",
     device: shared.Device = "auto",
     threads: shared.Threads = None,
-    batch: shared.Batch = 32,
+    batch: shared.AutoBatch = None,
     trace: Annotated[Path | None, typer.Option(help="Write how each line came about, as JSON lines.")] = None,
     show_trace: Annotated[
         bool, typer.Option("--show-trace", help="Print how each line came about, and a summary, to stderr.")
@@ -92,15 +102,16 @@ def translate(
     options = shared.settings(set)
     if drafts is not None:
         decoder = drafting_decoder(decoder)
-    lines = Lines(input, batch * TABLES)
+    lines = Lines(input, (batch or USUAL) * TABLES)
     drafted = DraftFile(drafts, lines) if drafts is not None else None
     translator = shared.open_model(model, runtime, precision, device, drafter, threads)
     translator = translator.with_languages(source_lang, target_lang)
     chosen, limits = translator.decoder(decoder, **options)  # refuse bad options before reading anything
     terms = None if glossary is None else translator.glossary(input_file(glossary), chosen)
     teller = TraceTeller(translator, err) if show_trace else None
-    work = _Work(translator, decoder, options, batch, as_json, trace is not None, teller)
-    work.drafts, work.glossary = drafted, terms
+    size = batch or translator.batch
+    work = _Work(translator, decoder, options, size, as_json, trace is not None, teller)
+    work.drafts, work.glossary, work.whole = drafted, terms, whole
     work.n_best = getattr(getattr(chosen, "options", None), "n_best", 1) > 1
     with _progress(lines, output) as work.shown:
         if resume and output is not None:
@@ -110,7 +121,7 @@ def translate(
                 "decoder": chosen.signature,
                 "limits": vars(limits),
                 "device": str(translator.runner.device),
-                "batch": batch,
+                "batch": size,
                 "json": as_json,
                 "trace": str(trace) if trace is not None else None,
             }
@@ -118,6 +129,8 @@ def translate(
                 made_by["drafts"] = drafted.sha256
             if terms is not None:
                 made_by["glossary"] = terms.sha256
+            if whole is not None:
+                made_by["whole"] = whole
             if source_lang is not None or target_lang is not None:
                 made_by["languages"] = [source_lang, target_lang]
             _resumed(work, lines, Partial([output, trace] if trace is not None else [output], made_by))
@@ -125,7 +138,7 @@ def translate(
             _streamed(work, lines, output, trace)
     if teller is not None:
         teller.summary(work.calls)
-    shared.say_report(translator, runtime=runtime)
+    shared.say_report(translator, runtime=runtime, batch=size if batch is None and work.done > 1 else None)
 
 
 @dataclass
@@ -142,17 +155,19 @@ class _Work:
     n_best: bool = False
     drafts: DraftFile | None = None
     glossary: Glossary | None = None
+    whole: bool | None = None
     shown: Bar | None = None
     calls: int = 0
     done: int = 0
     """lines of the input"""
     _decoded: int = field(default=0, init=False)
+    _most: int = field(default=0, init=False)
 
     def __call__(self, lines: list[str]) -> Iterator[tuple[str, str]]:
         """For each line, what goes to the output and to the trace, without line ends."""
         from longstride.cli.tracing import trace_json
 
-        self._decoded = 0
+        self._decoded, self._most = 0, len(lines)
         found = self.translator.translate(
             lines,
             self.decoder,
@@ -163,6 +178,7 @@ class _Work:
             watch=self._watch if self.shown is not None or self.teller is not None else None,
             drafts=None if self.drafts is None else self.drafts.of(lines, self.done),
             glossary=self.glossary,
+            whole=self.whole,
             **self.options,
         )
         for source, translation in zip(lines, found, strict=True):
@@ -183,7 +199,7 @@ class _Work:
         self.calls += decoded.calls
         self._decoded += len(decoded.hypotheses)
         if self.shown is not None:
-            self.shown.to(self.done + self._decoded)
+            self.shown.to(self.done + min(self._decoded, self._most))  # of a line there may be several sentences
 
     def _json(self, source: str, one: Translation) -> str:
         found: dict[str, Any] = {"source": source, "text": one.text, "score": one.score, "tokens": list(one.tokens)}

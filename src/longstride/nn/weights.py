@@ -3,6 +3,9 @@
 A module is built on the meta device, which takes no memory, and stops being built as soon as it has more weights than
 the file. Only when every name, shape and type agrees is it built for good: so options that ask for a million layers or
 a width of a million cost milliseconds. Knows no folder.
+
+Matrices may be stored in int8, as whole numbers from -127 to 127 under their name and what one of them is worth, for
+each row, under NAME.scale: w = code * scale. They are floats again as soon as they are read.
 """
 
 from __future__ import annotations
@@ -37,6 +40,14 @@ _DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+SCALE = ".scale"
+"""Behind the name of a matrix in int8: what one of its whole numbers is worth, a float32 for each row."""
+SCALED = "I8 with scales"
+"""The type of a matrix that is stored so."""
+_LEVELS = 127
+_SCALE_BITS = 16
+"""Of a scale's mantissa: any of 127 levels times it is a float32 without rounding, so that what was read can be written
+again, or quantized once more by a backend with a scale per row, and is the same."""
 _LARGEST_TABLES = 1 << 31
 """Bytes of what a module computes instead of reading, such as tables of positions."""
 
@@ -57,6 +68,38 @@ def read_header(file: Path) -> dict[str, Stored]:
             return {name: Stored(tuple(each.get_shape()), str(each.get_dtype())) for name, each in slices.items()}
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelFolderError(f"{file}: not a safetensors file ({error}).") from None
+
+
+def read_stored(file: Path) -> dict[str, Stored]:
+    """The same for weights: a matrix in int8 and its scales are one."""
+    found = read_header(file)
+    scaled = {name for name, stored in found.items() if stored.dtype == "I8" and name + SCALE in found}
+    for name in scaled:
+        scale, wanted = found.pop(name + SCALE), Stored(found[name].shape[:-1], "F32")
+        if scale != wanted:
+            raise ModelFolderError(
+                f"{file}: the scale {name + SCALE!r} is not that of its matrix: expected {list(wanted.shape)} of "
+                f"{wanted.dtype}, found {list(scale.shape)} of {scale.dtype}."
+            )
+        found[name] = Stored(found[name].shape, SCALED)
+    return found
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """All weights of a file on the host, matrices in int8 as float32."""
+    found = read_tensors(file)
+    for name in [name for name, tensor in found.items() if tensor.dtype == torch.int8 and name + SCALE in found]:
+        found[name] = found[name].to(torch.float32).mul_(found.pop(name + SCALE)[..., None])
+    return found
+
+
+def quantized(name: str, weight: Tensor) -> dict[str, Tensor]:
+    """[..., inputs] as whole numbers under its name, with a scale [...]: a row's largest number is 127 or -127."""
+    largest = weight.abs().amax(-1).clamp_min(torch.finfo(torch.float32).tiny * _LEVELS)
+    mantissa, exponent = torch.frexp(largest / _LEVELS)
+    scale = torch.ldexp((mantissa * 2**_SCALE_BITS).round() / 2**_SCALE_BITS, exponent)
+    codes = (weight / scale[..., None]).round().clamp(-_LEVELS, _LEVELS)
+    return {name: codes.to(torch.int8), name + SCALE: scale}
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
@@ -164,9 +207,11 @@ def _check(name: str, expected: Tensor, stored: Stored, file: Path) -> None:
     if stored.shape != tuple(expected.shape):
         shapes = f"expected {list(expected.shape)}, found {list(stored.shape)}"
         raise ModelFolderError(f"{file}: the weight {name!r} has the wrong shape: {shapes}.")
-    fits = stored.dtype in _FLOATS if expected.is_floating_point() else _DTYPES.get(stored.dtype) == expected.dtype
-    if not fits:
-        wanted = "one of " + ", ".join(_FLOATS) if expected.is_floating_point() else str(expected.dtype)
+    floating = expected.is_floating_point()
+    if floating and stored.dtype == "I8":
+        raise ModelFolderError(f"{file}: the weight {name!r} is stored in int8, and its {name + SCALE!r} is missing.")
+    if stored.dtype not in (*_FLOATS, SCALED) if floating else _DTYPES.get(stored.dtype) != expected.dtype:
+        wanted = "one of " + ", ".join(_FLOATS) if floating else str(expected.dtype)
         raise ModelFolderError(
             f"{file}: the weight {name!r} has the wrong type: expected {wanted}, found {stored.dtype}."
         )

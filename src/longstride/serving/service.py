@@ -15,7 +15,7 @@ from longstride.serving.models import ALTERNATIVES, Models, ServedModel
 from longstride.serving.scheduler import Progress, Scheduler, Sentence
 from longstride.terminology import Placing
 from longstride.text.glossary import Glossary
-from longstride.text.sentences import Piece, cut, split
+from longstride.text.sentences import Piece, pieces
 from longstride.translator import Translator
 
 MANY = 2000
@@ -350,30 +350,16 @@ def _prepared(translator: Translator, texts: Sequence[str], split_above: int) ->
 
     work = []
     for text in texts:
-        pieces = [
-            part
-            for piece in split(text, partial(fits, split_above))
-            for part in _cut(piece, partial(fits, most(translator)))
-        ]
-        lines = [piece.text for piece in pieces if piece.text]
+        found = pieces(text, partial(fits, split_above), partial(fits, most(translator)))
+        lines = [piece.text for piece in found if piece.text]
         encoded = iter(translator.encode(lines, warn=lambda message: None))
-        work.append(_Work(pieces, [next(encoded) if piece.text else None for piece in pieces]))
+        work.append(_Work(found, [next(encoded) if piece.text else None for piece in found]))
     return work
 
 
 def most(translator: Translator) -> int:
     """Tokens of a piece, without what a tokenizer adds at its ends."""
     return max(1, translator.longest - 3)
-
-
-def _cut(piece: Piece, fits: Callable[[str], bool]) -> list[Piece]:
-    """A piece that is too long for the model in several."""
-    parts = [Piece("", part.rstrip(), part[len(part.rstrip()) :]) for part in cut(piece.text, fits)]
-    if len(parts) == 1:
-        return [piece]
-    parts[0] = Piece(piece.before, parts[0].text, parts[0].after)
-    parts[-1] = Piece("", parts[-1].text, parts[-1].after + piece.after)
-    return parts
 
 
 def _settle(future: asyncio.Future[list[Hypothesis]], told: list[Hypothesis] | ServingError) -> None:

@@ -17,6 +17,8 @@ _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|No|Nr|vs|etc|bzw|z\.\s?B|d\.\s?h|e\.g|i\.e|cf|vgl|Abs|Art|approx|ca)"
     r"\.$"
 )
+_NUMBERED = re.compile(r"\s*\d{1,3}\.$")
+"""What a point of a list begins with: 5. A new one"""
 _LONGEST = 16
 """Characters that an abbreviation has at most"""
 _GAP = re.compile(r"(\s+)")
@@ -55,6 +57,21 @@ def split(text: str, fits: Callable[[str], bool] = lambda line: False) -> list[P
     return pieces
 
 
+def pieces(text: str, whole: Callable[[str], bool], fits: Callable[[str], bool]) -> list[Piece]:
+    """A text's lines that may stay `whole`, sentences of the others, and parts of those that do not fit a model."""
+    return [part for piece in split(text, whole) for part in _parts(piece, fits)]
+
+
+def alternating(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """The sentences of a text at even places, at odd ones what stands between them; joined they are the text."""
+    found = ["", ""]
+    for piece in pieces(text, lambda line: False, fits):
+        found[-1] += piece.before
+        found += [piece.text, piece.after]
+    begun = 0 if found[1] else 2
+    return [*found[begun:], ""] if found[-1] else found[begun:-1]
+
+
 def cut(sentence: str, fits: Callable[[str], bool]) -> list[str]:
     """A sentence in parts that fit, cut at white space where there is some, and joined the sentence again."""
     if len(sentence) < 2 or fits(sentence.strip()):
@@ -63,6 +80,16 @@ def cut(sentence: str, fits: Callable[[str], bool]) -> list[str]:
     gaps = [found.end() for found in _GAP.finditer(sentence) if 0 < found.end() < len(sentence)]
     place = min(gaps, key=lambda gap: abs(gap - middle)) if gaps else middle
     return [*cut(sentence[:place], fits), *cut(sentence[place:], fits)]
+
+
+def _parts(piece: Piece, fits: Callable[[str], bool]) -> list[Piece]:
+    """A piece that is too long for a model in several."""
+    parts = [Piece("", part.rstrip(), part[len(part.rstrip()) :]) for part in cut(piece.text, fits)]
+    if len(parts) == 1:
+        return [piece]
+    parts[0] = Piece(piece.before, parts[0].text, parts[0].after)
+    parts[-1] = Piece("", parts[-1].text, parts[-1].after + piece.after)
+    return parts
 
 
 def _piece(text: str) -> Piece:
@@ -76,7 +103,8 @@ def _piece(text: str) -> Piece:
 def _sentences(line: str) -> list[str]:
     found, begun = [], 0
     for gap in _END.finditer(line):
-        if not _ABBREVIATION.search(line[max(begun, gap.start() - _LONGEST) : gap.start()]):
+        before = line[max(begun, gap.start() - _LONGEST) : gap.start()]
+        if not _ABBREVIATION.search(before) and not (begun == 0 and _NUMBERED.fullmatch(before)):
             found.append(line[begun : gap.end()])
             begun = gap.end()
     return [*found, line[begun:]]

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longstride.nn.weights import SCALE, quantized
 from longstride.runtime.native.library import library
 from tests.runtime.native.harness import Array, OperatorError, carry_out, needs_library, rows_of
 
@@ -94,6 +95,23 @@ def test_integer_products_are_those_of_quantized_rows(
     else:
         assert (np.abs(found - expected) < 1e-4).mean() > 0.9
     close(found, expected, step)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    inputs=st.sampled_from([1, 3, 33, 64]),
+    outputs=st.sampled_from([1, 23, 96]),
+    exponent=st.integers(-30, 20),
+    seed=st.integers(0, 1000),
+)
+def test_weights_stored_in_int8_are_packed_as_the_very_integers(
+    inputs: int, outputs: int, exponent: int, seed: int
+) -> None:
+    """A row of x with a single 1 picks a column of codes, times the scale that packing found."""
+    stored = quantized("w", torch.from_numpy(rows_of([outputs, inputs], seed)) * 10.0**exponent)
+    codes, scale = stored["w"].numpy(), stored["w" + SCALE].numpy()
+    columns = linear(np.eye(inputs, dtype=np.float32), (codes * scale[:, None]).astype(np.float32))
+    np.testing.assert_allclose(columns.T / scale[:, None].astype(np.float64), codes, atol=1e-3)
 
 
 @settings(max_examples=40, deadline=None)
