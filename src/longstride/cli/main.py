@@ -44,7 +44,7 @@ TASKS = {
         "exactness": "Compare lossless decoders' outputs with greedy's, id by id.",
         "contrastive": "Score contrastive pairs: is the right translation more probable than a wrong one?",
         "bench": "Measure decoders side by side on one test set.",
-        "profile": "Say where the time of each decoder goes: each stage's share, calls, time and distance to its floor.",
+        "profile": "Say where the time of each decoder goes: a stage's share, calls, time and distance to its floor.",
         "report": "Render every table and plot from records.",
         "pictures": "Test sets of pictures, grids of them, and sheets on which people compare two models'.",
     },
