@@ -54,7 +54,11 @@ def _paragraphs(text: str) -> str:
 
 def options() -> str:
     """Options of decoders, recipes and adaptation."""
-    lines = ["# Options\n", WRITTEN, "All are given as `--set name=value`, in Python as keywords, in recipes as YAML.\n"]
+    lines = [
+        "# Options\n",
+        WRITTEN,
+        "All are given as `--set name=value`, in Python as keywords, in recipes as YAML.\n",
+    ]
     lines.append("## Decoders\n")
     for name, kind in DECODERS.items():
         lines += [f"### {name}\n", f"{kind.summary[0].upper()}{kind.summary[1:]}.\n", _options(kind.options)]
