@@ -94,6 +94,13 @@ at-work: $(READY)
 	    $(BIN)/python scripts/at_work.py build/trace.jsonl docs/at-work/$$decoder.svg || exit 1; done
 	echo '$(AT_WORK)' | $(BIN)/longstride lattice inspect --words 5 --svg docs/at-work/lattice.svg > /dev/null
 
+# The wheel is built from the source distribution, so that what is missing there is missed here.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -c "import setuptools.build_meta as backend; backend.build_sdist('dist')"
+	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist dist/*.tar.gz
+	@ls -l dist
+
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
