@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 from longstride.bench.comparison import BenchRun, bench_runs, quality_groups, slug
@@ -105,8 +106,27 @@ def _pieces(parts: _Parts) -> list[_Piece]:
     return [piece for chapters in parts.values() for chapter in chapters for piece in chapter.pieces]
 
 
+class _Same:
+    """Records by who they are: comparing what is in them would take longer than rendering."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = tuple(records)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and list(map(id, self.records)) == list(map(id, other.records))
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self.records)))
+
+
 def _parts(records: Sequence[Record]) -> _Parts:
-    """All that there is to show, in order; parts without anything are left out."""
+    """All that there is to show, in order; parts without anything are left out. Rendered once for all pages."""
+    return _rendered(_Same(records))
+
+
+@lru_cache(maxsize=1)
+def _rendered(same: _Same) -> _Parts:
+    records = same.records
     parts = {
         "comparisons": _run_chapters(bench_runs(records)),
         **{name: [_chapter(one) for one in some] for name, some in paper_sections(records).items()},
