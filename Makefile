@@ -18,9 +18,11 @@ NEW_ENOUGH := import sys; sys.version_info >= (3, 11) or sys.exit("set-up: Pytho
 name one: make PYTHON=python3.12 ..." % sys.version.split()[0])
 
 SECONDS_EACH ?= 60
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+AT_WORK := If it rains tomorrow, we will stay at home and read.
 SERVED ?= -m bundled --runtime native
 
-.PHONY: help demo test test-cluster load fuzz fuzz-api check report format native clean
+.PHONY: help demo test test-cluster load fuzz fuzz-api check report docs reference at-work dist format native clean
 .DEFAULT_GOAL := help
 
 help:
@@ -30,8 +32,12 @@ help:
 	@echo "make fuzz-api throw what its description allows, and what not, at a server (MINUTES=10, SEED=)"
 	@echo "make test-cluster  the tests that need Ray, which is installed first (600 MB)"
 	@echo "make load     ask a server on this machine for more than it can do (SECONDS_EACH=60, SERVED='-m bundled ...')"
-	@echo "make check    lint, format, types, import contracts, generated pages"
+	@echo "make check    lint, format, types, import contracts, generated pages, the site"
 	@echo "make report   render every table and plot from benchmarks/results/"
+	@echo "make docs     the documentation as a site, in build/site/"
+	@echo "make reference  write the pages of commands and options from the code"
+	@echo "make at-work  draw the pictures of decoders at work by the bundled model"
+	@echo "make dist     build the source distribution and the wheel, in dist/"
 	@echo "make format   reformat the code"
 	@echo "make native   compile the native runtime again"
 	@echo "make clean    remove caches and build products (.venv/ stays)"
@@ -68,9 +74,32 @@ check: $(READY)
 ifneq ($(RECORDS),)
 	$(BIN)/longstride report --check $(RECORDS) -o docs
 endif
+	$(BIN)/python scripts/reference.py --check
+	$(MKDOCS) build --strict --quiet
 
 report: $(READY)
 	$(BIN)/longstride report $(RECORDS) -o docs
+
+docs: $(READY)
+	$(MKDOCS) build --strict
+	@echo "The site: build/site/index.html"
+
+reference: $(READY)
+	$(BIN)/python scripts/reference.py
+
+at-work: $(READY)
+	mkdir -p build
+	for decoder in blockwise draft-verify interleaved; do \
+	    echo '$(AT_WORK)' | $(BIN)/longstride translate --decoder $$decoder --trace build/trace.jsonl && \
+	    $(BIN)/python scripts/at_work.py build/trace.jsonl docs/at-work/$$decoder.svg || exit 1; done
+	echo '$(AT_WORK)' | $(BIN)/longstride lattice inspect --words 5 --svg docs/at-work/lattice.svg > /dev/null
+
+# The wheel is built from the source distribution, so that what is missing there is missed here.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -c "import setuptools.build_meta as backend; backend.build_sdist('dist')"
+	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist dist/*.tar.gz
+	@ls -l dist
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

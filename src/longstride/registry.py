@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.options import parse
+from longstride.contract.suggestions import meant
 
 if TYPE_CHECKING:
     from torch import nn
@@ -205,7 +206,8 @@ DECODERS: dict[str, DecoderKind] = {
 def find(kinds: Mapping[str, Any], name: str, what: str) -> Any:
     """Look a kind up; an unknown name is answered with those there are."""
     if name not in kinds:
-        raise OptionError(f"There is no {what} {name!r}; there are {', '.join(sorted(kinds))}.")
+        there = ", ".join(sorted(kinds))
+        raise OptionError(f"There is no {what} {name!r}{meant(name, kinds)}; there are {there}.")
     return kinds[name]
 
 
@@ -235,7 +237,8 @@ def split_options(kind: type, options: Mapping[str, Any], name: str) -> tuple[An
     for option in options:
         if option not in known and option not in limits:
             names = ", ".join([*sorted(known), *limits])
-            raise OptionError(f"The decoder {name} has no option {option!r}; its options are {names}.")
+            near = meant(option, [*known, *limits])
+            raise OptionError(f"The decoder {name} has no option {option!r}{near}; its options are {names}.")
     own: Any = parse(kind, {key: value for key, value in options.items() if key in known}, name)
     return own, parse(Limits, {key: value for key, value in options.items() if key in limits}, name)
 

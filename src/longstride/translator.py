@@ -40,6 +40,7 @@ from longstride.contract import (
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.decoding import refilled_groups
 from longstride.contract.options import Range, as_dict, shown
+from longstride.contract.suggestions import meant
 from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
 from longstride.runtime.choosing import fastest_batch, make_runner
@@ -434,8 +435,9 @@ class Translator:
             return self._decoders[name]
         if name in self.possible:
             return DecoderConfig(self._decoders[DECODERS[name].comes_with].parts)
-        names = ", ".join([*self.decoders, *self.possible])
-        raise OptionError(f"The model {self.folder.path} has no decoder {name!r}; it has {names}.")
+        names = [*self.decoders, *self.possible]
+        near, there = meant(name, names), ", ".join(names)
+        raise OptionError(f"The model {self.folder.path} has no decoder {name!r}{near}; it has {there}.")
 
     @cached_property
     def _own_limits(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from longstride.bench.page import results_page, sections
+from longstride.bench.page import results_pages, sections
 from longstride.bench.record_parts import ModelTag, WorkloadTag
 from longstride.bench.records import Contrastive, Quality
 from longstride.bench.sources import sections as tables_of
@@ -47,13 +47,15 @@ def test_quality_by_length() -> None:
     ]
     assert "in bins of 100 sentences" in section.text
     assert sections(records)[section.name] == section.text
-    assert f"## {section.title}\n" in results_page(records)
+    assert f"## {section.title}\n" in results_pages(records)["results/analyses.md"]
 
 
-def test_long_tables_are_folded_on_the_page() -> None:
+def test_long_tables_are_files_of_their_own() -> None:
     few, many = ([quality(f"k={k}", by_length=bins(25.0, 21.0)) for k in range(count)] for count in (24, 25))
-    assert "rows</summary>" not in results_page(few)
-    assert "<details><summary>25 rows</summary>" in results_page(many)
+    assert "| k=0 " in results_pages(few)["results/analyses.md"]
+    pages = results_pages(many)
+    assert "| k=0 " not in pages["results/analyses.md"]
+    assert "[25 rows](tables/" in pages["results/analyses.md"]
 
 
 def test_mutual_information_beside_the_papers() -> None:

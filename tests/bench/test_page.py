@@ -1,20 +1,24 @@
-"""The results page: parts in a reader's order, contents that lead somewhere, machines told once."""
+"""The pages of results: topics in a reader's order, links that lead somewhere, machines told once."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import os
 import re
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.bench.comparison import BenchRun
+from longstride.bench.findings import findings
 from longstride.bench.notes import listed, origin_note
-from longstride.bench.page import PAPERS, _anchor, results_page, sections
+from longstride.bench.page import PAPERS, _anchor, drawings, results_pages, sections
 from longstride.bench.plots import plots
-from longstride.bench.record_parts import Agreement, ModelTag, Origin, Stage
+from longstride.bench.record_parts import Agreement, Equality, ModelTag, Origin, Stage
 from longstride.bench.records import Contrastive, Distillation, Exactness, Profile, Quality, Record, Training
 from longstride.bench.sources import page as page_of
+from longstride.bench.table import Column, comma_separated, markdown
 from longstride.tasks.contrastive import Cell
 
 from .conftest import TEST, make_latency, make_origin
@@ -45,45 +49,71 @@ def everything() -> list[Record]:
     ]
 
 
-def test_parts_stand_in_a_readers_order() -> None:
-    page = results_page(everything())
-    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == [
-        *(
-            "Comparisons",
-            *(page_of(name).title for name in PAPERS),
-            "Profiles",
-            "Exactness",
-            "Every setting that was scored",
-        ),
-        *("Training", "Distillation"),
+def test_topics_stand_in_a_readers_order() -> None:
+    pages = results_pages(everything())
+    topics = ["comparisons", *PAPERS, "profiles", "exactness", "settings", "training", "distillation"]
+    assert [name for name in pages if name.endswith(".md")] == ["results.md", *(f"results/{one}.md" for one in topics)]
+    for name in topics:
+        assert pages[f"results/{name}.md"].startswith(f"# {page_of(name).title}\n\n{page_of(name).introduction}\n")
+        assert f"- [{page_of(name).title}](results/{name}.md). " in pages["results.md"]
+    heads = pages["results/blockwise.md"]
+    assert heads.index("## heads: blockwise parallel") < heads.index("## heads: chance that a drafted token stands")
+    assert list(results_pages([])) == ["results.md"]
+    assert results_pages([])["results.md"].count("\n") < 6
+
+
+def test_links_lead_to_pages_tables_and_headings() -> None:
+    pages = results_pages(everything())
+    figures = {f"figures/{plot.name}.svg" for plot in drawings(everything())}
+    led = set()
+    for name, text in pages.items():
+        for link in re.findall(r"\]\(([^)]*)\)", text) if name.endswith(".md") else ():
+            place, _, heading = os.path.normpath(os.path.join(os.path.dirname(name), link)).partition("#")
+            assert place in pages or place in figures, link
+            assert not heading or heading in map(_anchor, re.findall(r"^## (.*)$", pages[place], re.MULTILINE)), link
+            led.add(place)
+    assert {name for name in pages if name != "results.md"} | figures == led
+
+
+def test_every_table_stands_on_a_page_or_in_a_file() -> None:
+    pages = results_pages(everything())
+    texts, files = ("".join(text for name, text in pages.items() if name.endswith(end)) for end in (".md", ".csv"))
+    for name, text in sections(everything(), "../").items():
+        if not (name.startswith(("summary/", "work/", "acceptance/")) and name.endswith("batch-8")):
+            assert text in texts or name.startswith("figure/") or comma_separated(text) in files, name
+
+
+def test_all_settings_that_were_scored_are_listed() -> None:
+    pages = results_pages(everything())
+    told = re.findall(r"\[(\d+) settings?\]", pages["results/settings.md"])
+    assert sum(map(int, told)) == sum(isinstance(one, Quality) for one in everything())
+
+
+def test_comma_separated_values_are_those_of_the_table() -> None:
+    columns = [Column("a, b", ["1", "two | three"], False), Column("c", ["4.00", "·"])]
+    text = comma_separated(markdown(columns) + "\nWhat it is.\n")
+    assert list(csv.reader(text.splitlines())) == [["a, b", "c"], ["1", "4.00"], ["two | three", "·"], ["What it is."]]
+
+
+def test_findings_are_the_fastest_and_the_fastest_that_is_the_same() -> None:
+    same = Equality("greedy", 60, 0)
+    baseline = make_latency("greedy", role="baseline")
+    speeds = {"lossless": (2, same), "slower": (1, same), "other": (3, dataclasses.replace(same, differing=1))}
+    records = [baseline]
+    for order, (name, (speed, equality)) in enumerate(speeds.items()):
+        times = tuple(tuple(time / speed for time in one) for one in baseline.latencies_us)
+        records.append(
+            dataclasses.replace(
+                baseline, candidate=name, role="candidate", order=order, equality=equality, latencies_us=times
+            )
+        )
+    (row,) = [
+        line for line in findings([BenchRun(tuple(records))], lambda run: "there")[1].splitlines() if "(there)" in line
     ]
-    heads = page.index("### heads: blockwise parallel decoding")
-    assert heads < page.index("### heads: chance that a drafted token stands") < page.index("## Draft and verify")
-    assert results_page([]).count("\n") < 6
-
-
-def test_the_contents_lead_to_every_heading_and_nowhere_else() -> None:
-    page = results_page(everything())
-    contents = page[: page.index("\n## ")]
-    led = re.findall(r"\]\(#([^)]*)\)", contents)
-    headings = re.findall(r"^###? (.*)$", page, re.MULTILINE)
-    assert sorted(led) == sorted(_anchor(heading) for heading in headings)
-    assert len(set(led)) == len(led)
-    assert [line for line in contents.splitlines() if line.startswith("- [")][:2] == [
-        "- [Comparisons](#comparisons)",
-        "- [Throughput](#throughput)",
-    ]
-    where = "en-de test, batch size 1, Fast Device"
-    assert f"  - decoders: [{where}](#decoders-en-de-test-batch-size-1-fast-device) · [" in contents
-
-
-def test_lists_of_settings_are_folded_and_whole() -> None:
-    page = results_page(everything())
-    opened = re.findall(r"<details><summary>(\d+) settings?</summary>\n\n\|", page)
-    assert sum(map(int, opened)) == sum(isinstance(one, Quality) for one in everything())
-    assert page.count("\n\n</details>\n") == page.count("<details>") == len(opened)
-    for name, text in sections(everything()).items():
-        assert (text in page) is not name.startswith("summary/"), name
+    *_, best_same, best = [cell.strip() for cell in row.strip("|").split("|")]
+    assert best_same.startswith("2.00×: lossless: ")
+    assert best.startswith("3.00×: other: ")
+    assert findings([], lambda run: "there") == []
 
 
 def at(threads: int, commit: str, date: str, dirty: bool = False, device: str = "Fast Device") -> Origin:

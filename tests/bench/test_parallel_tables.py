@@ -355,9 +355,9 @@ def test_the_results_page_shows_tables_and_draws_charts(tmp_path: Path) -> None:
         curves("recall", "lattice", (1, 2, 64), tables=(0.3, 0.4, 0.9)),
     ]
     charts = ["en-de-interleaved-en-de-test-source-lengths.svg", "en-de-lattice-en-de-test-recall.svg"]
-    assert sorted(path.name for path in render(records, tmp_path)) == sorted([*charts, "results.md"])
-    page = (tmp_path / "results.md").read_text()
-    assert "![Quality by source length](figures/en-de-interleaved-en-de-test-source-lengths.svg)" in page
+    assert {*charts, "results.md", "interleaved.md", "lattice.md"} <= {path.name for path in render(records, tmp_path)}
+    page = (tmp_path / "results" / "interleaved.md").read_text()
+    assert "![Quality by source length](../figures/en-de-interleaved-en-de-test-source-lengths.svg)" in page
     assert render(records, tmp_path, check=True) == []
     assert "recall/en-de-lattice-en-de-test" in sections(records)
     other = tmp_path / "README.md"
@@ -366,5 +366,6 @@ def test_the_results_page_shows_tables_and_draws_charts(tmp_path: Path) -> None:
     assert "figures/en-de-lattice-en-de-test-recall.svg" in other.read_text()
     # Other data, another chart; no data, no chart.
     records[2] = curves("recall", "lattice", (1, 2, 64), tables=(0.3, 0.4, 0.8))
-    assert [path.name for path in render(records, tmp_path)] == [charts[1], "results.md"]
-    assert [path.name for path in render(records[:2], tmp_path)] == [charts[1], "results.md"]
+    assert [path.name for path in render(records, tmp_path)] == [charts[1], "lattice.md"]
+    assert [path.name for path in render(records[:2], tmp_path)] == [charts[1], "results.md", "lattice.md"]
+    assert not (tmp_path / "results" / "lattice.md").exists()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from longstride.bench.page import results_page, sections
+from longstride.bench.page import results_pages, sections
 from longstride.bench.profile import with_weights
 from longstride.bench.record_files import from_line, to_line
 from longstride.bench.record_parts import MemoryUse, ModelTag, Stage
@@ -140,8 +140,8 @@ def test_sections_are_by_batch_size_and_keep_the_latest() -> None:
     ]
     assert "4500.000" in found[0].text
     assert {row[0] for row in table_rows(found[2].text)[1:]} == {"draft-verify"}
-    page = results_page(records)
-    assert "## Profiles\n" in page
+    page = results_pages(records)["results/profiles.md"]
+    assert page.startswith("# Profiles\n")
     assert [text for text in sections(records).values() if text not in page] == []
 
 

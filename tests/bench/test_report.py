@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.bench import figure
-from longstride.bench.page import results_page, sections
+from longstride.bench.page import sections
 from longstride.bench.records import Record, Training
 from longstride.bench.report import insert_all, render
 from longstride.contract import InputError, UsageError
@@ -15,6 +15,7 @@ from .conftest import make_origin
 from .test_tables import BLEU, bench_run
 
 NAME = "decoders-en-de-test-fast-device-batch-1"
+FIGURES = [f"{NAME}-{kind}.svg" for kind in ("quality", "lengths", "sentences")]
 
 
 @pytest.fixture
@@ -29,9 +30,9 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 def test_rendering_twice_changes_nothing(tmp_path: Path, records: list[Record]) -> None:
     pytest.importorskip("matplotlib")
     written = render(records, tmp_path)
-    assert sorted(path.name for path in written) == sorted(
-        [f"{NAME}-quality.svg", f"{NAME}-lengths.svg", f"{NAME}-sentences.svg", "results.md"]
-    )
+    tables = [f"{kind}-{NAME}.csv" for kind in ("latency", "work")]
+    pages = ["results.md", "comparisons.md", "training.md"]
+    assert sorted(path.name for path in written) == sorted([*FIGURES, *pages, *tables])
     before = snapshot(tmp_path)
     assert render(records, tmp_path) == []
     assert snapshot(tmp_path) == before
@@ -39,18 +40,16 @@ def test_rendering_twice_changes_nothing(tmp_path: Path, records: list[Record]) 
 
 def test_checking_says_what_is_stale_and_touches_nothing(tmp_path: Path, records: list[Record]) -> None:
     pytest.importorskip("matplotlib")
-    assert len(render(records, tmp_path, check=True)) == 4
+    assert len(render(records, tmp_path, check=True)) == 8
     assert snapshot(tmp_path) == {}
     render(records, tmp_path)
     before = snapshot(tmp_path)
     fewer = records[:2] + records[4:]
     stale = render(fewer, tmp_path, check=True)
-    assert sorted(path.name for path in stale) == sorted(
-        [f"{NAME}-quality.svg", f"{NAME}-lengths.svg", f"{NAME}-sentences.svg", "results.md"]
-    ), "the last figure has nothing left to show"
+    assert {*FIGURES, "results.md", "comparisons.md", f"latency-{NAME}.csv"} <= {path.name for path in stale}
     assert snapshot(tmp_path) == before
     render(fewer, tmp_path)
-    assert not (tmp_path / "figures" / f"{NAME}-sentences.svg").exists()
+    assert not (tmp_path / "figures" / f"{NAME}-sentences.svg").exists(), "it has nothing left to show"
     assert render(fewer, tmp_path, check=True) == []
 
 
@@ -114,12 +113,6 @@ def test_figures_drawn_by_hand_are_left_alone(tmp_path: Path, records: list[Reco
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "by-hand.svg").write_text("<svg></svg>")
     assert render([], tmp_path, check=True) == [tmp_path / "results.md"]
-
-
-def test_the_page_shows_every_section_but_summaries(records: list[Record]) -> None:
-    page = results_page(records)
-    for name, text in sections(records).items():
-        assert (text in page) is not name.startswith("summary/"), name
 
 
 def test_markers_are_filled_and_checked(tmp_path: Path, records: list[Record]) -> None:

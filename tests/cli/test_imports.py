@@ -6,7 +6,10 @@ import json
 import subprocess
 import sys
 
+import torch
+
 from longstride.cli.main import COMMANDS
+from longstride.cli.quick_start import TRIED
 
 HEAVY = ("torch", "numpy", "yaml", "sacrebleu", "matplotlib", "sentencepiece", "longstride.translator")
 
@@ -71,8 +74,22 @@ def test_greedy_search_imports_nothing_of_other_systems_and_work() -> None:
 
 def test_no_decoder_waits_for_the_compiler() -> None:
     """Model folders are compared with their weights on the meta device, whose arithmetic would import it."""
-    commands = [["translate", "--decoder", name] for name in ("blockwise", "draft-verify", "interleaved", "lattice")]
-    assert imported(commands, ("sympy", "torch._dynamo", "torch._inductor")) == []
+    names = ("greedy", "beam", "sample", "blockwise", "draft-verify", "interleaved", "lattice")
+    commands = [["translate", "--decoder", name] for name in names]
+    never = ("sympy", "torch._dynamo", "torch._inductor")
+    left_out = ("torch._decomp", "torch._refs") if torch.__version__.startswith(TRIED) else ()
+    assert imported(commands, (*never, *left_out), "Good morning.\n") == []
+
+
+def test_what_was_left_out_of_pytorch_comes_when_it_is_asked_for() -> None:
+    code = (
+        "import sys; from longstride.cli.quick_start import import_torch; import_torch(); import torch; "
+        "torch.Generator(); before = 'torch._refs' in sys.modules; "
+        "print(before, callable(torch._meta_registrations.register_meta), 'torch._refs' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    tried = torch.__version__.startswith(TRIED)
+    assert ran.stdout == f"{not tried} True True\n"
 
 
 def test_the_package_imports_what_it_exports_when_it_is_asked_for() -> None:

@@ -10,7 +10,7 @@ import torch
 
 import longstride
 from longstride.bench import record_files as records
-from longstride.cli.main import COMMANDS, load
+from longstride.cli.main import COMMANDS, COMPLETE, TASKS, load
 from longstride.contract import WorkError
 from tests.cli.conftest import Run
 
@@ -43,7 +43,7 @@ def test_every_command_and_option_explains_itself(run: Run, command: str) -> Non
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("transalte",), "No such command 'transalte'"),
+        (("transalte",), "No such command 'transalte'. Did you mean 'translate'"),
         (("bench",), "Missing option '-s' / '--source'. See `longstride bench --help`."),
         (("lattice", "build", "--tabel", "x"), "No such option: --tabel"),
         (("bench", "-s", "x", "-r", "y", "-o", "z", "--passes", "none"), "Invalid value for '--passes'"),
@@ -56,11 +56,48 @@ def test_a_misused_command_line_is_one_sentence(run: Run, arguments: tuple[str, 
     assert ran.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [(), ("lattice",)])
-def test_nothing_asked_for_is_answered_by_help(run: Run, arguments: tuple[str, ...]) -> None:
-    ran = run(*arguments)
+def test_nothing_asked_for_is_answered_by_three_commands_to_try(run: Run) -> None:
+    ran = run()
+    assert (ran.code, ran.err) == (0, "")
+    tried = [line.split("longstride ")[1].split() for line in ran.out.splitlines() if line.startswith("  ")]
+    assert [command for command, *_ in tried] == ["demo", "translate", "adapt"]
+
+
+def test_a_group_of_commands_is_answered_by_help(run: Run) -> None:
+    ran = run("lattice")
     assert ran.code == 2
     assert ran.err.count("Usage:") == 1
+
+
+def test_help_is_by_task(run: Run) -> None:
+    told = run("--help").out
+    places = [told.index(f"\n{task}:\n") for task in TASKS]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("longstride transl", ["translate"]),
+        ("longstride translate --runt", ["--runtime"]),
+        ("longstride translate --decoder copy", ["copy-verify"]),
+        ("longstride translate --runtime nat", ["native"]),
+        ("longstride translate --precision b", ["bf16"]),
+        ("longstride lattice b", ["build"]),
+    ],
+)
+def test_a_shell_completes(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, found: list[str]) -> None:
+    monkeypatch.setenv(COMPLETE, "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+    ran = run()
+    assert (ran.code, ran.out.split(), ran.err) == (0, found, "")
+
+
+def test_completion_is_shown_to_be_installed(run: Run) -> None:
+    ran = run("--show-completion", "bash")
+    assert ran.code == 0
+    assert COMPLETE in ran.out
 
 
 def test_an_interrupted_command_gives_the_code_of_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def test_every_page_is_filled_and_checking_tells_stale_ones(run: Run, here: Path
     assert "| BLEU" in (here / "README.md").read_text() or "BLEU |" in (here / "README.md").read_text()
     assert (here / "README.md").read_text().endswith("\n\nThe end.\n")
     assert (here / "docs" / "plain.md").read_text() == "Nothing marked.\n"
-    assert "BLEU" in (here / "docs" / "results.md").read_text()
+    assert "BLEU" in (here / "docs" / "results" / "tables" / "quality-tiny-src.csv").read_text()
 
     assert run("report", "--check").code == 0
     assert "up to date" in run("report").err

@@ -468,7 +468,7 @@ def test_toys_go_all_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     )
     arguments = [str(RECIPES / "toy/pipeline.yaml"), *changes, "--only", "text,reverse,drafts/blockwise,report"]
     assert pipeline.main(arguments) == 0, capsys.readouterr().out
-    assert "toy-reverse" in (tmp_path / "report" / "results.md").read_text()
+    assert "toy-reverse" in (tmp_path / "report" / "results" / "training.md").read_text()
     assert [one.name for one in read_records([tmp_path / "records.jsonl"])] == ["toy-reverse", "toy-blockwise"]
     capsys.readouterr()
     assert pipeline.main([*arguments, "--dry-run"]) == 0

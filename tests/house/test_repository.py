@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import longstride
+from longstride.cli.quick_start import TRIED
 
 ROOT = Path(__file__).resolve().parents[2]
 MEGABYTE = 1024 * 1024
@@ -65,5 +66,5 @@ def test_constraints_pin_exactly_and_without_a_build() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][0-9a-z.]*", pin) for pin in pins)
-    assert "torch==2.13.0" in pins
+    assert any(pin.startswith(f"torch=={TRIED}") for pin in pins), "a new PyTorch: is it imported quickly too?"
     assert len({pin.split("==")[0].lower() for pin in pins}) == len(pins)

@@ -1,8 +1,8 @@
-"""A page of results from records, and pieces of it between markers in other pages.
+"""Pages of results from records, and pieces of them between markers in other pages.
 
-`render` writes results.md and its figures; `insert_all` replaces what stands between ``<!-- report:NAME -->`` and
-``<!-- /report -->`` in a page, by those rows of the table alone after ``<!-- report:NAME rows: A; B -->``. Both can
-check instead of write: they then say what is stale and touch nothing.
+`render` writes results.md, the folder results/ and figures; `insert_all` replaces what stands between
+``<!-- report:NAME -->`` and ``<!-- /report -->`` in a page, by those rows of the table alone after
+``<!-- report:NAME rows: A; B -->``. Both can check instead of write: they then say what is stale and touch nothing.
 
 To a check, a figure is stale when the data it was drawn from have changed, which needs no matplotlib and is the same on
 every machine. Writing draws every figure and replaces those that look otherwise by more than the last digits: the code
@@ -17,13 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longstride.bench.figure import MARKER, Picture, alike, marker
-from longstride.bench.page import FIGURES, drawings, results_page, sections
+from longstride.bench.page import FIGURES, FOLDER, drawings, results_pages, sections
 from longstride.bench.record_files import write_whole
 from longstride.bench.records import Record
 from longstride.contract import InputError, UsageError
 from longstride.text.files import read_regular
-
-PAGE = "results.md"
 
 _MARKED = re.compile(
     r"(?P<opening><!-- report:(?P<name>\S+)(?: rows: (?P<rows>[^\n]+?))? -->)\n(?P<text>.*?)<!-- /report -->", re.DOTALL
@@ -32,9 +30,9 @@ _OPENING = "<!-- report:"
 
 
 def render(records: Sequence[Record], out_dir: str | Path, check: bool = False) -> list[Path]:
-    """Write results.md and its figures where they are not up to date; gives the files that were (or are) stale.
+    """Write pages, tables and figures where they are not up to date; gives the files that were (or are) stale.
 
-    Figures of results.md that no record stands behind any more are stale too, and removed.
+    Those that no record stands behind any more are stale too, and removed.
     """
     folder = Path(out_dir)
     stale: dict[Path, str | None] = {}
@@ -51,10 +49,10 @@ def render(records: Sequence[Record], out_dir: str | Path, check: bool = False) 
         # Only what was drawn here: a figure that someone put there by hand has no marker.
         if path.name not in wanted and MARKER in _read(path):
             stale[path] = None
-    page = folder / PAGE
-    text = results_page(records)
-    if _read(page) != text:
-        stale[page] = text
+    pages = {folder / name: text for name, text in results_pages(records).items()}
+    stale |= {path: text for path, text in pages.items() if _read(path) != text}
+    made = (path for path in sorted((folder / FOLDER).rglob("*")) if path.suffix in (".md", ".csv"))
+    stale |= {path: None for path in made if path not in pages}
     for path, new in stale.items() if not check else ():  # once nothing more can be refused
         if new is None:
             path.unlink()

@@ -49,7 +49,7 @@ class Page:
 
     title: str
     table: tuple[TableSpec, ...]
-    introduction: str = ""
+    introduction: str
     paper: dict[str, Any] = field(default_factory=dict)
     stage_names: dict[str, str] = field(default_factory=dict)
 

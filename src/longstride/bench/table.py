@@ -6,6 +6,9 @@ filled by the last view of the row that the column's conditions choose. What has
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -168,6 +171,20 @@ def markdown(columns: Sequence[Column]) -> str:
     rule = ["-" * (width - 1) + ":" if told.numeric else "-" * width for told, width in zip(shown, widths, strict=True)]
     lines.insert(1, "| " + " | ".join(rule) + " |")
     return "\n".join(lines) + "\n"
+
+
+def comma_separated(text: str) -> str:
+    """The table that a text begins with, as a file of comma-separated values; what stands below it, as a last row."""
+    table, _, notes = text.partition("\n\n")
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    for number, line in enumerate(table.strip().splitlines()):
+        if number != 1:  # the rule below the headings
+            cells = re.split(r"(?<!\\)\|", line)[1:-1]
+            writer.writerow(cell.strip().replace("\\|", "|") for cell in cells)
+    if notes.strip():
+        writer.writerow([" ".join(notes.split())])
+    return file.getvalue()
 
 
 def _escaped(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import keyword
+import os
 from typing import Annotated, Any
 
 import typer
@@ -18,32 +19,52 @@ from longstride.cli.entry import run  # noqa: F401 where scripts of earlier inst
 from longstride.cli.failures import tell
 from longstride.version import __version__
 
-COMMANDS = {
-    "translate": "Translate lines of text.",
-    "bulk": "Translate a large file in shards, on one machine or many.",
-    "generate": "Enlarge a picture by a model of pictures.",
-    "decoders": "Show the decoders of a model, their options and defaults.",
-    "train": "Train a model as a recipe says.",
-    "distill": "Decode a training set with a teacher.",
-    "adapt": "Give a model a drafter, so that it decodes the same output sooner.",
-    "evaluate": "Score a model's translations (or corrections, or summaries) of a test set.",
-    "exactness": "Compare lossless decoders' outputs with greedy's, id by id.",
-    "contrastive": "Score contrastive pairs: is the right translation more probable than a wrong one?",
-    "bench": "Measure decoders side by side on one test set.",
-    "profile": "Say where the time of each decoder goes: every stage's share, calls, time and distance to its floor.",
-    "report": "Render every table and plot from records.",
-    "import": "Make a model folder of a Hugging Face encoder-decoder.",
-    "export": "Write a model in another format.",
-    "serve": "Answer requests over HTTP: LibreTranslate's API, OpenAI's completions, and our own.",
-    "demo": "Translate a handful of sentences by every decoder of the bundled model, and compare their speed.",
-    "doctor": "Say what this machine can do: runtimes, whether they are right, how fast, what to install.",
-    "pictures": "Test sets of pictures, grids of them, and sheets on which people compare two models'.",
-    "lattice": "Candidate tables, and a look into lattices.",
+TASKS = {
+    "Begin": {
+        "demo": "Translate a handful of sentences by every decoder of the bundled model, and compare their speed.",
+        "doctor": "Say what this machine can do: runtimes, whether they are right, how fast, what to install.",
+    },
+    "Use a model": {
+        "translate": "Translate lines of text.",
+        "decoders": "Show the decoders of a model, their options and defaults.",
+        "serve": "Answer requests over HTTP: LibreTranslate's API, OpenAI's completions, and our own.",
+        "bulk": "Translate a large file in shards, on one machine or many.",
+        "generate": "Enlarge a picture by a model of pictures.",
+    },
+    "Bring a model, or make one": {
+        "adapt": "Give a model a drafter, so that it decodes the same output sooner.",
+        "import": "Make a model folder of a Hugging Face encoder-decoder.",
+        "export": "Write a model in another format.",
+        "train": "Train a model as a recipe says.",
+        "distill": "Decode a training set with a teacher.",
+        "lattice": "Candidate tables, and a look into lattices.",
+    },
+    "Measure": {
+        "evaluate": "Score a model's translations (or corrections, or summaries) of a test set.",
+        "exactness": "Compare lossless decoders' outputs with greedy's, id by id.",
+        "contrastive": "Score contrastive pairs: is the right translation more probable than a wrong one?",
+        "bench": "Measure decoders side by side on one test set.",
+        "profile": "Say where the time of each decoder goes: a stage's share, calls, time and distance to its floor.",
+        "report": "Render every table and plot from records.",
+        "pictures": "Test sets of pictures, grids of them, and sheets on which people compare two models'.",
+    },
 }
-"""Each is a function of its name in a module of its name (with an underscore behind it where Python keeps the name for
-itself), or an `app` there that has commands of its own. The sentence is the first of its docstring, which help shows
-without importing it."""
+"""Commands by what they are for. Each is a function of its name in a module of its name (with an underscore behind it
+where Python keeps the name for itself), or an `app` there that has commands of its own. The sentence is the first of
+its docstring, which help shows without importing it."""
+COMMANDS = {name: sentence for commands in TASKS.values() for name, sentence in commands.items()}
 
+GREETING = """\
+Longstride: Transformers that emit several tokens per model call, and the same output, sooner. Try
+
+  longstride demo                                      every decoder of the bundled model at work
+  echo "Good morning." | longstride translate          English to German, by the bundled model
+  longstride adapt HF_FOLDER --source lines.txt -o DIR  a Hugging Face model of yours gets a drafter
+
+`longstride --help` lists all commands, `longstride doctor` says what would make this machine faster."""
+
+COMPLETE = "_LONGSTRIDE_COMPLETE"
+"""Environment variable by which the shell asks for completions."""
 
 FORMERLY = {"--exactness": "exactness", "--contrastive": "contrastive"}
 """Options of `evaluate` that are commands of their own now; the old spelling goes with the next version."""
@@ -56,6 +77,12 @@ class _Commands(TyperGroup):
         """The command that a command line names, instead of what stands for it in help."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, load(str(name)), rest
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """By task, as help shows them."""
+        for task, commands in TASKS.items():
+            with formatter.section(task):
+                formatter.write_dl(list(commands.items()))
 
 
 def load(name: str) -> Any:
@@ -73,8 +100,7 @@ app = typer.Typer(
     name="longstride",
     cls=_Commands,
     help="Train, distil, decode and benchmark Transformers that emit several tokens per model call.",
-    no_args_is_help=True,
-    add_completion=False,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -90,12 +116,15 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something goes wrong.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and leave.")
     ] = False,
 ) -> None:
-    """Options of all commands."""
+    """Options of all commands; without a command, a greeting."""
+    if context.invoked_subcommand is None:
+        typer.echo(GREETING)
 
 
 def main(arguments: list[str]) -> int:
@@ -105,6 +134,8 @@ def main(arguments: list[str]) -> int:
     try:
         # Not by calling the app, which has ways of its own with Ctrl-C, ends of files and pipes.
         command = get_command(app)
+        if COMPLETE in os.environ:
+            command.main(arguments, "longstride", complete_var=COMPLETE)
         with command.make_context("longstride", arguments) as context:
             command.invoke(context)
         return 0

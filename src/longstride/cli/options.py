@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longstride.cli.console import say
-from longstride.contract import OptionError
+from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import assignments
+from longstride.contract.suggestions import meant
 
 if TYPE_CHECKING:
     from longstride.translator import Translator
@@ -24,7 +25,20 @@ CACHE = "LONGSTRIDE_CACHE"
 """Environment variable: the folder in which measured draft lengths are kept; empty: they are not."""
 
 Model = Annotated[str, typer.Option("-m", "--model", help="Model folder, or a run's folder.")]
-DecoderName = Annotated[str | None, typer.Option("--decoder", help="Way of generating (default: the model's own).")]
+RUNTIMES = ("auto", "native", "cuda-graph", "onnx", "eager")
+PRECISIONS = ("auto", "fp32", "fp16", "bf16", "fp64", "int8")
+
+
+def _decoders() -> list[str]:
+    from longstride.registry import DECODERS
+
+    return list(DECODERS)
+
+
+DecoderName = Annotated[
+    str | None,
+    typer.Option("--decoder", autocompletion=_decoders, help="Way of generating (default: the model's own)."),
+]
 DrafterFolder = Annotated[
     str | None, typer.Option("--drafter", help="Model folder, or a run's, whose drafter is to draft for the model.")
 ]
@@ -54,14 +68,16 @@ Set = Annotated[list[str] | None, typer.Option("--set", help="An option as name=
 Runtime = Annotated[
     str,
     typer.Option(
-        help="Carries model calls out: auto (the fastest); eager; native, onnx (processors); cuda-graph (CUDA)."
+        autocompletion=lambda: list(RUNTIMES),
+        help="Carries model calls out: auto (the fastest); eager; native, onnx (processors); cuda-graph (CUDA).",
     ),
 ]
 Precision = Annotated[
     str,
     typer.Option(
+        autocompletion=lambda: list(PRECISIONS),
         help="auto (fp16 by cuda-graph; int8 natively if weights are stored so; else fp32), fp32, fp16, bf16 or fp64; "
-        "with native or onnx fp32 or int8."
+        "with native or onnx fp32 or int8.",
     ),
 ]
 Threads = Annotated[
@@ -127,7 +143,9 @@ def say_report(*translators: Translator, runtime: str, batch: int | None = None)
     many = "" if batch is None else f", {batch} sentences at a time"
     for runner in {id(translator.runner): translator.runner for translator in translators}.values():
         if runtime == "auto":
-            say(f"Carried out by {runner.describe()}{many}.")
+            fast = runner.name in ("native", "cuda-graph")
+            advice = "" if fast else " `longstride doctor` says what would be faster here."
+            say(f"Carried out by {runner.describe()}{many}.{advice}")
         if report := runner.report():
             say(report)
 
@@ -137,7 +155,20 @@ def model_path(model: str) -> Path:
     from longstride.model_folder import resolve
     from longstride.translator import bundled_folder
 
+    if model != BUNDLED and not os.path.lexists(model) and (near := meant(model, [BUNDLED, *_folders_beside(model)])):
+        raise ModelFolderError(f"{model}: expected a model folder, found nothing{near}.")
     return bundled_folder() if model == BUNDLED else resolve(model)
+
+
+def _folders_beside(path: str) -> list[str]:
+    """Model folders, and runs', in the folder in which this one was looked for, as they would be written there."""
+    place, _ = os.path.split(path)
+    try:
+        with os.scandir(place or ".") as entries:
+            folders = [os.path.join(place, entry.name) for entry in entries if entry.is_dir()]
+    except OSError:
+        return []
+    return [one for one in folders if any(Path(one, there).exists() for there in ("config.json", "model"))]
 
 
 def open_model(
@@ -154,8 +185,9 @@ def open_model(
     from longstride.runtime.graph_runner import check_threads
     from longstride.translator import load
 
-    if precision not in ("auto", "fp64", "fp32", "fp16", "bf16", "int8"):
-        raise OptionError(f"--precision expects auto, fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
+    if precision not in PRECISIONS:
+        near = meant(precision, PRECISIONS)
+        raise OptionError(f"--precision expects auto, fp32, fp16, bf16, fp64 or int8, found {precision!r}{near}.")
     if threads is not None:
         check_threads(threads)
         torch.set_num_threads(threads)

@@ -69,7 +69,7 @@ def profile(
     experiment: shared.Experiment = None,
     workload: shared.Workload = None,
 ) -> None:
-    """Say where the time of each decoder goes: every stage's share, calls, time and distance to its floor.
+    """Say where the time of each decoder goes: a stage's share, calls, time and distance to its floor.
 
     One decoder after the other, each alone on the device. Stages are timed with the device synchronised around them,
     which makes the whole longer than it is: the time without that is told beside it. To compare decoders, use bench.

@@ -20,7 +20,7 @@ def report(
         list[Path] | None, typer.Argument(help=f"Files of records (default: all in {RECORDS}/).", show_default=False)
     ] = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder for the page results.md and its figures.")
+        Path, typer.Option("-o", "--output", help="Folder for results.md, results/ and figures/.")
     ] = Path("docs"),
     page: Annotated[
         list[Path] | None,
@@ -33,10 +33,11 @@ def report(
     """Render every table and plot from records.
 
     A page shows a table between the lines <!-- report:NAME --> and <!-- /report -->; the names are those of the
-    sections of the results page, as an unknown one is told.
+    tables of the results pages, as an unknown one is told.
     """
+    from longstride.bench.page import PAGE
     from longstride.bench.record_files import read_records
-    from longstride.bench.report import PAGE, insert_all, render
+    from longstride.bench.report import insert_all, render
 
     files = records or sorted(RECORDS.glob("*.jsonl"))
     if not files:
@@ -65,7 +66,7 @@ def report(
 
 def _pages(output: Path) -> list[Path]:
     """Whatever may have marked places, in this folder and the output's."""
-    from longstride.bench.report import PAGE
+    from longstride.bench.page import PAGE
 
     readme = [Path("README.md")] if Path("README.md").is_file() else []
     return readme + [path for path in sorted(output.glob("*.md")) if path.name != PAGE]

@@ -17,6 +17,7 @@ import typer
 from longstride.cli import options as shared
 from longstride.cli.console import Bar, err, say, warn
 from longstride.cli.draft_file import DraftFile
+from longstride.cli.quick_start import import_torch
 from longstride.cli.resuming import Partial
 from longstride.cli.streams import Lines, input_file, is_standard, result_files
 from longstride.contract import OptionError, WorkError
@@ -89,6 +90,7 @@ def translate(
     Lines of a pipe or terminal are answered as they come. An output file is written whole or not at all, unless
     --resume is given.
     """
+    import_torch()
     from longstride.cli.tracing import TraceTeller
     from longstride.model_folder import ModelFolder
     from longstride.translator import drafting_decoder

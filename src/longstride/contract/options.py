@@ -21,6 +21,7 @@ from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from longstride.contract.errors import OptionError
+from longstride.contract.suggestions import meant
 
 T = TypeVar("T")
 
@@ -154,8 +155,9 @@ def _build(cls: type, values: Mapping[str, Any], prefix: str, where: str) -> Any
     known = {field.name: field for field in dataclasses.fields(cls)}
     for name in values:
         if name not in known:
+            there = ", ".join(known) or "none"
             raise OptionError(
-                f"{_said(where)}there is no option {prefix + name!r}; the options are {', '.join(known) or 'none'}."
+                f"{_said(where)}there is no option {prefix + name!r}{meant(name, known)}; the options are {there}."
             )
     arguments: dict[str, Any] = {}
     for name, field in known.items():

@@ -10,6 +10,7 @@ from typing import cast
 import torch
 
 from longstride.contract import OptionError, Precision, Runner
+from longstride.contract.suggestions import meant
 from longstride.runtime.eager import EagerRunner
 
 RUNTIMES = ("eager", "native", "onnx", "cuda-graph")
@@ -30,7 +31,8 @@ def make_runner(
     """A runner by name; `auto` takes a CUDA device where there is one and the runtime can use it, the fastest runtime
     there, and the precision that suits both and what the weights are `stored` in."""
     if runtime not in (AUTO, *RUNTIMES):
-        raise OptionError(f"There is no runtime {runtime!r} in this version; there are auto, {', '.join(RUNTIMES)}.")
+        near, there = meant(runtime, (AUTO, *RUNTIMES)), ", ".join(RUNTIMES)
+        raise OptionError(f"There is no runtime {runtime!r}{near} in this version; there are auto, {there}.")
     if precision not in (AUTO, "fp64", "fp32", "fp16", "bf16", "int8"):
         raise OptionError(f"precision expects auto, fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
     chosen = runtime == AUTO
