@@ -38,12 +38,6 @@ class LatticeOptions(Options):
     """Options of lattice decoding."""
 
     candidates: int = option(64, "K: words per position.", least=1, most=4096)
-    kept: int | None = option(
-        None,
-        "Score edges between so many of the K words, those that tables and the head's unigrams like best (none: all).",
-        least=1,
-        most=4096,
-    )
     length_window: int = option(
         3, "Outputs may be so many tokens shorter or longer than predicted.", least=0, most=1000
     )
@@ -61,6 +55,12 @@ class LatticeOptions(Options):
         "Weight, in a path's score, of how likely its length is by the regression; 0 is the paper's plain sum.",
         least=0,
         most=10**6,
+    )
+    kept: int | None = option(
+        None,
+        "Score edges between so many of the K words, those that tables and the head's unigrams like best (none: all).",
+        least=1,
+        most=4096,
     )
 
     def __post_init__(self) -> None:
