@@ -1,4 +1,4 @@
-"""docs/reproduction.md has a row for every table and figure of the four papers, with a reason, and figures from records."""
+"""Every table and figure of the four papers has a row in docs/reproduction.md, a reason, and figures from records."""
 
 from __future__ import annotations
 

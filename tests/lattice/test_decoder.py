@@ -134,7 +134,8 @@ def test_kept_candidates_alone_are_searched():
     assert decoder(model, kept=4).decode(source).tokens == every.tokens
     lattice, _ = decoder(model, kept=2).lattices(source)
     assert lattice.ids.shape[2] == 2 + 2  # EOS and PAD stand beside them
-    assert all(some <= best + 1e-9 for some, best in zip(decoder(model, kept=2).decode(source).scores, every.scores))
+    some = decoder(model, kept=2).decode(source).scores
+    assert all(one <= best + 1e-9 for one, best in zip(some, every.scores, strict=True))
 
 
 def test_one_iteration_whose_writes_are_the_output():

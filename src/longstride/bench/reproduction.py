@@ -1,4 +1,4 @@
-"""What became of every table and figure of the papers: verdicts and reasons of pages/reproduction.toml, our figures from records.
+"""What became of every table and figure of the papers: verdicts and reasons from a file, our figures from records.
 
 A row names the records that it speaks of. Its template shows their fields (`{gad.tokens:.2f}`), and what is made of two
 of them: a speed-up (`times`), a difference (`minus`), a ratio (`over`). A record that is not there, or two where one is
@@ -101,7 +101,8 @@ def chosen(row: Entry, views: Sequence[View]) -> dict[str, View]:
         apart = {_who(view) for view in fitting}
         if len(apart) != 1:
             raise InputError(
-                f"{NAME}.toml, {row.paper}, {row.there}: expected one record {name} with {condition}, found {len(apart)}."
+                f"{NAME}.toml, {row.paper}, {row.there}: expected one record {name} with {condition}, "
+                f"found {len(apart)}."
             )
         found[name] = max(fitting, key=lambda view: str(view.record.origin.date))
     return found

@@ -94,7 +94,9 @@ class View:
         value = self._known[first]
         for step in path:
             inside = isinstance(value, View)
-            value = value[step] if inside else value.get(step) if isinstance(value, Mapping) else getattr(value, step, None)
+            value = (
+                value[step] if inside else value.get(step) if isinstance(value, Mapping) else getattr(value, step, None)
+            )
         return value
 
     def _field(self, name: str) -> Any:

@@ -18,7 +18,14 @@ from longstride.contract.options import Options
 from longstride.engine.one_step import pack
 from longstride.search.lengths import LengthRegression, Window
 from longstride.systems.lattice import kernels, programs
-from longstride.systems.lattice.candidates import Candidates, CandidateSource, fallback_word, from_logits, pruned, usable
+from longstride.systems.lattice.candidates import (
+    Candidates,
+    CandidateSource,
+    fallback_word,
+    from_logits,
+    pruned,
+    usable,
+)
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.scoring import Encoded, Normalise, Scores
 from longstride.systems.lattice.search import Paths, scan, viterbi, viterbi_triples

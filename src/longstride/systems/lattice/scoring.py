@@ -86,7 +86,7 @@ def unigrams(model: Scorer, encoded: Encoded, columns: int) -> Tensor:
 
 
 def unigrams_of(model: Scorer, encoded: Encoded, words: Tensor) -> Tensor:
-    """The same logits of the candidates `words` [rows, columns, K] alone, which spares a product with the vocabulary."""
+    """The same of the candidates `words` [rows, columns, K] alone, which spares a product with the vocabulary."""
     rows, columns, _ = words.shape
     hidden = _hidden(model, encoded, _Streams.empty(rows, columns, encoded.keys, model.special.start))
     weights = F.embedding(words, model.output_weight)  # [rows, columns, K, width]
