@@ -205,6 +205,26 @@ def test_the_session_drafts_what_the_slow_twin_drafts(seed, k, suffix):
         assert [list(event.draft) for event in trace.events] == expected
 
 
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10_000), capacity=st.integers(1, 4))
+def test_whole_drafts_all_that_is_left_of_the_source(seed, capacity):
+    model, source = tiny_model(seed, sharpness=2.0), random_source(4, 8, vocabulary=8, seed=seed)
+    decoder = CopyVerify(model, RUNNER, CopyVerifyOptions(k=1, whole=True))
+    decoded = decoder.decode(source, Limits(max_length=15), capacity=capacity, trace=True)
+    assert decoded.tokens == Greedy(model, RUNNER).decode(source, Limits(max_length=15)).tokens
+    assert decoded.traces is not None
+    for row, (trace, tokens) in enumerate(zip(decoded.traces, decoded.tokens, strict=True)):
+        ids = source.ids[row, : source.lengths[row]].tolist()
+        drafts = [list(event.draft) for event in trace.events]
+        assert drafts[0] == ids  # EOS and all
+        assert drafts == slow_drafts(ids, [*tokens, EOS], len(ids), 8)
+
+
+def test_whole_leaves_no_question_how_much_is_drafted():
+    with pytest.raises(OptionError, match="whole expects neither lengths nor adaptive"):
+        CopyVerifyOptions(whole=True, adaptive=True)
+
+
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), rule=st.sampled_from(["top:2", "top:3,gap:1.0", "distance:1"]))
 def test_an_approximate_batch_equals_its_rows_one_by_one(seed, rule):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from longstride.contract import EOS, MASK, PAD, START, OptionError
 from longstride.contract.options import as_dict, parse
-from longstride.systems.lattice.candidates import Candidates, from_logits
+from longstride.systems.lattice.candidates import Candidates, from_logits, pruned
 from longstride.systems.lattice.counts import count, tables_of
 from longstride.systems.lattice.inspection import recall
 from longstride.systems.lattice.tables import CountOptions, SharedVocabulary, Tables, TablesOptions, best_sums
@@ -156,6 +156,20 @@ def test_logits_propose_words_alone() -> None:
     expected = logits.log_softmax(-1).gather(-1, found.ids[..., :5])
     assert torch.equal(found.log_scores[..., :5], expected)
     assert torch.equal(from_logits(logits, 2).ids, found.ids[..., :2])
+
+
+@given(st.lists(st.tuples(st.integers(-9, 0), st.integers(-9, 9)), min_size=1, max_size=8), st.integers(1, 8))
+def test_both_scores_decide_what_is_kept(scores: list[tuple[int, int]], k: int) -> None:
+    there = len(scores) - 1  # the last place is empty
+    ids = torch.tensor([[[*range(10, 10 + there), PAD]]])
+    log_scores = torch.tensor([[[*(float(own) for own, _ in scores[:there]), -math.inf]]])
+    found = pruned(Candidates(ids, log_scores), torch.tensor([[[float(logit) for _, logit in scores]]]), k, PAD)
+    order = sorted(range(there), key=lambda place: -sum(scores[place]))
+    words = [10 + place for place in order] + [PAD]
+    assert found.ids[0, 0].tolist() == words[:k]
+    assert found.rest is not None
+    assert found.rest[0, 0].tolist() == words[k:]
+    assert found.log_scores[0, 0].tolist() == [*(float(scores[place][0]) for place in order), -math.inf][:k]
 
 
 def test_recall_counts_words_in_their_own_place() -> None:

@@ -99,10 +99,11 @@ def test_a_prior_on_lengths_ranks_by_both(seed, order, weight):
     construction=st.sampled_from(["tables", "model"]),
     normalise=st.sampled_from(["vocabulary", "candidates"]),
     missing=st.sampled_from([0.0, 0.5]),
+    kept=st.sampled_from([None, 2]),
 )
-def test_a_batch_equals_its_rows(seed, order, construction, normalise, missing):
+def test_a_batch_equals_its_rows(seed, order, construction, normalise, missing, kept):
     model, source = tiny_scorer(seed), random_source(5, 9, seed=seed)
-    settings = {"order": order, "construction": construction, "normalise": normalise, "n_best": 2}
+    settings = {"order": order, "construction": construction, "normalise": normalise, "n_best": 2, "kept": kept}
     found = decoder(model, FakeSource(missing=missing), **settings)
     together = found.decode(source)
     apart = [found.decode(source.slice(row, row + 1)) for row in range(5)]
@@ -124,6 +125,17 @@ def test_passes_of_few_rows_change_nothing(monkeypatch):
 def test_scan_finds_what_serial_finds(seed):
     model, source = tiny_scorer(seed), random_source(4, 9, seed=seed)
     assert decoder(model, search="scan").decode(source).tokens == decoder(model).decode(source).tokens
+
+
+def test_kept_candidates_alone_are_searched():
+    """The best path through a lattice of some words is no better than the best through all of them, unless it is it."""
+    model, source = tiny_scorer(1), random_source(4, 9)
+    every = decoder(model).decode(source)
+    assert decoder(model, kept=4).decode(source).tokens == every.tokens
+    lattice, _ = decoder(model, kept=2).lattices(source)
+    assert lattice.ids.shape[2] == 2 + 2  # EOS and PAD stand beside them
+    some = decoder(model, kept=2).decode(source).scores
+    assert all(one <= best + 1e-9 for one, best in zip(some, every.scores, strict=True))
 
 
 def test_one_iteration_whose_writes_are_the_output():

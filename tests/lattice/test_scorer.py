@@ -17,7 +17,7 @@ from longstride.systems.lattice.objective import (
     segment_mask,
     segments,
 )
-from longstride.systems.lattice.scoring import encode, score_edges, score_triples, unigrams
+from longstride.systems.lattice.scoring import encode, score_edges, score_triples, unigrams, unigrams_of
 from tests.lattice.models import VOCABULARY, tiny_scorer
 from tests.models import random_source, tiny_model
 
@@ -141,6 +141,28 @@ def test_normalised_over_candidates():
     torch.testing.assert_close(alone.edges.exp().sum(-1), torch.ones(1, 2, 3, dtype=torch.float64))
     torch.testing.assert_close(alone.edges[0, 1].diff(dim=-1), whole.edges[0, 1].diff(dim=-1))
     assert (alone.edges[0, 0, :, 2] == -float("inf")).all()  # no word there
+
+
+def test_a_rest_is_shared_with_and_leads_nowhere():
+    """Edges between some of the candidates are those between all of them, where the others are the rest."""
+    model = tiny_scorer(1)
+    encoded = encode(model, torch.tensor([[5, 6, EOS]]), torch.tensor([3]), False)
+    words = torch.tensor([[[5, 6, 7, 0], [8, 9, 0, 0], [6, 10, 5, 7]]])
+    for scored, name in ((score_edges, "edges"), (score_triples, "triples")):
+        whole = scored(model, encoded, words, "candidates")
+        some = scored(model, encoded, words[..., :2], "candidates", words[..., 2:])
+        kept = torch.tensor([0, 1, 4])  # and EOS, which is last
+        torch.testing.assert_close(some.first, whole.first[:, kept])
+        theirs = getattr(whole, name)[:, :, :2]
+        theirs = theirs[..., kept] if name == "edges" else theirs[:, :, :, :2][..., kept]
+        torch.testing.assert_close(getattr(some, name), theirs)
+
+
+def test_unigrams_of_candidates_are_those_of_all_words():
+    model = tiny_scorer(2)
+    encoded = encode(model, torch.tensor([[5, 6, EOS]]), torch.tensor([3]), False)
+    words = torch.tensor([[[5, 6, 7], [8, 9, 0]]])
+    torch.testing.assert_close(unigrams_of(model, encoded, words), unigrams(model, encoded, 2).gather(-1, words))
 
 
 # --- training --------------------------------------------------------------------------------------------------------

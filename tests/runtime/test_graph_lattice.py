@@ -113,7 +113,7 @@ def test_a_lattice_of_two_columns_has_no_triples(graphs: Graphs, normalise: Any)
     construction=st.sampled_from(["tables", "model"]),
     capacity=st.integers(1, 3),
     limits=st.sampled_from([Limits(), Limits(max_length=1), Limits(min_length=3, banned=(1, 7, 8, 9))]),
-    options=st.sampled_from([{}, {"n_best": 2}, {"length_prior": 0.5}, {"length_window": 0}]),
+    options=st.sampled_from([{}, {"n_best": 2}, {"length_prior": 0.5}, {"length_window": 0}, {"kept": 2}]),
 )
 def test_in_fp32_the_output_is_the_eager_one(
     graphs: Graphs,

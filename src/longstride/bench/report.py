@@ -20,6 +20,8 @@ from longstride.bench.figure import MARKER, Picture, alike, marker
 from longstride.bench.page import FIGURES, FOLDER, drawings, results_pages, sections
 from longstride.bench.record_files import write_whole
 from longstride.bench.records import Record
+from longstride.bench.reproduction import NAME as REPRODUCTION
+from longstride.bench.reproduction import reproduction_table
 from longstride.contract import InputError, UsageError
 from longstride.text.files import read_regular
 
@@ -73,7 +75,9 @@ def insert_all(
     names = [match["name"] for match in _MARKED.finditer(before)]
     if before.count(_OPENING) != len(names):
         raise InputError(f"{path}: expected an end <!-- /report --> to each marker, found fewer ends than markers.")
-    found = sections(records, _way(path.parent, Path(results_dir))) if names else {}
+    found = sections(records, _way(path.parent, Path(results_dir))) if {*names} - {REPRODUCTION} else {}
+    if REPRODUCTION in names:
+        found[REPRODUCTION] = reproduction_table(records)
     for name in names:
         if name not in found:
             raise InputError(

@@ -93,7 +93,10 @@ class View:
             self._known[first] = self._field(first)
         value = self._known[first]
         for step in path:
-            value = value.get(step) if isinstance(value, Mapping) else getattr(value, step, None)
+            inside = isinstance(value, View)
+            value = (
+                value[step] if inside else value.get(step) if isinstance(value, Mapping) else getattr(value, step, None)
+            )
         return value
 
     def _field(self, name: str) -> Any:

@@ -6,6 +6,7 @@ Exact acceptance gives greedy's output.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 from longstride.contract import Decoder, Limits, OptionError, Runner, Source, option
 from longstride.nn.transformer import Transformer
@@ -17,13 +18,17 @@ from longstride.verification.step import Acceptance
 
 UNDRAFTED = DraftPolicy(((1, 0),))
 """From one row on, no draft."""
+LONGEST = 1024
+"""Tokens drafted per iteration, at most."""
+WIDTHS = 16
+"""Drafts of whole texts are a multiple of so many tokens, so that few shapes serve all lengths."""
 
 
 @dataclass(frozen=True)
 class CopyVerifyOptions(SamplingOptions):
     """Options of copy-verify."""
 
-    k: int = option(16, "Tokens of the text drafted per iteration; up to k + 1 are committed.", least=1, most=1024)
+    k: int = option(16, "Tokens of the text drafted per iteration; up to k + 1 are committed.", least=1, most=LONGEST)
     accept: Rule = option(EXACT, "When a drafted token stands; exact gives greedy's output.")
     min_block: int = option(
         1, "Commit at least so many tokens per iteration, as far as there is a draft.", least=1, most=1025
@@ -38,11 +43,20 @@ class CopyVerifyOptions(SamplingOptions):
         least=1,
         most=1024,
     )
+    whole: bool = option(
+        False, "Draft all that is left of the text, as the paper does, instead of k tokens; for few rows at a time."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.min_block > self.k + 1:
             raise OptionError(f"min_block expects 1 to k + 1 ({self.k + 1}), found {self.min_block}.")
+        if self.whole and (self.lengths is not None or self.adaptive):
+            raise OptionError("whole expects neither lengths nor adaptive, which say how much of a text is drafted.")
+
+    def drafting_all(self, text: Source) -> Self:
+        """For these texts, drafts that hold the longest of them, within bounds."""
+        return replace(self, k=min(LONGEST, -(-text.longest // WIDTHS) * WIDTHS), whole=False)
 
 
 class CopyVerify(VerifyingDecoder[CopyVerifyOptions]):
@@ -64,6 +78,12 @@ class CopyVerify(VerifyingDecoder[CopyVerifyOptions]):
         """The source is the draft."""
         o = self.options
         return DecodePlan(self._model, self._runner, TextDraft(o.k, o.suffix), limits, self._acceptance, seed=o.seed)
+
+    def suited(self, source: Source, limits: Limits, rows: int) -> Decoder:
+        """With `whole`, drafts are as long as the longest source."""
+        if self.options.whole:
+            return CopyVerify(self._model, self._runner, self.options.drafting_all(source))
+        return super().suited(source, limits, rows)
 
 
 @dataclass(frozen=True)
@@ -93,6 +113,8 @@ class TextVerify(VerifyingDecoder[TextVerifyOptions]):
     def suited(self, source: Source, limits: Limits, rows: int) -> Decoder:
         """Without a draft in any of them, no step has room for one."""
         if source.drafts is None and self.options.lengths != UNDRAFTED:
-            options = replace(self.options, lengths=UNDRAFTED, adaptive=False)
+            options = replace(self.options, lengths=UNDRAFTED, adaptive=False, whole=False)
             return TextVerify(self._model, self._runner, options)
+        if self.options.whole and source.drafts is not None:
+            return TextVerify(self._model, self._runner, self.options.drafting_all(source.drafts))
         return super().suited(source, limits, rows)

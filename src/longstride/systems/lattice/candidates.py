@@ -46,6 +46,8 @@ class Candidates:
     """[rows, columns, K] int64, distinct within a column, PAD where there are fewer than K"""
     log_scores: Tensor
     """[rows, columns, K] log P(y | x, t), -inf where there are fewer than K"""
+    rest: Tensor | None = None
+    """[rows, columns, more] what was proposed too and not kept; None: nothing was"""
 
 
 class CandidateSource(Protocol):
@@ -107,3 +109,14 @@ def usable(candidates: Candidates, banned: Tensor | None, fallback: int, pad: in
     slot = torch.zeros_like(bad)
     slot[..., 0] = bad.all(dim=-1)
     return Candidates(ids.masked_fill(slot, fallback), scores.masked_fill(slot, 0.0))
+
+
+def pruned(candidates: Candidates, logits: Tensor, k: int, pad: int) -> Candidates:
+    """The k of each column with the largest log_scores + logits [rows, columns, K], and the others as the rest.
+
+    Whoever proposed them and the model are asked alike. What a column's logits share changes nothing, so that they need
+    no normalising.
+    """
+    ranked, order = (candidates.log_scores + logits).sort(dim=-1, descending=True, stable=True)
+    ids = candidates.ids.gather(-1, order).masked_fill(ranked == -torch.inf, pad)
+    return Candidates(ids[..., :k], candidates.log_scores.gather(-1, order)[..., :k], ids[..., k:])

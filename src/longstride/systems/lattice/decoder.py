@@ -53,7 +53,7 @@ class LatticeDecoder(Signed[LatticeOptions]):
         columns = self.pipeline(limits).columns(longest_source)
 
         def taken(sentences: int, candidates: int) -> int:
-            candidates = min(candidates, self._model.options.vocabulary)
+            candidates = min(candidates, self._model.options.vocabulary, o.kept or candidates)
             edges: int = candidates**o.order
             return 4 * edges * (columns + o.n_best - 1)  # of every column, and paths along them
 

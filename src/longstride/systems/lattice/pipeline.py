@@ -18,7 +18,14 @@ from longstride.contract.options import Options
 from longstride.engine.one_step import pack
 from longstride.search.lengths import LengthRegression, Window
 from longstride.systems.lattice import kernels, programs
-from longstride.systems.lattice.candidates import Candidates, CandidateSource, fallback_word, from_logits, usable
+from longstride.systems.lattice.candidates import (
+    Candidates,
+    CandidateSource,
+    fallback_word,
+    from_logits,
+    pruned,
+    usable,
+)
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.scoring import Encoded, Normalise, Scores
 from longstride.systems.lattice.search import Paths, scan, viterbi, viterbi_triples
@@ -48,13 +55,19 @@ class LatticeOptions(Options):
     search: Literal["serial", "scan"] = option("serial", "Column by column, or in O(log length) parallel steps.")
     n_best: int = option(1, "How many outputs to return.", least=1, most=1000)
     normalise: Normalise = option(
-        "vocabulary", "Probabilities are shares of the whole vocabulary, or of the column's candidates alone."
+        "vocabulary", "Probabilities are shares of the whole vocabulary, or of the column's K candidates, kept or not."
     )
     length_prior: float = option(
         0.0,
         "Weight, in a path's score, of how likely its length is by the regression; 0 is the paper's plain sum.",
         least=0,
         most=10**6,
+    )
+    kept: int | None = option(
+        None,
+        "Score edges between so many of the K words, those that tables and the head's unigrams like best (none: all).",
+        least=1,
+        most=4096,
     )
 
     def __post_init__(self) -> None:
@@ -63,6 +76,11 @@ class LatticeOptions(Options):
             raise OptionError(
                 f"search: scan expects order 2 and n_best 1, found {self.order} and {self.n_best}; use serial."
             )
+
+    @property
+    def searched(self) -> int:
+        """Words per position that edges lead to."""
+        return min(self.candidates, self.kept or self.candidates)
 
 
 @dataclass(frozen=True)
@@ -111,7 +129,11 @@ class Pipeline:
         self._encode = programs.encode(model)
         self._unigrams = programs.unigrams(model) if source is None else None
         self._propose = Program("candidates", self._proposed, weightless=True)
-        self._score = programs.score(model, options.order, options.normalise)
+        prunes = options.searched < options.candidates
+        self._weigh = programs.unigrams_of(model) if prunes else None
+        self._prune = Program("prune", self._pruned, weightless=True)
+        self._shares_with_rest = prunes and options.normalise == "candidates"
+        self._score = programs.score(model, options.order, options.normalise, self._shares_with_rest)
         self._search = Program("search", self._searched, weightless=True)
 
     # --- lengths, on the host ----------------------------------------------------------------------------------------
@@ -145,7 +167,7 @@ class Pipeline:
     def rows_at_once(self, width: int, columns: int, numbers: int | None = None) -> int:
         """How many sentences of such sources and lattices fit into one step, whose widest tensor holds `numbers`."""
         o = self._options
-        before = o.candidates if o.order == 2 else o.candidates**2
+        before = o.searched if o.order == 2 else o.searched**2
         widest = 2 * (o.candidates + 2)
         # With its kernels, scoring takes portions of its own.
         if not (self.fused and self.runner.uses("edges") and o.normalise == "vocabulary"):
@@ -167,8 +189,12 @@ class Pipeline:
         columns = sentences.columns
         logits = None if self._unigrams is None else self.runner.call(self._unigrams, encoded, columns)
         candidates: Candidates = self.runner.call(self._propose, sentences, logits)
+        if self._weigh is not None:
+            weighed = self.runner.call(self._weigh, encoded, candidates.ids)
+            candidates = self.runner.call(self._prune, candidates, weighed)
         yield candidates
-        scores: Scores = self.runner.call(self._score, encoded, candidates.ids)
+        scored = (candidates.ids, candidates.rest) if self._shares_with_rest else (candidates.ids,)
+        scores: Scores = self.runner.call(self._score, encoded, *scored)
         yield scores
         yield self.runner.call(self._search, sentences, candidates, scores)
 
@@ -184,11 +210,14 @@ class Pipeline:
         found = source.candidates(ids, lengths, columns, k)
         return usable(found, self._banned, self._fallback, self.special.pad)
 
+    def _pruned(self, candidates: Candidates, logits: Tensor) -> Candidates:
+        return pruned(candidates, logits, self._options.searched, self.special.pad)
+
     @property
     def fused(self) -> bool:
         """Whether a kernel searches, which reads edges as they are: for one output that two words decide."""
         o = self._options
-        fits = o.order == 2 and o.n_best == 1 and o.search == "serial" and o.candidates <= kernels.MAX_CANDIDATES
+        fits = o.order == 2 and o.n_best == 1 and o.search == "serial" and o.searched <= kernels.MAX_CANDIDATES
         return fits and kernels.know(self.special) and self.runner.uses("paths")
 
     def _searched(self, sentences: Sentences, candidates: Candidates, scores: Scores) -> Tensor:

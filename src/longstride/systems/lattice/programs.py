@@ -55,43 +55,68 @@ def unigrams(model: Scorer) -> Program:
         {"columns": (I64, (1,))},
         {"logits": (F32, ("sources", "columns", model.options.vocabulary))},
         feeds,
-        lambda given: ops.length(given["columns"]),
+        lambda given: (ops.length(given["columns"]),),
         lambda found: {"logits": found},
         lambda found, feeds: found["logits"],
     )
     return Program("unigrams", function, spec)
 
 
-def score(model: Scorer, order: int, normalise: Normalise) -> Program:
-    """(encoded, words [rows, columns, K]) -> Scores"""
+def unigrams_of(model: Scorer) -> Program:
+    """(encoded, words [rows, columns, K]) -> logits [rows, columns, K]"""
+    function = partial(scoring.unigrams_of, model)
+    spec = _head_spec(
+        model,
+        function,
+        {"words": (I64, ("sources", "columns", "k"))},
+        {"logits": (F32, ("sources", "columns", "k"))},
+        lambda encoded, words: Feeds({"words": words, **_feeds(encoded)}),
+        lambda given: (given["words"],),
+        lambda found: {"logits": found},
+        lambda found, feeds: found["logits"],
+    )
+    return Program("unigrams_of", function, spec)
 
-    def feeds(encoded: Encoded, words: Tensor) -> Feeds:
-        _, columns, k = words.shape
+
+def score(model: Scorer, order: int, normalise: Normalise, rest: bool = False) -> Program:
+    """(encoded, words [rows, columns, K], where there is a rest, that [rows, columns, more]) -> Scores"""
+
+    def feeds(encoded: Encoded, *words: Tensor) -> Feeds:
+        _, columns, k = words[0].shape
         # Every stream has a column at least; what a lattice too short for that has in it is cut off again.
-        padded = F.pad(words, (0, 0, 0, max(0, order - columns)), value=model.special.pad)
-        sizes = {"after": k + 1, "second": padded.shape[1] - 1, "third": padded.shape[1] - 2, "asked": columns}
-        return Feeds({"words": padded, **_feeds(encoded)}, sizes=sizes)
+        missing = (0, 0, 0, max(0, order - columns))
+        padded = {name: F.pad(ids, missing, value=model.special.pad) for name, ids in zip(inputs, words, strict=True)}
+        there = padded["words"].shape[1]
+        sizes = {"after": k + 1, "second": there - 1, "third": there - 2, "asked": columns}
+        return Feeds({**padded, **_feeds(encoded)}, sizes=sizes)
 
     def result(found: Mapping[str, Tensor], feeds: Feeds) -> Scores:
         columns = feeds.sizes["asked"]
         triples = found["triples"][:, : max(0, columns - 2)] if order == 3 else None
         return Scores(found["first"], found["edges"][:, : columns - 1], triples)
 
+    inputs: Specification = {"words": (I64, ("sources", "columns", "k"))}
+    if rest:
+        inputs = {**inputs, "rest": (I64, ("sources", "columns", "more"))}
     outputs: dict[str, Any] = {"first": (F32, ("sources", "after"))}
     outputs["edges"] = (F32, ("sources", "second" if order == 2 else 1, "k", "after"))
     if order == 3:
         outputs["triples"] = (F32, ("sources", "third", "k", "k", "after"))
-    function = partial(scoring.score_edges if order == 2 else scoring.score_triples, model, normalise=normalise)
+    scored = scoring.score_edges if order == 2 else scoring.score_triples
+
+    def function(encoded: Encoded, words: Tensor, rest: Tensor | None = None) -> Scores:
+        return scored(model, encoded, words, normalise, rest)
+
     spec = _head_spec(
         model,
         function,
-        {"words": (I64, ("sources", "columns", "k"))},
+        inputs,
         outputs,
         feeds,
-        lambda given: given["words"],
+        lambda given: tuple(given[name] for name in inputs),
         lambda found: {name: value for name, value in vars(found).items() if value is not None},
         result,
-        settings=(order, normalise),
+        settings=(order, normalise, rest),
     )
     return Program("score", function, spec)
 
@@ -102,19 +127,19 @@ def _head_spec(
     inputs: Specification,
     outputs: Specification,
     feeds: Callable[..., Feeds],
-    argument: Callable[[Mapping[str, Any]], Any],
+    arguments: Callable[[Mapping[str, Any]], tuple[Any, ...]],
     results: Callable[[Any], Mapping[str, Any]],
     result: Callable[[Mapping[str, Tensor], Feeds], Any],
     settings: tuple[Any, ...] = (),
 ) -> GraphSpec:
-    """Of a function of the encoder's output and of one `argument` more, which is made of the inputs."""
+    """Of a function of the encoder's output and of further `arguments`, which are made of the inputs."""
     o = model.options
     every = {**inputs, **memory_inputs(o.decoder_layers, o.heads, o.head_width)}
 
-    def arguments(given: Mapping[str, Any]) -> tuple[Any, ...]:
-        return Encoded(given["memory_keys"], given["memory_values"], given["visible"]), argument(given)
+    def read(given: Mapping[str, Any]) -> tuple[Any, ...]:
+        return Encoded(given["memory_keys"], given["memory_values"], given["visible"]), *arguments(given)
 
-    record = recorded(function, every, {}, arguments, results)
+    record = recorded(function, every, {}, read, results)
     return GraphSpec((model,), feeds, every, {}, outputs, record, result, LAYERED, settings)
 
 

@@ -85,22 +85,35 @@ def unigrams(model: Scorer, encoded: Encoded, columns: int) -> Tensor:
     return model.logits(_hidden(model, encoded, streams))
 
 
+def unigrams_of(model: Scorer, encoded: Encoded, words: Tensor) -> Tensor:
+    """The same of the candidates `words` [rows, columns, K] alone, which spares a product with the vocabulary."""
+    rows, columns, _ = words.shape
+    hidden = _hidden(model, encoded, _Streams.empty(rows, columns, encoded.keys, model.special.start))
+    weights = F.embedding(words, model.output_weight)  # [rows, columns, K, width]
+    return (weights @ hidden[..., None])[..., 0].to(ops.wide(hidden))
+
+
 def place_scores(model: Scorer, source: Tensor, lengths: Tensor, columns: int) -> Tensor:
     """The same from source ids, for whoever has no encoder output: what a `ScoredCandidates` asks for."""
     return unigrams(model, encode(model, source, lengths, padded=True), columns)
 
 
-def score_edges(model: Scorer, encoded: Encoded, words: Tensor, normalise: Normalise = "vocabulary") -> Scores:
-    """Scores of all edges between the candidates `words` [rows, columns, K]; PAD where there are fewer."""
+def score_edges(
+    model: Scorer, encoded: Encoded, words: Tensor, normalise: Normalise = "vocabulary", rest: Tensor | None = None
+) -> Scores:
+    """Scores of all edges between the candidates `words` [rows, columns, K]; PAD where there are fewer. Shares of a
+    column's candidates are of the `rest` [rows, columns, more] too, which no edge leads to."""
     if ops.uses("edges") and normalise == "vocabulary" and kernels.know(model.special):
         return _score_edges_by_kernels(model, encoded, words)
-    start, edges = _scored(model, encoded, words, 2, normalise)
+    start, edges = _scored(model, encoded, words, 2, normalise, rest)
     return Scores(start[:, 0], edges)
 
 
-def score_triples(model: Scorer, encoded: Encoded, words: Tensor, normalise: Normalise = "vocabulary") -> Scores:
+def score_triples(
+    model: Scorer, encoded: Encoded, words: Tensor, normalise: Normalise = "vocabulary", rest: Tensor | None = None
+) -> Scores:
     """The same for words given the two before; column 1 has but one before."""
-    start, edges, triples = _scored(model, encoded, words, 3, normalise)
+    start, edges, triples = _scored(model, encoded, words, 3, normalise, rest)
     return Scores(start[:, 0], edges[:, :1], triples)
 
 
@@ -207,7 +220,9 @@ def _of_three(queries: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor])
 # --- from hidden states to scores ------------------------------------------------------------------------------------
 
 
-def _scored(model: Scorer, encoded: Encoded, words: Tensor, order: int, normalise: Normalise) -> list[Tensor]:
+def _scored(
+    model: Scorer, encoded: Encoded, words: Tensor, order: int, normalise: Normalise, rest: Tensor | None
+) -> list[Tensor]:
     """Of each stream [rows, *shape, K + 1]: log-probabilities of the words of the column it predicts, and of EOS."""
     special = model.special
     streams = _Streams.of(words, order, special.start)
@@ -215,9 +230,11 @@ def _scored(model: Scorer, encoded: Encoded, words: Tensor, order: int, normalis
     following = F.pad(words, (0, 1), value=special.eos)
     if normalise == "vocabulary":
         return streams.split(_log_probabilities(model, hidden, following[:, streams.slots]))
-    weights = F.embedding(following, model.output_weight)  # [rows, columns, K + 1, width]
+    shared = following if rest is None else torch.cat([following, rest], dim=-1)  # the vocabulary of a column
+    weights, missing = F.embedding(shared, model.output_weight), shared == special.pad
     parts = enumerate(streams.split(hidden))
-    return [_among(part, weights[:, number:], following[:, number:] == special.pad) for number, part in parts]
+    found = [_among(part, weights[:, number:], missing[:, number:]) for number, part in parts]
+    return found if rest is None else [part[..., : following.shape[2]] for part in found]
 
 
 def _score_edges_by_kernels(model: Scorer, encoded: Encoded, words: Tensor) -> Scores:
