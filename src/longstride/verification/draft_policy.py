@@ -79,6 +79,10 @@ class DraftPolicy:
         reached = [(least, length) for least, length in self.lengths if least <= rows]
         return reached[-1][1] if reached and reached[-1][0] in self.trees else 0
 
+    def reaches(self, rows: int) -> bool:
+        """Whether it says anything of so few rows."""
+        return any(least <= rows for least, _ in self.lengths)
+
     def knows(self, rows: int) -> bool:
         """Whether there is an entry for just so many rows."""
         return any(least == rows for least, _ in self.lengths)

@@ -393,14 +393,17 @@ class VerifyingDecoder(Signed[Options]):
         return self._start(capacity, limits, longest_source, refilled=True)
 
     def _start(self, capacity: int, limits: Limits, longest_source: int, refilled: bool) -> Session:
-        return start(partial(self._drafting, limits), capacity, longest_source, refilled)
+        return start(partial(self._drafting, limits, capacity), capacity, longest_source, refilled)
 
-    def _drafting(self, limits: Limits, rows: int) -> tuple[DecodePlan, int]:
-        policy = self._known(limits) or self._given
+    def _drafting(self, limits: Limits, capacity: int, rows: int) -> tuple[DecodePlan, int]:
+        """For so many rows of a session that began with others; what was measured says nothing of fewer."""
+        measured = self._known(limits)
+        policy = measured or self._given
+        rows = rows if measured is None or measured.reaches(rows) else capacity
         if policy is not None and (nodes := policy.nodes(rows)):
             if nodes not in self._growing:
                 self._growing[nodes] = self.with_options(replace(self.options, tree=nodes, lengths=None))  # type: ignore[type-var]
-            return self._growing[nodes]._drafting(limits, rows)
+            return self._growing[nodes]._drafting(limits, capacity, rows)
         return self._plans.of(limits, self.plan).drafting(policy, rows)
 
     def need(self, limits: Limits, longest_source: int) -> Need:
