@@ -211,8 +211,7 @@ class Load:
         probe = subprocess.Popen(told, stdout=subprocess.PIPE, text=True)
         seen, wall, most = await self.poisson(10 * capacity, self._told.seconds)
         probed = Seen()
-        for line in (await asyncio.to_thread(probe.communicate))[0].splitlines():
-            status, took = json.loads(line)
+        for status, took in json.loads((await asyncio.to_thread(probe.communicate))[0]):
             probed.statuses[status] += 1
             (probed.seconds if status == 200 else probed.refused).append(took)
         begun = perf_counter()
@@ -361,12 +360,17 @@ def probe(port: int, seconds: float, source: str, target: str) -> None:
             status = connection.getresponse().status
         except OSError:
             status = 0
-        print(json.dumps([status, perf_counter() - begun]), flush=True)
+        found.append([status, perf_counter() - begun])
         connection.close()
 
-    for _ in range(int(20 * seconds)):
-        threading.Thread(target=ask).start()
+    found: list[list[float]] = []
+    asking = [threading.Thread(target=ask) for _ in range(int(20 * seconds))]
+    for one in asking:
+        one.start()
         sleep(0.05)
+    for one in asking:
+        one.join()
+    print(json.dumps(found))
 
 
 async def ready(http: Http, process: subprocess.Popen[bytes]) -> None:

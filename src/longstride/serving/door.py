@@ -17,12 +17,10 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from longstride.serving.doorman import answer
+from longstride.serving.doorman import LINGER, answer
 from longstride.serving.guard import FULL
 from longstride.serving.web import error_content
 
-LINGER = 1.0
-"""Seconds in which who was refused may read why; what is sent meanwhile is thrown away."""
 log = logging.getLogger("longstride.serving.access")
 
 

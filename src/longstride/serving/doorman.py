@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+import time
 
 PEEKED = 1 << 16
 """Bytes of a request that are looked at."""
@@ -23,6 +24,8 @@ POSTED, OTHER = b"p", b"o"
 """What comes with a connection: whether its request is one that is counted."""
 PAUSE = 0.1
 """Seconds without accepting after the system had no room for another connection."""
+LINGER, MOST_LINGERING = 1.0, 500
+"""Seconds in which what is sent behind an answer is thrown away, and connections of which it is at once."""
 
 
 def is_whole(data: bytes) -> bool:
@@ -50,18 +53,24 @@ class Doorman:
         self._server.setblocking(False)
         self._counts = memoryview(mmap.mmap(counts, 8 * COUNTS)).cast("q")
         self._answers = [(start, answer(body)) for start, body in bodies.items()]
+        self._poll = select.poll()
+        self._lingering: dict[int, tuple[socket.socket, float]] = {}  # by descriptor, until when; the oldest first
 
     def run(self) -> None:
         """Accept, until the server has gone."""
-        poll = select.poll()
-        poll.register(self._server, select.POLLIN)
-        poll.register(self._listening, select.POLLIN)
-        while self._server.fileno() not in (ready := dict(poll.poll())):
-            if self._listening.fileno() in ready and not self._accept():
-                poll.unregister(self._listening)
-                if poll.poll(1000 * PAUSE):
-                    return
-                poll.register(self._listening, select.POLLIN)
+        poll, server, listening = self._poll, self._server.fileno(), self._listening.fileno()
+        poll.register(server, select.POLLIN)
+        poll.register(listening, select.POLLIN)
+        while server not in (ready := dict(poll.poll(1000 * PAUSE if self._lingering else None))):
+            for number in ready.keys() - {listening}:
+                self._discard(number)
+            now = time.monotonic()
+            while self._lingering and next(iter(self._lingering.values()))[1] < now:
+                self._forget(next(iter(self._lingering)))
+            if listening in ready and not self._accept():
+                poll.unregister(listening)
+                time.sleep(PAUSE)
+                poll.register(listening, select.POLLIN)
 
     def _accept(self) -> bool:
         """One connection; False: the system has no room for more."""
@@ -71,35 +80,60 @@ class Doorman:
             return True
         except OSError:
             return False
-        with connection:
-            connection.setblocking(False)
-            try:
-                data = connection.recv(PEEKED, socket.MSG_PEEK)
-            except BlockingIOError:
-                data = b""
-            except OSError:  # it has gone
-                return True
-            told = next((told for start, told in self._answers if data.startswith(start)), None)
-            counts = self._counts
-            # Of what has not come whole, the rest would come behind the answer: the server sees to that.
-            if told is not None and counts[PASSED] >= counts[LIMIT] and is_whole(data):
-                self._refuse(connection, len(data), told)
-                return True
-            try:
-                socket.send_fds(self._server, [POSTED if told is not None else OTHER], [connection.fileno()])
-                counts[PASSED] += told is not None
-            except OSError:  # the server does not keep up
-                self._refuse(connection, len(data), told or self._answers[-1][1])
+        connection.setblocking(False)
+        try:
+            data = connection.recv(PEEKED, socket.MSG_PEEK)
+        except BlockingIOError:
+            data = b""
+        except OSError:  # it has gone
+            connection.close()
+            return True
+        told = next((told for start, told in self._answers if data.startswith(start)), None)
+        counts = self._counts
+        if told is not None and counts[PASSED] >= counts[LIMIT]:
+            self._refuse(connection, data, told)
+            return True
+        try:
+            socket.send_fds(self._server, [POSTED if told is not None else OTHER], [connection.fileno()])
+            counts[PASSED] += told is not None
+            connection.close()
+        except OSError:  # the server does not keep up
+            self._refuse(connection, data, told or self._answers[-1][1])
         return True
 
-    def _refuse(self, connection: socket.socket, length: int, told: bytes) -> None:
+    def _refuse(self, connection: socket.socket, data: bytes, told: bytes) -> None:
+        self._counts[REFUSED] += 1
         try:
-            if length:
-                connection.recv(length)
+            if data:
+                connection.recv(len(data))
             connection.send(told)
+            if is_whole(data):
+                connection.close()
+                return
+            # The rest is still to come: if it met a closed connection, the answer might be lost.
+            connection.shutdown(socket.SHUT_WR)
+        except OSError:  # it has gone
+            connection.close()
+            return
+        self._lingering[connection.fileno()] = (connection, time.monotonic() + LINGER)
+        self._poll.register(connection, select.POLLIN)
+        if len(self._lingering) > MOST_LINGERING:
+            self._forget(next(iter(self._lingering)))
+
+    def _discard(self, number: int) -> None:
+        """What comes behind an answer."""
+        try:
+            if self._lingering[number][0].recv(PEEKED):
+                return
+        except BlockingIOError:
+            return
         except OSError:  # it has gone
             pass
-        self._counts[REFUSED] += 1
+        self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        self._poll.unregister(number)
+        self._lingering.pop(number)[0].close()
 
 
 def main() -> None:
