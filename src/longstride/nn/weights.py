@@ -45,9 +45,6 @@ SCALE = ".scale"
 SCALED = "I8 with scales"
 """The type of a matrix that is stored so."""
 _LEVELS = 127
-_SCALE_BITS = 16
-"""Of a scale's mantissa: any of 127 levels times it is a float32 without rounding, so that what was read can be written
-again, or quantized once more by a backend with a scale per row, and is the same."""
 _LARGEST_TABLES = 1 << 31
 """Bytes of what a module computes instead of reading, such as tables of positions."""
 
@@ -94,10 +91,12 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 
 def quantized(name: str, weight: Tensor) -> dict[str, Tensor]:
-    """[..., inputs] as whole numbers under its name, with a scale [...]: a row's largest number is 127 or -127."""
-    largest = weight.abs().amax(-1).clamp_min(torch.finfo(torch.float32).tiny * _LEVELS)
-    mantissa, exponent = torch.frexp(largest / _LEVELS)
-    scale = torch.ldexp((mantissa * 2**_SCALE_BITS).round() / 2**_SCALE_BITS, exponent)
+    """[..., inputs] as whole numbers under its name, with a scale [...]: a row's largest number is 127 or -127.
+
+    Of what is read again it makes the same: for scales s = a / 127 in float32, 127 * s / 127 is s (no tie can arise).
+    So does a backend that quantizes rows by their largest number.
+    """
+    scale = weight.abs().amax(-1).clamp_min(torch.finfo(torch.float32).tiny * _LEVELS) / _LEVELS
     codes = (weight / scale[..., None]).round().clamp(-_LEVELS, _LEVELS)
     return {name: codes.to(torch.int8), name + SCALE: scale}
 
