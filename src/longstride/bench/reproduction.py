@@ -72,8 +72,8 @@ class Papers:
 @cache
 def papers() -> Papers:
     """Read what was found of the papers."""
-    text = files("longstride.bench").joinpath("pages", f"{NAME}.toml").read_text(encoding="utf-8")
-    return parse(Papers, tomllib.loads(text), f"pages/{NAME}.toml")
+    text = files("longstride.bench").joinpath(f"{NAME}.toml").read_text(encoding="utf-8")
+    return parse(Papers, tomllib.loads(text), f"{NAME}.toml")
 
 
 def reproduction_table(records: Sequence[Record]) -> str:
