@@ -86,7 +86,8 @@ def test_what_is_to_be_done_at_exit_is_done() -> None:
         ran = subprocess.run(
             [sys.executable, "-c", code.format(waiting)], capture_output=True, text=True, check=True
         ).stdout.split("\n")
-        assert sorted(ran[1:-1]) == last
+        told = [line for line in ran[:-1] if not line.startswith("longstride ")]  # on a busy machine not the first
+        assert sorted(told) == last
 
 
 def shell(line: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -151,9 +151,9 @@ def test_nested_and_dotted_names_agree() -> None:
     [
         (
             {"stpes": 1},
-            "no option 'stpes'; the options are steps, rate, name, fast, limit, sizes, order, accept, inner",
+            r"no option 'stpes' \(did you mean steps\?\); the options are steps, rate, name, fast, .*accept, inner",
         ),
-        ({"inner.depth": 1}, r"no option 'inner\.depth'; the options are width, norm"),
+        ({"inner.depth": 1}, r"no option 'inner\.depth'.*; the options are width, norm"),
         ({"steps": "many"}, "'steps' expects int, found 'many'"),
         ({"steps": 1.5}, r"'steps' expects int, found 1\.5"),
         ({"steps": True}, "'steps' expects int, found True"),
