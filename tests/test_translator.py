@@ -210,7 +210,7 @@ def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None
         translator.decoder("beam", breadth=3)
     with pytest.raises(OptionError, match="has no option 'name'"):
         translator.decoder("beam", name=3)
-    with pytest.raises(OptionError, match="has no decoder 'beem'; it has greedy, beam"):
+    with pytest.raises(OptionError, match=r"has no decoder 'beem' \(did you mean beam\?\); it has greedy, beam"):
         translator.translate("a", "beem")
     with pytest.raises(OptionError, match="batch expects a whole number of 1 or more, found 0"):
         translator.translate("a", batch=0)

@@ -214,6 +214,9 @@ def test_every_answer_of_a_delegate_is_the_runners_own() -> None:
     mine = Delegate(runner)
     asked = {name for name in vars(Runner) if not name.startswith("_") and callable(getattr(Runner, name))}
     assert asked - set(vars(Delegate)) == {"bound", "record"}  # wrapped by both kinds of delegates
+    told = {name for name, value in vars(Runner).items() if isinstance(value, property)}
+    assert told - set(vars(Delegate)) == {"dtype"}  # by the precision, which is the runner's
+    assert mine.moves_rows
     assert (mine.records, mine.binds, mine.name) == (True, False, "cuda-graph")
     assert (mine.describe(), mine.report(), mine.round_up(5)) == (runner.describe(), "", 8)
     assert mine.dtype == torch.float64

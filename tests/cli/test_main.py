@@ -94,8 +94,9 @@ def test_a_shell_completes(run: Run, monkeypatch: pytest.MonkeyPatch, line: str,
     assert (ran.code, ran.out.split(), ran.err) == (0, found, "")
 
 
-def test_completion_is_shown_to_be_installed(run: Run) -> None:
-    ran = run("--show-completion", "bash")
+def test_completion_is_shown_to_be_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
+    ran = run("--show-completion")
     assert ran.code == 0
     assert COMPLETE in ran.out
 

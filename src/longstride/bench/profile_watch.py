@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any, Protocol
 
 import torch
@@ -123,11 +124,6 @@ class Delegate(Runner):
         self.name, self.device, self.precision = runner.name, runner.device, runner.precision
         self.records, self.binds = runner.records, runner.binds
 
-    @property
-    def fuses(self) -> bool:
-        """As the other does."""
-        return self.runner.fuses
-
     def place(self, module: M) -> M:
         """As the other does."""
         return self.runner.place(module)
@@ -141,8 +137,10 @@ def _asked(name: str) -> Callable[..., Any]:
     return lambda self, *arguments: getattr(self.runner, name)(*arguments)
 
 
-for _name in ("describe", "report", "uses", "round_up", "acquire", "release", "send", "fetch"):
+for _name in ("describe", "report", "uses", "round_up", "acquire", "ready", "release", "send", "fetch"):
     setattr(Delegate, _name, _asked(_name))
+for _name in ("fuses", "moves_rows", "steady_slots"):
+    setattr(Delegate, _name, property(attrgetter(f"runner.{_name}")))
 
 
 class Watched(Delegate):
@@ -186,6 +184,10 @@ class Watched(Delegate):
     def acquire(self, family: Hashable, shape: Hashable, make: Callable[[], K]) -> K:
         """As the other does; one with marks for who is watched, without for who is not."""
         return self.runner.acquire(self._family(family), shape, make)
+
+    def ready(self, family: Hashable, shape: Hashable) -> bool:
+        """As the other does."""
+        return self.runner.ready(self._family(family), shape)
 
     def release(self, family: Hashable, shape: Hashable, table: Pooled) -> None:
         """As the other does."""
