@@ -363,5 +363,5 @@ def test_a_signature_tells_what_is_drawn_where_something_is() -> None:
     model = tiny_model(1)
     drawn = CopyVerify(model, RUNNER, CopyVerifyOptions(temperature=0.5, seed=9)).signature
     assert "copy-verify|k:16|" in drawn
-    assert "|suffix:8|temperature:0.5|top_k:0|top_p:1.0|seed:9|" in drawn
+    assert "|suffix:8|whole:false|temperature:0.5|top_k:0|top_p:1.0|seed:9|" in drawn
     assert "seed" not in CopyVerify(model, RUNNER).signature
