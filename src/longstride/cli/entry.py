@@ -28,10 +28,13 @@ def run() -> NoReturn:
     gc.set_threshold(100_000, 20, 20)
     from longstride.cli.main import main
 
-    code = main(sys.argv[1:])
-    for stream in (sys.stdout, sys.stderr):
-        code = _flushed(stream, code)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done; what is left is Python tidying up
+    try:
+        code = main(sys.argv[1:])
+        for stream in (sys.stdout, sys.stderr):
+            code = _flushed(stream, code)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done; what is left is Python tidying up
+    except KeyboardInterrupt:  # while an error was told, or the last of the output written
+        _leave()
     if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
         # Taking PyTorch apart object by object takes a quarter of a second, for nothing.
         atexit._run_exitfuncs()
