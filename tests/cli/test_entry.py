@@ -137,3 +137,18 @@ def test_names_that_cannot_be_shown_are_escaped() -> None:
     assert ran.stderr.count("\n") == 1
     assert ran.stderr.isascii()
     assert ran.stderr.startswith(f"error: {name.replace('xff', 'udcff')}: ")
+
+
+TELLING = """
+from longstride.cli import main
+def interrupted(error, debug):
+    raise KeyboardInterrupt
+main.tell = interrupted
+from longstride.cli.entry import run
+run()
+"""
+
+
+def test_ctrl_c_while_an_error_is_told_is_an_interruption_too() -> None:
+    ran = subprocess.run([sys.executable, "-c", TELLING, "no-such-command"], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "Interrupted.\n")
