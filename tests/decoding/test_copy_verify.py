@@ -269,7 +269,7 @@ def test_two_vocabularies_are_refused():
 def test_the_signature_tells_every_option():
     found = CopyVerify(tiny_model(0), RUNNER, CopyVerifyOptions(accept=Rule("top", 3, 1.0))).signature
     assert found.startswith(
-        "copy-verify|k:16|accept:top:3,gap:1.0|min_block:1|adaptive:false|lengths:none|suffix:8|eager|fp64|"
+        "copy-verify|k:16|accept:top:3,gap:1.0|min_block:1|adaptive:false|lengths:none|suffix:8|whole:false|eager|fp64|"
     )
 
 
