@@ -24,7 +24,7 @@ from longstride.contract import Decoder, Hypothesis, Limits, LongstrideError, St
 from longstride.contract.trace import Event, events_of
 from longstride.serving.errors import CancelledError, DeadlineError, DrainingError, OverloadedError, ServingError
 from longstride.serving.lanes import Lane, Lanes
-from longstride.serving.pace import Pace
+from longstride.serving.wait_time import WaitTime
 
 CAUTION = 2.0
 """What is taken in should be done in time, though sentences differ and other programs want the device, too: waiting is
@@ -118,7 +118,7 @@ class Scheduler:
         self._gone: set[Sentence] = set()
         self._draining = self._stopping = False
         self._thread: threading.Thread | None = None
-        self._paces = {width: Pace(self._lanes.rows(width)) for width in self._lanes.widths}
+        self._wait_times = {width: WaitTime(self._lanes.rows(width)) for width in self._lanes.widths}
 
     # --- for any thread ----------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Scheduler:
         """Sentences, if they are short, for which there is room and which would be done within so many seconds."""
         width = self._lanes.widths[0]
         waiting, room = len(self._waiting[width]), self._most_waiting - self.waiting
-        return min(room, self._paces[width].room(seconds / CAUTION, monotonic()) - waiting) if waiting else room
+        return min(room, self._wait_times[width].room(seconds / CAUTION, monotonic()) - waiting) if waiting else room
 
     def cancel(self, sentences: Sequence[Sentence]) -> None:
         """Give sentences up: those that wait get no row, and rows of others are freed before the next iteration."""
@@ -201,7 +201,7 @@ class Scheduler:
     def _wait(self, width: int, more: int, now: float) -> float:
         """Seconds until so many more sentences are done, behind all that wait, as far as is known; 0: nobody waits."""
         waiting = len(self._waiting[width])
-        return CAUTION * self._paces[width].seconds(waiting + more, now) if waiting else 0.0
+        return CAUTION * self._wait_times[width].seconds(waiting + more, now) if waiting else 0.0
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class Scheduler:
         for width, heap in self._waiting.items():
             lanes = [lane for lane in self._lanes.open if lane.width == width] if heap else []
             live = [one.admitted for lane in lanes for one in lane.live.values()]
-            self._paces[width].in_rows([admitted for admitted in live if admitted is not None])
+            self._wait_times[width].in_rows([admitted for admitted in live if admitted is not None])
 
     def _advance(self, lane: Lane) -> None:
         """One iteration of a table."""
@@ -283,7 +283,7 @@ class Scheduler:
             if self._watcher is not None:
                 self._watcher.finished(sentence, hypotheses)
             if self._waiting[lane.width]:  # else it could have been slower
-                self._paces[lane.width].stayed(now - (sentence.admitted or now))
+                self._wait_times[lane.width].stayed(now - (sentence.admitted or now))
             sentence.end(hypotheses)
         if not lane.live:
             self._lanes.close(lane)

@@ -30,7 +30,8 @@ LEAST_LEFT = 16
 PATIENCE = 48
 """Iterations after which it is asked what drafts brought to a row: a sentence is mostly done in fewer."""
 LEAST_GAIN = 1.5
-"""Tokens an iteration that drafts must bring: one with takes 1.6 times one without (base model, one row, H200)."""
+"""Tokens an iteration that drafts must bring: one with a draft takes 1.5 times one without (base model, one row, H200:
+1.87 ms a line at 4.20 tokens an iteration, greedy search 5.33)."""
 WASTED = 16
 """Idle rows that take as long as a draft which brings too little."""
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from longstride.contract import EOS, Hypothesis, Limits
 from longstride.serving import scheduler as module
 from longstride.serving.errors import OverloadedError, ServingError
-from longstride.serving.pace import Pace
 from longstride.serving.scheduler import Scheduler, Sentence
+from longstride.serving.wait_time import WaitTime
 from tests.fakes import CopyDecoder
 
 
@@ -24,9 +24,9 @@ def test_the_last_of_those_who_wait_is_done_about_when_it_is_said(
     rows: int, waiting: int, stay: float, phase: float
 ) -> None:
     """Rows that are given up one after another, each sentence staying as long as the next."""
-    pace = Pace(rows)
-    pace.stayed(stay)
-    told = pace.seconds(waiting, 100.0)
+    wait = WaitTime(rows)
+    wait.stayed(stay)
+    told = wait.seconds(waiting, 100.0)
     free = [stay * ((row + phase) / rows) for row in range(rows)]  # when each row is given up
     heapq.heapify(free)
     for _ in range(waiting):
@@ -37,15 +37,15 @@ def test_the_last_of_those_who_wait_is_done_about_when_it_is_said(
 
 @given(st.lists(st.floats(0.1, 5), min_size=1, max_size=30), st.floats(5, 100))
 def test_those_in_rows_that_get_old_are_believed(stays: list[float], age: float) -> None:
-    pace = Pace(4)
-    assert pace.seconds(8, 7.0) == 0
+    wait = WaitTime(4)
+    assert wait.seconds(8, 7.0) == 0
     for stay in stays:
-        pace.stayed(stay)
-    assert min(stays) * 3 <= pace.seconds(8, 7.0) + 1e-9 <= max(stays) * 3 + 2e-9
-    pace.in_rows([10.0, 12.0])
-    assert abs(pace.seconds(8, 11.0 + age) - age * 3) < 1e-6
-    pace.in_rows([])
-    assert pace.seconds(8, 11.0 + age) <= max(stays) * 3 + 1e-9
+        wait.stayed(stay)
+    assert min(stays) * 3 <= wait.seconds(8, 7.0) + 1e-9 <= max(stays) * 3 + 2e-9
+    wait.in_rows([10.0, 12.0])
+    assert abs(wait.seconds(8, 11.0 + age) - age * 3) < 1e-6
+    wait.in_rows([])
+    assert wait.seconds(8, 11.0 + age) <= max(stays) * 3 + 1e-9
 
 
 class Simulated:

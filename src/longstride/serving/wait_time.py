@@ -17,7 +17,7 @@ UNKNOWN = 10**6
 """Sentences for each row that there is room for where nothing is known of stays."""
 
 
-class Pace:
+class WaitTime:
     """Of tables with so many rows. One thread tells it what happens; any may ask."""
 
     def __init__(self, rows: int) -> None:
