@@ -8,7 +8,7 @@ import random
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, Hypothesis, Limits
@@ -79,6 +79,8 @@ class Simulated:
 
 @settings(max_examples=5, deadline=None)
 @given(st.integers(8, 16), st.floats(0.001, 0.05), st.floats(1, 1.4), st.integers(0, 10**6))
+@example(13, 0.03125, 1.375, 0)
+@example(9, 0.023619323677760415, 1.3724551923521349, 344038)
 def test_of_ten_times_too_much_what_is_taken_in_is_done_in_time(
     rows: int, seconds: float, slower: float, seed: int
 ) -> None:

@@ -1,16 +1,16 @@
 """How long whoever comes now would wait, by how long sentences stay in their rows.
 
-While all rows are in use and each is given up after `stay` seconds, rows / stay sentences are done in a second
-(Little's law), so the last of `waiting` sentences is done after about stay * (1 + waiting / rows) seconds. Unlike a
-count of what was done lately this is right from the first sentences on, when nothing is done yet, and follows a device
-that slows down, since those that are in rows get older.
+While all rows are in use and each is given up after `stay` seconds on average, rows / stay sentences are done in a
+second (Little's law), so the last of `waiting` sentences gets a row after about stay * waiting / rows seconds, and may
+keep it as long as the longest lately did. Unlike a count of what was done lately this is right from the first sentences
+on, when nothing is done yet, and follows a device that slows down, since those that are in rows get older.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-FADE = 0.95
+FADE = 0.98
 """Of what was known of stays, so much counts beside a new one."""
 
 UNKNOWN = 10**6
@@ -23,25 +23,30 @@ class WaitTime:
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self._stay: float | None = None
+        self._longest = 0.0
         self._admitted: float | None = None
 
     def stayed(self, seconds: float) -> None:
         """A sentence is done, after so many seconds in a row, while others waited for one."""
         self._stay = seconds if self._stay is None else FADE * self._stay + (1 - FADE) * seconds
+        self._longest = max(seconds, FADE * self._longest + (1 - FADE) * self._stay)
 
     def in_rows(self, admitted: Sequence[float]) -> None:
         """When those that are in rows now have got them."""
         self._admitted = sum(admitted) / len(admitted) if admitted else None
 
     def seconds(self, waiting: int, now: float) -> float:
-        """Until the last of so many sentences is done; 0 where nothing is known."""
-        return self._expected(now) * (1 + waiting / self._rows)
+        """Until the last of so many sentences is done, if it is a long one; 0 where nothing is known."""
+        stay, longest = self._expected(now)
+        return stay * waiting / self._rows + longest
 
     def room(self, seconds: float, now: float) -> int:
         """The most sentences that may wait and be done within so many seconds."""
-        stay = max(self._expected(now), seconds / UNKNOWN)
-        return max(0, int(self._rows * (seconds / stay - 1)))
+        stay, longest = self._expected(now)
+        return max(0, int(self._rows * (seconds - longest) / max(stay, seconds / UNKNOWN)))
 
-    def _expected(self, now: float) -> float:
+    def _expected(self, now: float) -> tuple[float, float]:
+        """Seconds that sentences stay in rows, on average and at most."""
         admitted = self._admitted  # which another thread may change meanwhile
-        return max(self._stay or 0.0, 0.0 if admitted is None else now - admitted)
+        age = 0.0 if admitted is None else now - admitted
+        return max(self._stay or 0.0, age), max(self._longest, age)
