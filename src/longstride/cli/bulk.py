@@ -33,8 +33,8 @@ def bulk(
     drafter: shared.DrafterFolder = None,
     source_lang: shared.SourceLang = None,
     target_lang: shared.TargetLang = None,
-    runtime: shared.Runtime = "eager",
-    precision: shared.Precision = "fp32",
+    runtime: shared.Runtime = "auto",
+    precision: shared.Precision = "auto",
     device: shared.Device = "auto",
     threads: Annotated[
         int | None,
