@@ -18,10 +18,11 @@ from typing import Any, Literal, get_args
 
 from longstride.bench import fields, paper_fields  # noqa: F401  (they make the fields that rows name)
 from longstride.bench.comparison import speed_up
-from longstride.bench.records import Curves, Record
+from longstride.bench.records import Contrastive, Curves, Record
 from longstride.bench.view import FIELDS, Scope, View
 from longstride.contract import InputError
 from longstride.contract.options import parse
+from longstride.tasks.contrastive import accuracy
 
 NAME = "reproduction"
 """Of the marker that the table stands behind, and of the file."""
@@ -164,7 +165,20 @@ def _by_length_ends(view: View) -> dict[str, float]:
     return {"first": bins[0].scores[0].value, "last": bins[-1].scores[0].value}
 
 
+def _right_apart(view: View) -> dict[str, float] | None:
+    """Of contrastive pairs, the share that is right, by words between the two that have to agree."""
+    if not isinstance(view.record, Contrastive):
+        return None
+    spans = {"one": (0, 1), "few": (2, 3), "some": (4, 7), "many": (8, 1 << 30)}
+    cells = {
+        name: [cell for cell in view.record.cells if cell.distance is not None and first <= cell.distance <= last]
+        for name, (first, last) in spans.items()
+    }
+    return {name: accuracy(found).percent for name, found in cells.items()}
+
+
 FIELDS |= {
+    "right_apart": _right_apart,
     "training_rate": lambda view: view.record.tokens_per_second,
     "by_length_ends": _by_length_ends,
     "point": lambda view: _by_curve(view, list),
