@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import dataclasses
 import json
 import random
 from typing import Any
@@ -53,6 +55,24 @@ def test_white_space_and_lines_are_kept(served: Served, translator: Translator) 
     assert found == f"  {first}\n\n\t{second} \r\n"
     empty = post(served, "/translate", json={"q": ["", " \n", "🙂"], "source": "en", "target": "de"}).json()
     assert empty == {"translatedText": ["", " \n", "🙂"]}
+
+
+def test_texts_are_split_as_translate_splits_them(served: Served, translator: Translator) -> None:
+    texts = [f"{LINES[0]} {LINES[1]}", f"{LINES[3]}  {LINES[4]} {LINES[9]}\n{LINES[7]}", LINES[2], " ".join(6 * LINES)]
+    asked = {"q": texts[:3], "source": "en", "target": "de"}
+    whole = [translation.text for translation in translator.translate(texts[:3])]
+    assert post(served, "/translate", json=asked).json() == {"translatedText": whole}
+    folder = copy.copy(translator.folder)
+    folder.config = dataclasses.replace(folder.config, sentences=True)
+    splitting = copy.copy(translator)
+    splitting.folder = folder
+    made = Served(splitting)
+    try:
+        found = post(made, "/translate", json={**asked, "q": texts}).json()
+    finally:
+        made.close()
+    assert found == {"translatedText": [translation.text for translation in splitting.translate(texts)]}
+    assert found["translatedText"][:3] != whole
 
 
 def test_outputs_under_random_concurrency_and_cancellation_are_those_of_translate(

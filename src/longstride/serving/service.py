@@ -20,6 +20,8 @@ from longstride.translator import Translator
 
 MANY = 2000
 """Characters beyond which texts are tokenized beside the event loop."""
+LONG = 100
+"""Tokens of a line that is split into sentences though its model reads texts whole."""
 WARM_UP = "We would like to thank all those who have worked on this report for such a long time."
 """About as long as sentences are: how long these stay in their rows is what a server knows of its speed at first."""
 
@@ -188,7 +190,10 @@ class Service:
         return [(one, [next(outputs) for _ in one.full]) for one in work]
 
     async def _prepared(self, translator: Translator, texts: Sequence[str], whole: bool) -> list[_Work]:
-        make = partial(_prepared, translator, texts, translator.longest if whole else self.settings.split_above)
+        above = self.settings.split_above
+        if above is None:
+            above = 0 if translator.folder.config.sentences else LONG
+        make = partial(_prepared, translator, texts, translator.longest if whole else above)
         return make() if sum(map(len, texts)) <= MANY else await asyncio.to_thread(make)
 
     async def scheduler(self, model: ServedModel, decoder: str | None, prefixes: bool = False) -> Scheduler:
@@ -345,21 +350,19 @@ class Service:
 def _prepared(translator: Translator, texts: Sequence[str], split_above: int) -> list[_Work]:
     tokenizer = translator.source_tokenizer
 
-    def fits(most: int, line: str) -> bool:
-        return len(line) <= most or len(tokenizer.encode_many([translator.readable(line)], threads=1)[0]) <= most
+    def whole(line: str) -> bool:
+        if not split_above:
+            return False
+        readable = translator.readable(line)
+        return len(line) <= split_above or len(tokenizer.encode_many([readable], threads=1)[0]) <= split_above
 
     work = []
     for text in texts:
-        found = pieces(text, partial(fits, split_above), partial(fits, most(translator)))
+        found = pieces(text, whole, translator.fits)
         lines = [piece.text for piece in found if piece.text]
         encoded = iter(translator.encode(lines, warn=lambda message: None))
         work.append(_Work(found, [next(encoded) if piece.text else None for piece in found]))
     return work
-
-
-def most(translator: Translator) -> int:
-    """Tokens of a piece, without what a tokenizer adds at its ends."""
-    return max(1, translator.longest - 3)
 
 
 def _settle(future: asyncio.Future[list[Hypothesis]], told: list[Hypothesis] | ServingError) -> None:

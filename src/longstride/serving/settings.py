@@ -23,8 +23,12 @@ class ServerSettings(Options):
     max_terms: int = option(1000, "Terms in the glossary of one request.", least=0, most=10**6)
     max_body: int = option(4 << 20, "Bytes of a request's body.", least=1024, most=1 << 32)
     max_alternatives: int = option(3, "Alternative translations that may be asked for.", least=0, most=100)
-    split_above: int = option(
-        100, "Lines of more tokens are split into sentences; shorter ones are translated whole.", least=0, most=10**6
+    split_above: int | None = option(
+        None,
+        "Lines of more tokens are split into sentences; none: all lines, as `translate` does, where the model folder "
+        "says that it reads sentences, and else those of more than 100.",
+        least=0,
+        most=10**6,
     )
     body_timeout: float = option(10.0, "Seconds within which a request must have arrived.", least=0.001, most=86400)
     drain_timeout: float = option(30.0, "Seconds that open requests get when the server stops.", least=0, most=86400)
