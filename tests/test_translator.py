@@ -149,6 +149,12 @@ def test_no_character_that_nobody_sees_takes_away_what_follows(translator: Trans
     assert translator.encode([f"a{sign if between else sign + ' '}b"]) == translator.encode(["a b"])
 
 
+def test_an_emoji_of_several_signs_stays_one(translator: Translator) -> None:
+    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+    assert translator.readable(f"\u200da {family}\u200d b\u200d") == f"a {family} b"
+    assert translator.readable(f"{family}\u200d") == family
+
+
 def test_a_character_of_the_vocabulary_is_read_as_it_is(tmp_path: Path) -> None:
     vocabulary = WordsTokenizer([*words().pieces(range(words().size)), "10\xa0km"])
     translator = longstride.load(write_folder(tmp_path / "model", tokenizer=vocabulary), device="cpu")

@@ -70,6 +70,9 @@ _SENTENCE = re.compile(r"[^\s.!?…。！？]+(?: [^\s.!?…。！？]+)*[.!?…
 _SPACES = frozenset(("Cc", "Zs", "Zl", "Zp"))
 _NO_WIDTH = frozenset(("Cf",))
 """Unicode's categories of characters that one does not see"""
+_JOINER = "\u200d"
+_JOINS_NOTHING = re.compile(rf"{_JOINER}(?=[\w\s]|$)|(?:^|(?<=[\w\s])){_JOINER}")
+"""A joiner that does not stand between two signs, as it does within one emoji of several people"""
 
 
 def load(
@@ -263,8 +266,9 @@ class Translator:
             return line
         found = {sign for sign in line if not sign.isprintable() and sign not in self._known}
         spaces = {ord(sign): " " for sign in found if unicodedata.category(sign) in _SPACES}
-        nothing = {ord(sign): "" for sign in found if unicodedata.category(sign) in _NO_WIDTH}
-        return line.translate({**spaces, **nothing})
+        nothing = {ord(sign): "" for sign in found - {_JOINER} if unicodedata.category(sign) in _NO_WIDTH}
+        seen = line.translate({**spaces, **nothing})
+        return _JOINS_NOTHING.sub("", seen) if _JOINER in found else seen
 
     @cached_property
     def _known(self) -> frozenset[str]:
