@@ -50,7 +50,7 @@ demo: $(READY)
 	@$(BIN)/longstride demo
 
 test: $(READY)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 40 --durations-min 2
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(if $(CASE),--case $(CASE))
