@@ -33,7 +33,7 @@ from longstride.registry import PARTS
 
 HERE = Path(__file__).resolve().parent
 NAME = "bundled-en-de"
-MOST = 40_000_000
+MOST = 64_000_000
 """bytes of the folder, all files together"""
 WORK = "runs/bundled-en-de"
 """what the recipes call the folder that everything is made in; so does the folder's provenance"""
