@@ -13,11 +13,12 @@ left out, and so are subjects whose article and verb differ in number, which wer
 from __future__ import annotations
 
 import json
-import lzma
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from longstride.text.corpus import read_lines
 
 PLURALS = {
     "ist": "sind", "war": "waren", "wäre": "wären", "hat": "haben", "hatte": "hatten", "hätte": "hätten",
@@ -57,19 +58,12 @@ def errors(translation: str) -> Iterator[dict[str, object]]:
         yield {"contrastive": wrong, "type": "subject-verb agreement", "distance": len(between)}
 
 
-def lines_of(path: str) -> list[str]:
-    """Of a text file, packed or not."""
-    opened = lzma.open if path.endswith(".xz") else open
-    with opened(path, "rt", encoding="utf-8") as file:
-        return [line.rstrip("\n") for line in file]
-
-
 def main() -> None:
     """Read the command line."""
     out, *given = sys.argv[1:]
     entries = []
     for pair in given:
-        sources, translations = (lines_of(path) for path in pair.split(":"))
+        sources, translations = (read_lines(path) for path in pair.split(":"))
         for source, translation in zip(sources, translations, strict=True):
             if made := list(errors(translation)):
                 entries.append({"source": source, "reference": translation, "errors": made})
