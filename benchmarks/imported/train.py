@@ -165,7 +165,10 @@ def main() -> None:
         data_collator=lambda batches: batches[0],
         optimizers=(optimizer, None),
     )
-    trainer.train()
+    try:
+        trainer.train()
+    except KeyboardInterrupt:
+        print(f"stopped after {trainer.state.global_step:,} of {o.updates:,} updates; what is there is kept")
     model.generation_config.max_length = 256
     model.generation_config.num_beams = 1
     model.float().save_pretrained(o.output)
