@@ -137,7 +137,7 @@ def _asked(name: str) -> Callable[..., Any]:
     return lambda self, *arguments: getattr(self.runner, name)(*arguments)
 
 
-for _name in ("describe", "report", "uses", "round_up", "acquire", "ready", "release", "send", "fetch"):
+for _name in ("describe", "report", "uses", "round_up", "acquire", "ready", "release", "beside", "join", "send", "fetch"):
     setattr(Delegate, _name, _asked(_name))
 for _name in ("fuses", "moves_rows", "steady_slots"):
     setattr(Delegate, _name, property(attrgetter(f"runner.{_name}")))

@@ -275,6 +275,11 @@ class Session(ABC):
         return 0
 
     @property
+    def queued(self) -> int:
+        """How many sentences may be admitted that wait for a slot."""
+        return 0
+
+    @property
     def group(self) -> int:
         """While more sentences are to come, so many should be admitted at once: a handful cost more to encode than a
         few idle slots do."""
@@ -283,7 +288,7 @@ class Session(ABC):
     @property
     @abstractmethod
     def free(self) -> int:
-        """How many slots are empty."""
+        """How many slots are empty; where sentences wait for slots, how many more may."""
 
     @abstractmethod
     def admit(self, source: Source) -> list[int]:
@@ -331,9 +336,9 @@ class Decoder(ABC):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table of `capacity` slots for sources of at most `longest_source` tokens (EOS counted)."""
 
-    def start_refilled(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        """The same for more sentences than slots, all of which are there: it may take some in before slots are free
-        (`free` says how many), and give them out an iteration late."""
+    def start_refilled(self, capacity: int, limits: Limits, longest_source: int, arriving: bool = False) -> Session:
+        """The same for more sentences than slots, all of which are there or `arriving` a few at a time: it may take
+        some in before slots are free (`free` says how many), and give them out an iteration late."""
         return self.start(capacity, limits, longest_source)
 
     def need(self, limits: Limits, longest_source: int) -> Need | None:

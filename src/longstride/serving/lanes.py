@@ -35,8 +35,12 @@ def capacities(rows: int) -> list[int]:
 class Lane:
     """A session and the sentences in it."""
 
-    def __init__(self, session: Session, capacity: int, width: int, never_next: Tensor | None = None) -> None:
+    def __init__(
+        self, session: Session, capacity: int, width: int, never_next: Tensor | None = None, queued: int = 0
+    ) -> None:
+        """`queued`: sentences that may wait here for a row."""
         self.capacity, self.width, self._never_next = capacity, width, never_next
+        self._most = capacity + queued
         self.live: dict[int, Sentence] = {}
         """by ticket"""
         self._session = session
@@ -44,7 +48,7 @@ class Lane:
     @property
     def free(self) -> int:
         """Sentences that may be admitted."""
-        return min(self._session.free, max(0, self.capacity - len(self.live)))
+        return min(self._session.free, max(0, self._most - len(self.live)))
 
     @property
     def group(self) -> int:
@@ -52,7 +56,7 @@ class Lane:
         return min(self._session.group, self.capacity)
 
     def admit(self, sentences: Sequence[Sentence]) -> None:
-        """Encode sentences and give each a row."""
+        """Encode sentences and give each a row, now or once there is one."""
         source = Source.of([one.ids for one in sentences], numbers=[one.number for one in sentences])
         if self._never_next is not None:
             source = replace(source, prefixes=Prefixes.of([one.prefix for one in sentences], self._never_next))
@@ -91,7 +95,7 @@ class Lanes:
         with `never_next` sentences have prefixes (:class:`longstride.contract.Prefixes`)."""
         self.open: list[Lane] = []
         self._never_next = never_next
-        self._start, self._limits = decoder.start, limits if never_next is None else PrefixLimits.of(limits)
+        self._decoder, self._limits = decoder, limits if never_next is None else PrefixLimits.of(limits)
         self._sizes = {min(SHORT, longest): capacities(rows)}
         if longest > SHORT:
             self._sizes[longest] = capacities(max(1, min(rows, tokens // longest)))
@@ -127,8 +131,13 @@ class Lanes:
             return max(fitting, key=lambda lane: lane.capacity)
         if any(lane.capacity >= wanted for lane in taking):
             return None
-        session = self._start(wanted, self._limits, length if wanted == 1 else width)
-        self.open.append(Lane(session, wanted, width, self._never_next))
+        if wanted == 1:  # nothing could run beside what encodes it
+            session = self._decoder.start(1, self._limits, length)
+        else:
+            session = self._decoder.start_refilled(wanted, self._limits, width, arriving=True)
+        # Who would wait for a row of a small table gets one of a larger one instead.
+        queued = session.queued if wanted == self._sizes[width][-1] else 0
+        self.open.append(Lane(session, wanted, width, self._never_next, queued))
         return self.open[-1]
 
     def close(self, lane: Lane) -> None:
