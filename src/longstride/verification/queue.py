@@ -35,8 +35,8 @@ NARROWEST = 32
 REPORTS = 3
 """Reports on their way at once: the host may be at other work for as long as two iterations take."""
 FEWEST, SHARE = 4, 8
-"""Where sentences arrive a few at a time, a group is an eighth of the rows, about what becomes free in an iteration, and
-no less than four: these take no longer than one."""
+"""Where sentences arrive a few at a time, a group is an eighth of the rows, about what becomes free in an iteration,
+and no less than four: these take no longer than one."""
 MOST_ROWS = 4096
 """One program of a kernel looks at all rows."""
 
@@ -62,7 +62,8 @@ class Ahead:
         """For so many rows; `arriving`: somebody waits for each sentence, and they come a few at a time, of any length,
         so that one width for most saves more than narrow ones would."""
         if arriving:
-            return Ahead(max(FEWEST, capacity // SHARE), 4, 2 * NARROWEST, min(2, REPORTS))
+            group = max(FEWEST, capacity // SHARE)
+            return Ahead(group, max(2, capacity // 2 // group), 2 * NARROWEST, min(2, REPORTS))
         return Ahead(min(MOST, max(LEAST, capacity)), 2, NARROWEST, REPORTS)
 
 
@@ -223,9 +224,11 @@ class RefilledState:
         """Sources of so many tokens are encoded in rectangles of this width, whoever is beside them."""
         return min(self.table.runner.round_up(length, self._ahead.narrowest), self.table.longest_source)
 
-    def admit(self, source: Source, places: list[int], tickets: list[int], streams: list[int] | None) -> None:
-        """Encode up to a group of sentences of one width into these places, beside iterations."""
-        width, table, runner = self.width(int(source.lengths.max())), self.table, self.table.runner
+    def admit(
+        self, source: Source, places: list[int], tickets: list[int], streams: list[int] | None, width: int
+    ) -> None:
+        """Encode up to a group of sentences of this width into these places, beside iterations."""
+        table, runner = self.table, self.table.runner
         with runner.beside():
             if width not in self._staging:
                 sizes = (self._ahead.group, width, runner, table.longest_draft, self.queue.places)

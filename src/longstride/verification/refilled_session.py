@@ -1,8 +1,8 @@
 """A session whose rows are refilled on the device (:mod:`longstride.verification.queue`): for more sentences than rows.
 
 What is admitted is encoded beside iterations and waits for a row. The host looks at each iteration after it has asked
-for the next one, so that the device never waits for it. Once nobody waits and few rows are left, these go on in a smaller
-table, as an ordinary session's do (:mod:`longstride.verification.draining`).
+for the next one, so that the device never waits for it. Once nobody waits and few rows are left, these go on in a
+smaller table, as an ordinary session's do (:mod:`longstride.verification.draining`).
 """
 
 from __future__ import annotations
@@ -94,17 +94,16 @@ class RefilledSession(Session):
             rows = [row for row, found in enumerate(widths) if found == width]
             for first in range(0, len(rows), self.portion):
                 some = rows[first : first + self.portion]
-                self._enter(
-                    source.select(some), [tickets[row] for row in some], streams and [streams[row] for row in some]
-                )
+                known, drawn = [tickets[row] for row in some], streams and [streams[row] for row in some]
+                self._enter(source.select(some), known, drawn, width)
         self._next += source.rows
         self._live.update((ticket, (source, row)) for row, ticket in enumerate(tickets))
         return tickets
 
-    def _enter(self, source: Source, tickets: list[int], streams: list[int] | None) -> None:
+    def _enter(self, source: Source, tickets: list[int], streams: list[int] | None, width: int) -> None:
         numbers = range(self._added, self._added + source.rows)
         places = [number % self.state.queue.places for number in numbers]
-        self.state.admit(source, places, tickets, streams)
+        self.state.admit(source, places, tickets, streams, width)
         self._added += source.rows
         self.state.sentences = self._added
         self.calls += 1
@@ -116,7 +115,8 @@ class RefilledSession(Session):
             step = self._rest.advance()
             self.calls += self._rest.calls - before
             return step
-        if len(self._live) <= self._added - self._taken:  # nobody is known to have a row, and who would is encoded
+        waiting = self._added - self._taken
+        if waiting and len(self._live) <= waiting:  # nobody is known to have a row: there is nothing to encode beside
             self._plan.runner.join()
         found, report = self.state.iteration(self._block, self._plan.window(self._block))()
         landing = self.state.landings[self._begun % len(self.state.landings)]
@@ -141,9 +141,8 @@ class RefilledSession(Session):
         numbers = landing.numbers
         self._taken = int(numbers[0, REPORT - 1])
         found = []
-        for row in np.flatnonzero(numbers[:, 1]).tolist():
-            ticket, _, length = numbers[row, :3].tolist()
-            if ticket in self._live:  # else it was taken or given up before
+        for row, (ticket, done, length) in enumerate(numbers[:, :3].tolist()):
+            if done and ticket in self._live:  # else it was taken or given up before
                 del self._live[ticket]
                 score = float(numbers[row, 3:4].view(np.float64)[0])
                 ids = numbers[row, REPORT : REPORT + length - 1].tolist()
@@ -188,7 +187,7 @@ class RefilledSession(Session):
         self.state.queue.drop(ticket)
 
     def close(self) -> None:
-        """Leave the table to the next session that wants one like it, unless sentences are in it that somebody wants."""
+        """Leave the table to the next session that wants one like it, unless somebody still waits for sentences."""
         if self._rest is not None:
             self._rest.close()
         elif not self._live:
