@@ -12,7 +12,7 @@ Sentences are token ids before anything is timed, and outputs are not made into 
 - sorted: all sentences known beforehand, by length, rows refilled: what no server can do.
 - capacity: the scheduler with more waiting than it has rows, by numbers of rows.
 - parts: milliseconds of an iteration, and what is added to it where as many sentences are admitted at every one as
-  there is room for, by numbers of rows.
+  there is room for, by numbers of rows: four with, four without, which those that wait for rows keep busy.
 - alone: one sentence after another through the scheduler.
 - poisson: arrivals at random, at so much of the largest capacity.
 
@@ -41,6 +41,8 @@ from longstride.serving.scheduler import Scheduler, Sentence
 
 STATIC = 64
 LOADS = (0.25, 0.5, 0.75, 0.9)
+BLOCK = 4
+"""Iterations with admissions, then without."""
 FOREVER = 1e6
 """Seconds until a deadline: nothing is to be refused here."""
 SENTENCES = [
@@ -171,26 +173,28 @@ class Bench:
         longest, coming = max(map(len, self.sources)), cycle(self.sources)
         start = decoder.start if rows == 1 else partial(decoder.start_refilled, arriving=True)
         session = start(rows, limits, longest)
-        live = 0
-
-        def run(seconds: float, admitting: bool) -> tuple[float, float]:
-            """Milliseconds of an iteration, and sentences a second."""
-            nonlocal live
-            begun, iterations, done = perf_counter(), 0, 0
+        live, spent, done = 0, {True: 0.0, False: 0.0}, 0
+        for seconds in (self._told.seconds / 4, self._told.seconds):  # the first: what is made once
+            spent, iterations, done, begun = dict.fromkeys(spent, 0.0), 0, 0, perf_counter()
             while perf_counter() - begun < seconds:
-                free = min(session.free, rows + session.queued - live)
-                if admitting and free > 0:
-                    session.admit(Source.of(list(islice(coming, free))))
-                    live += free
-                session.advance()
-                ended = len(session.take_finished())
-                live, done, iterations = live - ended, done + ended, iterations + 1
-            wall = perf_counter() - begun
-            return 1000 * wall / iterations, done / wall
-
-        run(self._told.seconds / 4, True)  # what is made once
-        together, rate = run(self._told.seconds / 2, True)
-        without, _ = run(self._told.seconds / 4, False)
+                for admitting in spent:
+                    first = perf_counter()
+                    for _ in range(BLOCK):
+                        free = min(session.free, rows + min(session.queued, rows // 2) - live)
+                        if admitting and free > 0:
+                            session.admit(Source.of(list(islice(coming, free))))
+                            live += free
+                        session.advance()
+                        ended = len(session.take_finished())
+                        live, done = live - ended, done + ended
+                    spent[admitting] += perf_counter() - first
+                iterations += BLOCK
+        while live:
+            session.advance()
+            live -= len(session.take_finished())
+        session.close()
+        without, together = (1000 * spent[admitting] / iterations for admitting in (False, True))
+        rate = done / sum(spent.values())
         figures = {"iteration_ms": without, "admission_ms": together - without, "per_second": rate}
         self.record("parts", decoder=name, rows=rows, **{part: round(some, 3) for part, some in figures.items()})
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from longstride.contract import Decoder, Limits, Session, Source
 from longstride.runtime.cuda_graph import CudaGraphRunner
 from longstride.serving.errors import ServingError
+from longstride.serving.lanes import Lanes
 from longstride.serving.scheduler import Scheduler
 from longstride.verification import queue
 from longstride.verification.queue import Ahead, RefilledState
@@ -275,11 +276,26 @@ def test_another_model_takes_over_while_sentences_of_the_first_are_encoded() -> 
         end(scheduler)
 
 
+def test_a_few_wait_for_rows_before_a_larger_table_is_opened() -> None:
+    lanes = Lanes(decoder_of("greedy", SlowSide(), 5), LIMITS, 64, 9, 10**6)
+    waiting, sizes = [one.sentence for one in map(Asked, ids_of(random_source(100, 9, seed=5)))], []
+    for count in (16, 4, 5):
+        while count and (lane := lanes.lane_for(9, 9, count)) is not None:
+            some = min(count, lane.free)
+            lane.admit([waiting.pop() for _ in range(some)])
+            count -= some
+            sizes.append((lane.capacity, len(lane.live)))
+        for lane in lanes.open:
+            for _ in range(2):  # until it is known who has a row
+                lane.advance()
+    assert sizes == [(16, 16), (16, 20), (16, 24), (64, 1)]
+
+
 @pytest.mark.parametrize(("rows", "group"), [(2, 4), (16, 4), (64, 8), (256, 32)])
 def test_few_that_arrive_are_encoded_in_small_groups(rows: int, group: int) -> None:
     ahead = Ahead.of(rows, arriving=True)
     assert (ahead.group, ahead.reports) == (group, 2)
-    assert ahead.groups * group == max(8, rows // 2)
+    assert ahead.groups * group == min(max(8, rows), 128)
 
 
 # --- real streams -----------------------------------------------------------------------------------------------------

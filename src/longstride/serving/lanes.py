@@ -135,8 +135,8 @@ class Lanes:
             session = self._decoder.start(1, self._limits, length)
         else:
             session = self._decoder.start_refilled(wanted, self._limits, width, arriving=True)
-        # Who would wait for a row of a small table gets one of a larger one instead.
-        queued = session.queued if wanted == self._sizes[width][-1] else 0
+        # A few may wait for a row, which takes less of everybody's time than a table that is four times as large.
+        queued = min(session.queued, wanted // 2)
         self.open.append(Lane(session, wanted, width, self._never_next, queued))
         return self.open[-1]
 

@@ -63,7 +63,7 @@ class Ahead:
         so that one width for most saves more than narrow ones would."""
         if arriving:
             group = max(FEWEST, capacity // SHARE)
-            return Ahead(group, max(2, capacity // 2 // group), 2 * NARROWEST, min(2, REPORTS))
+            return Ahead(group, max(2, min(capacity, 2 * MOST) // group), 2 * NARROWEST, min(2, REPORTS))
         return Ahead(min(MOST, max(LEAST, capacity)), 2, NARROWEST, REPORTS)
 
 
