@@ -40,7 +40,7 @@ class Lane:
     ) -> None:
         """`queued`: sentences that may wait here for a row."""
         self.capacity, self.width, self._never_next = capacity, width, never_next
-        self._most = capacity + queued
+        self.queued = queued
         self.live: dict[int, Sentence] = {}
         """by ticket"""
         self._session = session
@@ -48,7 +48,7 @@ class Lane:
     @property
     def free(self) -> int:
         """Sentences that may be admitted."""
-        return min(self._session.free, max(0, self._most - len(self.live)))
+        return min(self._session.free, max(0, self.capacity + self.queued - len(self.live)))
 
     @property
     def group(self) -> int:
@@ -127,6 +127,8 @@ class Lanes:
         total = waiting + sum(len(lane.live) for lane in mine)
         wanted = next((size for size in self._sizes[width] if size >= total), self._sizes[width][-1])
         taking = [lane for lane in mine if lane.capacity <= wanted or total * LEAST_USE > lane.capacity]
+        if any(lane.queued for lane in taking):  # all go to the largest, there to wait, so that the others become empty
+            taking = [max(taking, key=lambda lane: lane.capacity)]
         if fitting := [lane for lane in taking if lane.free]:
             return max(fitting, key=lambda lane: lane.capacity)
         if any(lane.capacity >= wanted for lane in taking):
@@ -135,8 +137,9 @@ class Lanes:
             session = self._decoder.start(1, self._limits, length)
         else:
             session = self._decoder.start_refilled(wanted, self._limits, width, arriving=True)
-        # A few may wait for a row, which takes less of everybody's time than a table that is four times as large.
-        queued = min(session.queued, wanted // 2)
+        # Waiting for a row takes less of everybody's time than a table four times as large, beside which the small one
+        # goes on: with as many in a queue as rows, a load that 16 rows can carry seldom spills over.
+        queued = min(session.queued, wanted)
         self.open.append(Lane(session, wanted, width, self._never_next, queued))
         return self.open[-1]
 
