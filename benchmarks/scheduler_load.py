@@ -11,6 +11,8 @@ Sentences are token ids before anything is timed, and outputs are not made into 
   way of servers that collect a batch. By every decoder that is named, since greedy may be the fastest for 64 rows.
 - sorted: all sentences known beforehand, by length, rows refilled: what no server can do.
 - capacity: the scheduler with more waiting than it has rows, by numbers of rows.
+- parts: milliseconds of an iteration, and what is added to it where as many sentences are admitted at every one as
+  there is room for, by numbers of rows: four with, four without, which those that wait for rows keep busy.
 - alone: one sentence after another through the scheduler.
 - poisson: arrivals at random, at so much of the largest capacity.
 
@@ -24,6 +26,7 @@ import json
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
@@ -38,6 +41,8 @@ from longstride.serving.scheduler import Scheduler, Sentence
 
 STATIC = 64
 LOADS = (0.25, 0.5, 0.75, 0.9)
+BLOCK = 4
+"""Iterations with admissions, then without."""
 FOREVER = 1e6
 """Seconds until a deadline: nothing is to be refused here."""
 SENTENCES = [
@@ -151,16 +156,49 @@ class Bench:
         self.record("sorted", decoder=name, rows=STATIC, sentences=number, per_second=round(number / wall, 2))
 
     def scheduler(self, name: str, rows: int) -> Scheduler:
-        """With tables of all sizes in use once."""
+        """With tables of all sizes in use once, for sources of any length."""
         decoder, limits = self._translator.batched_decoder(name)
         grouped = not self._translator.runner.shape_invariant
         longest = max(map(len, self.sources))
         made = Scheduler(decoder, limits, longest, rows, 10**6, 10**6, grouped=grouped)
         for number in (1, 2, 5, 17, rows, 4 * rows):
             asking = Asking(made)
-            asking.ask(islice(cycle(self.sources), number))
+            some = list(islice(cycle(self.sources), number))
+            some[:2] = [max(self.sources, key=len)] * len(some[:2])  # the first is often admitted alone
+            asking.ask(some)
             asking.wait(number)
         return made
+
+    def parts(self, name: str, rows: int) -> None:
+        """What an iteration takes, and what admitting adds to it."""
+        decoder, limits = self._translator.batched_decoder(name)
+        longest, coming = max(map(len, self.sources)), cycle(self.sources)
+        start = decoder.start if rows == 1 else partial(decoder.start_refilled, arriving=True)
+        session = start(rows, limits, longest)
+        live, spent, done = 0, {True: 0.0, False: 0.0}, 0
+        for seconds in (self._told.seconds / 4, self._told.seconds):  # the first: what is made once
+            spent, iterations, done, begun = dict.fromkeys(spent, 0.0), 0, 0, perf_counter()
+            while perf_counter() - begun < seconds:
+                for admitting in spent:
+                    first = perf_counter()
+                    for _ in range(BLOCK):
+                        free = min(session.free, rows + min(session.queued, rows // 2) - live)
+                        if admitting and free > 0:
+                            session.admit(Source.of(list(islice(coming, free))))
+                            live += free
+                        session.advance()
+                        ended = len(session.take_finished())
+                        live, done = live - ended, done + ended
+                    spent[admitting] += perf_counter() - first
+                iterations += BLOCK
+        while live:
+            session.advance()
+            live -= len(session.take_finished())
+        session.close()
+        without, together = (1000 * spent[admitting] / iterations for admitting in (False, True))
+        rate = done / sum(spent.values())
+        figures = {"iteration_ms": without, "admission_ms": together - without, "per_second": rate}
+        self.record("parts", decoder=name, rows=rows, **{part: round(some, 3) for part, some in figures.items()})
 
     def capacity(self, name: str, rows: int) -> float:
         """Sentences a second while others wait."""
@@ -236,11 +274,18 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=2048, help="lines that are used")
     parser.add_argument("--decoders", default="draft-verify,greedy", help="the first one is the scheduler's")
     parser.add_argument("--rows", default="64,128,256", help="of the scheduler")
+    parser.add_argument(
+        "--parts", default="", help="numbers of rows to take apart, such as 1,4,16,64, and nothing else"
+    )
     parser.add_argument("--precision")
     parser.add_argument("--seconds", type=float, default=12)
     parser.add_argument("--record", type=Path)
     told = parser.parse_args()
     bench, names = Bench(told), told.decoders.split(",")
+    if told.parts:
+        for rows in map(int, told.parts.split(",")):
+            bench.parts(names[0], rows)
+        return
     static = max(bench.static(name) for name in names)
     bench.sorted(names[0])
     found = {rows: bench.capacity(names[0], rows) for rows in map(int, told.rows.split(","))}

@@ -120,6 +120,7 @@ class TapeRecorder:
                 for step in tape.steps:
                     step()
 
+        replay.steps = tape.steps  # type: ignore[attr-defined]  # for who repeats it in parts
         return Recorded(replay, result, sum(tensor.nbytes for tensor in tape.made.values()))
 
     def wait(self) -> None:

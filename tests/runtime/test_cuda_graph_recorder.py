@@ -63,7 +63,7 @@ class FakeCuda:
 def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     fake = FakeCuda(request.param)
     replaced = {
-        "Stream": lambda device: "side",
+        "Stream": lambda device, priority: "side",
         "CUDAGraph": lambda: SimpleNamespace(replay=lambda: None),
         "graph": fake.graph,
         "graph_pool_handle": fake.new_pool,

@@ -117,7 +117,7 @@ def test_a_failing_step_fails_its_sentences_alone(copying: Scheduler, caplog: py
     assert fine.wait()[0].tokens == [5, 6]  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("rows", "sizes"), [(1, [1]), (2, [1, 2]), (32, [1, 4, 16, 32]), (64, [1, 4, 16, 64])])
+@pytest.mark.parametrize(("rows", "sizes"), [(1, [1]), (2, [1, 2]), (32, [1, 4, 16, 32]), (64, [1, 4, 16, 32, 64])])
 def test_sizes_of_tables(rows: int, sizes: list[int]) -> None:
     assert capacities(rows) == sizes
 

@@ -137,7 +137,8 @@ def _asked(name: str) -> Callable[..., Any]:
     return lambda self, *arguments: getattr(self.runner, name)(*arguments)
 
 
-for _name in ("describe", "report", "uses", "round_up", "acquire", "ready", "release", "send", "fetch"):
+_ASKED = ("describe", "report", "uses", "round_up", "acquire", "ready", "release", "beside", "join", "send", "fetch")
+for _name in _ASKED:
     setattr(Delegate, _name, _asked(_name))
 for _name in ("fuses", "moves_rows", "steady_slots"):
     setattr(Delegate, _name, property(attrgetter(f"runner.{_name}")))

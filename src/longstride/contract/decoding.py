@@ -8,6 +8,7 @@ slots advance together, finished sentences are taken out and their slots given t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
@@ -65,12 +66,15 @@ class Source:
         sentences: Sequence[Sequence[int]], longest: int | None = None, numbers: Sequence[int] | None = None
     ) -> Source:
         """Pad sentences (each ending in EOS) to a rectangle, `longest` wide if given."""
-        lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.int64)
-        widest = max(int(lengths.max()) if len(sentences) else 0, longest or 0)
-        ids = torch.full((len(sentences), widest), PAD, dtype=torch.int64)
-        flat = [token for sentence in sentences for token in sentence]
-        ids[torch.arange(widest) < lengths[:, None]] = torch.tensor(flat, dtype=torch.int64)
-        return Source(ids, lengths, None if numbers is None else tuple(numbers))
+        lengths = [len(sentence) for sentence in sentences]
+        widest = max([longest or 0, *lengths])
+        flat = array("q")  # with few calls to PyTorch: a server does this for one or two sentences at a time
+        for sentence in sentences:
+            flat.extend(sentence)
+            flat.extend([PAD] * (widest - len(sentence)))
+        ids = torch.frombuffer(flat, dtype=torch.int64) if flat else torch.zeros(0, dtype=torch.int64)
+        counted = torch.tensor(lengths, dtype=torch.int64)
+        return Source(ids.view(len(lengths), widest), counted, None if numbers is None else tuple(numbers))
 
     @property
     def rows(self) -> int:
@@ -275,6 +279,11 @@ class Session(ABC):
         return 0
 
     @property
+    def queued(self) -> int:
+        """How many sentences may be admitted that wait for a slot."""
+        return 0
+
+    @property
     def group(self) -> int:
         """While more sentences are to come, so many should be admitted at once: a handful cost more to encode than a
         few idle slots do."""
@@ -283,7 +292,7 @@ class Session(ABC):
     @property
     @abstractmethod
     def free(self) -> int:
-        """How many slots are empty."""
+        """How many slots are empty; where sentences wait for slots, how many more may."""
 
     @abstractmethod
     def admit(self, source: Source) -> list[int]:
@@ -331,9 +340,9 @@ class Decoder(ABC):
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table of `capacity` slots for sources of at most `longest_source` tokens (EOS counted)."""
 
-    def start_refilled(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        """The same for more sentences than slots, all of which are there: it may take some in before slots are free
-        (`free` says how many), and give them out an iteration late."""
+    def start_refilled(self, capacity: int, limits: Limits, longest_source: int, arriving: bool = False) -> Session:
+        """The same for more sentences than slots, all of which are there or `arriving` a few at a time: it may take
+        some in before slots are free (`free` says how many), and give them out an iteration late."""
         return self.start(capacity, limits, longest_source)
 
     def need(self, limits: Limits, longest_source: int) -> Need | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -185,6 +186,16 @@ class Runner:
         the next call may write over.
         """
         return function
+
+    def beside(self) -> AbstractContextManager[Any]:
+        """What is asked for within may be carried out while what is asked for without is: each in its own order.
+
+        Recordings that are made within are repeated within. Here nothing runs beside anything.
+        """
+        return nullcontext()
+
+    def join(self) -> None:
+        """What is asked for from now on, beside or not, comes after all that was asked for until now."""
 
     def round_up(self, size: int, least: int = 1) -> int:
         """The size to make a table for, so that `size` sentences or tokens fit: few sizes mean few recordings."""

@@ -12,6 +12,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Generic
@@ -97,7 +98,9 @@ class CudaGraphRunner(Runner):
         self.precision = precision
         self._tell = tell or _warn
         self._told: set[str] = set()
-        self._recorder = recorder or CudaRecorder(self.device)
+        # What runs beside steps yields to them: kernels of a graph have the priority of the stream it was captured on.
+        self._recorder = recorder or CudaRecorder(self.device, priority=-1)
+        self._side = None if recorder else CudaRecorder(self.device)
         self._recordings: weakref.WeakSet[Recording[Any]] = weakref.WeakSet()
         self._recorded = 0
         self._seconds = 0.0
@@ -176,14 +179,36 @@ class CudaGraphRunner(Runner):
         return recording
 
     def _record(self, function: Callable[[], Any], state: Sequence[Tensor]) -> Recorded:
+        recorder = self._recorder
+        self._wait()  # warming up writes what is used beside it
+        if self._side is not None and torch.cuda.current_stream(self.device) == self._side.stream:
+            recorder = self._side
+            for tensor in state:  # whoever lets go of it last, it may still be written
+                tensor.record_stream(self._side.stream)
         before = [tensor.clone() for tensor in state]
         with kernels_of(self.kernels):
             try:
-                self._recorder.warm_up(function)
+                recorder.warm_up(function)
             finally:
                 for tensor, value in zip(state, before, strict=True):
                     tensor.copy_(value)
-            return self._recorder.record(function, state)
+                self._wait()
+            return recorder.record(function, state)
+
+    def _wait(self) -> None:
+        if self._side is not None:
+            torch.cuda.synchronize(self.device)
+
+    def beside(self) -> AbstractContextManager[Any]:
+        """On a stream of its own."""
+        return nullcontext() if self._side is None else torch.cuda.stream(self._side.stream)
+
+    def join(self) -> None:
+        """Each stream waits for the other; the host waits for none."""
+        if self._side is not None:
+            here = torch.cuda.current_stream(self.device)
+            here.wait_stream(self._side.stream)
+            self._side.stream.wait_stream(here)
 
     def _uncaptured(self, function: Callable[[], R]) -> R:
         with torch.inference_mode(), kernels_of(self.kernels):

@@ -37,15 +37,18 @@ class Recorder(Protocol):
 
 
 class CudaRecorder:
-    """Captures on a stream of its own. All graphs share one pool of memory, since no two ever run at once.
+    """Captures on a stream of its own. All graphs share one pool of memory, since no two of them ever run at once: what
+    runs beside them has a recorder of its own, and so no memory in common, a library's workspace included.
 
     Sharing is safe because nothing passes from one graph to another but through `state`, which lies elsewhere, and
     because results are held as long as their graph is.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, priority: int = 0) -> None:
+        """`priority` is of the kernels in its graphs: the lower, the sooner."""
         self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream(device, priority=priority)  # type: ignore[no-untyped-call]
+        """where it captures"""
         self._counter = torch.zeros(1, device=device).add_(1)
         self._failed: list[torch.cuda.CUDAGraph] = []
         self._take_pool()
@@ -53,11 +56,11 @@ class CudaRecorder:
     def warm_up(self, function: Callable[[], Any]) -> None:
         """Where it will be captured."""
         current = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current)
-        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+        self.stream.wait_stream(current)
+        with torch.cuda.device(self._device), torch.cuda.stream(self.stream):
             for _ in range(WARM_UPS):
                 function()
-        current.wait_stream(self._stream)
+        current.wait_stream(self.stream)
 
     def record(self, function: Callable[[], Any], state: Sequence[Tensor]) -> Recorded:
         """Capture; other threads may go on using the device. One that fails leaves nothing behind for later ones."""
@@ -79,7 +82,7 @@ class CudaRecorder:
             with (
                 torch.cuda.device(self._device),
                 no_collection(),
-                torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"),
+                torch.cuda.graph(graph, pool=self._pool, stream=self.stream, capture_error_mode="thread_local"),
             ):
                 return function()
         finally:

@@ -20,23 +20,28 @@ if TYPE_CHECKING:
 
 SHORT = 128
 """Sources of at most so many tokens share tables; longer ones have tables of their own, with fewer rows."""
-LEAST_USE = 6
-"""A table that would have fewer than a sixth of its rows in use takes no new sentences."""
+LEAST_USE = 2
+"""A table that would have fewer than half of its rows in use takes no new sentences."""
 
 
 def capacities(rows: int) -> list[int]:
-    """Table sizes up to `rows`: 1, 4, 16, 32."""
+    """Table sizes up to `rows`: 1, 4, 16, 32, 64. An iteration of 64 takes much longer than one of 32."""
     sizes = [1]
     while sizes[-1] * 4 < rows:
         sizes.append(sizes[-1] * 4)
-    return sizes if rows == 1 else [*sizes, rows]
+    half = [rows // 2] if rows // 2 > sizes[-1] else []
+    return sizes if rows == 1 else [*sizes, *half, rows]
 
 
 class Lane:
     """A session and the sentences in it."""
 
-    def __init__(self, session: Session, capacity: int, width: int, never_next: Tensor | None = None) -> None:
+    def __init__(
+        self, session: Session, capacity: int, width: int, never_next: Tensor | None = None, queued: int = 0
+    ) -> None:
+        """`queued`: sentences that may wait here for a row."""
         self.capacity, self.width, self._never_next = capacity, width, never_next
+        self.queued = queued
         self.live: dict[int, Sentence] = {}
         """by ticket"""
         self._session = session
@@ -44,7 +49,7 @@ class Lane:
     @property
     def free(self) -> int:
         """Sentences that may be admitted."""
-        return min(self._session.free, max(0, self.capacity - len(self.live)))
+        return min(self._session.free, max(0, self.capacity + self.queued - len(self.live)))
 
     @property
     def group(self) -> int:
@@ -52,7 +57,7 @@ class Lane:
         return min(self._session.group, self.capacity)
 
     def admit(self, sentences: Sequence[Sentence]) -> None:
-        """Encode sentences and give each a row."""
+        """Encode sentences and give each a row, now or once there is one."""
         source = Source.of([one.ids for one in sentences], numbers=[one.number for one in sentences])
         if self._never_next is not None:
             source = replace(source, prefixes=Prefixes.of([one.prefix for one in sentences], self._never_next))
@@ -91,7 +96,7 @@ class Lanes:
         with `never_next` sentences have prefixes (:class:`longstride.contract.Prefixes`)."""
         self.open: list[Lane] = []
         self._never_next = never_next
-        self._start, self._limits = decoder.start, limits if never_next is None else PrefixLimits.of(limits)
+        self._decoder, self._limits = decoder, limits if never_next is None else PrefixLimits.of(limits)
         self._sizes = {min(SHORT, longest): capacities(rows)}
         if longest > SHORT:
             self._sizes[longest] = capacities(max(1, min(rows, tokens // longest)))
@@ -123,12 +128,20 @@ class Lanes:
         total = waiting + sum(len(lane.live) for lane in mine)
         wanted = next((size for size in self._sizes[width] if size >= total), self._sizes[width][-1])
         taking = [lane for lane in mine if lane.capacity <= wanted or total * LEAST_USE > lane.capacity]
+        if any(lane.queued for lane in taking):  # all go to the largest, there to wait, so that the others become empty
+            taking = [max(taking, key=lambda lane: lane.capacity)]
         if fitting := [lane for lane in taking if lane.free]:
             return max(fitting, key=lambda lane: lane.capacity)
         if any(lane.capacity >= wanted for lane in taking):
             return None
-        session = self._start(wanted, self._limits, length if wanted == 1 else width)
-        self.open.append(Lane(session, wanted, width, self._never_next))
+        if wanted == 1:  # nothing could run beside what encodes it
+            session = self._decoder.start(1, self._limits, length)
+        else:
+            session = self._decoder.start_refilled(wanted, self._limits, width, arriving=True)
+        # Waiting for a row takes less of everybody's time than a table four times as large, beside which the small one
+        # goes on: with as many in a queue as rows, a load that 16 rows can carry seldom spills over.
+        queued = min(session.queued, wanted)
+        self.open.append(Lane(session, wanted, width, self._never_next, queued))
         return self.open[-1]
 
     def close(self, lane: Lane) -> None:

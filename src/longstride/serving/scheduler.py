@@ -39,7 +39,7 @@ class Progress:
     whens: list[int] | None
     """of writes that were held back, the iterations they belong to"""
     seconds: float
-    """since the sentence got a row: its encoder and its iterations, and whatever else the device did meanwhile"""
+    """since the sentence was admitted: its encoder and its iterations, and whatever else the device did meanwhile"""
 
 
 @dataclass(eq=False)
@@ -61,7 +61,7 @@ class Sentence:
     came: float = field(default_factory=monotonic)
     admitted: float | None = None
     first: float | None = None
-    """when the first iteration was over"""
+    """when the first iteration was over, or one at which it was still being encoded"""
     _over: bool = field(default=False, init=False)
 
     def end(self, told: list[Hypothesis] | ServingError) -> None:
@@ -230,13 +230,14 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Give rows to those who wait, the earliest deadline first, as far as there are some."""
-        now = monotonic()
-        for sentence in self._let_go(lambda one: one.deadline < now):
-            self._fail(sentence, DeadlineError("The time for this request was over before it was begun."))
         for width, heap in self._waiting.items():
             while heap:
                 with self._changed:
                     first = heapq.heappop(heap)
+                if first[0] < monotonic():
+                    why = DeadlineError("The time for this request was over before it was begun.")
+                    self._fail(first[2], why)
+                    continue
                 waiting = 1 + len(heap)
                 lane = self._lanes.lane_for(width, len(first[2].ids), waiting)  # opening one takes its time
                 if lane is None or (self._grouped and lane.free < min(waiting, lane.group)):
@@ -288,22 +289,14 @@ class Scheduler:
         if not lane.live:
             self._lanes.close(lane)
 
-    def _let_go(self, which: Callable[[Sentence], bool]) -> list[Sentence]:
-        """Take some out of those who wait."""
-        gone = []
-        with self._changed:
-            for width, heap in self._waiting.items():
-                if found := [entry[2] for entry in heap if which(entry[2])]:
-                    gone += found
-                    self._waiting[width] = [entry for entry in heap if not which(entry[2])]
-                    heapq.heapify(self._waiting[width])
-        return gone
-
     def _give_up(self, gone: set[Sentence]) -> None:
         """Sentences whose clients have gone."""
         if not gone:
             return
-        self._let_go(gone.__contains__)
+        with self._changed:
+            for width, heap in self._waiting.items():
+                self._waiting[width] = [entry for entry in heap if entry[2] not in gone]
+                heapq.heapify(self._waiting[width])
         for lane in list(self._lanes.open):
             try:
                 lane.cancel(gone)

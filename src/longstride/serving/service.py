@@ -11,6 +11,7 @@ from time import monotonic
 
 from longstride.contract import Hypothesis, OptionError
 from longstride.serving.errors import BadRequestError, DeadlineError, DrainingError, ServingError
+from longstride.serving.lanes import SHORT
 from longstride.serving.models import ALTERNATIVES, Models, ServedModel
 from longstride.serving.scheduler import Progress, Scheduler, Sentence
 from longstride.terminology import Placing
@@ -340,11 +341,14 @@ class Service:
 
     async def warm_up(self) -> None:
         """Translate something in tables of every size, so that no request waits for what is made once; in the largest
-        so much that some of it has to wait."""
+        so much that some of it has to wait, and where encoders are recorded by widths something long as well."""
         for model in self.models:
+            [ids] = model.translator.encode([WARM_UP])
+            longest = min(SHORT, model.translator.longest) - 1
+            first = [*(ids[:-1] * longest)[:longest], ids[-1]] if model.translator.runner.records else ids
             for number in (1, 2, 5, 2 * self.settings.rows):
-                [ids] = model.translator.encode([WARM_UP])
-                await self._decoded(model, None, [ids] * min(number, self.settings.max_waiting), monotonic() + 600)
+                some = [first, *[ids] * (number - 1)] if number > 1 else [ids]
+                await self._decoded(model, None, some[: self.settings.max_waiting], monotonic() + 600)
 
 
 def _prepared(translator: Translator, texts: Sequence[str], split_above: int) -> list[_Work]:

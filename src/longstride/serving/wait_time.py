@@ -21,7 +21,7 @@ class WaitTime:
     """Of tables with so many rows. One thread tells it what happens; any may ask."""
 
     def __init__(self, rows: int) -> None:
-        self._rows = rows
+        self._rows = self._inside = rows
         self._stay: float | None = None
         self._longest = 0.0
         self._admitted: float | None = None
@@ -32,18 +32,19 @@ class WaitTime:
         self._longest = max(seconds, FADE * self._longest + (1 - FADE) * self._stay)
 
     def in_rows(self, admitted: Sequence[float]) -> None:
-        """When those that are in rows now have got them."""
+        """When those that are in tables now were admitted, which may be more than there are rows: some wait there."""
+        self._inside = max(self._rows, len(admitted))
         self._admitted = sum(admitted) / len(admitted) if admitted else None
 
     def seconds(self, waiting: int, now: float) -> float:
         """Until the last of so many sentences is done, if it is a long one; 0 where nothing is known."""
         stay, longest = self._expected(now)
-        return stay * waiting / self._rows + longest
+        return stay * waiting / self._inside + longest
 
     def room(self, seconds: float, now: float) -> int:
         """The most sentences that may wait and be done within so many seconds."""
         stay, longest = self._expected(now)
-        return max(0, int(self._rows * (seconds - longest) / max(stay, seconds / UNKNOWN)))
+        return max(0, int(self._inside * (seconds - longest) / max(stay, seconds / UNKNOWN)))
 
     def _expected(self, now: float) -> tuple[float, float]:
         """Seconds that sentences stay in rows, on average and at most."""

@@ -66,7 +66,7 @@ class SameShapeGreedy(Decoder):
         """The decoder's own table, without its drafter."""
         return self._plan(capacity, limits, longest_source).start(capacity, longest_source)
 
-    def start_refilled(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+    def start_refilled(self, capacity: int, limits: Limits, longest_source: int, arriving: bool = False) -> Session:
         """The same with the decoder's own queue, where it has one."""
         return self._plan(capacity, limits, longest_source).start(capacity, longest_source, refilled=True)
 

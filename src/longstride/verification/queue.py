@@ -1,14 +1,20 @@
 """Rows that are refilled on the device: sentences wait there encoded, and an iteration begins by giving idle rows the
 next of them.
 
-So nobody waits for the host between two iterations, and encoders read sentences in large groups, whoever becomes free
-when. Which sentence stands in which row the host learns from the report that each iteration ends with.
+So nobody waits for the host between two iterations, and encoders read sentences in groups, whoever becomes free when.
+Which sentence stands in which row the host learns from the report that each iteration ends with.
+
+Sentences are encoded beside iterations, where the runner can do two things at once (:meth:`Runner.beside`). An entrance
+writes places that no row takes a sentence from, since the host has a report that says so, and counts them as added last
+of all; an iteration reads that count once, first of all, and takes nothing beyond it. So it finds whole sentences,
+however far the next entrance is, and neither the host nor a row in use waits for an encoder. A count is one word, and
+all kernels of an entrance but that one are over when it is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,22 +28,43 @@ from longstride.nn.transformer import Transformer
 from longstride.verification.batch_state import BatchState
 from longstride.verification.step import StepResult
 
-GROUPS = 2
-"""A queue holds so many groups: while rows take the sentences of one, the next is encoded."""
 LEAST, MOST = 32, 64
 """Sentences of a group: as many as there are rows, within these. More would take memory and make encoding no faster."""
-MOST_ROWS = 4096
-"""One program of a kernel looks at all rows."""
 NARROWEST = 32
 """Groups are encoded no narrower: so many tokens take no longer than fewer, and each width is a recording."""
+REPORTS = 3
+"""Reports on their way at once: the host may be at other work for as long as two iterations take."""
+FEWEST, SHARE = 4, 8
+"""Where sentences arrive a few at a time, a group is an eighth of the rows, about what becomes free in an iteration,
+and no less than four: these take no longer than one."""
+MOST_ROWS = 4096
+"""One program of a kernel looks at all rows."""
 
 Moved = tuple[Tensor, Tensor, int]
 """Tensors of the rows and of the queue, and the dimension that rows and places have in both."""
 
 
-def group_size(capacity: int) -> int:
-    """Sentences that are encoded together for so many rows."""
-    return min(MOST, max(LEAST, capacity))
+@dataclass(frozen=True)
+class Ahead:
+    """How far encoders and the host are ahead of each other."""
+
+    group: int
+    """sentences that are encoded together"""
+    groups: int
+    """that a queue holds: while rows take the sentences of one, the next is encoded"""
+    narrowest: int
+    """the least width of their rectangles"""
+    reports: int
+    """that are on their way at once"""
+
+    @staticmethod
+    def of(capacity: int, arriving: bool) -> Ahead:
+        """For so many rows; `arriving`: somebody waits for each sentence, and they come a few at a time, of any length,
+        so that one width for most saves more than narrow ones would."""
+        if arriving:
+            group = max(FEWEST, capacity // SHARE)
+            return Ahead(group, max(2, min(capacity, 2 * MOST) // group), 2 * NARROWEST, min(2, REPORTS))
+        return Ahead(min(MOST, max(LEAST, capacity)), 2, NARROWEST, REPORTS)
 
 
 class SentenceQueue:
@@ -47,9 +74,9 @@ class SentenceQueue:
     too much of a group goes there.
     """
 
-    def __init__(self, table: BatchState, model: Transformer, group: int) -> None:
+    def __init__(self, table: BatchState, model: Transformer, places: int) -> None:
         batch, drafter, device = table.batch, table.drafter, table.runner.device
-        self.group, self.places = group, GROUPS * group
+        self.places = places
         self._table = table
         rows, columns = self.places + 1, table.outputs.tokens.shape[1]
         self.memory = model.new_memory(rows, table.longest_source)
@@ -71,13 +98,16 @@ class SentenceQueue:
         self._kernel = kernel_of(self._moved) if table.runner.fuses and len(table.ticket) <= MOST_ROWS else None
 
     @property
-    def buffers(self) -> list[Tensor]:
-        """All that changes."""
+    def entered(self) -> list[Tensor]:
+        """What an entrance writes."""
         streams = [] if self.streams is None else [self.streams]
         of_drafter = [tensor for tensor, _ in self._table.drafter.per_sentence(self.drafter)]
-        of_kernel = [] if self._kernel is None else self._kernel.buffers
-        own = [*self.memory.buffers, self.longest, self.ticket, self.taken, self.added]
-        return [*own, *streams, *of_drafter, *of_kernel]
+        return [*self.memory.buffers, self.longest, self.ticket, self.added, *streams, *of_drafter]
+
+    @property
+    def refilled(self) -> list[Tensor]:
+        """What refilling writes, beside the rows."""
+        return [self.taken, *([] if self._kernel is None else self._kernel.buffers)]
 
     def enter(self, staging: InputStaging) -> None:
         """Encode a group, and put it where its sentences say; a sentence that is nobody's goes to the place that is."""
@@ -90,7 +120,7 @@ class SentenceQueue:
         self.ticket.index_copy_(0, places, staging.tickets)
         if self.streams is not None:
             self.streams.index_copy_(0, places, staging.streams)
-        self.added.add_((places < self.places).sum())
+        self.added.add_((places < self.places).sum())  # the last of all: from now on rows may take them
 
     def refill(self) -> None:
         """Give idle rows the next sentences, one each in the order of the rows, as far as there are some."""
@@ -103,13 +133,21 @@ class SentenceQueue:
 
     @torch.inference_mode()
     def drop(self, ticket: int) -> None:
-        """Give up a sentence that waits or stands in a row."""
+        """Give up a sentence that waits or stands in a row; what encodes it, or others, is waited for."""
+        self._table.runner.join()
         self.ticket.masked_fill_(self.ticket == ticket, -1)
         rows = self._table.outputs.rows
         here = (self._table.ticket == ticket) & ~rows.done
         rows.done.logical_or_(here)
         if rows.start is not None:
             rows.start.masked_fill_(here, 0)
+        self._table.runner.join()
+
+    @torch.inference_mode()
+    def skip(self) -> None:
+        """Forget all that waits."""
+        self._table.runner.join()
+        self.taken.copy_(self.added)
 
 
 def kernel_of(moved: Sequence[Moved]) -> Any:
@@ -143,10 +181,6 @@ REPORT = 5
 """Numbers per row at the front of a report: ticket, done, length, the log-probability's bits, sentences taken."""
 
 
-REPORTS = 3
-"""Reports on their way at once: the host may be at other work for as long as two iterations take."""
-
-
 class RefilledState:
     """A batch whose rows take their sentences out of a queue: what a session of it repeats."""
 
@@ -154,21 +188,22 @@ class RefilledState:
     """it keeps its shape, and what it holds of earlier sentences is hidden: another session may have it"""
 
     @torch.inference_mode()
-    def __init__(self, table: BatchState, model: Transformer, group: int) -> None:
-        self.table, self.queue = table, SentenceQueue(table, model, group)
+    def __init__(self, table: BatchState, model: Transformer, ahead: Ahead) -> None:
+        self.table, self.queue = table, SentenceQueue(table, model, ahead.groups * ahead.group)
+        self._ahead = ahead
         self._staging: dict[int, InputStaging] = {}
         self._entering: dict[int, Callable[[], None]] = {}
         self._iterating: dict[tuple[int, int], Callable[[], tuple[StepResult, Tensor]]] = {}
         shape = (len(table.ticket), REPORT + table.outputs.tokens.shape[1])
         self.sentences = 0
         """how many were ever added, as the host knows"""
-        self.landings = [Landing(shape, table.runner.device) for _ in range(REPORTS)]
+        self.landings = [Landing(shape, table.runner.device) for _ in range(ahead.reports)]
         """where reports arrive on the host, in turns"""
 
     @cached_property
-    def buffers(self) -> list[Tensor]:
-        """All that an iteration or an entrance writes."""
-        return [*(self.table.buffers or []), *self.queue.buffers]
+    def _iterated(self) -> list[Tensor]:
+        """What an iteration writes."""
+        return [*(self.table.buffers or []), *self.queue.refilled]
 
     @property
     def recordings(self) -> int:
@@ -178,7 +213,7 @@ class RefilledState:
     @cached_property
     def nbytes(self) -> int:
         """What the tensors take that stay."""
-        return sum(buffer.nbytes for buffer in self.buffers)
+        return sum(buffer.nbytes for buffer in [*self._iterated, *self.queue.entered])
 
     @torch.inference_mode()
     def begin(self) -> None:
@@ -187,19 +222,23 @@ class RefilledState:
 
     def width(self, length: int) -> int:
         """Sources of so many tokens are encoded in rectangles of this width, whoever is beside them."""
-        return min(self.table.runner.round_up(length, NARROWEST), self.table.longest_source)
+        return min(self.table.runner.round_up(length, self._ahead.narrowest), self.table.longest_source)
 
-    def admit(self, source: Source, places: list[int], tickets: list[int], streams: list[int] | None) -> None:
-        """Encode up to a group of sentences of one width into these places."""
-        width, table, queue = self.width(int(source.lengths.max())), self.table, self.queue
-        if width not in self._staging:
-            self._staging[width] = InputStaging(queue.group, width, table.runner, table.longest_draft, queue.places)
-        self._staging[width].send(replace(source, ids=source.ids[:, :width]), places, tickets, streams)
-        if width not in self._entering:
-            enter = partial(self._enter, self._staging[width])
-            with torch.inference_mode():
-                self._entering[width] = table.runner.record(f"enter {width}", enter, self.buffers)
-        self._entering[width]()
+    def admit(
+        self, source: Source, places: list[int], tickets: list[int], streams: list[int] | None, width: int
+    ) -> None:
+        """Encode up to a group of sentences of this width into these places, beside iterations."""
+        table, runner = self.table, self.table.runner
+        with runner.beside():
+            if width not in self._staging:
+                sizes = (self._ahead.group, width, runner, table.longest_draft, self.queue.places)
+                self._staging[width] = InputStaging(*sizes)
+            self._staging[width].send(replace(source, ids=source.ids[:, :width]), places, tickets, streams)
+            if width not in self._entering:
+                enter = partial(self._enter, self._staging[width])
+                with torch.inference_mode():
+                    self._entering[width] = runner.record(f"enter {width}", enter, self.queue.entered)
+            self._entering[width]()
 
     @torch.inference_mode()
     def _enter(self, staging: InputStaging) -> None:
@@ -211,7 +250,7 @@ class RefilledState:
         if key not in self._iterating:
             with torch.inference_mode():
                 run = partial(self._run, block, window)
-                self._iterating[key] = self.table.runner.record(f"iterate {block}", run, self.buffers)
+                self._iterating[key] = self.table.runner.record(f"iterate {block}", run, self._iterated)
         return self._iterating[key]
 
     @torch.inference_mode()

@@ -1,8 +1,8 @@
 """A session whose rows are refilled on the device (:mod:`longstride.verification.queue`): for more sentences than rows.
 
-What is admitted is encoded at once and waits for a row. The host looks at each iteration after it has asked for the
-next one, so that the device never waits for it. Once nobody waits and few rows are left, these go on in a smaller
-table, as an ordinary session's do (:mod:`longstride.verification.draining`).
+What is admitted is encoded beside iterations and waits for a row. The host looks at each iteration after it has asked
+for the next one, so that the device never waits for it. Once nobody waits and few rows are left, these go on in a
+smaller table, as an ordinary session's do (:mod:`longstride.verification.draining`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from longstride.contract import Finished, Hypothesis, Session, Source, Step
 from longstride.engine.pool import Slots
 from longstride.verification.draining import Drain
-from longstride.verification.queue import REPORT, Landing, RefilledState, group_size
+from longstride.verification.queue import REPORT, Ahead, Landing, RefilledState
 from longstride.verification.sampling import streams_of
 from longstride.verification.session import DecodePlan, Drafting, VerificationSession
 
@@ -23,14 +23,24 @@ from longstride.verification.session import DecodePlan, Drafting, VerificationSe
 class RefilledSession(Session):
     """`capacity` rows, and places for sentences that wait."""
 
-    def __init__(self, plan: DecodePlan, block: int, capacity: int, longest_source: int, drafting: Drafting) -> None:
-        """`block` tokens are drafted; `drafting` says how many where there are fewer rows."""
+    def __init__(
+        self,
+        plan: DecodePlan,
+        block: int,
+        capacity: int,
+        longest_source: int,
+        drafting: Drafting,
+        arriving: bool = False,
+    ) -> None:
+        """`block` tokens are drafted; `drafting` says how many where there are fewer rows; `arriving`: sentences come
+        a few at a time."""
         key = plan.key(capacity, longest_source)
         self.calls = 0
         self.capacity = key.capacity
-        self.portion = group_size(key.capacity)
+        self._ahead = Ahead.of(key.capacity, arriving)
+        self.portion = self._ahead.group
         self._plan, self._block, self._longest_source, self._drafting = plan, block, longest_source, drafting
-        self._key = replace(key, family=("refilled", self.portion, key.family))
+        self._key = replace(key, family=("refilled", self._ahead, key.family))
         self.state = self._key.acquire(self._new_state)
         self.state.begin()
         self._calls = plan.calls(block)
@@ -46,7 +56,7 @@ class RefilledSession(Session):
         """what goes on with the last sentences in a smaller table"""
 
     def _new_state(self, rows: int, longest_source: int) -> RefilledState:
-        return RefilledState(self._plan.new_state(rows, longest_source), self._plan.model, self.portion)
+        return RefilledState(self._plan.new_state(rows, longest_source), self._plan.model, self._ahead)
 
     @property
     def ahead(self) -> int:
@@ -57,6 +67,11 @@ class RefilledSession(Session):
     def group(self) -> int:
         """Sentences that are encoded together."""
         return self.portion if self._rest is None else self._rest.group
+
+    @property
+    def queued(self) -> int:
+        """The places of the queue."""
+        return self.state.queue.places if self._rest is None else 0
 
     @property
     def free(self) -> int:
@@ -79,17 +94,16 @@ class RefilledSession(Session):
             rows = [row for row, found in enumerate(widths) if found == width]
             for first in range(0, len(rows), self.portion):
                 some = rows[first : first + self.portion]
-                self._enter(
-                    source.select(some), [tickets[row] for row in some], streams and [streams[row] for row in some]
-                )
+                known, drawn = [tickets[row] for row in some], streams and [streams[row] for row in some]
+                self._enter(source.select(some), known, drawn, width)
         self._next += source.rows
         self._live.update((ticket, (source, row)) for row, ticket in enumerate(tickets))
         return tickets
 
-    def _enter(self, source: Source, tickets: list[int], streams: list[int] | None) -> None:
+    def _enter(self, source: Source, tickets: list[int], streams: list[int] | None, width: int) -> None:
         numbers = range(self._added, self._added + source.rows)
         places = [number % self.state.queue.places for number in numbers]
-        self.state.admit(source, places, tickets, streams)
+        self.state.admit(source, places, tickets, streams, width)
         self._added += source.rows
         self.state.sentences = self._added
         self.calls += 1
@@ -101,6 +115,9 @@ class RefilledSession(Session):
             step = self._rest.advance()
             self.calls += self._rest.calls - before
             return step
+        waiting = self._added - self._taken
+        if waiting and len(self._live) <= waiting:  # nobody is known to have a row: there is nothing to encode beside
+            self._plan.runner.join()
         found, report = self.state.iteration(self._block, self._plan.window(self._block))()
         landing = self.state.landings[self._begun % len(self.state.landings)]
         landing.send(report)
@@ -124,9 +141,8 @@ class RefilledSession(Session):
         numbers = landing.numbers
         self._taken = int(numbers[0, REPORT - 1])
         found = []
-        for row in np.flatnonzero(numbers[:, 1]).tolist():
-            ticket, _, length = numbers[row, :3].tolist()
-            if ticket in self._live:  # else it was taken or given up before
+        for row, (ticket, done, length) in enumerate(numbers[:, :3].tolist()):
+            if done and ticket in self._live:  # else it was taken or given up before
                 del self._live[ticket]
                 score = float(numbers[row, 3:4].view(np.float64)[0])
                 ids = numbers[row, REPORT : REPORT + length - 1].tolist()
@@ -171,8 +187,10 @@ class RefilledSession(Session):
         self.state.queue.drop(ticket)
 
     def close(self) -> None:
-        """Leave the table to the next session that wants one like it, unless sentences still wait in it."""
+        """Leave the table to the next session that wants one like it, unless somebody still waits for sentences."""
         if self._rest is not None:
             self._rest.close()
-        elif not self._live and self._taken == self._added:
+        elif not self._live:
+            if self._taken != self._added:
+                self.state.queue.skip()
             self._key.release(self.state, Slots(self.capacity))

@@ -167,15 +167,18 @@ Sources = Mapping[int, tuple[Source, int]]
 """By ticket: a source, and the sentence's row in it."""
 
 
-def start(drafting: Drafting, capacity: int, longest_source: int, refilled: bool = False) -> Session:
-    """An empty session; with `refilled`, one whose rows are refilled on the device, where these are recorded."""
+def start(
+    drafting: Drafting, capacity: int, longest_source: int, refilled: bool = False, arriving: bool = False
+) -> Session:
+    """An empty session; with `refilled`, one whose rows are refilled on the device, where these are recorded, with
+    sentences that are `arriving` or all there."""
     plan, block = drafting(capacity)
     if plan.acceptance.reads_draft:  # outputs hang on drafts: all are drafted alike
         drafting = partial(_always, (plan, block))
     if refilled and plan.refills:
         from longstride.verification.refilled_session import RefilledSession
 
-        return RefilledSession(plan, block, capacity, longest_source, drafting)
+        return RefilledSession(plan, block, capacity, longest_source, drafting, arriving)
     return VerificationSession(plan, block, capacity, longest_source, drafting)
 
 
@@ -386,14 +389,11 @@ class VerifyingDecoder(Signed[Options]):
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
         """An empty table."""
-        return self._start(capacity, limits, longest_source, refilled=False)
+        return start(partial(self._drafting, limits, capacity), capacity, longest_source)
 
-    def start_refilled(self, capacity: int, limits: Limits, longest_source: int) -> Session:
+    def start_refilled(self, capacity: int, limits: Limits, longest_source: int, arriving: bool = False) -> Session:
         """An empty table, refilled on the device where iterations are recorded."""
-        return self._start(capacity, limits, longest_source, refilled=True)
-
-    def _start(self, capacity: int, limits: Limits, longest_source: int, refilled: bool) -> Session:
-        return start(partial(self._drafting, limits, capacity), capacity, longest_source, refilled)
+        return start(partial(self._drafting, limits, capacity), capacity, longest_source, True, arriving)
 
     def _drafting(self, limits: Limits, capacity: int, rows: int) -> tuple[DecodePlan, int]:
         """For so many rows of a session that began with others; what was measured says nothing of fewer."""

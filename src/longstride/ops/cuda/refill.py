@@ -47,11 +47,11 @@ def _assign(
     inside = row < rows
     idle = tl.load(done + row, mask=inside, other=0).to(tl.int64)
     before = tl.load(taken)
-    last = tl.load(added)
+    last = tl.load(added, volatile=True)  # what encodes sentences beside this may be about to change it
     number = before + tl.cumsum(idle, 0) - 1
     taking = (idle > 0) & (number < last)
     entry = number % places
-    given_up = tl.load(ticket + entry, mask=taking, other=0) < 0
+    given_up = tl.load(ticket + entry, mask=taking, other=0, volatile=True) < 0
     tl.store(takes + row, taking.to(tl.uint8), mask=inside)
     tl.store(place + row, entry, mask=taking)
     nothing = tl.zeros([ROWS], dtype=tl.int64)
