@@ -80,3 +80,15 @@ def test_a_line_of_another_librarys_tokenizer_is_read_as_that_library_reads_it(t
     ]
     assert translator.one_vocabulary
     assert translator.translate(["", "  "])[0].text == ""
+
+
+def test_a_model_with_ids_of_its_own_is_scored_and_timed(run: Run, tmp_path: Path) -> None:
+    tokenizers = read_hf_tokenizers(hf_folders.bart(tmp_path / "hf"))
+    special = replace(tokenizers.source.special, start=tokenizers.source.special.eos, mask=None)
+    model = write_folder(tmp_path / "model", tokenizer=tokenizers.source, special=special)
+    lines = tmp_path / "lines"
+    lines.write_text(f"{LINE}\nthe green house\n")
+    test_set, records = ["-m", model, "-s", lines, "-r", lines], tmp_path / "records.jsonl"
+    found = json.loads(run("evaluate", *test_set, "--decoder", "greedy", "--json", "--record", records).out)
+    assert {"BLEU", "chrF"} <= {score["name"] for score in found["scores"]}
+    assert "greedy" in run("bench", *test_set, "--decoders", "greedy", "--passes", "1", "-o", records).out

@@ -12,7 +12,7 @@ from longstride.cli import options as shared
 from longstride.cli.console import Stages, err, out, say, warn
 from longstride.cli.provenance import data_name, origin_of
 from longstride.cli.streams import input_file, is_standard, record_file
-from longstride.cli.test_sets import Material, read_material
+from longstride.cli.test_sets import Material, in_ids, read_material
 from longstride.contract import InputError, OptionError
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import parse
@@ -170,7 +170,6 @@ def _test_set(
     warmup: Path | None,
 ) -> Workload:
     """The pairs as ids, as the model that can read least has to cut them; empty lines are nothing to measure."""
-    from longstride.bench.workload import Workload
     from longstride.text.corpus import read_lines
 
     translator = min(translators, key=lambda one: one.longest)
@@ -182,11 +181,11 @@ def _test_set(
     if len(full) < len(lines):
         say(f"{len(lines) - len(full)} empty source lines are left out.")
     warmups = list(read_lines(warmup)) if warmup else []
-    return Workload.of(
+    return in_ids(
+        translator,
         name,
         [sources[place] for place in full],
         [material.all_references[place] for place in full],
-        lambda ids: translator.text([ids])[0],
         translator.encode([line for line in warmups if line.strip()], warn=lambda said: None),
         material.metrics_of(full),
         material.whole,

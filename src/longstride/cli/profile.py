@@ -13,6 +13,7 @@ from longstride.cli import options as shared
 from longstride.cli.console import Stages, out, say, warn
 from longstride.cli.provenance import data_name, model_name, origin_of
 from longstride.cli.streams import input_file, record_file
+from longstride.cli.test_sets import in_ids
 from longstride.contract import InputError, OptionError
 from longstride.contract.bundled import BUNDLED
 
@@ -213,11 +214,9 @@ class _Work:
         return replace(found, name=member.name)
 
     def _test_set(self, translator: Translator) -> Workload:
-        from longstride.bench.workload import Workload
-
         sources = translator.encode(self.lines, warn=lambda said: warn(f"{self.file}, {said}"))
         nothing = [""] * len(sources)  # no output is scored
-        return Workload.of(self.workload, sources, nothing, lambda ids: translator.text([ids])[0])
+        return in_ids(translator, self.workload, sources, nothing)
 
 
 def _forget() -> None:

@@ -46,10 +46,28 @@ class Material:
 
     def workload(self, translator: Translator, name: str) -> Workload:
         """The test set as ids, under the name that records have for it."""
-        from longstride.bench.workload import Workload
-
         sources = translator.encode(self.sources, warn=lambda message: None)
-        return Workload.of(name, sources, self.all_references, lambda ids: translator.text([ids])[0])
+        return in_ids(translator, name, sources, self.all_references)
+
+
+def in_ids(
+    translator: Translator,
+    name: str,
+    sources: Sequence[Sequence[int]],
+    references: Sequence[str],
+    warmup: Sequence[Sequence[int]] = (),
+    metrics: Sequence[Metric] | None = None,
+    whole: bool = False,
+) -> Workload:
+    """A test set in a model's own ids, which end as its tokenizer ends them."""
+    from longstride.bench.workload import Workload
+
+    eos, own_endings = translator.folder.special.eos, translator.source_tokenizer.complete
+
+    def detokenize(ids: list[int]) -> str:
+        return translator.text([ids])[0]
+
+    return Workload.of(name, sources, references, detokenize, warmup, metrics, whole, eos, own_endings)
 
 
 def read_material(task: str, source: Path, references: Sequence[Path]) -> Material:
