@@ -9,7 +9,6 @@ model's, one that chooses and one that commits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import torch
@@ -26,23 +25,11 @@ from longstride.systems.interleaved.model import InterleavedModel
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.interleaved.programs import extend, tie
 from longstride.systems.interleaved.slots import after_all, anchors, sentence_of, sentences_of
-from longstride.verification.acceptance import LogitSummary, scored, summarise
+from longstride.systems.interleaved.step import Choice, Committed, RowState, greedy_step, in_rounds
 from longstride.verification.kernels import Bounds, permitted, summarise_fused
 
 SMALL = 16384
 """Bytes of words that travel to the host with every look: it takes no longer than a few numbers do."""
-
-
-@dataclass(frozen=True)
-class Committed:
-    """What a step has done to every row."""
-
-    active: Tensor
-    """[rows] bool: it took part"""
-    position: Tensor
-    """[rows, step] numbers in the order of the sentence; anything where the row was idle"""
-    written: Tensor
-    """[rows, step] bool: up to and with the first EOS"""
 
 
 class Rows:
@@ -75,10 +62,10 @@ class Rows:
         """[rows, step] what the next step reads"""
         self.start = torch.zeros(count, dtype=torch.int64, device=device)
         """[rows] where it begins: what is filled, 0 where a row is done"""
-        self._steps = torch.arange(step, device=device)
         slots = torch.arange(self.columns + step, device=device)
-        self._anchors = anchors(slots, room, options.h, options.order)
-        self._behind = after_all(room, options.h)
+        self.anchors = anchors(slots, room, options.h, options.order)
+        self._last = after_all(room, options.h)
+        self.behind = torch.tensor([self._last], device=device)
 
     @property
     def buffers(self) -> list[Tensor]:
@@ -102,38 +89,18 @@ class Rows:
         self.done[row], self.start[row] = True, 0
 
     @property
-    def slots(self) -> Tensor:
-        """[rows, step] those that the next step fills; beyond a row's end where it is done"""
-        return self.filled[:, None] + self._steps
+    def state(self) -> RowState:
+        """What a step reads and writes."""
+        return RowState(self._whole, self.filled, self.length, self.log_probability, self.done, self.ids, self.start)
 
-    def commit(self, found: LogitSummary, slots: Tensor, count_dropped: bool) -> Committed:
-        """Write what was chosen into `slots`. With `count_dropped`, what stands after EOS counts too."""
-        active = self.done.logical_not()
-        ends = found.top == self._special.eos
-        # Up to and with the first EOS in the order of writing: no column after one that ends.
-        written = (ends.cumsum(dim=1) <= ends) & active[:, None]
-        scored = active[:, None] if count_dropped else written
-        # Not a product: what is not written may be -inf.
-        self.log_probability += torch.where(scored, found.top_log_probability, 0).sum(dim=1, dtype=torch.float64)
-        self._whole.scatter_(1, slots, found.top)
-        self.ids.copy_(found.top)
-        self.length += (written > ends).sum(dim=1)
-        self.filled.add_(active, alpha=len(self._steps))
-        self.done |= ends.any(dim=1)
-        # Idle rows idle at the front, where there is room.
-        self.start.copy_(self.filled * ~self.done)
-        return Committed(active, torch.where(ends, self._behind, self._anchors[slots]), written)
-
-    def commit_fused(self, found: LogitSummary, count_dropped: bool) -> Committed:
-        """The same in one kernel of our own."""
+    def commit_fused(self, reading: tuple[Tensor, Tensor, Tensor], count_dropped: bool) -> Committed:
+        """Write what was chosen, its logits and what to subtract from them, in one kernel of our own. With
+        `count_dropped`, what stands after EOS counts too."""
         from longstride.ops.cuda import interleaved_step as kernels
 
-        assert found.top_logit is not None
-        assert found.normaliser is not None
-        reading = (found.top, found.top_logit, found.normaliser)
         state = (self.ids, self.filled, self.length, self.log_probability, self.done, self.start)
-        behind, eos = self._behind, self._special.eos
-        return Committed(*kernels.commit(reading, self._anchors, self._whole, state, behind, count_dropped, eos))
+        eos = self._special.eos
+        return Committed(*kernels.commit(reading, self.anchors, self._whole, state, self._last, count_dropped, eos))
 
     # --- what the host sees ------------------------------------------------------------------------------------------
 
@@ -191,8 +158,14 @@ class GreedyTable(SearchTable):
         self._longest = torch.zeros(capacity, dtype=torch.int64, device=device)
         self._permitted = permitted(self._forbidden, model.model.options.vocabulary)
         self._none = torch.zeros(capacity, dtype=torch.int64, device=device)  # nothing is ever drafted
-        arguments = (call.extend, self.rows.ids, self.rows.start, self._caches[0], self._memories[0], *call.more)
-        self._extend = partial(runner.call, *arguments) if runner.records else runner.bound(*arguments)
+        rows = self.rows
+        lying = (self._caches[0], self._memories[0], *call.more)
+        if self._own:
+            self._extend = partial(runner.call, call.extend, rows.ids, rows.start, *lying)
+        else:
+            program = greedy_step(model, search.earliest, search.count_dropped)
+            arguments = (program, rows.state, *lying, self._longest, self._forbidden, rows.anchors, rows.behind)
+            self._whole_step = partial(runner.call, *arguments) if runner.records else runner.bound(*arguments)
 
     @property
     def buffers(self) -> list[Tensor]:
@@ -215,25 +188,31 @@ class GreedyTable(SearchTable):
         return found
 
     def _step(self) -> Step:
-        rows, search = self.rows, self.search
-        count_dropped, earliest, eos = search.count_dropped, search.earliest, search.eos
-        slots = rows.slots
-
-        def choose(logits: Tensor, first: int) -> LogitSummary:
-            if self._own:
-                start = rows.start + first if first else rows.start
-                bounds = Bounds(self._permitted, start, self._longest, earliest, eos)
-                return summarise_fused(logits, bounds)
-            at = slots[:, first : first + logits.shape[1]]
-            return scored(summarise(logits, at, self._longest, self._forbidden, earliest, eos=eos), logits)
-
-        logits, factors = self._extend()
-        found = self._chosen(logits, factors, choose)
-        committed = rows.commit_fused(found, count_dropped) if self._own else rows.commit(found, slots, count_dropped)
+        if self._own:
+            committed, top = self._step_fused()
+        else:
+            committed, top = self._whole_step()
         if self.dedup:
             return self._closing(committed.active)
         none = self._none
-        return Step(self.ticket, committed.active, committed.position, found.top, committed.written, none, none)
+        return Step(self.ticket, committed.active, committed.position, top, committed.written, none, none)
+
+    def _step_fused(self) -> tuple[Committed, Tensor]:
+        """The same by kernels of our own."""
+        rows, search = self.rows, self.search
+
+        def choose(logits: Tensor, first: int) -> Choice:
+            start = rows.start + first if first else rows.start
+            bounds = Bounds(self._permitted, start, self._longest, search.earliest, search.eos)
+            found = summarise_fused(logits, bounds)
+            assert found.top_logit is not None
+            assert found.normaliser is not None
+            return found.top, found.top_logit, found.normaliser
+
+        tie = None if self._tie is None else partial(self._runner.call, self._tie)
+        logits, factors = self._extend()
+        top, logit, normaliser = in_rounds(logits, factors, self.options.h, tie, choose)
+        return rows.commit_fused((top, logit, normaliser), search.count_dropped), top
 
     def _closing(self, active: Tensor) -> Step:
         """The sentences that end with this step are written whole, and nothing of the others."""
@@ -242,24 +221,6 @@ class GreedyTable(SearchTable):
         columns = torch.arange(self.columns, device=active.device).expand_as(found.tokens)
         written = (columns <= found.lengths[:, None]) & (active & rows.done)[:, None]
         return Step(self.ticket, active, columns, found.tokens, written, self._none, self._none, when=found.steps)
-
-    def _chosen(
-        self, logits: Tensor, factors: Tensor | None, choose: Callable[[Tensor, int], LogitSummary]
-    ) -> LogitSummary:
-        """The best words, each given its neighbour; `choose` gets the logits of some slots, and which is the first."""
-        if self._tie is None:
-            return choose(logits, 0)
-        assert factors is not None
-        h = self.options.h
-        every = [choose(logits[:, :h], 0)]
-        for first in range(h, self.options.step, h):
-            here = slice(first, first + h)
-            given = self._runner.call(self._tie, logits[:, here], factors[:, here], every[-1].top)
-            every.append(choose(given, first))
-        top, top_logit = (torch.cat([getattr(one, name) for one in every], dim=1) for name in ("top", "top_logit"))
-        return LogitSummary(
-            top, top_logit, torch.cat([one.normaliser for one in every if one.normaliser is not None], dim=1)
-        )
 
 
 class GreedySession(PooledSession[GreedyTable]):
