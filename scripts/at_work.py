@@ -62,7 +62,8 @@ def drawing(trace: dict[str, Any]) -> str:
     widths = [letters * LETTER + PADDING for letters in longest]
     lefts = [LEFT + sum(widths[:place]) + GAP * place for place in range(last + 1)]
     kinds = [kind for kind in KINDS if any(cell[2] == kind for cells in found for cell in cells)]
-    width, height = lefts[-1] + widths[-1] + GAP, (ROW + GAP) * len(found) + 34
+    keys = {kind: 44 + 6.6 * len(KINDS[kind]) for kind in kinds}
+    width, height = max(lefts[-1] + widths[-1] + GAP, LEFT + sum(keys.values())), (ROW + GAP) * len(found) + 34
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
         f'viewBox="0 0 {width:.0f} {height}"><style>{STYLE}</style>',
@@ -82,7 +83,7 @@ def drawing(trace: dict[str, Any]) -> str:
             f'<g class="{kind}"><rect x="{left:.1f}" y="{height - 21}" width="14" height="14"/></g>'
             f'<text class="key" x="{left + 20:.1f}" y="{height - 10}">{KINDS[kind]}</text>'
         )
-        left += 44 + 6.6 * len(KINDS[kind])
+        left += keys[kind]
     return "\n".join([*parts, "</svg>\n"])
 
 

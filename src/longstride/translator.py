@@ -193,9 +193,11 @@ class Translator:
 
     def batched_decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
         """The same for several sentences side by side: without drafts where these would slow it down, unless options
-        say how to draft."""
+        say how to draft; a folder's defaults speak of one sentence at a time."""
         made, limits = self.decoder(name, **options)
-        return made.without_slow_drafts() if isinstance(made, VerifyingDecoder) else made, limits
+        if not isinstance(made, VerifyingDecoder):
+            return made, limits
+        return made.without_slow_drafts(self._decoder_config(made.name).defaults.keys() - options.keys()), limits
 
     def likelihood(self, decoder: str | None = None) -> Likelihood | None:
         """How probable the model holds given outputs: by the decoder named, else by the first that can say; or none."""

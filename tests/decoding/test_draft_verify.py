@@ -74,6 +74,11 @@ def test_on_a_processor_several_rows_are_not_drafted_unless_options_say_how(told
     for rows in (1, 3):
         drafted = usual.decode(source.slice(0, rows), limits, trace=True).traces
         assert any(event.drafted for trace in drafted for event in trace.events) == (rows == 1 or not free)
+    unsaid = decoder.without_slow_drafts(
+        unsaid=["k", "tree", "accept"]
+    )  # a folder's defaults; `accept` changes outputs
+    assert (unsaid is decoder) == ("accept" in told)
+    assert unsaid.decode(source, limits).tokens == decoder.decode(source, limits).tokens
 
 
 @settings(max_examples=30, deadline=None)

@@ -34,6 +34,7 @@ TINY_MODEL = "model.width=32 model.feed_forward=64 model.heads=2"
 TINY = {
     "verifier": f"{TINY_MODEL} model.encoder_layers=1",
     "heads": "model.feed_forward=16",
+    "drafter-first": TINY_MODEL,
     "drafter": TINY_MODEL,
     "interleaved": f"{TINY_MODEL} model.encoder_layers=1",
     "lattice": f"{TINY_MODEL} model.encoder_layers=1",
@@ -97,9 +98,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> GraphValue:
     names = ("work", "distilled", "debates", "everyday")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        found = pipeline.read_pipeline(
-            HERE / "family.yaml", {"ending": "", **{name: str(folder / name) for name in names}}
-        )
+        here = {name: str(folder / name) for name in names}
+        small = {"ending": "", "copies": "20", "pieces": "600", "runtime": "eager", "precision": "fp32"}
+        decoding = "--runtime eager --precision fp32 --set max_length=4"
+        found = pipeline.read_pipeline(HERE / "family.yaml", {**here, **small, "decoding": decoding})
         for stage in found.stages:
             if stage.name.startswith("bench"):
                 continue
@@ -109,6 +111,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> GraphValue:
                 carry_out(command, patch)
             missing = [path for path in stage.outputs if not Path(path).exists()]
             assert not missing, f"{stage.name}: {missing}"
+            if stage.name == "own":  # four updates teach it nothing that would be worth learning
+                for path, side in zip(stage.outputs, ("src", "tgt"), strict=True):
+                    shutil.copyfile(folder / "distilled" / f"train.{side}", path)
     return GraphValue(folder / "work")
 
 
@@ -134,7 +139,7 @@ def test_the_corpus_is_mixed(made: Any) -> None:
     targets = list(read_lines(made.side("train", "de")))
     assert told["pairs"]["distilled"] == 250
     assert len(sources) == len(targets) == sum(told["pairs"].values())
-    everyday = sources[250:]
+    everyday = sources[250 : 250 + told["pairs"]["everyday"]]
     assert len(set(everyday)) == len(everyday), "one variant each"
     assert not [text for text in targets if "Nun ja" in text or "Beispiel" in text], "the shortest; no example"
     assert len(list(read_lines(made.side("valid", "en")))) == told["valid"] == 20

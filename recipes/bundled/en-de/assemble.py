@@ -64,10 +64,10 @@ DECODERS = {
     "greedy": DecoderConfig({"model": "model"}),
     "beam": DecoderConfig({"model": "model"}),
     "blockwise": DecoderConfig({"model": "model", "heads": "heads"}),
-    "draft-verify": DecoderConfig({"model": "model", "drafter": "drafter"}),
+    "draft-verify": DecoderConfig({"model": "model", "drafter": "drafter"}, {"tree": 8}),
     "draft": DecoderConfig({"model": "model", "drafter": "drafter"}),
     "interleaved": DecoderConfig({"model": "interleaved", "interleaving": "interleaving"}),
-    "lattice": DecoderConfig({"model": "scorer", "tables": "tables"}),
+    "lattice": DecoderConfig({"model": "scorer", "tables": "tables"}, {"kept": 32, "normalise": "candidates"}),
 }
 
 

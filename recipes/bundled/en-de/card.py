@@ -121,7 +121,8 @@ def _pairs(mix: Path) -> dict[str, str]:
     """How many pairs of each kind were learnt from."""
     counts: dict[str, int] = json.loads(mix.read_text(encoding="utf-8"))["pairs"] if mix.is_file() else {}
     return {
-        f"pairs:{name}": f"{counts[name]:,}" if name in counts else UNMEASURED for name in ("distilled", "everyday")
+        f"pairs:{name}": f"{counts[name]:,}" if name in counts else UNMEASURED
+        for name in ("distilled", "everyday", "copies")
     }
 
 

@@ -113,6 +113,8 @@ class SamplingOptions(Options):
 
 OF_SAMPLING = ("temperature", "top_k", "top_p", "seed")
 """The names of these options."""
+OF_DRAFTS = ("k", "tree")
+"""The names of those that say how much is drafted, and change no output."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -24,7 +24,7 @@ from longstride.contract.options import as_dict
 from longstride.engine.pool import PooledSession, PoolKey, Slots
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
-from longstride.verification.acceptance import OF_SAMPLING
+from longstride.verification.acceptance import OF_DRAFTS, OF_SAMPLING, SamplingOptions
 from longstride.verification.batch_state import BatchState
 from longstride.verification.draft_policy import DraftPolicy, LengthFile, candidates, fastest
 from longstride.verification.drafting import Drafter, NoDraft
@@ -338,8 +338,8 @@ class VerifyingDecoder(Signed[Options]):
     """A drafter proposes, the model verifies."""
 
     obeys = HARD_LIMITS
-    _free = False
-    """Whether the options leave open how long drafts are, and whichever is taken, outputs are the same."""
+    _asked: SamplingOptions | None = None
+    """The options as they were given, where whichever way of drafting is taken outputs may be the same."""
 
     def __init__(self, model: Transformer, runner: Runner, options: Options, block: int = 0) -> None:
         super().__init__(runner, options)
@@ -357,11 +357,15 @@ class VerifyingDecoder(Signed[Options]):
         """The same decoder with other options, where it has any of drafting."""
         raise NotImplementedError(f"{self.name} always drafts the same way.")
 
-    def without_slow_drafts(self) -> VerifyingDecoder[Options]:
+    def without_slow_drafts(self, unsaid: Collection[str] = ()) -> VerifyingDecoder[Options]:
         """The same decoder, whose outputs are the same, with drafts only where they usually pay on this device; itself
-        where options say how long drafts are or outputs depend on them."""
-        usual = DraftPolicy.usual(self._runner.device.type)
-        if usual is None or not self._free:
+        where options say how long drafts are, unless nobody said so (`unsaid`: a folder's defaults), or outputs
+        depend on them."""
+        usual, asked = DraftPolicy.usual(self._runner.device.type), self._asked
+        if usual is None or asked is None:
+            return self
+        nothing = {name: getattr(type(asked), name) for name in unsaid if name in OF_DRAFTS and hasattr(asked, name)}
+        if not replace(asked, **nothing).leave_drafts_open:
             return self
         return self.with_options(replace(self.options, lengths=usual))  # type: ignore[type-var]
 

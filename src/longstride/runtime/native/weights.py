@@ -70,7 +70,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 def _content(tensor: Tensor) -> tuple[object, ...]:
     numbers = tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)
-    digest = hashlib.sha256(numbers.numpy().data).digest()
+    digest = hashlib.blake2b(numbers.numpy().data, digest_size=32).digest()  # takes two thirds of sha256's time
     return (tensor.dtype, tuple(tensor.shape), digest)
 
 

@@ -55,7 +55,7 @@ class Blockwise(VerifyingDecoder[BlockwiseOptions]):
             raise OptionError(
                 f"heads expect the model's width {model.options.width}, found heads of width {heads.options.width}."
             )
-        self._free = options.leave_drafts_open
+        self._asked = options
         trained = heads.options.k
         if options.k is not None and options.k > trained:
             raise OptionError(f"k expects 1 to {trained}, the heads that this model has, found {options.k}.")

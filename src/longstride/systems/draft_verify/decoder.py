@@ -59,7 +59,7 @@ class DraftVerify(VerifyingDecoder[DraftVerifyOptions]):
         check_fit(drafter.options, model)
         options = options or DraftVerifyOptions()
         block = _block(options.k, drafter)
-        self._free = options.leave_drafts_open
+        self._asked = options
         if options.min_block > block + 1:
             raise OptionError(f"min_block expects 1 to k + 1 ({block + 1}), found {options.min_block}.")
         super().__init__(model, runner, replace(options, k=block), options.tree or block)
