@@ -74,11 +74,13 @@ check: $(READY)
 ifneq ($(RECORDS),)
 	$(BIN)/longstride report --check $(RECORDS) -o docs
 endif
+	$(BIN)/python scripts/readme_picture.py --check
 	$(BIN)/python scripts/reference.py --check
 	$(MKDOCS) build --strict --quiet
 
 report: $(READY)
 	$(BIN)/longstride report $(RECORDS) -o docs
+	$(BIN)/python scripts/readme_picture.py
 
 docs: $(READY)
 	$(MKDOCS) build --strict
