@@ -83,7 +83,7 @@ def test_beam_search_mostly_gives_the_same_ids(make_translator: MakeTranslator, 
 
 
 def test_the_bundled_model(empty: Path) -> None:
-    translator = load("bundled", device="cpu")
+    translator = load("bundled", device="cpu", precision="fp32")
     export_ctranslate2(translator, empty)
     lines = [*SENTENCES, *(line for line, _ in examples(translator.folder.path))]
     peer = open_peer("ctranslate2", empty, translator, threads=1)

@@ -59,20 +59,20 @@ def test_white_space_and_lines_are_kept(served: Served, translator: Translator) 
 
 def test_texts_are_split_as_translate_splits_them(served: Served, translator: Translator) -> None:
     texts = [f"{LINES[0]} {LINES[1]}", f"{LINES[3]}  {LINES[4]} {LINES[9]}\n{LINES[7]}", LINES[2], " ".join(6 * LINES)]
-    asked = {"q": texts[:3], "source": "en", "target": "de"}
-    whole = [translation.text for translation in translator.translate(texts[:3])]
-    assert post(served, "/translate", json=asked).json() == {"translatedText": whole}
+    asked = {"q": texts, "source": "en", "target": "de"}
+    split = [translation.text for translation in translator.translate(texts)]
+    assert post(served, "/translate", json=asked).json() == {"translatedText": split}
     folder = copy.copy(translator.folder)
-    folder.config = dataclasses.replace(folder.config, sentences=True)
-    splitting = copy.copy(translator)
-    splitting.folder = folder
-    made = Served(splitting)
+    folder.config = dataclasses.replace(folder.config, sentences=False)
+    whole = copy.copy(translator)
+    whole.folder = folder
+    made = Served(whole)
     try:
-        found = post(made, "/translate", json={**asked, "q": texts}).json()
+        found = post(made, "/translate", json={**asked, "q": texts[:3]}).json()
     finally:
         made.close()
-    assert found == {"translatedText": [translation.text for translation in splitting.translate(texts)]}
-    assert found["translatedText"][:3] != whole
+    assert found == {"translatedText": [translation.text for translation in whole.translate(texts[:3])]}
+    assert found["translatedText"] != split[:3]
 
 
 def test_outputs_under_random_concurrency_and_cancellation_are_those_of_translate(
