@@ -32,7 +32,7 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys as Key  # noqa: E402
 from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
 
-LINE = "We all know that clean drinking water is not a luxury."
+LINE = "If it rains tomorrow, we will stay at home and read."
 MOST = 300
 """Characters that the server takes."""
 

@@ -224,19 +224,21 @@ def apart_by_layer(model: Transformer, memory: Tensor, start: str, scale: float)
 
 
 def test_directions_as_loud_as_words_tell_slots_apart() -> None:
-    """A trained model (three decoder states, d 256) that four directions begin as: 16 is the square root of its width.
+    """A trained model (its input and six layers) that four directions begin as, loud by the square root of its width.
 
-    Drawn at d^-0.5 and added as they are, directions are lost beside a start symbol of norm 16: 0.16, 0.01, 0.01.
+    Drawn at d^-0.5 and added as they are, directions are lost beside a start symbol as loud as words: 0.2, 0.02, 0.003.
     """
-    translator = longstride.load("bundled", device="cpu")
+    translator = longstride.load("bundled", device="cpu", precision="fp32")
     model = translator.part("model")
     assert isinstance(model, Transformer)
     memory = model.encode(torch.tensor(translator.encode(["We vote on it tomorrow."])), None)
-    quiet, loud = (apart_by_layer(model, memory, "symbol", scale) for scale in (1.0, 16.0))
-    assert quiet == pytest.approx([0.16, 0.009, 0.006], abs=0.006)
-    assert loud == pytest.approx([0.82, 0.23, 0.15], abs=0.05)
+    as_words = model.options.width**0.5
+    quiet, loud = (apart_by_layer(model, memory, "symbol", scale) for scale in (1.0, as_words))
+    assert quiet[:3] == pytest.approx([0.2, 0.019, 0.003], abs=0.006)
+    assert loud[:3] == pytest.approx([0.83, 0.51, 0.19], abs=0.05)
+    assert all(one > 20 * other for one, other in zip(loud[1:], quiet[1:], strict=True))
     # Zero vectors instead of the symbol help as much again.
-    assert apart_by_layer(model, memory, "zeros", 16.0)[-1] > 2 * loud[-1]
+    assert apart_by_layer(model, memory, "zeros", as_words)[-1] > 2 * loud[-1]
 
 
 def test_new_models_are_loud_and_begin_with_zeros_and_old_folders_stay_as_they_were() -> None:
