@@ -48,7 +48,11 @@ def test_every_decoder_runs_in_int8(family: Path) -> None:
 
 @pytest.mark.parametrize(
     ("decoder", "block", "program"),
-    [("interleaved", "write", "interleaved-step"), ("lattice", "in_portions", "score"), ("lattice", "additive", "encode")],
+    [
+        ("interleaved", "write", "interleaved-step"),
+        ("lattice", "in_portions", "score"),
+        ("lattice", "additive", "encode"),
+    ],
 )
 def test_what_a_graph_cannot_do_is_said_and_done_eagerly(
     family: Path, monkeypatch: pytest.MonkeyPatch, decoder: str, block: str, program: str
