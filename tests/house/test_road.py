@@ -1,4 +1,4 @@
-"""The files that one sentence passes through in `translate --decoder draft-verify`: docs/architecture.md lists them."""
+"""The files that one sentence passes through in `translate --decoder draft-verify`, by chains: docs/architecture.md lists them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def walked(arguments: list[str]) -> dict[str, list[str]]:
 def test_the_page_tells_the_files_that_a_sentence_passes_through(tmp_path: Path) -> None:
     source = tmp_path / "source.txt"
     source.write_text("A man is reading a book.\n")
-    arguments = ["translate", "--decoder", "draft-verify", "--runtime", "eager", "--device", "cpu", "-i", str(source)]
+    chains = ["--decoder", "draft-verify", "--set", "tree=0"]
+    arguments = ["translate", *chains, "--runtime", "eager", "--device", "cpu", "-i", str(source)]
     arguments += ["-o", str(tmp_path / "output.txt")]
     assert main(arguments) == 0
     found, listed = walked(arguments), told()
