@@ -1,4 +1,4 @@
-"""The files that one sentence passes through in `translate --decoder draft-verify`, by chains: docs/architecture.md lists them."""
+"""The files that a sentence passes through in `translate --decoder draft-verify`, by chains (docs/architecture.md)."""
 
 from __future__ import annotations
 
