@@ -40,7 +40,7 @@ from longstride.serving.errors import ServingError
 from longstride.serving.scheduler import Scheduler, Sentence
 
 STATIC = 64
-LOADS = (0.25, 0.5, 0.75, 0.9)
+LOADS = (0.25, 0.33, 0.5, 0.75, 0.9)
 BLOCK = 4
 """Iterations with admissions, then without."""
 FOREVER = 1e6

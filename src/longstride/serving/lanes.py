@@ -138,7 +138,7 @@ class Lanes:
             session = self._decoder.start(1, self._limits, length)
         else:
             session = self._decoder.start_refilled(wanted, self._limits, width, arriving=True)
-        # Waiting for a row takes less of everybody's time than a table four times as large, beside which the small one
+        # Waiting for a row takes less of everybody's time than a table much larger, beside which the small one
         # goes on: with as many in a queue as rows, a load that 16 rows can carry seldom spills over.
         queued = min(session.queued, wanted)
         self.open.append(Lane(session, wanted, width, self._never_next, queued))
