@@ -149,8 +149,9 @@ def main() -> None:
     print(f"{model.num_parameters():,} weights, {len(ids[0]):,} pairs")
     on_gpu = torch.cuda.is_available()
     peak = o.peak or (1e-2 if o.family == "t5" else 8e-4)
-    # T5's embeddings begin at a deviation of 1, its other weights far below: it wants rates in proportion to them
-    optimizer = transformers.Adafactor(model.parameters(), lr=peak, relative_step=False) if o.family == "t5" else None
+    # T5's embeddings begin at a deviation of 1, its other weights far below: it wants rates in proportion to them.
+    # PyTorch's Adafactor takes all weights at once; transformers' own takes half of an update's time by its launches.
+    optimizer = torch.optim.Adafactor(model.parameters(), lr=peak, foreach=on_gpu) if o.family == "t5" else None
     arguments = transformers.TrainingArguments(
         output_dir=str(o.output / "trainer"), max_steps=o.updates, learning_rate=peak, lr_scheduler_type="linear",
         warmup_steps=min(500, o.updates // 4), weight_decay=0.01, adam_beta2=0.98,
