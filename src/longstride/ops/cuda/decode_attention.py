@@ -234,16 +234,17 @@ def _extend(
 
 
 @triton.jit
-def _keys(first, count, i, queries, keys, hidden, keys_step, hidden_step, KEYS, HEAD, EACH: tl.constexpr):
+def _keys(first, count, i, queries, keys, hidden, keys_step, hidden_step, hidden_key, KEYS, HEAD, EACH: tl.constexpr):
     """KEYS keys from `first` on, on their side, and what is added to their scores, one row for all without `EACH`."""
     j = first + tl.arange(0, KEYS)
     d = tl.arange(0, HEAD)
     real = j < count
     if EACH:
         inside = (i < queries)[:, None] & real[None, :]
-        added = tl.load(hidden + i[:, None] * hidden_step + j[None, :], mask=inside, other=float("-inf"))
+        place = i[:, None] * hidden_step + j[None, :] * hidden_key
+        added = tl.load(hidden + place, mask=inside, other=float("-inf"))
     else:
-        added = tl.load(hidden + j, mask=real, other=float("-inf"))
+        added = tl.load(hidden + j * hidden_key, mask=real, other=float("-inf"))
     k = tl.load(keys + j[None, :] * keys_step + d[:, None], mask=real[None, :], other=0.0)
     return k, added.to(tl.float32) * 1.4426950408889634  # log2(e): exponentials are powers of 2
 
@@ -279,6 +280,7 @@ def _read(
     hidden_row,
     hidden_head,
     hidden_step,
+    hidden_key,
     scale,
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
@@ -301,7 +303,7 @@ def _read(
     keys += row * keys_row + head * keys_head
     values += row * values_row + head * values_head
     hidden += row * hidden_row + head * hidden_head
-    k, added = _keys(0, count, i, queries, keys, hidden, keys_step, hidden_step, KEYS, HEAD, EACH)
+    k, added = _keys(0, count, i, queries, keys, hidden, keys_step, hidden_step, hidden_key, KEYS, HEAD, EACH)
     q_tile = tl.load(q + row * q_row + i[:, None] * q_step + head * HEAD + d[None, :], mask=asked[:, None], other=0.0)
     v, added = _values(0, added, values, values_step, KEYS, HEAD, EACH)
     top = tl.full((QUERIES,), float("-inf"), tl.float32)
@@ -309,7 +311,7 @@ def _read(
     mixed = tl.zeros((QUERIES, HEAD), tl.float32)
     top, total, mixed = _fold(q_tile, k, v, added, top, total, mixed, scale)
     for first in range(KEYS, count, KEYS):
-        k, added = _keys(first, count, i, queries, keys, hidden, keys_step, hidden_step, KEYS, HEAD, EACH)
+        k, added = _keys(first, count, i, queries, keys, hidden, keys_step, hidden_step, hidden_key, KEYS, HEAD, EACH)
         v, added = _values(first, added, values, values_step, KEYS, HEAD, EACH)
         top, total, mixed = _fold(q_tile, k, v, added, top, total, mixed, scale)
     mixed = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
@@ -359,7 +361,8 @@ def extend(
 
 def read(q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, each: bool, scale: float | None = None) -> Tensor:
     """q [rows, queries, width] over keys and values [rows, heads, count, head], each with its last dimension dense;
-    hidden [rows, heads or 1, queries or 1, count] is added to scores, with `each` query's its own.
+    hidden [rows, heads or 1, queries or 1, count], however it lies (a bias by distance has its heads last), is added to
+    scores, with `each` query's its own.
     -> mixed values [rows, queries, width]"""
     rows, queries, width = q.shape
     heads, count, head = keys.shape[1:]
@@ -369,7 +372,7 @@ def read(q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, each: bool, sc
         *(q, keys, values, hidden, out),
         *(queries, count, heads),
         *(*q.stride()[:2], *keys.stride()[:3], *values.stride()[:3]),
-        *(*hidden.stride()[:3], _scale(scale, head)),
+        *(*hidden.stride(), _scale(scale, head)),
         QUERIES=_QUERIES,
         KEYS=WALK.keys,
         HEAD=head,

@@ -194,7 +194,8 @@ def _cached(random: Random, head: int, rule: str, shared: bool = False, scale: f
     else:
         some = (random(ROWS, step, SLOTS).cpu() > 0) & (slot < here[:, :1, None])
         bias = ops.additive((some | (slot == here[..., None]))[:, None].to(packed.device), packed)
-        bias = bias + random(ROWS, HEADS, step, SLOTS) if rule == "heads" else bias
+        if rule == "heads":  # looked up by distance, heads come last in memory (nn.positions.RelativeBias)
+            bias = bias + random(ROWS, step, SLOTS, HEADS).permute(0, 3, 1, 2)
     indirection = lines.int().to(packed.device) if shared else None
     return packed, keys, values, slots, bias, HEADS, indirection, None, scale
 
