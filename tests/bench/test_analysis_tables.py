@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from longstride.bench.page import results_pages, sections
-from longstride.bench.record_parts import ModelTag, WorkloadTag
+from longstride.bench.record_parts import Counts, ModelTag, WorkloadTag
 from longstride.bench.records import Contrastive, Quality
 from longstride.bench.sources import sections as tables_of
 from longstride.tasks.contrastive import Cell
@@ -77,6 +77,24 @@ def test_mutual_information_beside_the_papers() -> None:
         "both-ends": [TWO_ENDS, "2", "6.00", "5.00", "-0.023 (-0.033 to -0.013)", "-0.010", "-0.014"],
         "four": [TWO_ENDS, "4", "6.00", "5.00", "+0.100 (+0.090 to +0.110)", "+0.043", "·"],
     }
+
+
+def test_decoders_by_text() -> None:
+    """BLEU beside greedy's of the same model and text; of two texts alone there is no table."""
+    counts = Counts(100, 100, 200, 220, 0, 0, (), (), (), (), 0, 0)
+
+    def scored(decoder: str, text: str, bleu: float) -> Quality:
+        return make_quality(decoder, f"{decoder}|", bleu, workload=WorkloadTag(text, text, 20), counts=counts)
+
+    home = [scored("greedy", "home", 20.0), scored("draft", "home", 15.0)]
+    near = [scored("greedy", "near", 10.0), scored("draft", "near", 5.0)]
+    assert tables_of("analyses", [*home, *near]) == []
+    (section,) = tables_of("analyses", [*home, *near, scored("greedy", "away", 8.0)])
+    assert table_rows(section.text) == [
+        ["decoder", "home", "near", "away"],
+        ["greedy", "20.0 / 100 / 2.00", "10.0 / 100 / 2.00", "8.0 / 100 / 2.00"],
+        ["draft", "15.0 / 75 / 2.00", "5.0 / 50 / 2.00", "·"],
+    ]
 
 
 def test_contrastive_pairs_by_type_and_distance() -> None:

@@ -17,6 +17,7 @@ def test_the_corpus_is_what_the_teacher_translates(run: Run, model: Path, tmp_pa
     (tmp_path / "src").write_text("".join(line + "\n" for line in LINES))
     ran = run("distill", "-m", model, "-i", tmp_path / "src", "-o", tmp_path / "out", *KEEP)
     assert ran.code == 0
+    assert ran.err.count("Carried out by ") == 1
     translator = longstride.load(model, device="cpu")
     expected = [one.text for one in translator.translate(LINES, "beam", max_length=8, warn=lambda said: None)]
     assert (tmp_path / "out" / "train.tgt").read_text().split("\n")[:-1] == expected

@@ -38,7 +38,7 @@ def profiles(path: Path) -> list[Profile]:
 
 def test_every_decoder_is_profiled_alone(run: Run, source: list[Any], tmp_path: Path) -> None:
     model, records = write_drafted(tmp_path / "drafted"), tmp_path / "records.jsonl"
-    how = ["--record", records, "--experiment", "where", "--workload", "toy"]
+    how = ["--record", records, "--experiment", "where", "--workload", "toy", "--runtime", "eager"]
     ran = run("profile", "-m", model, *source, "--sentences", "3", *how)
     assert ran.code == 0
     assert "| drafter's encoder" in ran.out
@@ -123,7 +123,7 @@ def test_what_was_measured_stands_without_a_floor(
         (["--batch", "0"], "--batch"),
         (["--precision", "fp8"], "--precision expects"),
         (["--runtime", "magic"], "There is no runtime 'magic'"),
-        (["--inside"], "--inside expects the runtime cuda-graph, found eager"),
+        (["--inside"], "--inside expects the runtime cuda-graph, found native"),
         (["--drafter", "x", "-m", "y"], "--drafter expects one --model that it drafts for, found 2"),
     ],
 )

@@ -97,6 +97,14 @@ def difference(view: View) -> str | None:
 
 
 @computed
+def of_greedy(view: View) -> float | None:
+    """The leading score in percent of that of the same model's greedy search on the same test set."""
+    alike = {"decoder": "greedy", "model": view["model"], "test_set": view["test_set"]}
+    greedy = next((one for one in view.scope.group if one.meets(alike)), None)
+    return None if greedy is None or not greedy["bleu"] else 100 * view["bleu"] / greedy["bleu"]
+
+
+@computed
 def difference_from_beam(view: View) -> str | None:
     """The same, from the first beam search that it was compared with."""
     rivals = [one.baseline for one in view.record.against if "beam" in one.baseline]

@@ -191,6 +191,13 @@ def _qualities(records: Sequence[Record]) -> list[Group]:
     return [Group(some[0].origin.experiment, some[0].workload.name, _plain(some)) for some in groups]
 
 
+def _texts(records: Sequence[Record]) -> list[Group]:
+    """What an experiment scored in one precision, all test sets together, in the order in which they were taken."""
+    apart = (TEST_SET, "candidate", "model.name")
+    found = grouped(records, Quality, (EXPERIMENT, "precision"), apart)
+    return [Group(experiment, precision, _plain(some)) for (experiment, precision), some in found.items()]
+
+
 def _runs(records: Sequence[Record]) -> list[Group]:
     """The runs of an experiment on one test set and device, at all batch sizes, closed batches and open ones apart."""
     groups: dict[tuple[str, str, str], list[Member]] = {}
@@ -226,6 +233,7 @@ LISTS: dict[str, tuple[type[Record], Sequence[str], Sequence[str]]] = {
 
 GROUPS: dict[str, Callable[[Sequence[Record]], list[Group]]] = {
     "quality": _qualities,
+    "texts": _texts,
     "runs": _runs,
     "curves": _by_place(Curves, ("name", "model.name"), ("name", "model.name")),
     "contrastive": _by_place(Contrastive, ("candidate", "model.name", "precision")),

@@ -33,8 +33,8 @@ def contrastive(
     model: shared.Model = BUNDLED,
     decoder: shared.DecoderName = None,
     drafter: shared.DrafterFolder = None,
-    runtime: shared.Runtime = "eager",
-    precision: shared.Precision = "fp32",
+    runtime: shared.Runtime = "auto",
+    precision: shared.Precision = "auto",
     device: shared.Device = "auto",
     threads: shared.Threads = None,
     as_json: shared.AsJson = False,
@@ -63,6 +63,9 @@ def contrastive(
     if likelihood is None:
         found = decoder or ", ".join(translator.decoders)
         raise OptionError(f"contrastive expects a model that can score given translations, found one for {found}.")
+    runner = likelihood.runner.plain
+    if runtime == "auto":
+        say(f"Carried out by {runner.describe()}.")
     scored = score_pairs(translator, likelihood, pairs_of(entries), str(pairs))
     cells = contrast(entries, scored.totals)
     tokenizer = translator.target_tokenizer.sha256[:12]
@@ -74,8 +77,8 @@ def contrastive(
         workload=WorkloadTag(workload or data_name(pairs), file_sha256(pairs), accuracy(cells).pairs),
         signature=f"contrastive|log-probability|ties:wrong|{scored.factorisation.signature}tokenizer:{tokenizer}",
         cells=cells,
-        precision=translator.runner.precision,
-        runtime=translator.runner.name,
+        precision=runner.precision,
+        runtime=runner.name,
         notes=model_notes(translator, drafter),
     )
     if as_json or not out.is_terminal:

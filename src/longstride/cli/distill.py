@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longstride.cli.console import Bar, say
-from longstride.cli.options import DecoderName, Device, Precision, Runtime, Set, open_model, settings
+from longstride.cli.options import (
+    DecoderName,
+    Device,
+    Precision,
+    Runtime,
+    Set,
+    Threads,
+    open_model,
+    say_report,
+    settings,
+)
 from longstride.cli.provenance import origin_on
 from longstride.cli.streams import input_file, record_file, result_folder
 from longstride.contract import OptionError, UsageError, WorkError
@@ -24,6 +34,7 @@ from longstride.contract.options import parse
 if TYPE_CHECKING:
     from longstride.bench.records import Distillation
     from longstride.distillation.decoding import Teacher
+    from longstride.translator import Translator
 
 
 def distill(
@@ -38,9 +49,10 @@ def distill(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="An option of the distillation as name=value.")
     ] = None,
-    runtime: Runtime = "eager",
-    precision: Precision = "fp32",
+    runtime: Runtime = "auto",
+    precision: Precision = "auto",
     device: Device = "auto",
+    threads: Threads = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the shards that are missing.")] = False,
     processes: Annotated[
         int, typer.Option(min=1, max=256, help="Processes that share the work; two or three keep a large GPU busy.")
@@ -51,6 +63,7 @@ def distill(
     from longstride.bench.record_files import append_records
     from longstride.distillation.distill import distill as run
     from longstride.distillation.options import DistillOptions
+    from longstride.runtime.graph_runner import available_cores
     from longstride.text.corpus import read_lines
 
     chosen = parse(DistillOptions, settings(option), "--option")
@@ -67,14 +80,18 @@ def distill(
         said += [part for path in teachers for part in ("-m", path)] + ["--decoder", decoder or "beam", "--resume"]
         said += [part for one in set or [] for part in ("--set", one)]
         said += [part for one in option or [] if not one.startswith("shards=") for part in ("--option", one)]
+        said += ["--threads", str(threads or max(1, available_cores() // processes))]
         shards = -(-sum(1 for _ in read_lines(input)) // chosen.shard_lines)
         share_out(said, chosen.shards.of(shards), processes)
         resume = True
-    teacher = make_teacher(teachers, decoder or "beam", settings(set), runtime, precision, device)
+    translators = [open_model(path, runtime, precision, device, None, threads) for path in teachers]
+    teacher = make_teacher(translators, decoder or "beam", settings(set))
     with Bar("distilling", None) as shown:
         outcome = run(
             teacher, input, output, chosen, resume=resume, progress=lambda found: shown.to(found.lines, found.of)
         )
+    if processes > 1 or chosen.shards == DistillOptions().shards:  # once, and not by each of several processes
+        say_report(*translators, runtime=runtime)
     if outcome.manifest is None:
         say(f"{outcome.complete} of {outcome.shards} shards are there; run again with --resume for the rest.")
     else:
@@ -152,13 +169,10 @@ def _record(
     )
 
 
-def make_teacher(
-    models: list[str], decoder: str, options: dict[str, Any], runtime: str, precision: str, device: str
-) -> Teacher:
+def make_teacher(translators: list[Translator], decoder: str, options: dict[str, Any]) -> Teacher:
     """One model with any of its decoders, or several under beam search."""
     from longstride.distillation.decoding import Teacher
 
-    translators = [open_model(model, runtime, precision, device) for model in models]
     first = translators[0]
     if len(translators) == 1:
         made, limits = first.decoder(decoder, **options)

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from longstride.cli.evaluation import Evaluation, Rival
     from longstride.cli.lineup import Setting
     from longstride.tasks.score import Score
+    from longstride.translator import Translator
 
 
 def evaluate(
@@ -36,8 +37,8 @@ def evaluate(
     decoders: shared.Settings = None,
     set: shared.Set = None,
     drafter: shared.DrafterFolder = None,
-    runtime: shared.Runtime = "eager",
-    precision: shared.Precision = "fp32",
+    runtime: shared.Runtime = "auto",
+    precision: shared.Precision = "auto",
     device: shared.Device = "auto",
     threads: shared.Threads = None,
     batch: shared.Batch = 32,
@@ -119,8 +120,12 @@ def evaluate(
     material = read_material(task, source, reference)
     translator = shared.open_model(model, runtime, precision, device, drafter, threads)
     line_up = settings_of(translator, decoder, entries, shared.settings(set), name, output)
-    rival = _rival(against, line_up, len(material.pairs), (runtime, precision, device))
-    base = shared.open_model(mutual_information, runtime, precision, device) if mutual_information is not None else None
+
+    def other(folder: str) -> Translator:
+        return shared.open_model(folder, runtime, precision, device, None, threads)
+
+    rival = _rival(against, line_up, len(material.pairs), other)
+    base = other(mutual_information) if mutual_information is not None else None
     analyses = Analyses(exact_match, over_translation, by_length, base, mutual_information or "", tokenized, intervals)
     analyses.check(translator, len(material.pairs))
     test_set = material.workload(translator, workload or data_name(source))
@@ -140,6 +145,8 @@ def evaluate(
                 append_records(record, [quality_record(result, translator, order, greedy, rival, notes=notes, **about)])
             if setting.file is not None:
                 write_lines(setting.file, result.decoding.texts)
+        also = [rival.system] if rival is not None and not isinstance(rival.system, list) else []
+        shared.say_report(translator, *also, runtime=runtime)
         if record is not None:
             say(f"{len(done)} records appended to {record}." if several else f"Record appended to {record}.")
     finally:  # what was found is told, though it could not be written
@@ -147,7 +154,9 @@ def evaluate(
             _show(tag.name, [done[one.name] for one in line_up if one.name in done], rival, several, as_json)
 
 
-def _rival(against: Path | None, line_up: Sequence[Setting], lines: int, how: tuple[str, str, str]) -> Rival | None:
+def _rival(
+    against: Path | None, line_up: Sequence[Setting], lines: int, opened: Callable[[str], Translator]
+) -> Rival | None:
     """The other system, refused before any work is done: its outputs, or its model."""
     from longstride.cli.evaluation import Rival
     from longstride.text.corpus import read_lines
@@ -155,7 +164,7 @@ def _rival(against: Path | None, line_up: Sequence[Setting], lines: int, how: tu
     if against is None:
         return None
     if against.is_dir() or str(against) == BUNDLED:
-        translator = shared.open_model(str(against), *how)
+        translator = opened(str(against))
         for setting in line_up:
             translator.decoder(setting.asked, **setting.options)
         return Rival(str(against), translator)

@@ -29,8 +29,8 @@ def exactness(
     decoders: shared.Settings = None,
     set: shared.Set = None,
     drafter: shared.DrafterFolder = None,
-    runtime: shared.Runtime = "eager",
-    precision: shared.Precision = "fp32",
+    runtime: shared.Runtime = "auto",
+    precision: shared.Precision = "auto",
     device: shared.Device = "auto",
     threads: shared.Threads = None,
     batch: shared.Batch = 32,
@@ -100,6 +100,7 @@ def exactness(
             append_records(record, [result])
         if result.same_shape.differing:
             broken.append(one.name)
+    shared.say_report(translator, runtime=runtime)
     if record is not None:
         say(f"{len(line_up)} records appended to {record}.")
     if broken:

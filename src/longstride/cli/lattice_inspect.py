@@ -34,10 +34,12 @@ from longstride.cli.options import (
     Model,
     Precision,
     Reference,
+    Runtime,
     Set,
     Source,
     Workload,
     open_model,
+    say_report,
     settings,
     whole_number,
 )
@@ -218,7 +220,8 @@ def inspect(
     time_file: Annotated[
         Path | None, typer.Option("--times", help="Time each stage, sentence by sentence; write JSON lines.")
     ] = None,
-    precision: Precision = "fp32",
+    runtime: Runtime = "auto",
+    precision: Precision = "auto",
     device: Device = "auto",
     record: RecordFile = None,
     experiment: Experiment = None,
@@ -236,7 +239,7 @@ def inspect(
     svg, dot, rank_file, time_file, record = result_files(svg, dot, rank_file, time_file, record)
     input = input_file(input or Path(STANDARD))
     check_records(record)
-    translator = open_model(model, precision=precision, device=device)
+    translator = open_model(model, runtime, precision, device)
     decoder, limits = translator.decoder("lattice", **settings(set))
     assert isinstance(decoder, LatticeDecoder)
     if decoder.options.order != 2 and not (rank_file or time_file):
@@ -262,6 +265,7 @@ def inspect(
         for place, (number, line) in enumerate(numbered, start=1):
             out.print(f"[bold]{number:>3}[/bold]  ", Text(line), sep="")
             _draw(translator, decoder, limits, encoded(number, line), line, words, {"svg": svg, "dot": dot}, place)
+    say_report(translator, runtime=runtime)
 
 
 def _draw(

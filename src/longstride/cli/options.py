@@ -141,13 +141,16 @@ def say_report(*translators: Translator, runtime: str, batch: int | None = None)
     """What the runners have to say of their work, when it is done; what `auto` was, first, and how many sentences were
     decoded at once, where nobody had said."""
     many = "" if batch is None else f", {batch} sentences at a time"
+    told: dict[str, None] = {}  # models that are carried out alike say so once
     for runner in {id(translator.runner): translator.runner for translator in translators}.values():
         if runtime == "auto":
             fast = runner.name in ("native", "cuda-graph")
             advice = "" if fast else " `longstride doctor` says what would be faster here."
-            say(f"Carried out by {runner.describe()}{many}.{advice}")
+            told[f"Carried out by {runner.describe()}{many}.{advice}"] = None
         if report := runner.report():
-            say(report)
+            told[report] = None
+    for line in told:
+        say(line)
 
 
 def model_path(model: str) -> Path:

@@ -62,8 +62,8 @@ def profile(
         bool,
         typer.Option(help="Time the programs within captured steps too (CUDA graphs; takes them a little longer)."),
     ] = False,
-    runtime: shared.Runtime = "eager",
-    precision: shared.Precision = "fp32",
+    runtime: shared.Runtime = "auto",
+    precision: shared.Precision = "auto",
     device: shared.Device = "auto",
     threads: shared.Threads = None,
     record: shared.Record = None,
@@ -79,13 +79,14 @@ def profile(
     from longstride.bench.record_files import append_records
     from longstride.bench.sources import profile_tables
     from longstride.cli.lineup import read_entries
+    from longstride.runtime.choosing import fastest_runtime
     from longstride.text.corpus import read_lines
 
     models = model or [BUNDLED]
     if drafter is not None and len(models) > 1:
         raise OptionError(f"--drafter expects one --model that it drafts for, found {len(models)}.")
-    if inside and runtime != "cuda-graph":
-        raise OptionError(f"--inside expects the runtime cuda-graph, found {runtime}.")
+    if inside and (by := fastest_runtime(device, precision) if runtime == "auto" else runtime) != "cuda-graph":
+        raise OptionError(f"--inside expects the runtime cuda-graph, found {by}.")
     entries = read_entries(decoders, models=True) if decoders is not None else []
     record = record_file(record)
     source = input_file(source)
@@ -98,6 +99,7 @@ def profile(
 
     common = shared.settings(set)
     translators = [opened(one) for one in models]
+    shared.say_report(*translators, runtime=runtime)
     members = _members(models, translators, entries, common)
     origin = origin_of(experiment, translators[0])
     where = translators[0].runner.device

@@ -152,6 +152,11 @@ class Runner:
         """How programs are carried out, in one phrase for a person."""
         return f"{self.name} on {self.device}, {self.precision}"
 
+    @property
+    def plain(self) -> Runner:
+        """Who carries out programs that have no graph, as likelihoods: it does, unless all it can do is graphs."""
+        return self
+
     def uses(self, kernel: str, head: int | None = None) -> bool:
         """Whether operations are carried out by the kernel of this name, for attention heads of this width."""
         return False

@@ -17,6 +17,7 @@ import torch
 from longstride.contract import Feeds, GraphSpec, OptionError, Precision, Program, Runner
 from longstride.contract.options import Range, shown
 from longstride.contract.running import K, Pooled
+from longstride.runtime.eager import EagerRunner
 from longstride.runtime.graphs import Graph
 from longstride.runtime.processor import Processor, this_processor
 
@@ -55,6 +56,11 @@ class GraphRunner(Runner, ABC):
     def variant(self, feeds: Feeds) -> Hashable:
         """What tells one graph of a program from another, by what it is fed."""
         return None
+
+    @property
+    def plain(self) -> Runner:
+        """PyTorch."""
+        return EagerRunner(self.device, "fp32")
 
     def call(self, program: Program, *arguments: Any) -> Any:
         """By its graph, or eagerly where it has none."""
