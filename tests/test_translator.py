@@ -222,6 +222,20 @@ def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None
         translator.translate("a", batch=0)
 
 
+def test_a_decoder_is_made_once_for_the_same_options(translator: Translator) -> None:
+    one, limits = translator.decoder("beam", width=2, max_length=5)
+    assert translator.decoder("beam", width=2, max_length=5) == (one, limits)
+    assert translator.decoder("beam", width=2, max_length=5)[0] is one
+    assert translator.decoder("beam", width=3, max_length=5)[0] is not one
+    assert translator.decoder("beam", width=2, max_length=6)[1] != limits
+    assert translator.decoder("beam", banned=[7])[1].banned == (7,)  # a list has no hash
+    with pytest.raises(OptionError, match="width"):
+        translator.decoder("beam", width=True)  # which Python holds for 1
+    translator.decoder("beam", width=1)
+    with pytest.raises(OptionError, match="width"):
+        translator.decoder("beam", width=True)
+
+
 def test_a_forced_first_token_is_one_of_the_vocabulary(translator: Translator) -> None:
     size = translator.target_tokenizer.size
     with pytest.raises(OptionError, match=f"forced_first expects an id of the model's vocabulary, 0 to {size - 1}, f"):

@@ -16,7 +16,7 @@ import os
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib import resources
@@ -61,6 +61,8 @@ DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
 MANY = 64
 """Outputs that are made into text at once."""
+KEPT_DECODERS = 64
+"""Decoders that are kept made, by name and options."""
 BATCHES = Range(1, math.inf)
 """More than there are lines means all of them."""
 
@@ -114,6 +116,7 @@ class Translator:
         self._homes = {name: (folder, name) for name in folder.parts}  # where a part's weights lie, and under what name
         self._decoders = dict(folder.decoders)
         self._checked: set[str] = set()  # decoders whose options were found to be right
+        self._made: dict[Hashable, tuple[Decoder, Limits]] = {}  # by name and options: making one takes a millisecond
         self._default = folder.config.default_decoder
         self._language: dict[str, Any] = {}  # limits that the target's language asks for
         check_folder(folder, self.source_tokenizer, self.target_tokenizer)
@@ -146,6 +149,7 @@ class Translator:
             return self
         made = copy.copy(self)
         made.__dict__.pop("placer", None)  # which knows the languages
+        made._made = {}
         made.source_tokenizer = self.source_tokenizer.with_languages(source, target)
         made.target_tokenizer = self.target_tokenizer.with_languages(source, target)
         if target is None:  # what outputs begin with stays as the folder says
@@ -174,6 +178,19 @@ class Translator:
 
     def decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
         """A decoder with its options, and the limits on its outputs, from one set of names."""
+        # 1, 1.0 and True are equal to Python, and not the same to an option.
+        key = (name, self.lengths, tuple((option, type(value), value) for option, value in options.items()))
+        try:
+            if (found := self._made.get(key)) is not None:
+                return found
+        except TypeError:  # lists, say
+            return self._make(name, options)
+        if len(self._made) >= KEPT_DECODERS:
+            self._made.clear()
+        self._made[key] = self._make(name, options)
+        return self._made[key]
+
+    def _make(self, name: str | None, options: Mapping[str, Any]) -> tuple[Decoder, Limits]:
         name = name or self._default
         config = self._decoder_config(name)
         kind = find(DECODERS, name, "decoder")

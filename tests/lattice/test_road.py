@@ -112,6 +112,7 @@ def test_draws(road, tmp_path, capsys):
         tmp_path / "one.dot",
         None,
         None,
+        "eager",
         "fp32",
         "cpu",
     )
@@ -134,6 +135,7 @@ def test_counts_ranks_and_times_stages(road, tmp_path):
         None,
         tmp_path / "ranks.json",
         tmp_path / "times.jsonl",
+        "eager",
         "fp32",
         "cpu",
     )
@@ -155,9 +157,11 @@ def test_refusals(road, tmp_path):
     lines = tmp_path / "lines.txt"
     lines.write_text("a b\n")
     with pytest.raises((OptionError, ModelFolderError), match="no decoder 'lattice'"):
-        lattice_inspect.inspect(str(tmp_path / "ordinary"), lines, None, 4, None, None, None, None, "fp32", "cpu")
+        lattice_inspect.inspect(
+            str(tmp_path / "ordinary"), lines, None, 4, None, None, None, None, "eager", "fp32", "cpu"
+        )
     (tmp_path / "no").write_text("")
     with pytest.raises(OptionError, match="found a file"):
         lattice_inspect.inspect(
-            str(road / "run"), lines, None, 4, tmp_path / "no" / "x.svg", None, None, None, "fp32", "cpu"
+            str(road / "run"), lines, None, 4, tmp_path / "no" / "x.svg", None, None, None, "eager", "fp32", "cpu"
         )

@@ -30,7 +30,8 @@ def not_words(special: SpecialIds) -> tuple[int, ...]:
 def fallback_word(special: SpecialIds, vocabulary: int, banned: Collection[int]) -> int:
     """What stands where nothing else may: unk, or where it is banned or there is none the first word that is not."""
     unk = () if special.unk is None else (special.unk,)
-    words: list[int] = [*unk, *sorted({*range(vocabulary)} - {*not_words(special)})]
+    never = {*not_words(special)}
+    words: list[int] = [*unk, *(word for word in range(vocabulary) if word not in never)]
     return next((word for word in words if word not in banned), words[0])
 
 
