@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longstride.cli.console import Bar, say
-from longstride.cli.options import DecoderName, Device, Precision, Runtime, Set, open_model, settings
+from longstride.cli.options import Device, Precision, Runtime, Set, decoder_names, open_model, settings
 from longstride.cli.provenance import origin_on
 from longstride.cli.streams import input_file, record_file, result_folder
 from longstride.contract import OptionError, UsageError, WorkError
@@ -33,7 +33,12 @@ def distill(
         list[str] | None,
         typer.Option("-m", "--model", help=f"Teacher; several are averaged as an ensemble (default: {BUNDLED})."),
     ] = None,
-    decoder: DecoderName = "beam",
+    decoder: Annotated[
+        str,
+        typer.Option(
+            autocompletion=decoder_names, help="The teacher's way of generating, as `longstride decoders` shows it."
+        ),
+    ] = "beam",
     set: Set = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", help="An option of the distillation as name=value.")
@@ -64,13 +69,13 @@ def distill(
         raise UsageError(f"{output}: expected a new folder, found shards in it; go on with them by --resume.")
     if processes > 1:
         said = ["-i", str(input), "-o", str(output), "--runtime", runtime, "--precision", precision, "--device", device]
-        said += [part for path in teachers for part in ("-m", path)] + ["--decoder", decoder or "beam", "--resume"]
+        said += [part for path in teachers for part in ("-m", path)] + ["--decoder", decoder, "--resume"]
         said += [part for one in set or [] for part in ("--set", one)]
         said += [part for one in option or [] if not one.startswith("shards=") for part in ("--option", one)]
         shards = -(-sum(1 for _ in read_lines(input)) // chosen.shard_lines)
         share_out(said, chosen.shards.of(shards), processes)
         resume = True
-    teacher = make_teacher(teachers, decoder or "beam", settings(set), runtime, precision, device)
+    teacher = make_teacher(teachers, decoder, settings(set), runtime, precision, device)
     with Bar("distilling", None) as shown:
         outcome = run(
             teacher, input, output, chosen, resume=resume, progress=lambda found: shown.to(found.lines, found.of)
