@@ -30,7 +30,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         if not goal.exists():
             raise FileNotFoundError(f"{page.file.src_uri}: expected a file of the repository, found {match[2]}.")
         name = goal.relative_to(ROOT).as_posix()
-        words = match[1].strip("`")
+        words = match[1].strip("`").rstrip("/")
         return f"`{name}`" if words in (name, goal.name, goal.stem) else f"{match[1]} (`{name}`)"
 
     return _LINK.sub(told, markdown)
