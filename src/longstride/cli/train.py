@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from longstride.training.metrics import Record
 
 RESTING = ("OMP_WAIT_POLICY", "passive")
-"""PyTorch's threads otherwise spin while they wait for each other, and where other processes want the cores too they spin
+"""PyTorch's threads otherwise spin while they wait for each other, and where other processes want the cores too, spin
 away the time that the one they wait for needs; read by the library when it is loaded."""
 
 
