@@ -208,6 +208,12 @@ def test_dropping_in_leaves_links_to_what_others_share(tmp_path: Path, name: str
     assert ((path / name).is_symlink(), sorted(path.iterdir())) == (True, before)
 
 
+def test_a_folder_of_hugging_face_is_told_what_makes_a_model_folder_of_it(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "marian"}')
+    with pytest.raises(ModelFolderError, match=f"`longstride import {tmp_path} -o DIR` makes a model folder of it"):
+        ModelFolder(tmp_path)
+
+
 def test_only_model_folders_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     (tmp_path / "folder").mkdir()

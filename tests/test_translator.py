@@ -155,6 +155,14 @@ def test_an_emoji_of_several_signs_stays_one(translator: Translator) -> None:
     assert translator.readable(f"{family}\u200d") == family
 
 
+def test_letters_with_their_accents_apart_are_read_as_one(tmp_path: Path) -> None:
+    vocabulary = WordsTokenizer([*words().pieces(range(words().size)), "caf\xe9", "i\u0308"])
+    translator = longstride.load(write_folder(tmp_path / "model", tokenizer=vocabulary), device="cpu")
+    assert translator.readable("cafe\u0301\u2028a") == "caf\xe9 a"
+    assert translator.encode(["cafe\u0301"]) == translator.encode(["caf\xe9"])
+    assert translator.readable("i\u0308") == "i\u0308"  # as this vocabulary has it
+
+
 def test_a_character_of_the_vocabulary_is_read_as_it_is(tmp_path: Path) -> None:
     vocabulary = WordsTokenizer([*words().pieces(range(words().size)), "10\xa0km"])
     translator = longstride.load(write_folder(tmp_path / "model", tokenizer=vocabulary), device="cpu")

@@ -428,6 +428,11 @@ def _read_config(path: Path) -> FolderConfig:
         raise ModelFolderError(f"{file}: could not be read ({error.strerror}).") from None
     if not isinstance(values, dict):
         raise ModelFolderError(f"{file}: expected a JSON object, found {type(values).__name__}.")
+    if "format" not in values and "model_type" in values:
+        raise ModelFolderError(
+            f"{path}: expected a model folder, found one of Hugging Face's: `longstride import {path} -o DIR` makes a "
+            "model folder of it."
+        )
     if values.get("format") != FORMAT:
         raise ModelFolderError(f"{file}: expected format {FORMAT}, found {values.get('format')!r}.")
     told = {name: value for name, value in values.items() if name != "provenance"}

@@ -280,8 +280,15 @@ class Translator:
         return len(self.source_tokenizer.encode_many([self.readable(line)], threads=1)[0]) <= most
 
     def readable(self, line: str) -> str:
-        """A line as the model is to read it: without characters that nobody sees and its vocabulary does not have."""
-        if line.isprintable() or self.source_tokenizer.complete:  # as nearly all are; others read lines their own way
+        """A line as the model is to read it: without characters that nobody sees and its vocabulary does not have.
+
+        A letter with its accent apart, as in names of files on a Mac, is composed: vocabularies have it whole.
+        """
+        if self.source_tokenizer.complete:  # reads lines its own way
+            return line
+        if not unicodedata.is_normalized("NFC", line) and not self._known.issuperset(line):
+            line = unicodedata.normalize("NFC", line)
+        if line.isprintable():  # as nearly all are
             return line
         found = {sign for sign in line if not sign.isprintable() and sign not in self._known}
         spaces = {ord(sign): " " for sign in found if unicodedata.category(sign) in _SPACES}

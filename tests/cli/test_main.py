@@ -46,6 +46,8 @@ def test_every_command_and_option_explains_itself(run: Run, command: str) -> Non
         (("transalte",), "No such command 'transalte'. Did you mean 'translate'"),
         (("bench",), "Missing option '-s' / '--source'. See `longstride bench --help`."),
         (("lattice", "build", "--tabel", "x"), "No such option: --tabel"),
+        (("translate", "in.txt"), "Got unexpected extra argument(s) (in.txt): a file to read is named by -i FILE. See"),
+        (("decoders", "-m", "owner/name"), "owner/name: expected a model folder, found nothing; models are never down"),
         (("bench", "-s", "x", "-r", "y", "-o", "z", "--passes", "none"), "Invalid value for '--passes'"),
     ],
 )

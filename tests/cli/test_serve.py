@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ def test_check_translates_a_sentence_and_leaves(capsys: pytest.CaptureFixture[st
     ("arguments", "words"),
     [
         (["-m", "nothing-en-de"], "nothing-en-de"),
+        (["-m", "x=nothing"], "nothing: expected a model folder, found nothing"),
         (["-m", "bundled", "--languages", "en-de", "--languages", "de-en"], "one pair for each of 1 models"),
         (["-m", "bundled", "--languages", "english"], "a pair as en-de"),
         (["--set", "rows=0"], "rows"),
@@ -41,6 +43,14 @@ def test_check_translates_a_sentence_and_leaves(capsys: pytest.CaptureFixture[st
 def test_what_is_wrong_is_said_first(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--check", "--device", "cpu", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_port_that_another_server_has_is_named_before_models_are_opened(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert main(["serve", "--port", str(port), "--device", "cpu"]) == 1
+    told = f"error: 127.0.0.1:{port}: could not be listened on (Address already in use); --port names another"
+    assert capsys.readouterr().err.startswith(told)
 
 
 def test_sigterm_drains_and_ends_well(tmp_path: Path) -> None:

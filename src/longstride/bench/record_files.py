@@ -30,7 +30,9 @@ def from_line(line: str, where: str = "record") -> Record:
     try:
         values = parse_json(line)
     except json.JSONDecodeError as error:
-        raise InputError(f"{where}: expected a JSON object, found {error.msg} at column {error.colno}.") from None
+        raise InputError(
+            f"{where}: expected a JSON object, found something else ({error.msg} at column {error.colno})."
+        ) from None
     except ValueError as error:
         raise InputError(f"{where}: expected a JSON object, found {error}.") from None
     if not isinstance(values, dict):

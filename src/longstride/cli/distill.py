@@ -15,12 +15,12 @@ import typer
 
 from longstride.cli.console import Bar, say
 from longstride.cli.options import (
-    DecoderName,
     Device,
     Precision,
     Runtime,
     Set,
     Threads,
+    decoder_names,
     open_model,
     say_report,
     settings,
@@ -44,7 +44,12 @@ def distill(
         list[str] | None,
         typer.Option("-m", "--model", help=f"Teacher; several are averaged as an ensemble (default: {BUNDLED})."),
     ] = None,
-    decoder: DecoderName = "beam",
+    decoder: Annotated[
+        str,
+        typer.Option(
+            autocompletion=decoder_names, help="The teacher's way of generating, as `longstride decoders` shows it."
+        ),
+    ] = "beam",
     set: Set = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", help="An option of the distillation as name=value.")
@@ -77,7 +82,7 @@ def distill(
         raise UsageError(f"{output}: expected a new folder, found shards in it; go on with them by --resume.")
     if processes > 1:
         said = ["-i", str(input), "-o", str(output), "--runtime", runtime, "--precision", precision, "--device", device]
-        said += [part for path in teachers for part in ("-m", path)] + ["--decoder", decoder or "beam", "--resume"]
+        said += [part for path in teachers for part in ("-m", path)] + ["--decoder", decoder, "--resume"]
         said += [part for one in set or [] for part in ("--set", one)]
         said += [part for one in option or [] if not one.startswith("shards=") for part in ("--option", one)]
         said += ["--threads", str(threads or max(1, available_cores() // processes))]
@@ -85,7 +90,7 @@ def distill(
         share_out(said, chosen.shards.of(shards), processes)
         resume = True
     translators = [open_model(path, runtime, precision, device, None, threads) for path in teachers]
-    teacher = make_teacher(translators, decoder or "beam", settings(set))
+    teacher = make_teacher(translators, decoder, settings(set))
     with Bar("distilling", None) as shown:
         outcome = run(
             teacher, input, output, chosen, resume=resume, progress=lambda found: shown.to(found.lines, found.of)

@@ -69,9 +69,17 @@ def _misused(error: BaseException) -> int | None:
         return MISUSED
     command = getattr(getattr(error, "ctx", None), "command_path", "longstride")
     told = message().rstrip()
+    told += _named_by_an_option(error) if "unexpected extra argument" in told else ""
     told += "" if told.endswith((".", "?")) else "."
     _say(f"{told} See `{command} --help`.")
     return MISUSED
+
+
+def _named_by_an_option(error: BaseException) -> str:
+    """That files to read are named by an option, where the command has one for it."""
+    parameters = getattr(getattr(getattr(error, "ctx", None), "command", None), "params", ())
+    options = {option for parameter in parameters for option in parameter.opts}
+    return next((f": a file to read is named by {option} FILE" for option in ("-i", "-s") if option in options), "")
 
 
 def _say(text: str, error: bool = True) -> None:

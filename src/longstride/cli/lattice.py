@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from longstride.model_folder import ModelFolder
     from longstride.text.tokenizer import Tokenizer
 
-app = typer.Typer(help="Candidate tables, and a look into lattices.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Candidate tables, and a look into lattices.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 app.command()(inspect)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 CACHE = "LONGSTRIDE_CACHE"
 """Environment variable: the folder in which measured draft lengths are kept; empty: they are not."""
 
-Model = Annotated[str, typer.Option("-m", "--model", help="Model folder, or a run's folder.")]
+Model = Annotated[
+    str, typer.Option("-m", "--model", help="Model folder, or a run's folder; bundled: English to German.")
+]
 RUNTIMES = ("auto", "native", "cuda-graph", "onnx", "eager")
 PRECISIONS = ("auto", "fp32", "fp16", "bf16", "fp64", "int8")
 
 
-def _decoders() -> list[str]:
+def decoder_names() -> list[str]:
+    """Those of this version, for the shell to complete."""
     from longstride.registry import DECODERS
 
     return list(DECODERS)
@@ -37,7 +41,11 @@ def _decoders() -> list[str]:
 
 DecoderName = Annotated[
     str | None,
-    typer.Option("--decoder", autocompletion=_decoders, help="Way of generating (default: the model's own)."),
+    typer.Option(
+        "--decoder",
+        autocompletion=decoder_names,
+        help="Way of generating; `longstride decoders` shows them and their options (default: the model's own).",
+    ),
 ]
 DrafterFolder = Annotated[
     str | None, typer.Option("--drafter", help="Model folder, or a run's, whose drafter is to draft for the model.")
@@ -153,6 +161,10 @@ def say_report(*translators: Translator, runtime: str, batch: int | None = None)
         say(line)
 
 
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+"""What Hugging Face calls a model: its owner and its name"""
+
+
 def model_path(model: str) -> Path:
     """The folder that --model and its like mean: the bundled one, a model's own, or the one inside a run's folder."""
     from longstride.model_folder import resolve
@@ -160,6 +172,11 @@ def model_path(model: str) -> Path:
 
     if model != BUNDLED and not os.path.lexists(model) and (near := meant(model, [BUNDLED, *_folders_beside(model)])):
         raise ModelFolderError(f"{model}: expected a model folder, found nothing{near}.")
+    if _HUB_NAME.fullmatch(model) and not os.path.lexists(os.path.dirname(model)):
+        raise ModelFolderError(
+            f"{model}: expected a model folder, found nothing; models are never downloaded: `longstride import` makes "
+            "a model folder of a Hugging Face folder on this machine."
+        )
     return bundled_folder() if model == BUNDLED else resolve(model)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Test sets of pictures, grids of them, and sheets on which people compare two models'.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 app.command()(compare)

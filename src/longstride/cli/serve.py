@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +17,7 @@ import typer
 from longstride.cli import options as shared
 from longstride.cli.console import out, say
 from longstride.cli.streams import is_standard
-from longstride.contract import OptionError, WorkError
+from longstride.contract import ModelFolderError, OptionError, WorkError
 from longstride.contract.bundled import BUNDLED
 
 if TYPE_CHECKING:
@@ -87,14 +88,15 @@ def serve(
     told = _told(model or [BUNDLED], languages or [])
     terms = _glossaries(glossary or [], len(told))
     specs = [_spec(name, pair, decoder, opened, terms) for (name, pair), terms in zip(told, terms, strict=True)]
+    listening = ("127.0.0.1", 0) if check else (host, port)
+    _check_address(*listening)
     metrics = Metrics()
     models = Models(specs, settings, metrics.watcher)
     app = make_app(models, metrics, None if check else known, cors or [])
     door = Door(lambda: models.room, metrics.request)
-    listening = ("127.0.0.1", 0) if check else (host, port)
     server = Server(app, *listening, settings, partial(_reload, models), door)
     sys.setswitchinterval(SWITCH)
-    with _logging():
+    with _logging(), suppress(SystemExit):  # uvicorn's, where it cannot listen
         asyncio.run(_checked(server, specs[0]) if check else _serving(server, host))
     if not server.started:
         raise WorkError(f"{host}:{port}: could not be listened on.")
@@ -108,6 +110,18 @@ def _check_packages() -> None:
     except ImportError as error:
         raise OptionError(
             f"serve expects the package {error.name}, which is not installed here: pip install 'longstride[serving]'."
+        ) from None
+
+
+def _check_address(host: str, port: int) -> None:
+    """Before models are opened, which takes seconds: often another server has the port."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        socket.create_server(address, family=family).close()
+    except OSError as error:
+        told = str(error.strerror or error).partition(" (while")[0]
+        raise WorkError(
+            f"{host}:{port}: could not be listened on ({told}); --port names another port, --host another address."
         ) from None
 
 
@@ -133,6 +147,8 @@ def _spec(
     from longstride.serving.models import ModelSpec, languages_of
 
     name, _, folder = model.rpartition("=")
+    if not shared.model_path(folder).exists():
+        raise ModelFolderError(f"{folder}: expected a model folder, found nothing.")
     name = name or (BUNDLED if folder == BUNDLED else Path(folder).resolve().name)
     pair = languages_of(languages or ("en-de" if folder == BUNDLED else name))
     if pair is None or (languages is not None and "-".join(pair) != languages):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from dataclasses import replace
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from longstride.recipe import Outcome, Recipe
     from longstride.training.metrics import Record
 
+RESTING = ("OMP_WAIT_POLICY", "passive")
+"""PyTorch's threads otherwise spin while they wait for each other, and where other processes want the cores too, spin
+away the time that the one they wait for needs; read by the library when it is loaded."""
+
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="Recipe, a YAML file.")],
@@ -37,6 +42,7 @@ def train(
     ] = None,
 ) -> None:
     """Train a model as a recipe says."""
+    os.environ.setdefault(*RESTING)
     import torch
     import yaml
 

@@ -82,7 +82,9 @@ def read_contrastive(path: _Path) -> list[Entry]:
     try:
         found = parse_json("\n".join(read_lines(path)))
     except json.JSONDecodeError as error:
-        raise InputError(f"{path}, line {error.lineno}: expected JSON, found {error.msg.lower()}.") from None
+        raise InputError(
+            f"{path}, line {error.lineno}: expected JSON, found something else ({error.msg} at column {error.colno})."
+        ) from None
     except ValueError as error:
         raise InputError(f"{path}: expected JSON, found {error}.") from None
     if not isinstance(found, list):

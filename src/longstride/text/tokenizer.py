@@ -105,7 +105,10 @@ class Tokenizer(ABC):
 
     def with_languages(self, source: str | None = None, target: str | None = None) -> Tokenizer:
         """The same tokenizer for texts in other languages."""
-        raise OptionError("Languages expect a model with language tokens, found one without.")
+        raise OptionError(
+            "Languages can be named to a model with language tokens (M2M100, NLLB, mBART), and this one has none: it "
+            "translates its one pair of languages without them."
+        )
 
     def encode(self, text: str) -> list[int]:
         """The ids of one line."""

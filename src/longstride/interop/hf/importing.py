@@ -94,7 +94,7 @@ def import_folder(
 ) -> Imported:
     """Read a folder of transformers; `tokenizers` (source, target) take the place of its own."""
     if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing"
+        found = "a file" if folder.exists() else "nothing (models are never downloaded)"
         raise ModelFolderError(f"{folder}: expected a Hugging Face folder, found {found}.")
     config = Fields.read(folder / CONFIG)
     family = family_of(config)
