@@ -140,7 +140,7 @@ def _asked(name: str) -> Callable[..., Any]:
 _ASKED = ("describe", "report", "uses", "round_up", "acquire", "ready", "release", "beside", "join", "send", "fetch")
 for _name in _ASKED:
     setattr(Delegate, _name, _asked(_name))
-for _name in ("fuses", "moves_rows", "steady_slots"):
+for _name in ("fuses", "moves_rows", "plain", "steady_slots"):
     setattr(Delegate, _name, property(attrgetter(f"runner.{_name}")))
 
 
