@@ -58,7 +58,7 @@ def test_a_row_without_its_record_is_refused() -> None:
 
 
 def test_figures_are_made_of_records() -> None:
-    records = read_records([ROOT / "benchmarks" / "results" / "en-de.jsonl"])
+    records = read_records([ROOT / "benchmarks" / "results" / name for name in ("en-de.jsonl", "bundled.jsonl")])
     row = next(row for row in ROWS if row.there.startswith("Section 7.1"))
     found = chosen(row, views_of(records))
     assert f"{found['top'].record.counts.mean_block:.2f} at " in told(row, found)
