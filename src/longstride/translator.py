@@ -180,15 +180,15 @@ class Translator:
         """A decoder with its options, and the limits on its outputs, from one set of names."""
         # 1, 1.0 and True are equal to Python, and not the same to an option.
         key = (name, self.lengths, tuple((option, type(value), value) for option, value in options.items()))
-        try:
-            if (found := self._made.get(key)) is not None:
-                return found
-        except TypeError:  # lists, say
+        if not all(isinstance(value, str | float | int | None) for value in options.values()):  # lists have no hash
             return self._make(name, options)
-        if len(self._made) >= KEPT_DECODERS:
-            self._made.clear()
-        self._made[key] = self._make(name, options)
-        return self._made[key]
+        found = self._made.get(key)
+        if found is None:
+            found = self._make(name, options)
+            if len(self._made) >= KEPT_DECODERS:
+                self._made.clear()
+            self._made[key] = found  # never read again here: another thread may have cleared it
+        return found
 
     def _make(self, name: str | None, options: Mapping[str, Any]) -> tuple[Decoder, Limits]:
         name = name or self._default
