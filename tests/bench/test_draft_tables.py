@@ -70,6 +70,8 @@ def test_blockwise_has_a_row_per_k_and_a_column_per_model() -> None:
         blockwise("mixed", 8, 24.8, 1.8, notes=MIXED),
         blockwise("frozen", 8, 24.0, 2.5, accept="top:2", notes=FROZEN),
     ]
+    tree = f"blockwise|k:8|accept:exact|min_block:1|tree:16|{END}"
+    records.append(quality("frozen", tree, 25.0, 2.6, notes=FROZEN))
     (heading, first, second), notes = table(records, "blockwise")
     assert heading == [
         "k",
@@ -112,6 +114,19 @@ def test_other_acceptance_stands_beside_exact() -> None:
     assert heading == ["model", "k", "exact", "exact, at least 2", "top:2", "paper, top:2"]
     assert tuned[1:] == ["8", "24.60 / 4.70", "22.00 / 5.00", "24.20 / 5.30", "25.71 / 5.34"]
     assert frozen[1:] == ["8", "·", "·", "24.90 / 2.10", "·"], "the paper has top-2 for the last column alone"
+
+
+def test_pictures_have_a_table_of_their_own() -> None:
+    taken = {"notes": {"frozen": True, "data": "original", "base_data": "original"}}
+    records = [
+        dataclasses.replace(one, scores=(Score("PSNR", 19.2, "psnr"), *one.scores[1:]))
+        for one in [blockwise("faces", 10, 0, 1.6, "distance:2", **taken), blockwise("faces", 10, 0, 1.1, **taken)]
+    ]
+    (heading, row), notes = table(records, "blockwise-pictures")
+    assert heading == ["heads", "k", "exact", "distance:2", "paper, distance:2"]
+    assert row == ["Regular", "10", "19.20 dB / 0.90", "19.20 dB / 1.40", "1.40"], "tokens without the end"
+    assert "Table 2" in notes
+    assert not [one for one in tables(list(records)) if one.name.startswith(("blockwise/", "blockwise-variants/"))]
 
 
 def methods() -> list[Quality]:

@@ -24,6 +24,8 @@ FIELDS |= {
     "exact": lambda view: view["accept"] == EXACT and view["min_block"] == 1,
     "inexact": lambda view: view["accept"] != EXACT,
     "plain": lambda view: view["option"].get("adaptive", "false") == "false",
+    "chain": lambda view: view["option"].get("tree", "0") == "0",
+    "pictures": lambda view: "PSNR" in view["score"],
     "acceptance": lambda view: view["accept"] + (f", at least {view['min_block']}" if view["min_block"] > 1 else ""),
     "top": lambda view: _top_and_gap(view)[0],
     "gap": lambda view: _top_and_gap(view)[1],
