@@ -357,6 +357,12 @@ class Translator:
             whole = not self.folder.config.sentences
         parts_of = BREAK.split if whole or drafts is not None else self._sentences
         texts = [parts_of(one) for one in ([text] if isinstance(text, str) else text)]
+        for number, parts in enumerate(texts, first_line):
+            if kept := max((len(word) for gap in parts[1::2] for word in gap.split()), default=0):
+                (warn or partial(warnings.warn, stacklevel=2))(
+                    f"line {number} has {kept:,} characters without a space, which are no word and stand in the output "
+                    f"as they are; with spaces or line breaks in them they are translated."
+                )
         lines = [self.readable(line) for parts in texts for line in parts[::2]]  # between them, the breaks
         ids = self.encode(lines, warn, first_line)
         done = [Translation("")] * len(lines)
