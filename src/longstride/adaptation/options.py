@@ -36,8 +36,8 @@ class AdaptOptions(Options):
     )
     lines: int = option(
         0,
-        "So many other lines are decoded and learnt from, taken evenly (0: 200,000 a minute of training on a GPU, 3,000 "
-        "on a processor; all where updates are given).",
+        "So many other lines are decoded and learnt from, taken evenly (0: 200,000 a minute of training on a GPU, "
+        "3,000 on a processor; all where updates are given).",
         least=0,
         most=10**9,
     )
