@@ -44,6 +44,14 @@ def test_what_follows_a_break_or_control_character_is_translated(sign: str) -> N
     assert "Bücher" in found
 
 
+def test_a_word_of_a_million_characters_stands_as_it_is() -> None:
+    """It once was decoded, in thousands of parts."""
+    word, told = "x" * 10**6, list[str]()
+    found = family().translate(["Hello!", f"Good morning. {word}"], warn=told.append)
+    assert [one.text for one in found] == ["Hallo!", f"Guten Morgen. {word}"]
+    assert (len(told), "line 2 has 1,000,000 characters" in told[0]) == (1, True)
+
+
 def test_it_is_the_default_and_has_a_name() -> None:
     assert family().folder.path == load(BUNDLED, device="cpu").folder.path == FOLDER
     assert set(ModelFolder(FOLDER).decoders) == FAMILY

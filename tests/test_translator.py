@@ -110,6 +110,14 @@ def test_what_is_too_long_for_the_model_is_read_in_parts(translator: Translator)
     assert len(told) == 1
 
 
+def test_parts_of_one_line_are_decoded_side_by_side(translator: Translator) -> None:
+    line, seen = " ".join("abcdef" * 500), list[Decoded]()
+    translator.translate([line], "greedy", whole=False, watch=seen.append, max_length=4)
+    (alone,) = seen
+    assert len(alone.hypotheses) > 100
+    assert alone.iterations < len(alone.hypotheses) / 4, "of four tokens each: by itself each takes four"
+
+
 SEEN_BY_NOBODY = [
     chr(code)
     for code in range(sys.maxunicode + 1)

@@ -1,4 +1,4 @@
-"""Text in, text out: wires tokenizers, systems and a runtime together.
+"""Text in, text out: a loaded model with its tokenizers.
 
 Empty lines stay empty, order is kept, and sentences of like length are decoded side by side. A text of several lines
 keeps its line breaks, and each of its lines is translated by itself; so is each sentence of a line, with the white
@@ -16,56 +16,31 @@ import os
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, overload
 
-from torch import nn
-
-from longstride.contract import (
-    Decoded,
-    Decoder,
-    Hypothesis,
-    Likelihood,
-    Limits,
-    ModelFolderError,
-    OptionError,
-    Prefixes,
-    Runner,
-    Source,
-)
+from longstride.contract import Decoded, Decoder, Hypothesis, Limits, OptionError, Prefixes, Source
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.decoding import refilled_groups
-from longstride.contract.options import Range, as_dict, shown
-from longstride.contract.suggestions import meant
-from longstride.model_folder import DecoderConfig, ModelFolder
-from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
-from longstride.runtime.choosing import fastest_batch, make_runner
-from longstride.search.options import BeamOptions
-from longstride.systems.autoregressive.decoder import Beam
+from longstride.contract.options import Range, shown
+from longstride.loaded_model import DRAFTED, LoadedModel
+from longstride.model_folder import ModelFolder
+from longstride.runtime.choosing import make_runner
 from longstride.terminology import Placing, TermPlacer
 from longstride.text.glossary import Given, Glossary
 from longstride.text.sentences import alternating
 from longstride.translation import BREAK, Translation, given_drafts, joined
-from longstride.verification.draft_policy import LengthFile
-from longstride.verification.session import VerifyingDecoder
 
 BY_TEXT = "text-verify"
 """The decoder that drafts by given texts."""
-DRAFTED = "draft-verify"
-"""The decoder that drafts by a model."""
-DRAFTER = "drafter"
-"""A kind of part, and the role that it plays."""
 MANY = 64
 """Outputs that are made into text at once."""
-KEPT_DECODERS = 64
-"""Decoders that are kept made, by name and options."""
 BATCHES = Range(1, math.inf)
 """More than there are lines means all of them."""
-
 
 _SENTENCE = re.compile(r"[^\s.!?…。！？]+(?: [^\s.!?…。！？]+)*[.!?…。！？]?")
 """Words with a space between two, and an end: what splitting would leave as it is"""
@@ -102,46 +77,8 @@ def bundled_folder() -> Path:
     return Path(str(resources.files("longstride") / "bundled"))
 
 
-class Translator:
-    """A loaded model folder and the decoders it offers."""
-
-    lengths: Callable[[list[str]], LengthFile] | None = None
-    """where draft lengths that decoders measure (adaptive) are kept, by the identities of the folders in use"""
-
-    def __init__(self, folder: ModelFolder, runner: Runner, drafter: ModelFolder | None = None) -> None:
-        self.folder = folder
-        self.runner = runner
-        self.source_tokenizer, self.target_tokenizer = folder.tokenizers()
-        self._parts: dict[str, nn.Module] = {}
-        self._homes = {name: (folder, name) for name in folder.parts}  # where a part's weights lie, and under what name
-        self._decoders = dict(folder.decoders)
-        self._checked: set[str] = set()  # decoders whose options were found to be right
-        self._made: dict[Hashable, tuple[Decoder, Limits]] = {}  # by name and options: making one takes a millisecond
-        self._default = folder.config.default_decoder
-        self._language: dict[str, Any] = {}  # limits that the target's language asks for
-        check_folder(folder, self.source_tokenizer, self.target_tokenizer)
-        if drafter is not None:
-            self._take_drafter(drafter)
-
-    @property
-    def decoders(self) -> list[str]:
-        """Names of the decoders this model offers, its default first."""
-        return [self._default, *(name for name in self._decoders if name != self._default)]
-
-    @property
-    def possible(self) -> list[str]:
-        """Names of further decoders that this model has all it takes for, though its folder does not list them."""
-        listed = self._decoders
-        return [
-            name
-            for name, kind in DECODERS.items()
-            if name not in listed and kind.comes_with in listed and (self.one_vocabulary or not kind.one_vocabulary)
-        ]
-
-    @property
-    def one_vocabulary(self) -> bool:
-        """Source and target ids mean the same."""
-        return self.source_tokenizer.sha256 == self.target_tokenizer.sha256
+class Translator(LoadedModel):
+    """A loaded model that reads and writes text."""
 
     def with_languages(self, source: str | None = None, target: str | None = None) -> Translator:
         """The same model for texts in other languages, with the same weights in memory; None leaves one as it is."""
@@ -163,94 +100,6 @@ class Translator:
         if forced is not None:
             made._language = {"forced_first": forced}
         return made
-
-    def part(self, name: str) -> nn.Module:
-        """A part's module, loaded when first asked for."""
-        if name not in self._parts:
-            folder, there = self._homes[name]
-            self._parts[name] = self.runner.place(folder.load(there, part_builder(folder, there)))
-        return self._parts[name]
-
-    def parts_of(self, decoder: str) -> dict[str, nn.Module]:
-        """Role -> module, for one of this model's decoders."""
-        config = self._decoder_config(decoder)
-        return {role: self.part(part) for role, part in config.parts.items()}
-
-    def decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
-        """A decoder with its options, and the limits on its outputs, from one set of names."""
-        # 1, 1.0 and True are equal to Python, and not the same to an option.
-        key = (name, self.lengths, tuple((option, type(value), value) for option, value in options.items()))
-        if not all(isinstance(value, str | float | int | None) for value in options.values()):  # lists have no hash
-            return self._make(name, options)
-        found = self._made.get(key)
-        if found is None:
-            found = self._make(name, options)
-            if len(self._made) >= KEPT_DECODERS:
-                self._made.clear()
-            self._made[key] = found  # never read again here: another thread may have cleared it
-        return found
-
-    def _make(self, name: str | None, options: Mapping[str, Any]) -> tuple[Decoder, Limits]:
-        name = name or self._default
-        config = self._decoder_config(name)
-        kind = find(DECODERS, name, "decoder")
-        if kind.one_vocabulary and not self.one_vocabulary:
-            raise OptionError(
-                f"{name} expects one vocabulary for source and target, but {self.folder.path} has a tokenizer for each."
-            )
-        self.check(name)
-        own, limits = split_options(
-            kind.options, {**self._own_limits, **config.defaults, **self._language, **options}, name
-        )
-        made, limits = kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
-        if self.lengths is not None and getattr(own, "adaptive", False) and isinstance(made, VerifyingDecoder):
-            made.keep_lengths(self.lengths(sorted({folder.identity for folder, _ in self._homes.values()})))
-        made.check_limits(limits)
-        return made, limits
-
-    def batched_decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
-        """The same for several sentences side by side: without drafts where these would slow it down, unless options
-        say how to draft; a folder's defaults speak of one sentence at a time."""
-        made, limits = self.decoder(name, **options)
-        if not isinstance(made, VerifyingDecoder):
-            return made, limits
-        return made.without_slow_drafts(self._decoder_config(made.name).defaults.keys() - options.keys()), limits
-
-    def likelihood(self, decoder: str | None = None) -> Likelihood | None:
-        """How probable the model holds given outputs: by the decoder named, else by the first that can say; or none."""
-        for name in self.decoders if decoder is None else [decoder]:
-            self._decoder_config(name)
-            build = DECODERS[name].likelihood
-            if build is not None:
-                return build(self.parts_of(name), self.runner)
-        return None
-
-    def ensemble(self, others: Sequence[Translator], /, **options: Any) -> tuple[Decoder, Limits]:
-        """Beam search with the mean of several models' probabilities."""
-        for other in others:
-            if other.target_tokenizer.sha256 != self.target_tokenizer.sha256:
-                raise OptionError(
-                    f"An ensemble expects one vocabulary: {other.folder.path} has another tokenizer than "
-                    f"{self.folder.path}."
-                )
-        own, limits = split_options(BeamOptions, {**self._own_limits, **self._language, **options}, "beam")
-        models: list[Any] = [translator.parts_of("beam")["model"] for translator in (self, *others)]
-        shortest = min((self, *others), key=lambda translator: translator.longest)
-        made, limits = Beam(models, self.runner, own), shortest._fitting(limits)
-        made.check_limits(limits)
-        return made, limits
-
-    @property
-    def batch(self) -> int:
-        """Sentences that are decoded side by side where nobody says how many."""
-        return fastest_batch(self.runner.name)
-
-    @property
-    def longest(self) -> int:
-        """The most tokens, EOS counted, that a source may have."""
-        options = [folder.parts[name].options for folder, name in self._homes.values()]
-        # Heads and tables have no positions of their own.
-        return min((int(each["longest"]) for each in options if "longest" in each), default=1024)
 
     def encode(
         self, lines: Sequence[str], warn: Callable[[str], None] | None = None, first_line: int = 1
@@ -357,6 +206,12 @@ class Translator:
             whole = not self.folder.config.sentences
         parts_of = BREAK.split if whole or drafts is not None else self._sentences
         texts = [parts_of(one) for one in ([text] if isinstance(text, str) else text)]
+        for number, parts in enumerate(texts, first_line):
+            if kept := max((len(word) for gap in parts[1::2] for word in gap.split()), default=0):
+                (warn or partial(warnings.warn, stacklevel=2))(
+                    f"line {number} has {kept:,} characters without a space, which are no word and stand in the output "
+                    f"as they are; with spaces or line breaks in them they are translated."
+                )
         lines = [self.readable(line) for parts in texts for line in parts[::2]]  # between them, the breaks
         ids = self.encode(lines, warn, first_line)
         done = [Translation("")] * len(lines)
@@ -426,67 +281,6 @@ class Translator:
             for index, line in lines.items()
             if (terms := glossary.terms(line)) is not None
         }
-
-    def check(self, *decoders: str) -> None:
-        """Refuse decoders (default: all) whose parts or options are not as their kinds want them, reading no weight."""
-        for name in decoders or self.folder.decoders:
-            if name not in self._checked and name in self.folder.decoders:
-                check_decoder(self.folder, name)
-                self._checked.add(name)
-
-    def _take_drafter(self, other: ModelFolder) -> None:
-        """Let another folder's drafter draft for this model; it then does so unless told otherwise."""
-        found = [name for name, part in other.parts.items() if part.kind == DRAFTER]
-        if not found:
-            raise ModelFolderError(
-                f"{other.path}: expected a model folder with a drafter, found the parts {', '.join(other.parts)}."
-            )
-        mine, theirs = self.folder.config, other.config
-        if any(
-            getattr(mine, field) != getattr(theirs, field)
-            for field in ("tokenizer_sha256", "source_tokenizer_sha256", "special_ids")
-        ):
-            raise OptionError(
-                f"The drafter in {other.path} expects the vocabulary it was trained with, "
-                f"found another tokenizer in {self.folder.path}."
-            )
-        verifier = self._decoder_config("greedy").parts["model"]
-        self._parts.pop(DRAFTER, None)
-        self._homes[DRAFTER] = (other, found[0])
-        for name, kind in DECODERS.items():
-            if set(kind.roles) == {"model", DRAFTER}:
-                defaults = other.decoders[name].defaults if name in other.decoders else {}
-                self._decoders[name] = DecoderConfig({"model": verifier, DRAFTER: DRAFTER}, defaults)
-        self._default = DRAFTED
-        self.decoder()  # a drafter that does not fit is refused here
-
-    def _decoder_config(self, name: str) -> DecoderConfig:
-        if name in self._decoders:
-            return self._decoders[name]
-        if name in self.possible:
-            return DecoderConfig(self._decoders[DECODERS[name].comes_with].parts)
-        names = [*self.decoders, *self.possible]
-        near, there = meant(name, names), ", ".join(names)
-        raise OptionError(f"The model {self.folder.path} has no decoder {name!r}{near}; it has {there}.")
-
-    @cached_property
-    def _own_limits(self) -> dict[str, Any]:
-        """The limits that its folder asks for, where they are not the usual ones."""
-        usual = as_dict(Limits())
-        return {name: value for name, value in as_dict(self.folder.config.limits).items() if value != usual[name]}
-
-    def _fitting(self, limits: Limits) -> Limits:
-        """Outputs can be no longer than the model has positions for, and only ids that it knows can be banned."""
-        size = self.target_tokenizer.size
-        if unknown := [token for token in limits.banned if token >= size]:
-            raise OptionError(f"banned expects ids of the model's vocabulary, 0 to {size - 1}, found {unknown[0]}.")
-        if limits.forced_first is not None and limits.forced_first >= size:
-            raise OptionError(
-                f"forced_first expects an id of the model's vocabulary, 0 to {size - 1}, found {limits.forced_first}."
-            )
-        if limits.max_length > self.longest - 1:
-            return Limits(**{**vars(limits), "max_length": self.longest - 1})
-        return limits
 
 
 def drafting_decoder(name: str | None) -> str:

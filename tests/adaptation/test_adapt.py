@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.adaptation import lengths, training
-from longstride.adaptation.decoding import divide
+from longstride.adaptation.decoding import Lines, Text, divide
 from longstride.adaptation.options import AdaptOptions
 from longstride.bench.record_files import read_records
 from longstride.bench.records import Exactness, Latency
@@ -172,8 +174,10 @@ def test_updates_that_fit_are_counted_once(
     adapt: Adapt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(training, "TRIAL_UPDATES", 3)
-    by_time = [*SETTINGS[2:], "--minutes", "0.0001"]
+    by_time = [*SETTINGS[2:], "--minutes", "0.001"]
     assert adapt("--no-race", "--until", "train", settings=by_time) == 0
+    assert "decode: 3 outputs of the model's own" in capsys.readouterr().err, "3,000 a minute"
+    assert json.loads((tmp_path / "out.work" / "decode.json").read_text())["left_out"] == 16 - 2 - 3
     kept = json.loads((tmp_path / "out.work" / "updates.json").read_text())
     assert kept["updates"] == training.CHECKPOINTS  # the least there are
     assert not (tmp_path / "out.work" / "trial").exists()
@@ -190,6 +194,29 @@ def test_no_held_out_line_is_learnt(lines: list[str], held_out: int) -> None:
     assert list(found.held_out) == full[-held_out:]
     assert not set(found.training) & set(found.held_out)
     assert set(found.training) == set(full[:-held_out]) - set(found.held_out)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(("minutes", "texts"), [(0.3, 1), (1.7, 2), (20.0, 1)])
+def test_what_is_around_a_short_training_is_short(minutes: float, texts: int, device: str) -> None:
+    """Held-out lines, lines that are learnt from and sentences of the race go by the minutes, unless they are given."""
+    options = AdaptOptions(minutes=minutes).on(device)
+    lines = [str(number) for number in range(60_000)]
+    found = Text(lines).divided(options, texts)
+    assert (len(found.held_out), options.sentences) == (
+        min(1_000, max(64, math.ceil(100 * minutes))),
+        min(100, max(10, math.ceil(10 * minutes))),
+    )
+    most = math.ceil(math.ceil(minutes * (3_000 if device == "cpu" else 200_000)) / texts)
+    assert len(found.training) == min(most, 60_000 - len(found.held_out))
+    assert len(found.training) + len(found.held_out) + found.left_out == 60_000
+    steps = {int(after) - int(before) for before, after in pairwise(found.training)}
+    assert max(steps) - min(steps) <= 1, "evenly, in order"
+    by_updates = AdaptOptions(minutes=minutes, updates=1).on(device)
+    assert Text(lines).divided(by_updates) == Lines(tuple(lines[:-1_000]), tuple(lines[-1_000:]))
+    assert by_updates.sentences == 100
+    given = AdaptOptions(minutes=minutes, held_out=7, lines=9, sentences=8).on(device)
+    assert (given.sentences, given.held_out_of(60_000), given.lines) == (8, 7, 9)
 
 
 @given(st.integers(2, 10**6))

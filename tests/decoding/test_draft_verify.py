@@ -164,6 +164,7 @@ def test_the_drafter_alone_equals_its_slow_twin(seed, rows, capacity, k, limits,
         assert limits.min_length <= len(tokens) <= int(limits.longest_outputs(torch.tensor(len(ids))))
         assert trace.replay() == tokens
         assert trace.iterations == -(-(len(tokens) + 1) // k)
+        assert (trace.drafted, trace.accepted) == (0, 0), "nothing is verified"
 
 
 @settings(max_examples=20, deadline=None)

@@ -196,6 +196,12 @@ def test_the_card_is_filled_from_records(made: Any) -> None:
     assert (made.bundle / "examples.tsv").read_text() == (HERE / "examples.tsv").read_text()
 
 
+def test_columns_without_anything_in_them_are_left_out() -> None:
+    assert card._table([("run", ["a", "b"]), ("commit", ["", ""]), ("minutes", ["1", ""])]) == (
+        "| run | minutes |\n|---|---|\n| a | 1 |\n| b |  |"
+    )
+
+
 def test_scores_of_other_weights_are_not_told(made: Any, tmp_path: Path) -> None:
     other = tmp_path / "records.jsonl"
     lines = [json.loads(line) for line in made.records.read_text().splitlines()]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.text.sentences import alternating, cut, pieces, split
+from longstride.text.sentences import LONGEST_WORD, alternating, cut, pieces, split
 
+GAPS = st.sampled_from([" ", "  ", "\n", " \t"])
 TEXTS = st.text(st.sampled_from("ab. A!?\n\r\t \u2028。…\"'(3é") | st.characters(codec="utf-8"), max_size=60)
 
 
@@ -65,3 +66,17 @@ def test_a_line_that_fits_stays_whole() -> None:
 def test_no_text_takes_long_to_be_split(text: str) -> None:
     """Once a quadratic one took minutes: a million spaces would not be done today."""
     assert "".join(map(str, split(text))) == text
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.tuples(st.sampled_from(["a b", "A.", "x" * LONGEST_WORD, "x" * (LONGEST_WORD + 1)]), GAPS), max_size=6)
+)
+def test_what_is_no_word_is_kept_between_sentences(pairs: list[tuple[str, str]]) -> None:
+    """And all else is in parts that fit: writing without spaces too."""
+    found = alternating("".join(word + gap for word, gap in pairs), lambda part: len(part) <= 200)
+    assert "".join(found) == "".join(word + gap for word, gap in pairs)
+    assert all(len(part) <= 200 for part in found[::2])
+    kept = [word for gap in found[1::2] for word in gap.split()]
+    assert kept == [word for word, _ in pairs if len(word) > LONGEST_WORD]
+    assert alternating("x" * 10**5, lambda part: True) == ["x" * 10**5], "a word that a model can read"

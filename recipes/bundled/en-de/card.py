@@ -140,7 +140,8 @@ def _differing(record: Quality) -> str:
 
 
 def _table(columns: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """A Markdown table from headings and columns."""
+    """A Markdown table from headings and columns, without those that are empty."""
+    columns = [(heading, cells) for heading, cells in columns if any(cells)]
     lines = ["| " + " | ".join(heading for heading, _ in columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(row) + " |" for row in zip(*(cells for _, cells in columns), strict=True)]
     return "\n".join(lines)

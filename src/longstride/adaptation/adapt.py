@@ -121,7 +121,7 @@ def adapt(request: Request, around: Surroundings, until: str = STAGES[-1], keep:
         if not keep:
             shutil.rmtree(request.work, ignore_errors=True)
         return there
-    lines = [text.divided(request.options.held_out) for text in request.texts]
+    lines = [text.divided(request.options, len(request.texts)) for text in request.texts]
     work = Work(request.work, origin)
     run = _Run(request, around, work, lines)
     for stage in STAGES[: STAGES.index(until) + 1]:
@@ -183,7 +183,8 @@ class _Run:
         return found
 
     def _held_out(self, text: Text, lines: Sequence[str]) -> Workload:
-        return held_out_workload(text.of(self._drafted), lines, text.under(f"{self._request.name}, held out"))
+        name = text.under(f"{self._request.name}, held out")
+        return held_out_workload(text.of(self._drafted), lines, name, self._around.progress)
 
     @property
     def _model(self) -> Path:
@@ -211,7 +212,8 @@ class _Run:
         ]
         sums = {name: sum(each[name] for each in found) for name in ("kept", "dropped", "tokens", "seconds")}
         degenerate = sum((Counter(each["degenerate"]) for each in found), Counter[str]())
-        return {**found[0], **sums, "degenerate": dict(sorted(degenerate.items()))}
+        left_out = sum(lines.left_out for _, lines in self._texts)
+        return {**found[0], **sums, "degenerate": dict(sorted(degenerate.items())), "left_out": left_out}
 
     def _decoded(self, text: Text) -> Path:
         return self._work.folder / ("decoded" if not text.pair else f"decoded-{text.pair}")
@@ -234,7 +236,8 @@ class _Run:
         text, lines = self._texts[0]
         translator = text.of(self._drafted)
         sources = translator.encode(list(lines.held_out), warn=lambda said: None)
-        return choose(translator, sources, self._request.options.rows, self._around.progress)
+        options = self._request.options
+        return choose(translator, sources, options.rows, self._around.progress, options.sentences)
 
     def _exactness(self) -> dict[str, Any]:
         records = self._checked()

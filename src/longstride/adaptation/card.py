@@ -24,7 +24,8 @@ def sentence(stage: str, found: Mapping[str, Any]) -> str:
     if stage == "import":
         return str(found.get("told", ""))
     if stage == "decode":
-        return f"{found['kept']:,} outputs of the model's own, {found['tokens']:,} tokens"
+        more = f"; {found['left_out']:,} more lines are left out of so short a training" if found["left_out"] else ""
+        return f"{found['kept']:,} outputs of the model's own, {found['tokens']:,} tokens{more}"
     if stage == "train":
         speed = f"{found['tokens_per_second']:,} target tokens/s"
         return f"{found['updates']:,} updates, {found['weights'] / 1e6:.1f} M weights in the drafter, {speed}"
@@ -95,6 +96,9 @@ def text(
     beams = [f"- Its own settings ask for {asked}: `--decoder {asked}` is as before."] if asked != "greedy" else []
     served = history.get("languages", ())
     pairs = [f"- Pairs: {', '.join(served)}, by one drafter; draft lengths and times are those of the first."]
+    left_out = (
+        f"; {decoded['left_out']:,} more lines were left out of so short a training" if decoded["left_out"] else ""
+    )
     columns = (
         ["batch size", "tokens drafted", "sentences", "outputs that differ from greedy, same step shape"],
         ["from steps of one token", "tokens an iteration"],
@@ -108,7 +112,7 @@ def text(
         *beams,
         *(pairs if served else []),
         f"- Drafter: {trained['weights'] / 1e6:.1f} M weights, {trained['updates']:,} updates on {decoded['kept']:,} "
-        f"outputs of the model's own greedy search ({trained['seconds'] / 60:.1f} minutes).",
+        f"outputs of the model's own greedy search ({trained['seconds'] / 60:.1f} minutes{left_out}).",
         f"- It drafts {trained['kept_ids']:,} ids, which are {trained['coverage']:.2%} of what the model writes.",
         f"- Tokens drafted, by sentences decoded side by side: {stages['lengths']['lengths']}.",
         f"- Measured on {machine} ({how}), on {history['held_out']:,} lines that were not trained on.",
@@ -130,14 +134,15 @@ def text(
             "",
             "## Times",
             "",
-            "| batch size | decoder | milliseconds a sentence | times greedy |",
-            "|---|---|---|---|",
+            "| batch size | decoder | sentences | milliseconds a sentence | times greedy |",
+            "|---|---|---|---|---|",
         ]
         greedy = {one.batch_size: milliseconds(one) for one in timed if one.candidate == "greedy"}
         for one in timed:
             ours, base_time = milliseconds(one), greedy.get(one.batch_size)
             ratio = f"{base_time / ours:.2f}" if base_time else ""
-            lines.append(f"| {one.batch_size} | {one.candidate} ({one.precision}) | {ours:.2f} | {ratio} |")
+            who = f"{one.batch_size} | {one.candidate} ({one.precision}) | {len(one.output_lengths):,}"
+            lines.append(f"| {who} | {ours:.2f} | {ratio} |")
     lines += ["", "## Stages", "", "| stage | seconds |", "|---|---|"]
     lines += [f"| {stage} | {found['seconds']:,.1f} |" for stage, found in stages.items()]
     return "\n".join(lines) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from longstride.bench.exactness import agreement, outputs_of
@@ -16,13 +17,16 @@ from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.exactness import SameShapeGreedy, margins
 
 
-def held_out_workload(translator: Translator, lines: Sequence[str], name: str) -> Workload:
+def held_out_workload(
+    translator: Translator, lines: Sequence[str], name: str, progress: Progress = no_progress
+) -> Workload:
     """Lines as ids; where no person's translations are known, the model's own greedy outputs stand for references."""
     sources = [ids for ids in translator.encode(list(lines), warn=lambda said: None) if len(ids) > 1]
     decoder, limits = translator.decoder("greedy")
     order = sorted(range(len(sources)), key=lambda place: len(sources[place]))
     texts = [""] * len(sources)
     for first in range(0, len(order), 32):
+        progress("decoding held-out lines", first, len(order))
         group = order[first : first + 32]
         decoded = decoder.decode(Source.of([sources[place] for place in group]), limits)
         for place, text in zip(group, translator.text(decoded.tokens), strict=True):
@@ -48,6 +52,8 @@ def check(
     pair: str = "",
 ) -> list[Exactness]:
     """Per batch size, drafting against greedy search by the same steps, id by id, and against steps of one token."""
+    passes = 3 * len(batch_sizes)
+    shown = (partial(_one_of, progress, number, passes) for number in range(passes))
     greedy, _ = translator.decoder("greedy")
     block = int(translator.decoder("draft-verify")[0].options.k)  # type: ignore[attr-defined]
     records = []
@@ -65,9 +71,9 @@ def check(
             return margins(by, rows, prefixes, limits)
 
         twin = SameShapeGreedy(decoder)
-        found, counts = _traced(decoder, limits, workload, size, progress)
-        same = outputs_of(twin, limits, workload, sentences, size, progress)
-        narrow = outputs_of(greedy, limits, workload, sentences, size, progress)
+        found, counts = _traced(decoder, limits, workload, size, next(shown))
+        same = outputs_of(twin, limits, workload, sentences, size, next(shown))
+        narrow = outputs_of(greedy, limits, workload, sentences, size, next(shown))
         records.append(
             Exactness(
                 origin=origin,
@@ -87,6 +93,11 @@ def check(
             )
         )
     return records
+
+
+def _one_of(progress: Progress, number: int, passes: int, stage: str, done: int, total: int) -> None:
+    """Tells how much one pass over the lines has done, as a part of all: then the time left is that of all."""
+    progress("comparing with greedy search", number * total + done, passes * total)
 
 
 def _traced(

@@ -23,8 +23,6 @@ from longstride.text.binarized import BinarizedCorpus, Side, offsets_of
 from longstride.text.corpus import read_lines
 from longstride.translator import Translator
 
-FEWEST, MOST, EVERY = 20, 1_000, 50
-"""Lines that are held out: every so many-th, within these bounds."""
 LONGEST_SOURCE = 1_024
 """Tokens, EOS counted: longer sources are left out of training."""
 
@@ -47,9 +45,11 @@ class Text:
         """A name for what belongs to this pair."""
         return f"{name}, {self.pair}" if self.pair else name
 
-    def divided(self, held_out: int) -> Lines:
-        """Its lines for training and for judging."""
-        return divide(self.lines, held_out, f"--pair {self.pair}" if self.pair else "--source")
+    def divided(self, options: AdaptOptions, texts: int = 1) -> Lines:
+        """Its lines for training and for judging, where there are so many texts to learn from."""
+        what = f"--pair {self.pair}" if self.pair else "--source"
+        full = [line for line in self.lines if line.strip()]
+        return divide(full, options.held_out_of(len(full)), what).of_training(-(-options.lines // texts))
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,29 @@ class Lines:
 
     training: tuple[str, ...]
     held_out: tuple[str, ...]
+    left_out: int = 0
+    """lines that a short training has no time for"""
+
+    def of_training(self, most: int) -> Lines:
+        """With so many lines for training, if there are more, taken evenly: texts often come in order (0: all)."""
+        there = len(self.training)
+        if not most or there <= most:
+            return self
+        kept = tuple(self.training[place * there // most] for place in range(most))
+        return Lines(kept, self.held_out, there - most)
 
 
-def divide(lines: Sequence[str], held_out: int = 0, what: str = "--source") -> Lines:
+def divide(lines: Sequence[str], held_out: int, what: str = "--source") -> Lines:
     """The last lines for judging, all others that do not equal one of them for training; empty ones are left out."""
     full = [line for line in lines if line.strip()]
-    wanted = held_out or min(MOST, max(FEWEST, len(full) // EVERY))
-    if len(full) < 2 * wanted:
+    if len(full) < 2 * held_out:
         raise InputError(
-            f"{what} expects at least {2 * wanted} lines that are not empty, {wanted} of them to be held out, "
+            f"{what} expects at least {2 * held_out} lines that are not empty, {held_out} of them to be held out, "
             f"found {len(full)}."
         )
-    kept = tuple(full[-wanted:])
+    kept = tuple(full[-held_out:])
     unseen = set(kept)
-    training = tuple(line for line in full[:-wanted] if line not in unseen)
+    training = tuple(line for line in full[:-held_out] if line not in unseen)
     if not training:
         raise InputError(f"{what} expects lines besides those held out, found none that differ from them.")
     return Lines(training, kept)

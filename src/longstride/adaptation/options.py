@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -9,18 +10,36 @@ from longstride.contract import OptionError, option
 from longstride.contract.options import Options
 from longstride.verification.draft_policy import DraftPolicy
 
+FEWEST, MOST, EVERY = 20, 1_000, 50
+"""Lines that are held out: every so many-th, within these bounds"""
+HELD_OUT_A_MINUTE, SHORT_HELD_OUT = 100, 64
+"""In a short training no more than so many by the minute, or so many if that is more: two batches of 32"""
+SENTENCES, FEWEST_SENTENCES, SENTENCES_A_MINUTE = 100, 10, 10
+"""Of the race"""
+LINES_A_MINUTE = {"cuda": 200_000, "cpu": 3_000}
+"""Lines that are decoded for each minute of training"""
+
 
 @dataclass(frozen=True)
 class AdaptOptions(Options):
-    """What decides the result. Where 0 says "by the device", the number is fixed when a run begins."""
+    """What decides the result. Where 0 says "by the device" or by minutes (what is around a short training is short
+    too), the number is fixed when a run begins, and never by times that were measured."""
 
     updates: int = option(0, "Updates of the drafter's training (0: as many as fit into minutes).", least=0, most=10**9)
     minutes: float = option(20.0, "Minutes of training, where updates does not say how many.", above=0, most=10**5)
     held_out: int = option(
         0,
-        "The last so many lines are judged on and never trained on (0: every fiftieth, from 20 to 1,000).",
+        "The last so many lines are judged on and never trained on (0: every fiftieth, from 20 to 1,000; by minutes, "
+        "no more than 100 for each or 64).",
         least=0,
         most=10**6,
+    )
+    lines: int = option(
+        0,
+        "So many other lines are decoded and learnt from, taken evenly (0: 200,000 a minute of training on a GPU, "
+        "3,000 on a processor; all where updates are given).",
+        least=0,
+        most=10**9,
     )
     shard_lines: int = option(
         0,
@@ -71,7 +90,9 @@ class AdaptOptions(Options):
         None, "Tokens drafted by how many sentences are decoded side by side, as 1:31tree,8:4,32:0 (none: measured)."
     )
     rows: tuple[int, ...] = option((1, 8, 32), "Batch sizes that lengths are measured for.", least=1, most=10**6)
-    sentences: int = option(100, "Held-out sentences of the race.", least=1, most=10**6)
+    sentences: int = option(
+        0, "Held-out sentences of the race (0: 100; by minutes, 10 for each, from 10 to 100).", least=0, most=10**6
+    )
     passes: int = option(2, "How often the race is run.", least=1, most=1000)
     batch_sizes: tuple[int, ...] = option((1, 32), "Batch sizes of the race.", least=1, most=10**6)
     seed: int = option(1, "Seeds first weights, data order and dropout.", least=0, most=2**32 - 1)
@@ -83,12 +104,26 @@ class AdaptOptions(Options):
                 raise OptionError(f"{name} expects at least one number, found none.")
 
     def on(self, device: str) -> AdaptOptions:
-        """With the numbers that go by the device ("cuda" or "cpu") filled in."""
-        gpu = device == "cuda"
+        """With the numbers that go by the device ("cuda" or "cpu") and the minutes filled in."""
+        gpu, minutes = device == "cuda", self._minutes
+        lines = 0 if self.updates else math.ceil(minutes * LINES_A_MINUTE["cuda" if gpu else "cpu"])
+        sentences = min(SENTENCES, max(FEWEST_SENTENCES, SENTENCES_A_MINUTE * minutes))
         return replace(
             self,
+            lines=self.lines or lines,
+            sentences=self.sentences or math.ceil(sentences),
             shard_lines=self.shard_lines or (25_000 if gpu else 1_000),
             side_by_side=self.side_by_side or (1_024 if gpu else 32),
             tokens=self.tokens or (32_768 if gpu else 2_048),
             compile=("layers" if gpu else "none") if self.compile == "auto" else self.compile,
         )
+
+    def held_out_of(self, lines: int) -> int:
+        """How many of so many lines are held out."""
+        most = min(MOST, max(SHORT_HELD_OUT, HELD_OUT_A_MINUTE * self._minutes))
+        return self.held_out or min(math.ceil(most), max(FEWEST, lines // EVERY))
+
+    @property
+    def _minutes(self) -> float:
+        """Of training; a number of updates says nothing about time."""
+        return math.inf if self.updates else self.minutes

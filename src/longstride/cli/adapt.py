@@ -166,6 +166,7 @@ class _Around:
         from longstride.runtime.libraries import MissingPackageError, package
         from longstride.translator import load
 
+        self.progress("importing", 0, 1)
         found = import_folder(folder, *languages)
         for note in found.notes:
             self.message(note)
@@ -174,6 +175,7 @@ class _Around:
             package("transformers")
         except MissingPackageError:
             return {"told": f"{found.family}, not compared: transformers is not installed"}
+        self.progress("comparing with transformers", 0, 1)
         compared = compare_with_transformers(folder, load(into, device="cpu"), SENTENCES, languages)
         if compared.first is not None:
             raise WorkError(f"{folder}: {compared}")

@@ -47,6 +47,7 @@ def race(
     entries = [Entry("greedy", {}), Entry("draft-verify", {"lengths": str(policy)})]
     ours = [replace(one, name=one.decoder.name) for one in line_up([translator], entries, {}, {}, False)]
     ours[0] = replace(ours[0], role="baseline")
+    progress("opening other libraries", 0, 1)
     others = _others(translator, base, ours, min(SLOW_SAMPLE, workload.size), tell, assistant)
     others = [one for one in others if _runs(one, workload, tell)]
     found: list[Latency] = []

@@ -186,9 +186,12 @@ def is_regular(file: Path | IO[bytes] | None) -> bool:
 
 def _raw_lines(descriptor: int) -> Iterator[bytes]:
     """Lines as they come, past Python's own buffer: a thread that waits in it would hold its lock when we leave."""
-    rest = b""
+    begun: list[bytes] = []  # of a line whose end is yet to come
     while read := os.read(descriptor, READ):
-        *lines, rest = (rest + read).split(b"\n")
-        yield from (line + b"\n" for line in lines)
-    if rest:
-        yield rest
+        *lines, rest = read.split(b"\n")
+        for line in lines:
+            yield b"".join([*begun, line, b"\n"])
+            begun = []
+        begun.append(rest)
+    if line := b"".join(begun):
+        yield line

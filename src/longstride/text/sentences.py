@@ -1,13 +1,14 @@
 """Long texts in pieces that a model can read: sentences, and the white space around them, which is kept.
 
-Joined again, the pieces are the text, character by character.
+Joined again, the pieces are the text, character by character. A word that is no word of any language (a file in base64,
+a million times the same letter) stands between sentences, as white space does: it is kept, and nobody translates it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _BREAK = re.compile(r"(?<!\s)((?:(?![\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\s)*+[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*+)")
 """White space with a line break in it; each run of white space is looked at once"""
@@ -22,11 +23,13 @@ _NUMBERED = re.compile(r"\s*\d{1,3}\.$")
 _LONGEST = 16
 """Characters that an abbreviation has at most"""
 _GAP = re.compile(r"(\s+)")
+LONGEST_WORD = 5000
+"""Characters without white space that are still cut into parts, as writing without spaces has to be"""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A sentence, or another part of a text, with the white space that stands before and behind it."""
+    """A sentence, or another part of a text, with what stands before and behind it and is kept: white space."""
 
     before: str
     text: str
@@ -63,7 +66,7 @@ def pieces(text: str, whole: Callable[[str], bool], fits: Callable[[str], bool])
 
 
 def alternating(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """The sentences of a text at even places, at odd ones what stands between them; joined they are the text."""
+    """The sentences of a text at even places, at odd ones what is kept between them; joined they are the text."""
     found = ["", ""]
     for piece in pieces(text, lambda line: False, fits):
         found[-1] += piece.before
@@ -73,22 +76,29 @@ def alternating(text: str, fits: Callable[[str], bool]) -> list[str]:
 
 
 def cut(sentence: str, fits: Callable[[str], bool]) -> list[str]:
-    """A sentence in parts that fit, cut at white space where there is some, and joined the sentence again."""
+    """A sentence in parts that fit, cut at white space where there is some, and joined the sentence again.
+
+    A word of more than `LONGEST_WORD` characters stays whole, whether it fits or not.
+    """
     if len(sentence) < 2 or fits(sentence.strip()):
         return [sentence]
     middle = len(sentence) // 2
     gaps = [found.end() for found in _GAP.finditer(sentence) if 0 < found.end() < len(sentence)]
+    if not gaps and len(sentence.strip()) > LONGEST_WORD:
+        return [sentence]
     place = min(gaps, key=lambda gap: abs(gap - middle)) if gaps else middle
     return [*cut(sentence[:place], fits), *cut(sentence[place:], fits)]
 
 
 def _parts(piece: Piece, fits: Callable[[str], bool]) -> list[Piece]:
     """A piece that is too long for a model in several."""
-    parts = [Piece("", part.rstrip(), part[len(part.rstrip()) :]) for part in cut(piece.text, fits)]
-    if len(parts) == 1:
-        return [piece]
-    parts[0] = Piece(piece.before, parts[0].text, parts[0].after)
-    parts[-1] = Piece("", parts[-1].text, parts[-1].after + piece.after)
+    parts = []
+    for part in cut(piece.text, fits):
+        text = part.rstrip()
+        no_word = len(text) > LONGEST_WORD and not fits(text)
+        parts.append(Piece(part, "", "") if no_word else Piece("", text, part[len(text) :]))
+    parts[0] = replace(parts[0], before=piece.before + parts[0].before)
+    parts[-1] = replace(parts[-1], after=parts[-1].after + piece.after)
     return parts
 
 

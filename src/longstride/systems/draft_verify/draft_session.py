@@ -19,6 +19,7 @@ class DraftSession(PooledSession[DraftTable]):
     def __init__(self, key: PoolKey, drafter: ModelDrafter, limits: Limits) -> None:
         super().__init__(key, partial(DraftTable, drafter, key.runner, limits))
         self._first = True  # no row has a token yet
+        self._none = torch.zeros_like(self.table.outputs.rows.length)
 
     @torch.inference_mode()
     def admit(self, source: Source) -> list[int]:
@@ -30,21 +31,12 @@ class DraftSession(PooledSession[DraftTable]):
 
     @torch.inference_mode()
     def advance(self) -> Step:
-        """Append a block to every live row."""
+        """Append a block to every live row: written, not drafted, since nobody verifies it."""
         table = self.table
         found = table.iterate(self._first)
         self._first = False
         self.calls += 1
-        return Step(
-            table.ticket,
-            found.active,
-            found.positions,
-            found.ids,
-            found.written,
-            table.outputs.rows.drafted,
-            table.outputs.rows.accepted,
-            draft=found.draft,
-        )
+        return Step(table.ticket, found.active, found.positions, found.ids, found.written, self._none, self._none)
 
     @torch.inference_mode()
     def take_finished(self) -> list[Finished]:

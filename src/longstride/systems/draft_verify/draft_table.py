@@ -120,7 +120,7 @@ class DraftTable:
         positions = ops.slots_from(before, block)
         self.outputs.write(positions, ids, written, reading.top_log_probability)
         rows.done.logical_or_(active & ends.any(dim=1))
-        return self._counted(StepResult(active, positions, ids, written, ids))
+        return StepResult(active, positions, ids, written, ids)
 
     def _commit_fused(self, reading: LogitSummary) -> StepResult:
         """By a kernel, which is told that all but the block's last token were drafted and are the verifier's choices
@@ -130,10 +130,4 @@ class DraftTable:
         draft = Proposal(shifted[:, 1:], self._all_but_one)
         found, _, _ = settle(EXACT, 1, shifted, draft, reading, None, self.outputs.rows, self._drafter.special.eos)
         active, positions, _, written, _ = found
-        return self._counted(StepResult(active, positions, ids, written, ids))
-
-    def _counted(self, found: StepResult) -> StepResult:
-        rows = self.outputs.rows
-        rows.drafted.copy_(torch.where(found.active, self._drafter.block, 0))
-        rows.accepted.copy_(found.written.sum(dim=1))
-        return found
+        return StepResult(active, positions, ids, written, ids)
