@@ -60,11 +60,12 @@ def test_the_same_model_with_a_drafter_and_a_card(
     (exact,) = (record for record in records if isinstance(record, Exactness))
     assert exact.same_shape.differing == 0
     assert exact.same_shape.sentences == 2
-    timed = [record.candidate for record in records if isinstance(record, Latency)]
-    assert timed[:2] == ["greedy", "draft-verify"]
+    timed = [(record.candidate, record.batch_kind) for record in records if isinstance(record, Latency)]
+    assert timed == [(name, kind) for kind in ("closed", "open") for name in ("greedy", "draft-verify")]
     card = (out / "README.md").read_text()
     assert "| 1 | 3 | 2 | 0 |" in card
-    assert "greedy (fp32)" in card
+    assert "| 1 | greedy (fp32) | 2 |" in card
+    assert "| 1, lines of a file | draft-verify (fp32) | 2 |" in card
     assert not (tmp_path / "out.work").exists()
 
 

@@ -49,11 +49,16 @@ def sentence(stage: str, found: Mapping[str, Any]) -> str:
 
 
 def race_figures(records: Sequence[Latency]) -> dict[str, Any]:
-    """Milliseconds a sentence, by batch size and candidate."""
+    """Milliseconds a sentence, by how many are decoded at a time and by candidate."""
     found: dict[str, dict[str, float]] = {}
     for record in records:
-        found.setdefault(str(record.batch_size), {})[record.candidate] = round(milliseconds(record), 3)
+        found.setdefault(at_a_time(record), {})[record.candidate] = round(milliseconds(record), 3)
     return found
+
+
+def at_a_time(record: Latency) -> str:
+    """The batch size; open batches are what lines of a file are decoded in, others taking the places of those done."""
+    return f"{record.batch_size}, lines of a file" if record.batch_kind == "open" else str(record.batch_size)
 
 
 def milliseconds(record: Latency) -> float:
@@ -137,11 +142,11 @@ def text(
             "| batch size | decoder | sentences | milliseconds a sentence | times greedy |",
             "|---|---|---|---|---|",
         ]
-        greedy = {one.batch_size: milliseconds(one) for one in timed if one.candidate == "greedy"}
+        greedy = {at_a_time(one): milliseconds(one) for one in timed if one.candidate == "greedy"}
         for one in timed:
-            ours, base_time = milliseconds(one), greedy.get(one.batch_size)
+            ours, base_time = milliseconds(one), greedy.get(at_a_time(one))
             ratio = f"{base_time / ours:.2f}" if base_time else ""
-            who = f"{one.batch_size} | {one.candidate} ({one.precision}) | {len(one.output_lengths):,}"
+            who = f"{at_a_time(one)} | {one.candidate} ({one.precision}) | {len(one.output_lengths):,}"
             lines.append(f"| {who} | {ours:.2f} | {ratio} |")
     lines += ["", "## Stages", "", "| stage | seconds |", "|---|---|"]
     lines += [f"| {stage} | {found['seconds']:,.1f} |" for stage, found in stages.items()]

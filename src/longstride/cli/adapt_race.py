@@ -42,8 +42,9 @@ def race(
     tell: Callable[[str], None],
     assistant: Path | None = None,
 ) -> list[Latency]:
-    """Records of all candidates by batch size; `base` is the model folder that other libraries are given, `assistant` a
-    Hugging Face folder that drafts for it."""
+    """Records of all candidates by batch size, in closed batches, and of ours in open ones too, as `translate` decodes
+    lines; `base` is the model folder that other libraries are given, `assistant` a Hugging Face folder that drafts for
+    it."""
     entries = [Entry("greedy", {}), Entry("draft-verify", {"lengths": str(policy)})]
     ours = [replace(one, name=one.decoder.name) for one in line_up([translator], entries, {}, {}, False)]
     ours[0] = replace(ours[0], role="baseline")
@@ -54,8 +55,10 @@ def race(
     for size in [size for size in batch_sizes if size <= workload.size] or [1]:
         # Assisted generation takes one sentence at a time.
         members = [one for one in (*ours, *others) if size == 1 or one.name not in (LOOKUP, ASSISTED)]
-        for records in measure(workload, members, Protocol(passes, (size,), "greedy"), origin, progress):
-            found += records
+        closed = Protocol(passes, (size,), "greedy")
+        for protocol, raced in ((closed, members), (replace(closed, batch_kind="open"), ours)):
+            for records in measure(workload, raced, protocol, origin, progress):
+                found += records
     return found
 
 
