@@ -1,7 +1,7 @@
 /* Attend: each query's mixture of values, by how well keys fit it.
 
    The same functions do every query of every head, one by one, whatever stands beside it. Slots that a mask hides are
-   passed over: of those that a query sees, sixteen are scored at a time, each by the same tree of additions, and what is
+   passed over: of those that a query sees, as many as lanes are scored at a time, each by the same tree of additions, and what is
    beyond the last has the weight 0, which exponential() gives exactly. Neither how many slots are looked at, nor where the
    hidden ones lie, nor what lies in them changes a bit: a node of a draft's tree has the numbers of the chain that leads to
    it. */
@@ -15,7 +15,8 @@
 #define LEAST_VISIBLE -1e29f   /* of a mask: what is lower hides a slot (GraphBuilder's HIDDEN is -1e30) */
 
 enum {
-    MOST_VECTORS = 4,   /* of one head, taken at a time */
+    MOST_VECTORS = 4,   /* of one head, mixed at a time */
+    USUAL = 64,         /* numbers of a head */
     MOST_TOGETHER = 16, /* queries */
     FEW_SCORES = 1024,  /* less work than so many pairs of query and slot is done by one thread */
     FEW_NUMBERS = 3000  /* that are written: fewer are by one thread */
@@ -33,7 +34,7 @@ typedef struct {
     float *mixed;              /* [rows, step, heads * head] */
     int64_t heads, head, step, seen;
     int64_t query_step;        /* from a query to the next */
-    int64_t room;              /* slots, up to a multiple of sixteen */
+    int64_t room;              /* slots, up to a multiple of lanes */
     int64_t together;          /* queries of one head taken at a time */
     distances far;             /* of keys, and of values as well */
     int64_t mask_row, mask_head, mask_step;
@@ -61,53 +62,76 @@ static sight look(const float *mask, int64_t slots, int32_t *places) {
     return (sight){count, plain, places};
 }
 
-/* --- sixteen sums at once ----------------------------------------------------------------------------------------- */
+/* --- as many sums as lanes at once ---------------------------------------------------------------------------------- */
 
 /* Two vectors become one with half as many partial sums of each: neighbouring numbers by turns, ... */
 ALWAYS_INLINE lanes by_ones(lanes a, lanes b) {
+#if LANE_COUNT == 16
     return SHUFFLED(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29) +
            SHUFFLED(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+#elif LANE_COUNT == 8
+    return SHUFFLED(a, b, 0, 8, 1, 9, 4, 12, 5, 13) + SHUFFLED(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+#else
+    return SHUFFLED(a, b, 0, 4, 1, 5) + SHUFFLED(a, b, 2, 6, 3, 7);
+#endif
 }
 
 /* ... pairs by turns, ... */
 ALWAYS_INLINE lanes by_twos(lanes a, lanes b) {
+#if LANE_COUNT == 16
     return SHUFFLED(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
            SHUFFLED(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+#elif LANE_COUNT == 8
+    return SHUFFLED(a, b, 0, 1, 8, 9, 4, 5, 12, 13) + SHUFFLED(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+#else
+    return SHUFFLED(a, b, 0, 1, 4, 5) + SHUFFLED(a, b, 2, 3, 6, 7);
+#endif
 }
 
 /* ... or fours. */
+#if LANE_COUNT == 16
 ALWAYS_INLINE lanes by_fours(lanes a, lanes b) {
     return SHUFFLED(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
            SHUFFLED(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
 }
+#elif LANE_COUNT == 8
+ALWAYS_INLINE lanes by_fours(lanes a, lanes b) {
+    return SHUFFLED(a, b, 0, 1, 2, 3, 8, 9, 10, 11) + SHUFFLED(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+}
+#endif
 
-/* x[16] -> in each lane the sum of one of them, all by the same tree */
+/* x[LANES] -> in each lane the sum of one of them, all by the same tree */
 ALWAYS_INLINE lanes sums_of(const lanes *x) {
-    lanes four[4];
+    lanes four[LANES / 4];
 #pragma GCC unroll 4
-    for (int n = 0; n < 4; n++) four[n] = by_twos(by_ones(x[4 * n], x[4 * n + 1]), by_ones(x[4 * n + 2], x[4 * n + 3]));
+    for (int n = 0; n < LANES / 4; n++) four[n] = by_twos(by_ones(x[4 * n], x[4 * n + 1]), by_ones(x[4 * n + 2], x[4 * n + 3]));
+#if LANE_COUNT == 16
     return by_fours(by_fours(four[0], four[1]), by_fours(four[2], four[3]));
+#elif LANE_COUNT == 8
+    return by_fours(four[0], four[1]);
+#else
+    return four[0];
+#endif
 }
 
 /* --- one query of one head ---------------------------------------------------------------------------------------- */
 
-/* A head of 64 numbers and all sixteen slots: the usual case, of which the compiler keeps everything in registers. The
-   same operations in the same order as below. */
+/* A head of the usual size and as many slots as lanes, of which the compiler keeps everything in registers. The same
+   operations in the same order as below. */
 ALWAYS_INLINE lanes score_usual(const float *query, const float *key, int64_t far) {
-    lanes sums[LANES], q[MOST_VECTORS];
-#pragma GCC unroll 4
-    for (int v = 0; v < MOST_VECTORS; v++) q[v] = load_lanes(query + v * LANES);
+    lanes sums[LANES];
 #pragma GCC unroll 16
-    for (int slot = 0; slot < LANES; slot++) {
-        sums[slot] = (lanes){0};
-#pragma GCC unroll 4
-        for (int v = 0; v < MOST_VECTORS; v++)
-            sums[slot] = fused(q[v], load_lanes(key + slot * far + v * LANES), sums[slot]);
+    for (int slot = 0; slot < LANES; slot++) sums[slot] = (lanes){0};
+#pragma GCC unroll 16
+    for (int v = 0; v < USUAL / LANES; v++) {
+        const lanes q = load_lanes(query + v * LANES);
+#pragma GCC unroll 16
+        for (int slot = 0; slot < LANES; slot++) sums[slot] = fused(q, load_lanes(key + slot * far + v * LANES), sums[slot]);
     }
     return sums_of(sums);
 }
 
-/* [16] products of a query and the keys of `count` slots at places; 0 for those that are not there */
+/* [LANES] products of a query and the keys of `count` slots at places; 0 for those that are not there */
 static __attribute__((noinline)) lanes score_places(const float *query, const float *keys, int64_t head, int64_t far,
                                                     const int32_t *places, int64_t count) {
     lanes sums[LANES];
@@ -123,7 +147,7 @@ static __attribute__((noinline)) lanes score_places(const float *query, const fl
     return sums_of(sums);
 }
 
-/* [16] products of a query and `count` slots' keys; 0 for those that are not there */
+/* [LANES] products of a query and `count` slots' keys; 0 for those that are not there */
 static __attribute__((noinline)) lanes score_any(const float *query, const float *key, int64_t head, int64_t far, int64_t count) {
     lanes sums[LANES];
     for (int slot = 0; slot < LANES; slot++) sums[slot] = (lanes){0};
@@ -140,7 +164,7 @@ static __attribute__((noinline)) lanes score_any(const float *query, const float
     return sums_of(sums);
 }
 
-/* Sixteen scores from the `slot`-th on that is seen; beyond the last they are so low that they weigh nothing */
+/* As many scores as lanes from the `slot`-th on that is seen; beyond the last they are so low that they weigh nothing */
 static __attribute__((noinline)) void score(const attention *a, const float *query, const float *keys, const float *mask,
                                             float *scores, int64_t slot, sight seen) {
     const int64_t count = seen.count - slot < LANES ? seen.count - slot : LANES, far = a->far.slot;
@@ -152,7 +176,7 @@ static __attribute__((noinline)) void score(const attention *a, const float *que
         hidden = load_lanes(masks);
         found = score_places(query, keys, a->head, far, seen.places + slot, count);
     } else {
-        const int usual = a->head == MOST_VECTORS * LANES && count == LANES;
+        const int usual = a->head == USUAL && count == LANES;
         hidden = count == LANES ? load_lanes(mask + slot) : load_some(mask + slot, count, -INFINITY);
         found = usual ? score_usual(query, key, far) : score_any(query, key, a->head, far, count);
     }
@@ -181,7 +205,7 @@ ALWAYS_INLINE void add_slot(const int vectors, float weight, const float *value,
         sums[v] = fused(factor, count < LANES ? load_some(value, count, 0.0f) : load_lanes(value + v * LANES), sums[v]);
 }
 
-/* `vectors` times sixteen numbers of the mixture, or `count` where these are fewer than sixteen. Slots with even and odd
+/* `vectors` times as many numbers of the mixture as lanes, or `count` where these are fewer. Slots with even and odd
    numbers have sums of their own, so that one addition need not wait for the other. Whatever lies in a slot without
    weight, it is not looked at. */
 ALWAYS_INLINE void mix_vectors(const int vectors, const attention *a, const float *weights, float factor,

@@ -130,7 +130,7 @@ int op_Not(machine *m, const instruction *i) {
     return of_one(m, i, BOOL, input_of(m, i, 0)->kind == BOOL ? not_bool : NULL);
 }
 
-/* Sixteen at a time; what is left over as if zeros came after it */
+/* Lanes at a time; what is left over as if zeros came after it */
 #define LINE_OF_LANES(NAME, OF_LANES)                                                                       \
     static void NAME(void *to, const void *const *given, const sheet *s) {                                  \
         const float *from = given[0];                                                                       \

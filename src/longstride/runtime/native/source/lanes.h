@@ -1,5 +1,6 @@
-/* Sixteen numbers side by side: one register where registers are that wide, several elsewhere. All that is in fp32 is
-   written with them, so that a sum has the same sixteen partial sums, put together in the same order, on any processor. */
+/* As many numbers side by side as one register holds: sixteen, eight or four. All that is in fp32 is written with them.
+   Wider vectors than registers are allowed by compilers and kept in memory by some: several times slower. How many partial
+   sums a sum has, and so its last bits, depends on the processor; on one of them it is the same for all that stands beside. */
 
 #pragma once
 
@@ -8,18 +9,24 @@
 
 #if defined(__AVX512F__) || defined(__FMA__)
 #include <immintrin.h>
-#endif
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wpsabi"   /* how lanes are handed to functions does not matter: all are inlined */
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16 };
+#if defined(__AVX512F__)
+#define LANE_COUNT 16
+#elif defined(__AVX__)
+#define LANE_COUNT 8
+#else
+#define LANE_COUNT 4
+#endif
 
-typedef float lanes __attribute__((vector_size(64)));
-typedef int32_t whole_lanes __attribute__((vector_size(64)));   /* also what comparing lanes gives: 0 or -1 each */
+enum { LANES = LANE_COUNT };
+
+typedef float lanes __attribute__((vector_size(4 * LANE_COUNT)));
+typedef int32_t whole_lanes __attribute__((vector_size(4 * LANE_COUNT)));   /* also what comparing lanes gives: 0 or -1 each */
 
 static inline lanes load_lanes(const float *from) {
     lanes found;
@@ -31,7 +38,7 @@ static inline void store_lanes(float *to, lanes x) {
     memcpy(to, &x, sizeof x);
 }
 
-/* the first `count` of sixteen; the others are `filling` */
+/* the first `count` lanes; the others are `filling` */
 static inline lanes load_some(const float *from, int64_t count, float filling) {
     float found[LANES];
     for (int lane = 0; lane < LANES; lane++) found[lane] = filling;
@@ -46,7 +53,13 @@ static inline void store_some(float *to, lanes x, int64_t count) {
 }
 
 static inline lanes all_lanes(float x) {
+#if LANE_COUNT == 16
     return (lanes){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
+#elif LANE_COUNT == 8
+    return (lanes){x, x, x, x, x, x, x, x};
+#else
+    return (lanes){x, x, x, x};
+#endif
 }
 
 /* chosen where `condition` is -1, other where it is 0 */
@@ -54,10 +67,27 @@ static inline lanes choose(whole_lanes condition, lanes chosen, lanes other) {
     return (lanes)((condition & (whole_lanes)chosen) | (~condition & (whole_lanes)other));
 }
 
+/* one bit for each lane whose condition holds, the first lane's lowest */
+static inline uint32_t bits_of(whole_lanes condition) {
+#if defined(__AVX512F__)
+    return (uint32_t)_mm512_movepi32_mask((__m512i)condition);
+#elif defined(__AVX__)
+    return (uint32_t)_mm256_movemask_ps((__m256)condition);
+#elif defined(__aarch64__) && defined(__ARM_NEON)
+    return vaddvq_u32((uint32x4_t)(condition & (whole_lanes){1, 2, 4, 8}));
+#else
+    uint32_t found = 0;
+    for (int lane = 0; lane < LANES; lane++) found |= (uint32_t)(condition[lane] & 1) << lane;
+    return found;
+#endif
+}
+
 /* a > b ? a : b in every lane, which is what processors call a maximum */
 static inline lanes greater_lanes(lanes a, lanes b) {
 #if defined(__AVX512F__)
     return (lanes)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX__)
+    return (lanes)_mm256_max_ps((__m256)a, (__m256)b);
 #else
     return choose(a > b, a, b);
 #endif
@@ -68,17 +98,9 @@ static inline lanes fused(lanes a, lanes b, lanes c) {
 #if defined(__AVX512F__)
     return (lanes)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__FMA__)
-    __m256 x[2], y[2], z[2];
-    memcpy(x, &a, sizeof a);
-    memcpy(y, &b, sizeof b);
-    memcpy(z, &c, sizeof c);
-    z[0] = _mm256_fmadd_ps(x[0], y[0], z[0]);
-    z[1] = _mm256_fmadd_ps(x[1], y[1], z[1]);
-    memcpy(&c, z, sizeof c);
-    return c;
-#elif defined(__ARM_FEATURE_FMA)
-    for (int lane = 0; lane < LANES; lane++) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
-    return c;
+    return (lanes)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__ARM_FEATURE_FMA) && defined(__ARM_NEON)
+    return (lanes)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
     return a * b + c;
 #endif
@@ -90,30 +112,38 @@ static inline lanes fused(lanes a, lanes b, lanes c) {
 #define SHUFFLED(A, B, ...) __builtin_shuffle(A, B, (whole_lanes){__VA_ARGS__})
 #endif
 
-/* the other half of sixteen, of eight, of four, of two lanes in the place of each */
-#define OTHER_OF_16(X) SHUFFLED(X, X, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
-#define OTHER_OF_8(X) SHUFFLED(X, X, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)
-#define OTHER_OF_4(X) SHUFFLED(X, X, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)
-#define OTHER_OF_2(X) SHUFFLED(X, X, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
+/* DO with the lanes and their halves in each other's place, then those of the halves, and so on down to neighbours */
+#if LANE_COUNT == 16
+#define HALVES(X, DO) \
+    DO(X, SHUFFLED(X, X, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)) \
+    DO(X, SHUFFLED(X, X, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)) \
+    DO(X, SHUFFLED(X, X, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)) \
+    DO(X, SHUFFLED(X, X, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14))
+#elif LANE_COUNT == 8
+#define HALVES(X, DO) \
+    DO(X, SHUFFLED(X, X, 4, 5, 6, 7, 0, 1, 2, 3)) \
+    DO(X, SHUFFLED(X, X, 2, 3, 0, 1, 6, 7, 4, 5)) \
+    DO(X, SHUFFLED(X, X, 1, 0, 3, 2, 5, 4, 7, 6))
+#else
+#define HALVES(X, DO) \
+    DO(X, SHUFFLED(X, X, 2, 3, 0, 1)) \
+    DO(X, SHUFFLED(X, X, 1, 0, 3, 2))
+#endif
 
-/* halves added to halves: 16, 8, 4, 2, 1 */
+/* halves added to halves until one number is left */
 static inline float sum_of_lanes(lanes x) {
-    x += OTHER_OF_16(x);
-    x += OTHER_OF_8(x);
-    x += OTHER_OF_4(x);
-    x += OTHER_OF_2(x);
+#define ADD_TO(X, OTHER) X += OTHER;
+    HALVES(x, ADD_TO)
     return x[0];
 }
 
 static inline float greatest_lane(lanes x) {
-    x = greater_lanes(x, OTHER_OF_16(x));
-    x = greater_lanes(x, OTHER_OF_8(x));
-    x = greater_lanes(x, OTHER_OF_4(x));
-    x = greater_lanes(x, OTHER_OF_2(x));
+#define TAKE_GREATER(X, OTHER) X = greater_lanes(X, OTHER);
+    HALVES(x, TAKE_GREATER)
     return x[0];
 }
 
-/* e to the power of x, sixteen at a time. A lane's result depends on that lane alone.
+/* e to the power of x in every lane. A lane's result depends on that lane alone.
 
    x = n ln 2 + r with |r| <= ln 2 / 2; e^r by a polynomial of degree 6 (fitted by its relative error, 4e-9 of it), 2^n put
    into the exponent's bits. Relative error below 2e-7. Exactly 1 at 0, exactly 0 below -87 (what a mask hides adds

@@ -53,7 +53,7 @@ ALWAYS_INLINE void write_panel(const product *p, const int rows, const int large
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++, to += outputs) {
         lanes most = lowest;
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int v = 0; v < PANEL_VECTORS; v++) {
             whole_lanes less;
             memcpy(&less, surplus + v * LANES, sizeof less);
@@ -98,7 +98,7 @@ ALWAYS_INLINE void whole_tile(const product *p, const int rows, const int alone,
     whole_lanes sums[DOT_ROWS][PANEL_VECTORS];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int v = 0; v < PANEL_VECTORS; v++) sums[r][v] = (whole_lanes){0};
     for (int64_t four = 0; four < fours; four++) {
         fetch(alone, weight, next, four);
@@ -106,8 +106,8 @@ ALWAYS_INLINE void whole_tile(const product *p, const int rows, const int alone,
         for (int r = 0; r < rows; r++) {
             uint32_t codes;
             memcpy(&codes, code + r * code_bytes + four * FOUR, sizeof codes);
-#pragma GCC unroll 2
-            for (int v = 0; v < PANEL_VECTORS; v++) sums[r][v] = dot(sums[r][v], codes, weight + v * 64);
+#pragma GCC unroll 4
+            for (int v = 0; v < PANEL_VECTORS; v++) sums[r][v] = dot(sums[r][v], codes, weight + v * LANES * FOUR);
         }
         weight += STEP;
     }
@@ -119,7 +119,7 @@ ALWAYS_INLINE void whole_tile(const product *p, const int rows, const int alone,
     whole_lanes found[DOT_ROWS][PANEL_VECTORS];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int v = 0; v < PANEL_VECTORS; v++) found[r][v] = sums[r][v];
     write_last_panel(p, panel, row, rows, (const whole_lanes(*)[PANEL_VECTORS])found);
 }
@@ -134,24 +134,24 @@ ALWAYS_INLINE void float_tile(const product *p, const int rows, const int alone,
     lanes sums[DOT_ROWS][PANEL_VECTORS], found[DOT_ROWS][PANEL_VECTORS];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int v = 0; v < PANEL_VECTORS; v++) sums[r][v] = all_lanes(0.0f);
     for (int64_t input = 0; input < inputs; input++) {
         lanes weights[PANEL_VECTORS];
         fetch(alone, (const int8_t *)(const void *)weight, next, input);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int v = 0; v < PANEL_VECTORS; v++) weights[v] = load_lanes(weight + v * LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
             lanes one = all_lanes(x[r * inputs + input]);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int v = 0; v < PANEL_VECTORS; v++) sums[r][v] = fused(one, weights[v], sums[r][v]);
         }
         weight += PANEL;
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int v = 0; v < PANEL_VECTORS; v++) found[r][v] = sums[r][v];
     write_floats(p, panel, row, rows, (const lanes(*)[PANEL_VECTORS])found);
 }

@@ -9,7 +9,7 @@
 
 /* --- dot products of bytes ------------------------------------------------------------------------------------------- */
 
-/* Sixteen sums of four products of bytes each: what every processor calls by another name.
+/* As many sums as lanes, of four products of bytes each: what every processor calls by another name.
 
    Activations are unsigned with the zero point ZERO_POINT, or 0 where none is negative; where a processor multiplies only
    signed bytes, the zero point is 0 and there are half as many levels for what is never negative. */
@@ -19,16 +19,15 @@
 enum { DOT_VECTORS = 2, DOT_ROWS = 14 };   /* 28 of 32 registers hold sums, two weights, one codes */
 #elif defined(__AVXVNNI__)
 #define DOT_NAME "AVX-VNNI"
-enum { DOT_VECTORS = 1, DOT_ROWS = 6 };    /* two registers each: 12 of 16 */
+enum { DOT_VECTORS = 2, DOT_ROWS = 6 };    /* 12 of 16 */
 #elif defined(__ARM_FEATURE_MATMUL_INT8) || defined(__ARM_FEATURE_DOTPROD)
-#include <arm_neon.h>
 #define DOT_NAME "NEON dot products"
 #ifndef __ARM_FEATURE_MATMUL_INT8
 #define SIGNED_ACTIVATIONS
 #endif
-enum { DOT_VECTORS = 1, DOT_ROWS = 6 };    /* four registers each: 24 of 32 */
+enum { DOT_VECTORS = 4, DOT_ROWS = 6 };    /* 24 of 32, four weights, one codes */
 #else
-enum { DOT_VECTORS = 1, DOT_ROWS = 4 };
+enum { DOT_VECTORS = 16 / LANE_COUNT, DOT_ROWS = 4 };
 #endif
 
 #ifdef SIGNED_ACTIVATIONS
@@ -43,25 +42,11 @@ ALWAYS_INLINE whole_lanes dot(whole_lanes sums, uint32_t four, const int8_t *wei
     __m512i codes = _mm512_set1_epi32((int32_t)four);
     return (whole_lanes)_mm512_dpbusd_epi32((__m512i)sums, codes, _mm512_loadu_si512(weights));
 #elif defined(__AVXVNNI__)
-    __m256i codes = _mm256_set1_epi32((int32_t)four), half[2], weight[2];
-    memcpy(half, &sums, sizeof sums);
-    memcpy(weight, weights, sizeof weight);
-    half[0] = _mm256_dpbusd_avx_epi32(half[0], codes, weight[0]);
-    half[1] = _mm256_dpbusd_avx_epi32(half[1], codes, weight[1]);
-    memcpy(&sums, half, sizeof sums);
-    return sums;
-#elif defined(__ARM_FEATURE_MATMUL_INT8) || defined(__ARM_FEATURE_DOTPROD)
-    int32x4_t quarter[4];
-    memcpy(quarter, &sums, sizeof sums);
-    for (int number = 0; number < 4; number++) {
-#ifdef SIGNED_ACTIVATIONS
-        quarter[number] = vdotq_s32(quarter[number], vld1q_s8(weights + 16 * number), vreinterpretq_s8_u32(vdupq_n_u32(four)));
-#else
-        quarter[number] = vusdotq_s32(quarter[number], vreinterpretq_u8_u32(vdupq_n_u32(four)), vld1q_s8(weights + 16 * number));
-#endif
-    }
-    memcpy(&sums, quarter, sizeof sums);
-    return sums;
+    return (whole_lanes)_mm256_dpbusd_avx_epi32((__m256i)sums, _mm256_set1_epi32((int32_t)four), _mm256_loadu_si256((const __m256i *)(const void *)weights));
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+    return (whole_lanes)vsudotq_lane_s32((int32x4_t)sums, vld1q_s8(weights), vreinterpret_u8_u32((uint32x2_t){four, 0}), 0);
+#elif defined(__ARM_FEATURE_DOTPROD)
+    return (whole_lanes)vdotq_lane_s32((int32x4_t)sums, vld1q_s8(weights), vreinterpret_s8_u32((uint32x2_t){four, 0}), 0);
 #else
     uint8_t codes[4];
     memcpy(codes, &four, sizeof codes);
@@ -132,7 +117,7 @@ typedef struct {
     int by_tiles;           /* the processor's own unit for products of matrices does it */
 } product;
 
-/* Sixteen outputs of a row, or as many as there are */
+/* As many outputs of a row as lanes, or as there are */
 ALWAYS_INLINE void write_row(const product *p, int64_t row, int64_t output, lanes y) {
     const int64_t outputs = p->weights->outputs;
     if (p->relu) y = greater_lanes(y, all_lanes(0.0f));

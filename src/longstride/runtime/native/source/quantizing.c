@@ -17,13 +17,17 @@ static float largest_size(const float *x, int64_t width) {
     return greatest_lane(greater_lanes(greater_lanes(largest[0], largest[1]), greater_lanes(largest[2], largest[3])));
 }
 
-/* Sixteen codes: rounded to the nearest, half to even. `zero` is 1.5 * 2^23 more than the zero point: added to a number
+/* A code for each lane: rounded to the nearest, half to even. `zero` is 1.5 * 2^23 more than the zero point: added to a number
    of that size it leaves a whole number in the lowest bits. None is out of range, as none is larger than the largest. */
 static inline void write_codes(lanes x, lanes steps, lanes zero, uint8_t *codes) {
     whole_lanes whole = (whole_lanes)fused(x, steps, zero);
 #if defined(__AVX512F__)
     __m128i bytes = _mm512_cvtepi32_epi8((__m512i)whole);
     memcpy(codes, &bytes, sizeof bytes);
+#elif defined(__aarch64__) && defined(__ARM_NEON)
+    const uint16x4_t half = vmovn_u32((uint32x4_t)whole);
+    const uint8x8_t bytes = vmovn_u16(vcombine_u16(half, half));
+    memcpy(codes, &bytes, LANES);
 #else
     for (int lane = 0; lane < LANES; lane++) codes[lane] = (uint8_t)whole[lane];
 #endif

@@ -48,21 +48,10 @@ float greatest_sum(const float *x, const float *y, int64_t n) {
     return greatest_lane(greater_lanes(a, b));
 }
 
-/* Which of sixteen are equal, one bit each */
-static inline uint32_t equal_lanes(lanes x, float wanted) {
-#if defined(__AVX512F__)
-    return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(wanted), _CMP_EQ_OQ);
-#else
-    uint32_t found = 0;
-    for (int lane = 0; lane < LANES; lane++) found |= (uint32_t)(x[lane] == wanted) << lane;
-    return found;
-#endif
-}
-
 int64_t first_equal(const float *x, int64_t n, float wanted) {
     int64_t j = 0;
     for (; j + LANES <= n; j += LANES) {
-        uint32_t found = equal_lanes(load_lanes(x + j), wanted);
+        uint32_t found = bits_of(load_lanes(x + j) == all_lanes(wanted));
         if (found) return j + __builtin_ctz(found);
     }
     for (; j < n; j++)
@@ -73,7 +62,7 @@ int64_t first_equal(const float *x, int64_t n, float wanted) {
 int64_t first_equal_sum(const float *x, const float *y, int64_t n, float wanted) {
     int64_t j = 0;
     for (; j + LANES <= n; j += LANES) {
-        uint32_t found = equal_lanes(sum_at(x, y, j), wanted);
+        uint32_t found = bits_of(sum_at(x, y, j) == all_lanes(wanted));
         if (found) return j + __builtin_ctz(found);
     }
     for (; j < n; j++)
@@ -81,7 +70,7 @@ int64_t first_equal_sum(const float *x, const float *y, int64_t n, float wanted)
     return 0;
 }
 
-/* Of one column each, sixteen side by side, in `wide` vectors: x [n, inner]; largest and where, either may be NULL */
+/* Of one column each, a lane each, in `wide` vectors: x [n, inner]; largest and where, either may be NULL */
 ALWAYS_INLINE void down_vectors(
     const float *x, int64_t n, int64_t inner, float *largest, int64_t *where, int wide) {
     lanes best[4];
@@ -201,7 +190,7 @@ int op_ReduceMax(machine *m, const instruction *i) {
 /* attributes: axis, keepdims; outputs: what ReduceMax gives and what ArgMax gives, of numbers that are read once */
 int op_Largest(machine *m, const instruction *i) { return seek(m, i, i->attribute[0], i->attribute[1], 0, 1); }
 
-/* Sixteen partial sums, and what is left over as if zeros came after it */
+/* As many partial sums as lanes, and what is left over as if zeros came after it */
 static __attribute__((noinline)) float sum_of(const float *x, int64_t n) {
     lanes sum = all_lanes(0.0f);
     int64_t j = 0;
@@ -278,17 +267,6 @@ static inline int64_t insert(const picking *p, float x, int64_t place, float *va
 
 enum { MOST_STRETCHES = 1024 };
 
-/* Which of sixteen are no less, one bit each */
-static inline uint32_t lanes_from(lanes x, float least) {
-#if defined(__AVX512F__)
-    return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(least), _CMP_GE_OQ);
-#else
-    uint32_t found = 0;
-    for (int lane = 0; lane < LANES; lane++) found |= (uint32_t)(x[lane] >= least) << lane;
-    return found;
-#endif
-}
-
 static int64_t count_from(const float *x, int64_t n, float least) {
     whole_lanes found = {0};
     const lanes wanted = all_lanes(least);
@@ -337,7 +315,7 @@ static int pick_from_stretches(const picking *p, const float *x, const float *mo
     for (int64_t l = 0; l < lefts; l++)
         for (int64_t j = left[l], end = smaller(j + stretch, p->n); j < end; j += LANES) {
             const int64_t count = smaller(LANES, end - j);
-            uint32_t good = lanes_from(count < LANES ? load_some(x + j, count, -INFINITY) : load_lanes(x + j), enough);
+            uint32_t good = bits_of((count < LANES ? load_some(x + j, count, -INFINITY) : load_lanes(x + j)) >= all_lanes(enough));
             for (; good; good &= good - 1) {
                 const int64_t place = j + __builtin_ctz(good);
                 if (place >= end || (kept == p->k && !(x[place] > values[kept - 1])) || left_out(p, place)) continue;

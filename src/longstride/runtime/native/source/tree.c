@@ -18,7 +18,7 @@ typedef struct {
     int64_t each;
 } growing;
 
-/* The product of two lines of numbers, in sixteen partial sums */
+/* The product of two lines of numbers, in as many partial sums as lanes */
 static inline float product_of_lines(const float *x, const float *y, int64_t n) {
     lanes sum = {0};
     int64_t k = 0;
