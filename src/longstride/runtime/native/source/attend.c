@@ -103,7 +103,7 @@ ALWAYS_INLINE lanes by_fours(lanes a, lanes b) {
 /* x[LANES] -> in each lane the sum of one of them, all by the same tree */
 ALWAYS_INLINE lanes sums_of(const lanes *x) {
     lanes four[LANES / 4];
-#pragma GCC unroll 4
+UNROLLED
     for (int n = 0; n < LANES / 4; n++) four[n] = by_twos(by_ones(x[4 * n], x[4 * n + 1]), by_ones(x[4 * n + 2], x[4 * n + 3]));
 #if LANE_COUNT == 16
     return by_fours(by_fours(four[0], four[1]), by_fours(four[2], four[3]));
@@ -120,12 +120,12 @@ ALWAYS_INLINE lanes sums_of(const lanes *x) {
    operations in the same order as below. */
 ALWAYS_INLINE lanes score_usual(const float *query, const float *key, int64_t far) {
     lanes sums[LANES];
-#pragma GCC unroll 16
+UNROLLED
     for (int slot = 0; slot < LANES; slot++) sums[slot] = (lanes){0};
-#pragma GCC unroll 16
+UNROLLED
     for (int v = 0; v < USUAL / LANES; v++) {
         const lanes q = load_lanes(query + v * LANES);
-#pragma GCC unroll 16
+UNROLLED
         for (int slot = 0; slot < LANES; slot++) sums[slot] = fused(q, load_lanes(key + slot * far + v * LANES), sums[slot]);
     }
     return sums_of(sums);
@@ -200,7 +200,7 @@ static __attribute__((noinline)) float weigh(float *scores, int64_t room) {
 ALWAYS_INLINE void add_slot(const int vectors, float weight, const float *value, lanes *sums, int64_t count) {
     if (weight == 0.0f) return;
     const lanes factor = all_lanes(weight);
-#pragma GCC unroll 4
+UNROLLED
     for (int v = 0; v < vectors; v++)
         sums[v] = fused(factor, count < LANES ? load_some(value, count, 0.0f) : load_lanes(value + v * LANES), sums[v]);
 }
@@ -212,20 +212,20 @@ ALWAYS_INLINE void mix_vectors(const int vectors, const attention *a, const floa
                                const float *values, float *mixed, int64_t count, sight seen) {
     const int64_t far = a->far.slot;
     lanes sums[2][MOST_VECTORS];
-#pragma GCC unroll 4
+UNROLLED
     for (int v = 0; v < vectors; v++) sums[0][v] = sums[1][v] = (lanes){0};
     const int64_t plain = seen.places ? seen.plain / 2 * 2 : seen.count;
     for (int64_t slot = 0; slot < plain; slot += 2) {   /* an odd one beyond the last has no weight */
-#pragma GCC unroll 2
+UNROLLED
         for (int odd = 0; odd < 2; odd++)
             add_slot(vectors, weights[slot + odd], values + (slot + odd) * far, sums[odd], count);
     }
     for (int64_t slot = plain; slot < seen.count; slot += 2) {
-#pragma GCC unroll 2
+UNROLLED
         for (int odd = 0; odd < 2; odd++)
             add_slot(vectors, weights[slot + odd], values + seen.places[slot + odd] * far, sums[odd], count);
     }
-#pragma GCC unroll 4
+UNROLLED
     for (int v = 0; v < vectors; v++) {
         lanes found = (sums[0][v] + sums[1][v]) * all_lanes(factor);
         if (count < LANES) store_some(mixed, found, count);

@@ -15,6 +15,13 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
+/* a short loop all of whose turns are written out, so that what it counts through can stay in registers */
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 16")
+#endif
+
 #if defined(__AVX512F__)
 #define LANE_COUNT 16
 #elif defined(__AVX__)

@@ -33,7 +33,7 @@ ALWAYS_INLINE void fetch(const int alone, const int8_t *weight, const int8_t *ne
 /* Where a tile's outputs go; whoever wrote there last may be another thread */
 ALWAYS_INLINE void fetch_outputs(const product *p, const int rows, int64_t panel, int64_t row) {
     const float *to = p->y + row * p->weights->outputs + panel * PANEL;
-#pragma GCC unroll 16
+UNROLLED
     for (int r = 0; r < rows; r++, to += p->weights->outputs)
         for (int v = 0; v < PANEL_VECTORS; v++) __builtin_prefetch(to + v * LANES, 1, 2);
 }
@@ -50,10 +50,10 @@ ALWAYS_INLINE void write_panel(const product *p, const int rows, const int large
     const float *scale = w->scale + output, *bias = w->bias + output, *steps = p->steps + row;
     const lanes lowest = all_lanes(p->relu ? 0.0f : -__builtin_inff());
     float *to = p->y + row * outputs + output;
-#pragma GCC unroll 16
+UNROLLED
     for (int r = 0; r < rows; r++, to += outputs) {
         lanes most = lowest;
-#pragma GCC unroll 4
+UNROLLED
         for (int v = 0; v < PANEL_VECTORS; v++) {
             whole_lanes less;
             memcpy(&less, surplus + v * LANES, sizeof less);
@@ -96,17 +96,17 @@ ALWAYS_INLINE void whole_tile(const product *p, const int rows, const int alone,
     const int64_t code_bytes = p->code_bytes, fours = w->fours;
     fetch_outputs(p, rows, panel, row);
     whole_lanes sums[DOT_ROWS][PANEL_VECTORS];
-#pragma GCC unroll 16
+UNROLLED
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+UNROLLED
         for (int v = 0; v < PANEL_VECTORS; v++) sums[r][v] = (whole_lanes){0};
     for (int64_t four = 0; four < fours; four++) {
         fetch(alone, weight, next, four);
-#pragma GCC unroll 16
+UNROLLED
         for (int r = 0; r < rows; r++) {
             uint32_t codes;
             memcpy(&codes, code + r * code_bytes + four * FOUR, sizeof codes);
-#pragma GCC unroll 4
+UNROLLED
             for (int v = 0; v < PANEL_VECTORS; v++) sums[r][v] = dot(sums[r][v], codes, weight + v * LANES * FOUR);
         }
         weight += STEP;
@@ -117,9 +117,9 @@ ALWAYS_INLINE void whole_tile(const product *p, const int rows, const int alone,
         return;
     }
     whole_lanes found[DOT_ROWS][PANEL_VECTORS];
-#pragma GCC unroll 16
+UNROLLED
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+UNROLLED
         for (int v = 0; v < PANEL_VECTORS; v++) found[r][v] = sums[r][v];
     write_last_panel(p, panel, row, rows, (const whole_lanes(*)[PANEL_VECTORS])found);
 }
@@ -132,26 +132,26 @@ ALWAYS_INLINE void float_tile(const product *p, const int rows, const int alone,
     const float *x = p->x + row * inputs;
     fetch_outputs(p, rows, panel, row);
     lanes sums[DOT_ROWS][PANEL_VECTORS], found[DOT_ROWS][PANEL_VECTORS];
-#pragma GCC unroll 16
+UNROLLED
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+UNROLLED
         for (int v = 0; v < PANEL_VECTORS; v++) sums[r][v] = all_lanes(0.0f);
     for (int64_t input = 0; input < inputs; input++) {
         lanes weights[PANEL_VECTORS];
         fetch(alone, (const int8_t *)(const void *)weight, next, input);
-#pragma GCC unroll 4
+UNROLLED
         for (int v = 0; v < PANEL_VECTORS; v++) weights[v] = load_lanes(weight + v * LANES);
-#pragma GCC unroll 16
+UNROLLED
         for (int r = 0; r < rows; r++) {
             lanes one = all_lanes(x[r * inputs + input]);
-#pragma GCC unroll 4
+UNROLLED
             for (int v = 0; v < PANEL_VECTORS; v++) sums[r][v] = fused(one, weights[v], sums[r][v]);
         }
         weight += PANEL;
     }
-#pragma GCC unroll 16
+UNROLLED
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+UNROLLED
         for (int v = 0; v < PANEL_VECTORS; v++) found[r][v] = sums[r][v];
     write_floats(p, panel, row, rows, (const lanes(*)[PANEL_VECTORS])found);
 }
