@@ -69,8 +69,8 @@ class SlowDraftSession(Session):
         positions = before[:, None] + torch.arange(ids.shape[1], device=self._device)
         outputs.write(positions, ids, written, reading.top_log_probability)
         rows.done.logical_or_(active & ends.any(dim=1))
-        drafted = torch.where(active, ids.shape[1], 0)
-        return Step(self._ticket, active, positions, ids, written, drafted, written.sum(dim=1), draft=ids)
+        none = torch.zeros_like(before)  # written, not drafted
+        return Step(self._ticket, active, positions, ids, written, none, none)
 
     @torch.inference_mode()
     def take_finished(self) -> list[Finished]:

@@ -7,7 +7,6 @@ is installed. How it looks is in :mod:`longstride.cli.demo_page`.
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import time
@@ -19,6 +18,7 @@ import typer
 
 from longstride.cli.console import Stages, out, warn
 from longstride.cli.options import Model, open_model
+from longstride.cli.threads import let_threads_rest
 from longstride.contract import InputError, OptionError, Trace
 from longstride.contract.bundled import BUNDLED
 
@@ -151,14 +151,13 @@ def _theirs(translator: Translator, peer: Peer) -> Callable[[str], Translation]:
 
 def _other(translator: Translator) -> Peer | None:
     """CTranslate2 on the same weights, in the same precision and on as many threads; None: it cannot be had."""
-    from longstride.cli.peers import RESTING
     from longstride.interop.ctranslate2 import export_ctranslate2
     from longstride.interop.peers import CTranslate2, open_peer
     from longstride.runtime.eager import EagerRunner
     from longstride.runtime.libraries import MissingPackageError
     from longstride.translator import Translator
 
-    os.environ.setdefault(*RESTING)
+    let_threads_rest()
     runner = translator.runner
     try:
         with tempfile.TemporaryDirectory(prefix="longstride-demo-") as room:

@@ -17,6 +17,7 @@ import torch
 
 from longstride.bench.candidate import Candidate
 from longstride.cli.provenance import model_tag
+from longstride.cli.threads import RESTING, let_threads_rest
 from longstride.contract import Limits, OptionError
 from longstride.interop.ctranslate2 import write_ctranslate2
 from longstride.interop.exportable import Exportable, exportable
@@ -26,10 +27,6 @@ from longstride.runtime.eager import EagerRunner
 from longstride.search.options import BeamOptions
 from longstride.systems.autoregressive.decoder import Beam
 from longstride.translator import Translator
-
-RESTING = ("KMP_BLOCKTIME", "1")
-"""Threads of Intel's OpenMP, which CTranslate2 brings on x86, otherwise spin for 200 ms after a sentence and so take a
-core from whoever decodes next; read by the library when it is loaded."""
 
 SLOW_SAMPLE = 200
 """Sentences that a slow peer decodes, in one pass, unless told otherwise."""
@@ -101,7 +98,7 @@ def peer_candidates(
     """
     if not entries:
         return []
-    os.environ.setdefault(*RESTING)
+    let_threads_rest()
     # From the folder itself: a runner may hold weights in another form.
     model = exportable(Translator(translator.folder, EagerRunner("cpu", "fp32")), "--peers")
     found = []
@@ -166,7 +163,7 @@ def _notes(entry: PeerEntry, peer: Peer, limits: Limits, beam: BeamOptions) -> d
     if entry.peer == "ctranslate2":
         notes["clock"] += "; the library takes pieces, and looking them up is inside the clock"
         notes["weights"] += f", stored and computed in {entry.precision}"
-        notes["idle_threads"] = f"{RESTING[0]}={os.environ.get(RESTING[0], '')}"
+        notes["idle_threads"] = " ".join(f"{name}={os.environ.get(name, '')}" for name in RESTING)
     elif entry.peer == COMPILED:
         notes["cache"] = f"generate with its static cache, compiled; sources are padded to multiples of {BUCKET}"
     elif entry.peer == ASSISTED:

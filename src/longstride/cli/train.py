@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from dataclasses import replace
@@ -15,6 +14,7 @@ from longstride.cli.console import commit, err, say
 from longstride.cli.options import Device, Set, settings
 from longstride.cli.provenance import origin_on
 from longstride.cli.streams import record_file, result_folder
+from longstride.cli.threads import let_threads_rest
 from longstride.contract import InputError, UsageError, WorkError
 from longstride.contract.options import as_dict, merged, parse
 
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from longstride.bench.records import Training
     from longstride.recipe import Outcome, Recipe
     from longstride.training.metrics import Record
-
-RESTING = ("OMP_WAIT_POLICY", "passive")
-"""PyTorch's threads otherwise spin while they wait for each other, and where other processes want the cores too, spin
-away the time that the one they wait for needs; read by the library when it is loaded."""
-
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="Recipe, a YAML file.")],
@@ -42,7 +37,7 @@ def train(
     ] = None,
 ) -> None:
     """Train a model as a recipe says."""
-    os.environ.setdefault(*RESTING)
+    let_threads_rest()
     import torch
     import yaml
 
