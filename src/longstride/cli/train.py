@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from longstride.recipe import Outcome, Recipe
     from longstride.training.metrics import Record
 
+
 def train(
     recipe: Annotated[Path, typer.Argument(help="Recipe, a YAML file.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the run; the model comes to be in it.")],

@@ -33,6 +33,9 @@ from longstride.verification.step import Acceptance, Batch, StepResult, VerifySt
 
 WIDTHS = 16
 """Sources are encoded in rectangles of multiples of this many tokens, where none is recorded."""
+WIDTHS_ALONE = 4
+"""The same of a row by itself, whose bits do not depend on that: each width is bound once, and tokens that are too many
+cost as much as others."""
 
 
 class BatchState:
@@ -99,7 +102,7 @@ class BatchState:
         # EOS counted; of a longer text no more could become output.
         self.longest_draft = longest + 1 if drafter.reads_drafts else 0
         self._staging = InputStaging(self.portion, longest_source, runner, self.longest_draft)
-        self._encoding: Callable[[], EncoderState] | None = None
+        self._encoding: dict[int, Callable[[], EncoderState]] = {}  # by width
         self._entering: Callable[[], None] | None = None
         self._iterating: dict[tuple[int, int], Callable[[], StepResult]] = {}
         self._told: tuple[StepResult, Step] | None = None
@@ -135,12 +138,12 @@ class BatchState:
         """Widths, and the sentences to encode together in a rectangle of each: what a sentence is encoded in depends on
         its own length alone, so that its bits do not depend on who is beside it."""
         lengths = source.lengths.tolist()
-        if self.recorded or len(self.ticket) == 1:  # one shape
+        if self.recorded or (len(self.ticket) == 1 and not self.runner.shape_invariant):  # one shape
             widths = {self.longest_source: list(range(len(lengths)))}
         else:
-            widths = {}
+            widths, border = {}, WIDTHS if len(self.ticket) > 1 else WIDTHS_ALONE
             for place, length in enumerate(lengths):
-                widths.setdefault(min(-(-length // WIDTHS) * WIDTHS, self.longest_source), []).append(place)
+                widths.setdefault(min(-(-length // border) * border, self.longest_source), []).append(place)
         return [
             (width, some[first : first + self.portion])
             for width, some in widths.items()
@@ -191,11 +194,11 @@ class BatchState:
     def _encoded(self, count: int, width: int) -> EncoderState:
         """The portion's first sentences, encoded, as far as a call goes; the batch has them."""
         staging, alone = self._staging, self.ticket.shape[0] == 1 and not self.recorded
-        if alone and self._encoding is None:
-            self._encoding = self.runner.bound(self.encode, staging.ids, staging.lengths)
         rows = count if self.runner.shape_invariant else self.portion
         some = (staging.ids[:rows, :width], staging.lengths[:rows])
-        encode = self._encoding or partial(self.runner.call, self.encode, *some)
+        if alone and width not in self._encoding:
+            self._encoding[width] = self.runner.bound(self.encode, *some)
+        encode = self._encoding[width] if alone else partial(self.runner.call, self.encode, *some)
         memory = encode().first(count)
         # A slice where that is all: copying to rows that have to be looked up takes several times as long.
         places: Any = slice(None) if alone else staging.rows[:count]

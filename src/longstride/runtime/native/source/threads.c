@@ -22,7 +22,7 @@
 #if defined(__x86_64__) || defined(__i386__)
 #define PAUSE() __builtin_ia32_pause()
 #elif defined(__aarch64__)
-#define PAUSE() __asm__ volatile("yield")
+#define PAUSE() __asm__ volatile("isb")   /* "yield" is nothing at all on most of them */
 #else
 #define PAUSE() ((void)0)
 #endif
