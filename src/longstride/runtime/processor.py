@@ -49,13 +49,17 @@ class Processor:
         """Two products of an unsigned and a signed byte may be summed in 16 bits, which full-range weights overflow."""
         return not self.arm and not self.flags & set(EXACT)
 
+    @property
+    def integers(self) -> str:
+        """The best that it has for integer products."""
+        return next((INTEGER_FEATURES[flag] for flag in INTEGER_FEATURES if flag in self.flags), "no known features")
+
     def describe(self) -> str:
-        """One phrase for a person."""
-        best = next((INTEGER_FEATURES[flag] for flag in INTEGER_FEATURES if flag in self.flags), "no known features")
+        """One phrase for a person, of what ONNX Runtime makes of it."""
         weights = (
             "weights in 7 bits, since sums of two products may overflow" if self.saturates else "weights in 8 bits"
         )
-        return f"{self.machine} with {best}; {weights}"
+        return f"{self.machine} with {self.integers}; {weights}"
 
 
 def this_processor(cpuinfo: Path = CPUINFO) -> Processor:

@@ -141,11 +141,10 @@ def test_what_is_no_library_is_said(tmp_path: Path) -> None:
 
 
 @needs_library()
-@pytest.mark.skipif(not THIS.x86, reason="ARM's variants quantize in different ways")
-def test_every_variant_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_variant_gives_the_same_but_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight = numbers(1, 20, 200), numbers(100, 200, seed=1)
     spec = spec_of(
-        lambda builder, given: {"y": builder.node("Softmax", builder.linear(given["x"], weight))},
+        lambda builder, given: {"y": builder.linear(given["x"], weight)},
         {"x": x},
         {"y": numbers(1, 20, 100)},
     )
@@ -156,5 +155,7 @@ def test_every_variant_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> N
         found.append([graph_of(spec, int8)(spec.feeds({"x": x}))["y"] for int8 in (False, True)])
     monkeypatch.delenv(FORCED)
     forget()
-    for others in found:
-        assert all(torch.equal(one, other) for one, other in zip(found[0], others, strict=True))
+    assert len(found) == len(RUNNABLE) > 0
+    for exact, coarse in found:
+        torch.testing.assert_close(exact, found[0][0], rtol=1e-5, atol=1e-4)
+        assert (coarse - exact).std() < 0.02 * exact.std()

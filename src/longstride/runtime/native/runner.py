@@ -39,8 +39,8 @@ class NativeRunner(GraphRunner):
 
     def describe(self) -> str:
         """``native, int8 on 2 threads of x86_64 with int8 dot products (AVX-512 VNNI); weights in 8 bits``"""
-        processor = self.processor.describe() if self.precision == "int8" else self.processor.machine
-        return f"native, {self.precision} on {self.threads} threads of {processor}"
+        integers = f" with {self.processor.integers}; weights in 8 bits" if self.precision == "int8" else ""
+        return f"native, {self.precision} on {self.threads} threads of {self.processor.machine}{integers}"
 
     def round_up(self, size: int, least: int = 1) -> int:
         """Texts end at a border, so that a few tables serve all lengths: making one takes as long as an iteration.
@@ -56,7 +56,7 @@ def check_supported(precision: Precision) -> None:
     """Say why this runtime cannot be had here in this precision, where that is so."""
     if precision == "int8" and not library().has_integer_products():
         raise NoLibraryError(
-            "The runtime native expects dot products of bytes for int8 (VNNI, or asimddp on ARM), found none here."
+            "The runtime native expects products of bytes for int8 (AVX2 on x86, NEON on ARM), found neither here."
         )
     if wrong := self_test(precision == "int8"):
         raise NoLibraryError(f"The runtime native failed its self-test in {precision}: {wrong}.")

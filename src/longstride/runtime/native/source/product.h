@@ -12,7 +12,8 @@
 /* As many sums as lanes, of four products of bytes each: what every processor calls by another name.
 
    Activations are unsigned with the zero point ZERO_POINT, or 0 where none is negative; where a processor multiplies only
-   signed bytes, the zero point is 0 and there are half as many levels for what is never negative. */
+   signed bytes, the zero point is 0 and there are half as many levels for what is never negative. Weights and signed codes
+   are from -127 to 127, so that two products fit 16 bits where an instruction sums them there. */
 
 #if defined(__AVX512VNNI__) && defined(__AVX512F__)
 #define DOT_NAME "AVX-512 VNNI"
@@ -20,12 +21,21 @@ enum { DOT_VECTORS = 2, DOT_ROWS = 14 };   /* 28 of 32 registers hold sums, two 
 #elif defined(__AVXVNNI__)
 #define DOT_NAME "AVX-VNNI"
 enum { DOT_VECTORS = 2, DOT_ROWS = 6 };    /* 12 of 16 */
-#elif defined(__ARM_FEATURE_MATMUL_INT8) || defined(__ARM_FEATURE_DOTPROD)
-#define DOT_NAME "NEON dot products"
-#ifndef __ARM_FEATURE_MATMUL_INT8
+#elif defined(__AVX2__)
+#define DOT_NAME "AVX2"
 #define SIGNED_ACTIVATIONS
-#endif
+enum { DOT_VECTORS = 2, DOT_ROWS = 4 };    /* 8 of 16: a sum takes several steps */
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+#define DOT_NAME "NEON dot products of signed and unsigned bytes"
 enum { DOT_VECTORS = 4, DOT_ROWS = 6 };    /* 24 of 32, four weights, one codes */
+#elif defined(__ARM_FEATURE_DOTPROD)
+#define DOT_NAME "NEON dot products"
+#define SIGNED_ACTIVATIONS
+enum { DOT_VECTORS = 4, DOT_ROWS = 6 };
+#elif defined(__aarch64__) && defined(__ARM_NEON)
+#define DOT_NAME "NEON"
+#define SIGNED_ACTIVATIONS
+enum { DOT_VECTORS = 4, DOT_ROWS = 5 };
 #else
 enum { DOT_VECTORS = 16 / LANE_COUNT, DOT_ROWS = 4 };
 #endif
@@ -43,10 +53,20 @@ ALWAYS_INLINE whole_lanes dot(whole_lanes sums, uint32_t four, const int8_t *wei
     return (whole_lanes)_mm512_dpbusd_epi32((__m512i)sums, codes, _mm512_loadu_si512(weights));
 #elif defined(__AVXVNNI__)
     return (whole_lanes)_mm256_dpbusd_avx_epi32((__m256i)sums, _mm256_set1_epi32((int32_t)four), _mm256_loadu_si256((const __m256i *)(const void *)weights));
+#elif defined(__AVX2__)
+    /* unsigned times signed is all there is: sizes of codes, and weights with the codes' signs */
+    const __m256i codes = _mm256_set1_epi32((int32_t)four), weight = _mm256_loadu_si256((const __m256i *)(const void *)weights);
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(weight, codes));
+    return sums + (whole_lanes)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 #elif defined(__ARM_FEATURE_MATMUL_INT8)
     return (whole_lanes)vsudotq_lane_s32((int32x4_t)sums, vld1q_s8(weights), vreinterpret_u8_u32((uint32x2_t){four, 0}), 0);
 #elif defined(__ARM_FEATURE_DOTPROD)
     return (whole_lanes)vdotq_lane_s32((int32x4_t)sums, vld1q_s8(weights), vreinterpret_s8_u32((uint32x2_t){four, 0}), 0);
+#elif defined(__aarch64__) && defined(__ARM_NEON)
+    const int8x8_t codes = vreinterpret_s8_u32(vdup_n_u32(four));
+    const int8x16_t weight = vld1q_s8(weights);
+    const int16x8_t pairs = vpaddq_s16(vmull_s8(vget_low_s8(weight), codes), vmull_s8(vget_high_s8(weight), codes));
+    return (whole_lanes)vpadalq_s16((int32x4_t)sums, pairs);
 #else
     uint8_t codes[4];
     memcpy(codes, &four, sizeof codes);
