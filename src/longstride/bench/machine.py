@@ -15,6 +15,17 @@ from longstride.contract import option
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
+_CPUINFO = Path("/proc/cpuinfo")
+_ARM_PARTS = {
+    "0xd03": "Cortex-A53",
+    "0xd08": "Cortex-A72",
+    "0xd0b": "Cortex-A76",
+    "0xd0c": "Neoverse-N1",
+    "0xd40": "Neoverse-V1",
+    "0xd49": "Neoverse-N2",
+    "0xd4f": "Neoverse-V2",
+}
+"""Of ARM's own designs Linux tells a number where it tells others' names."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +54,9 @@ def describe_machine(device: torch.device | None = None) -> Machine:
     )
 
 
-def _cpu_name() -> str:
-    return _field(Path("/proc/cpuinfo"), "model name") or platform.processor() or platform.machine()
+def _cpu_name(cpuinfo: Path = _CPUINFO) -> str:
+    arm = _ARM_PARTS.get(_field(cpuinfo, "CPU part"), "") if _field(cpuinfo, "CPU implementer") == "0x41" else ""
+    return _field(cpuinfo, "model name") or arm or platform.processor() or platform.machine()
 
 
 def _field(path: Path, name: str) -> str:
