@@ -22,7 +22,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 AT_WORK := If it rains tomorrow, we will stay at home and read.
 SERVED ?= -m bundled --runtime native
 
-.PHONY: help demo test test-cluster load fuzz fuzz-api check report docs reference at-work dist format native clean
+.PHONY: help demo test test-cluster load fuzz fuzz-api check check-types check-rest report docs reference at-work dist format native clean
 .DEFAULT_GOAL := help
 
 help:
@@ -66,10 +66,16 @@ fuzz-api: $(READY)
 load: $(READY)
 	$(BIN)/python benchmarks/serving_load.py --seconds $(SECONDS_EACH) -- $(BIN)/longstride serve $(SERVED) --port {port}
 
+# Types take longer than all the rest: beside it.
 check: $(READY)
+	@$(MAKE) --no-print-directory -j2 check-types check-rest
+
+check-types:
+	$(BIN)/mypy
+
+check-rest:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 ifneq ($(RECORDS),)
 	$(BIN)/longstride report --check $(RECORDS) -o docs
