@@ -57,7 +57,7 @@ def moving(worth: int = 0, fewer: int = 2) -> Iterator[list[tuple[int, int]]]:
         resume(self, other, here, *rest)
 
     with (
-        patch.multiple(draining, WORTH=worth, FEWER=fewer, LEAST_LEFT=0),
+        patch.multiple(draining, WORTH=worth, FEWER=fewer, LEAST_LEFT=0, CATCH_UP=0),
         patch.object(BatchState, "resume", told),
     ):
         yield moves
@@ -191,6 +191,30 @@ def test_little_that_may_remain_is_not_moved():
     with moving() as moves, patch.object(draining, "LEAST_LEFT", 3):
         decoder.decode(ragged(8), RAGGED)
         assert moves
+
+
+@pytest.mark.parametrize(("kind", "policy"), [("draft-verify", "1:3,8:0"), ("draft-verify tree", "1:7tree,8:0")])
+def test_rows_wait_before_a_drafter_has_to_catch_up(kind: str, policy: str) -> None:
+    """Nobody knows whether they last as long as that takes; where tables draft alike there is nothing to wait for."""
+
+    def left(waited: int, policy: str) -> list[int]:
+        """After how many iterations rows went elsewhere."""
+        decoder, found = with_policy(decoder_of(kind, EAGER, 3), policy), []
+        with moving() as moves, patch.object(draining, "CATCH_UP", waited):
+            session = decoder.start(8, RAGGED, 10)
+            session.admit(ragged(8))
+            for number in range(40):
+                session.advance()
+                session.take_finished()
+                session.settle()
+                found += [number] * (len(moves) - len(found))
+        return found
+
+    at_once = left(0, policy)
+    assert left(5, policy)[0] == at_once[0] + 5
+    assert left(100, policy) == []
+    drafted = policy.split(",")[0]
+    assert left(100, drafted) == left(0, drafted) != []
 
 
 def test_rows_stay_where_bits_hang_on_how_many_there_are():

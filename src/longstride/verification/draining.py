@@ -4,7 +4,8 @@ An iteration takes as long as its table has rows, in use or not, and drafts pay 
 loops to the longest length would otherwise keep all rows of a large table running. A move copies rows, which takes
 about as long as an iteration; where iterations are recorded a new table has to be recorded first, which takes as long
 as hundreds of them. So a table that is there already is taken at once, and a new one made when as much was spent on
-idle rows as recording it will take: over a whole run, twice that is the most that can be lost.
+idle rows as recording it will take: over a whole run, twice that is the most that can be lost. By the same reckoning
+rows wait before they move to where a drafter has to read all that is committed.
 
 Rows that drafts bring too little go on without them.
 """
@@ -26,6 +27,9 @@ FEWER = 8
 """A table is recorded for rows that drain if it has so many times fewer of them."""
 LEAST_LEFT = 16
 """Tokens that some row may still get, at least, or a move is not worth its while."""
+CATCH_UP = 64
+"""Iterations that take as long as a move does where a drafter has to catch up: it reads the source again and what is
+committed, by PyTorch (BART, titles, 32 rows, H200: 8 to 26 ms a batch, an iteration 0.25)."""
 
 PATIENCE = 48
 """Iterations after which it is asked what drafts brought to a row: a sentence is mostly done in fewer."""
@@ -63,7 +67,8 @@ class Drain:
 
     def __init__(self, drafting: Drafting, longest_source: int) -> None:
         self._drafting, self._longest_source = drafting, longest_source
-        self._asked: tuple[Shape, int] | None = None
+        self._asked: tuple[Shape, int, bool] | None = None
+        self._iterations = 0  # in which rows might have moved
         self._keys: dict[int, PoolKey] = {}  # by width
 
     def width(
@@ -78,21 +83,30 @@ class Drain:
         if widths[0] * 2 > rows:
             return None
         plan.idle[shape] += rows - live
+        patient = self._iterations >= CATCH_UP
+        self._iterations += 1
         new = widths[0] * FEWER <= rows and plan.idle[shape] >= WORTH
-        if self._asked == (shape, live) and not new:  # nothing has changed
+        if self._asked == (shape, live, patient) and not new:  # nothing has changed
             return None
-        self._asked = (shape, live)
+        self._asked = (shape, live, patient)
         if self._left(plan, tickets, lengths, sources) < LEAST_LEFT:
             return None
-        there = [width for width in widths if self._key(width).ready]
-        if new and not there:
-            plan.idle[shape] = 0
-        return min(there, default=widths[0] if new else None)
+        fit = [width for width in widths if patient or not self._lags(plan, width)]
+        there = [width for width in fit if self._key(width).ready]
+        if there or not new or widths[0] not in fit:
+            return min(there, default=None)
+        plan.idle[shape] = 0
+        return widths[0]
 
     def _key(self, width: int) -> PoolKey:
         if width not in self._keys:
             self._keys[width] = self._drafting(width)[0].key(width, self._longest_source)
         return self._keys[width]
+
+    def _lags(self, plan: DecodePlan, width: int) -> bool:
+        """Whether such a table has a model that drafts, and this plan none that remembers the same."""
+        drafter = self._drafting(width)[0].drafter
+        return drafter.calls > 0 and drafter.remembers != plan.drafter.remembers
 
     @staticmethod
     def _left(plan: DecodePlan, tickets: Iterable[int | None], lengths: Sequence[int], sources: Sources) -> int:
