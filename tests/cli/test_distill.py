@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import longstride
+from longstride.cli.distill import left_out
 from tests.cli.conftest import Run
 from tests.folders import LONGEST, write_folder
 
@@ -25,6 +26,17 @@ def test_the_corpus_is_what_the_teacher_translates(run: Run, model: Path, tmp_pa
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["kept"] == len(LINES)
     assert manifest["degenerate"]["source too long"] == 1
+
+
+def test_what_is_left_out_is_said(run: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "src").write_text("a b c d e f g\n" * 3)
+    ran = run("distill", "-m", model, "-i", tmp_path / "src", "-o", tmp_path / "out", "--device", "cpu")
+    assert "3 of 3 outputs are left out as degenerate (empty output 3)" in ran.err
+    assert "max_ratio" not in ran.err
+    ran = run("distill", "-m", model, "-i", tmp_path / "src", "-o", tmp_path / "kept", *KEEP)
+    assert "left out" not in ran.err
+    short = {"kept": 2, "dropped": 7, "degenerate": {"length ratio": 6, "loop": 1}}
+    assert "--option rules.max_ratio=1000 keeps them" in left_out(short)
 
 
 def test_stopped_halfway_it_goes_on(run: Run, model: Path, tmp_path: Path) -> None:

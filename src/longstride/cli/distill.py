@@ -100,12 +100,24 @@ def distill(
     if outcome.manifest is None:
         say(f"{outcome.complete} of {outcome.shards} shards are there; run again with --resume for the rest.")
     else:
-        say(f"Distilled corpus with its manifest: {output}")
+        say(f"Distilled corpus with its manifest: {output}{left_out(outcome.manifest)}")
         if record is not None:
             minutes = (time.monotonic() - begun) / 60
             append_records(
                 record, [_record(outcome.manifest, output, teachers, teacher, minutes, processes, device, there)]
             )
+
+
+def left_out(manifest: dict[str, Any]) -> str:
+    """How many outputs are not in it, and why."""
+    dropped, kept = int(manifest["dropped"]), int(manifest["kept"])
+    if not dropped:
+        return ""
+    why = ", ".join(f"{reason} {count:,}" for reason, count in manifest["degenerate"].items())
+    told = f"; {dropped:,} of {dropped + kept:,} outputs are left out as degenerate ({why})"
+    if manifest["degenerate"].get("length ratio", 0) <= kept:
+        return told
+    return f"{told}. Where outputs are meant to be short, --option rules.max_ratio=1000 keeps them"
 
 
 def finished(folder: Path) -> set[str]:
