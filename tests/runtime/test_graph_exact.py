@@ -71,7 +71,7 @@ def test_verified_decoders_give_greedys_output(
     model = tiny_model(seed, torch.float32, sharpness=2.0, encoder_layers=2)
     runner = graphs(precision, 1, tell=refuse)
     source = random_source(3, 8, seed=seed)
-    limits = Limits(max_length=30)
+    limits = Limits(max_length=20)
     greedy = Greedy(model, runner).decode(source, limits, capacity=rows)
     for k in (2, 5):
         blockwise = Blockwise(model, tiny_heads(seed), runner, BlockwiseOptions(k=k))
@@ -94,7 +94,7 @@ def test_in_fp32_every_decoder_gives_the_eager_output(
     model = tiny_model(seed, torch.float32, sharpness=2.0, encoder_layers=2)
     drafter = tiny_drafter(seed, torch.float32, **kind)
     source = random_source(3, 8, seed=seed)
-    limits = Limits(max_length=30)
+    limits = Limits(max_length=20)
     onnx, eager = graphs("fp32", 1, tell=refuse), EagerRunner()
     makers: list[Any] = [
         lambda runner: Greedy(model, runner),
