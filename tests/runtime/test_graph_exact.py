@@ -18,7 +18,7 @@ from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify
 from longstride.systems.draft_verify.decoder import Draft, DraftVerify
 from tests.decoding.drafters import KINDS, tiny_drafter
-from tests.models import random_source, tiny_model
+from tests.models import random_source, seeded, tiny_model
 from tests.runtime.graphs import BOTH, Graphs
 
 
@@ -27,8 +27,7 @@ def refuse(message: str) -> None:
 
 
 def tiny_heads(seed: int, first: str = "identity", link: int = 0, vocabulary: int | None = None) -> Heads:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         heads = Heads(HeadsOptions(5, 16, feed_forward=8, first=first, link=link, vocabulary=vocabulary))  # type: ignore[arg-type]
         with torch.no_grad():
             for weight in heads.parameters():
