@@ -6,10 +6,14 @@ test`, which gates changes, sets HYPOTHESIS_PROFILE=ci; plain pytest draws at ra
 
 The same examples every time find what is broken now, which the first of them do; to search on is what drawing at random
 is for. So `ci` takes half of the examples that a test asks for.
+
+And how often garbage is looked for: rarely, as the command itself has it (cli/entry.py). Thousands of tests, their
+modules and PyTorch are there until the end; looking through them again and again takes up to a tenth of the time.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -21,6 +25,7 @@ if (
 ):  # as shells begin what runs in the background; children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+gc.set_threshold(100_000, 20, 20)
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests ask for the package by its name too
 os.environ["LONGSTRIDE_CACHE"] = ""  # nothing is kept in the user's cache folder
 
@@ -45,3 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         own = getattr(test, OWN, settings.default)
         if own is not None and own.max_examples > FEWEST:
             setattr(test, OWN, settings(own, max_examples=max(FEWEST, own.max_examples // 2)))
+
+
+def pytest_collection_finish() -> None:
+    """What is here by now stays, and is not looked through again."""
+    gc.collect()
+    gc.freeze()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from longstride.contract import EOS, Source
@@ -23,12 +26,23 @@ def tiny_options(**changes: object) -> TransformerOptions:
     return TransformerOptions(**{**settings, **changes})  # type: ignore[arg-type]
 
 
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """What is drawn on the processor begins at a seed, and goes on afterwards as if nothing had been drawn.
+
+    `torch.manual_seed` would also note for three other kinds of device, each time with the whole stack, what to do once
+    they are there.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(seed)
+        yield
+
+
 def tiny_model(
     seed: int = 0, dtype: torch.dtype = torch.float64, sharpness: float = 3.0, **changes: object
 ) -> Transformer:
     """A random model whose next-token choices vary with everything it reads."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = Transformer(tiny_options(**changes))
         with torch.no_grad():
             for name, weight in model.named_parameters():

@@ -12,6 +12,7 @@ from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.model import Drafter, verifier_states
 from longstride.systems.draft_verify.options import DrafterOptions
 from tests.decoding.oracles import allowed, longest_output
+from tests.models import seeded
 from tests.nn.test_link import slow_chain
 from tests.nn.test_link import slow_draft as link_draft
 
@@ -53,8 +54,7 @@ def tiny_drafter(seed: int = 0, dtype: torch.dtype = torch.float64, **changes: A
     }
     encoder = settings.get("encoder")
     settings |= encoder if isinstance(encoder, dict) else {}
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = Drafter(DrafterOptions(**settings))
         with torch.no_grad():
             for weight in model.parameters():

@@ -13,7 +13,7 @@ from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
 from longstride.systems.interleaved.options import InterleavingOptions
 from tests.decoding.oracles import longest_output
-from tests.models import tiny_model
+from tests.models import seeded, tiny_model
 
 VARIANTS: list[dict[str, Any]] = [
     {"h": 1, "c": 1},
@@ -57,8 +57,7 @@ def tiny_interleaved(
             model.decoder_layers()[-1].feed_forward_residual.norm.bias[0] += 2.0
             model.output_weight[:, 0] = 0.0
             model.output_weight[EOS, 0] = ending / 2.0
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         interleaving = Interleaving(InterleavingOptions(model.options.width, **(variant or {})))
         if interleaving.link is not None:
             for weight in interleaving.link.parameters():

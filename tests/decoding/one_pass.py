@@ -12,14 +12,13 @@ from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
 from longstride.systems.non_autoregressive.decoder import NonAutoregressive, NonAutoregressiveOptions
 from longstride.systems.non_autoregressive.model import OnePass, OnePassOptions
-from tests.models import tiny_options
+from tests.models import seeded, tiny_options
 
 
 def tiny_one_pass(seed: int = 0, dtype: torch.dtype = torch.float64, **changes: object) -> OnePass:
     """Random, with everything told apart: words, places, lengths and sources."""
     settings = {**vars(tiny_options()), "length": LengthRegression(1.2, 0.7, 1.5), **changes}
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = OnePass(OnePassOptions(**settings))  # type: ignore[arg-type]
         with torch.no_grad():
             for weight in model.parameters():

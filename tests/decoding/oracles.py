@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -124,10 +125,17 @@ def enumerate_all(
         token for token in allowed(limits.min_length, longest + 1, limits, model.options.vocabulary) if token != EOS
     ]
     found = []
+
+    @cache
+    def after(prefix: tuple[int, ...]) -> list[float]:
+        """The same for all outputs that begin so."""
+        scores: list[float] = log_probabilities([model], source, list(prefix)).tolist()
+        return scores
+
     for length in range(limits.min_length, longest + 1):
         for tokens in itertools.product(words, repeat=length):
             total = 0.0
             for position, token in enumerate([*tokens, EOS]):
-                total += float(log_probabilities([model], source, list(tokens[:position]))[token])
+                total += after(tokens[:position])[token]
             found.append((list(tokens), total / float(penalty(torch.tensor(length + 1)))))
     return sorted(found, key=lambda item: -item[1])

@@ -26,7 +26,7 @@ from tests.decoding.oracles import allowed, longest_output
 from tests.decoding.scripted import Scripted
 from tests.decoding.test_greedy import LIMITS
 from tests.folders import LONGEST, words
-from tests.models import random_source, tiny_model
+from tests.models import random_source, seeded, tiny_model
 from tests.nn.test_link import slow_draft
 
 RUNNER = EagerRunner(precision="fp64")
@@ -34,8 +34,7 @@ RUNNER = EagerRunner(precision="fp64")
 
 def random_heads(seed: int, k: int, first: str = "identity", width: int = 16, link: int = 0) -> Heads:
     """Heads that agree with the model now and then, and with each other never."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         options = HeadsOptions(k, width, feed_forward=8, first=first, link=link, vocabulary=11 if link else None)  # type: ignore[arg-type]
         heads = Heads(options)
         with torch.no_grad():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -102,12 +103,18 @@ SETTINGS = [
 DRAWS = 4000
 
 
+@cache
+def enumerated(options: SampleOptions) -> tuple[Any, list[int], Limits, dict[tuple[int, ...], float]]:
+    """A model, a sentence, limits, and every output with its probability: the same however it is drafted."""
+    model, sentence = tiny_model(5, sharpness=0.7, vocabulary=8), [5, 6, EOS]
+    limits = Limits(max_length=3, min_length=1)
+    return model, sentence, limits, every_output(model, sentence, limits, options)
+
+
 @pytest.mark.parametrize("drafts", ["none", "chain", "tree"])
 @pytest.mark.parametrize("options", SETTINGS, ids=str)
 def test_outputs_come_as_often_as_enumeration_says(options: SampleOptions, drafts: str) -> None:
-    model, sentence = tiny_model(5, sharpness=0.7, vocabulary=8), [5, 6, EOS]
-    limits = Limits(max_length=3, min_length=1)
-    expected = every_output(model, sentence, limits, options)
+    model, sentence, limits, expected = enumerated(options)
     assert sum(expected.values()) == pytest.approx(1)
     likeliest = sorted(expected, key=lambda output: -expected[output])
     decoder: Decoder = Sample(model, RUNNER, options)
@@ -135,20 +142,32 @@ class Likeliest(Scripted):
     def __init__(self, nodes: int, likeliest: list[tuple[int, ...]]) -> None:
         super().__init__(nodes, None)
         self._likeliest = likeliest
+        self._trees: dict[tuple[tuple[int, ...], int], tuple[list[int], list[int]]] = {}
 
     def propose(self, state: Any, view: View, block: int) -> Proposal:
-        ids, parents = torch.zeros(2, len(view.length), block, dtype=torch.int64)
-        count = torch.zeros_like(view.length)
-        for row, length in enumerate(view.length.tolist()):
-            prefix, slots = tuple(view.tokens[row, :length].tolist()), {(): 0}
-            for output in self._likeliest:
-                path = (*output, EOS)[length:]
-                for end in range(1, len(path) + 1) if output[:length] == prefix else ():
-                    if path[:end] not in slots and (node := len(slots) - 1) < block:
-                        slots[path[:end]] = node + 1
-                        ids[row, node], parents[row, node] = path[end - 1], slots[path[: end - 1]]
-            count[row] = len(slots) - 1
+        found = []
+        for tokens, length in zip(view.tokens.tolist(), view.length.tolist(), strict=True):
+            asked = tuple(tokens[:length]), block
+            if asked not in self._trees:  # thousands of rows begin in one of a few ways
+                self._trees[asked] = self._tree(*asked)
+            found.append(self._trees[asked])
+        count = torch.tensor([len(nodes) for nodes, _ in found])
+        padded = [[[*row, *[0] * (block - len(row))] for row in tree] for tree in found]
+        ids, parents = torch.tensor(padded, dtype=torch.int64).reshape(-1, 2, block).unbind(1)
         return Proposal(ids, count, parents)
+
+    def _tree(self, prefix: tuple[int, ...], block: int) -> tuple[list[int], list[int]]:
+        """Ids, and the slots of their parents."""
+        nodes, above = list[int](), list[int]()
+        slots: dict[tuple[int, ...], int] = {(): 0}
+        for output in self._likeliest:
+            path = (*output, EOS)[len(prefix) :]
+            for end in range(1, len(path) + 1) if output[: len(prefix)] == prefix else ():
+                if path[:end] not in slots and len(nodes) < block:
+                    nodes.append(path[end - 1])
+                    above.append(slots[path[: end - 1]])
+                    slots[path[:end]] = len(nodes)
+        return nodes, above
 
 
 @settings(max_examples=12, deadline=None)

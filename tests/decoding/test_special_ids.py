@@ -52,8 +52,8 @@ def renumbered(module: Any, order: torch.Tensor, special: SpecialIds, kind: Any)
         if weight.dim() == 2 and weight.shape[0] == VOCABULARY:
             weights[name] = torch.empty_like(weight)
             weights[name][order] = weight
-    for weight in weights.values():
-        other = other.to(weight.dtype)
+    for dtype in dict.fromkeys(weight.dtype for weight in weights.values()):
+        other = other.to(dtype)
     other.load_state_dict(weights)
     return other.eval().requires_grad_(False)
 

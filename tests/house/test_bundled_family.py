@@ -32,11 +32,11 @@ RUNS = ("verifier", "heads", "drafter", "interleaved", "lattice")
 
 TINY_MODEL = "model.width=32 model.feed_forward=64 model.heads=2"
 TINY = {
-    "verifier": f"{TINY_MODEL} model.encoder_layers=1",
+    "verifier": f"{TINY_MODEL} model.encoder_layers=1 model.decoder_layers=3",
     "heads": "model.feed_forward=16",
     "drafter-first": TINY_MODEL,
     "drafter": TINY_MODEL,
-    "interleaved": f"{TINY_MODEL} model.encoder_layers=1",
+    "interleaved": f"{TINY_MODEL} model.encoder_layers=1 model.decoder_layers=3",
     "lattice": f"{TINY_MODEL} model.encoder_layers=1",
 }
 """what makes a recipe's model tiny"""

@@ -9,6 +9,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -44,10 +45,16 @@ THROWN: list[Any] = [
 ]
 
 
+ANYTHING = st.sampled_from(THROWN) | st.floats() | st.integers() | st.text(max_size=9)
+
+hints_of = cache(typing.get_type_hints)
+"""Fields and their types, worked out once for a class."""
+
+
 def nested(cls: type) -> Iterator[type]:
     """A class of options and those inside it."""
     yield cls
-    for kind in typing.get_type_hints(cls).values():
+    for kind in hints_of(cls).values():
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             yield from nested(kind)
 
@@ -68,7 +75,7 @@ def base(cls: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            kind = typing.get_type_hints(cls)[field.name]
+            kind = hints_of(cls)[field.name]
             examples: dict[Any, Any] = {int: 8, float: 1.0, str: "x"}
             if dataclasses.is_dataclass(kind) and isinstance(kind, type):
                 examples[kind] = base(kind)
@@ -80,7 +87,7 @@ def base(cls: type) -> dict[str, Any]:
 def test_every_number_has_a_range(cls: type) -> None:
     assert issubclass(cls, Options)  # which checks, whoever makes it
     parse(cls, base(cls))  # so that what is thrown below meets nothing else that is wrong
-    hints = typing.get_type_hints(cls)
+    hints = hints_of(cls)
     without = [
         field.name for field in dataclasses.fields(cls) if numeric(hints[field.name]) and not field.metadata["range"]
     ]
@@ -108,9 +115,9 @@ def test_whatever_is_thrown_at_options_is_in_range_or_refused(cls: type, data: s
     if not known:
         return
     field = data.draw(st.sampled_from(known))
-    value = data.draw(st.sampled_from(THROWN) | st.floats() | st.integers() | st.text(max_size=9))
+    value = data.draw(ANYTHING)
     bounds = field.metadata.get("range")
-    kind = typing.get_type_hints(cls)[field.name]
+    kind = hints_of(cls)[field.name]
     arguments = {**base(cls), field.name: value}
     try:
         found = getattr(parse(cls, arguments), field.name)

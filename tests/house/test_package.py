@@ -10,6 +10,8 @@ import pkgutil
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,28 +66,47 @@ def test_a_room_exports_all_that_it_imports_for_others(room: Path) -> None:
         assert {name for name in imported if not name.startswith("_") or name == "__version__"} <= exported
 
 
-@pytest.mark.parametrize("path", FILES, ids=module)
-def test_a_file_holds_one_idea_and_says_which(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= MOST_LINES
-    assert ast.get_docstring(ast.parse(text)), "expected a module docstring"
+@dataclass(frozen=True)
+class Looked:
+    """What the tests below ask of a file."""
+
+    lines: int
+    described: bool
+    marks: list[str]
+    prints: list[int]
 
 
-@pytest.mark.parametrize("path", FILES, ids=module)
-def test_nothing_is_left_for_later(path: Path) -> None:
-    marks = re.findall(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b", path.read_text(encoding="utf-8"))
-    assert not marks
+@cache
+def looked_at() -> dict[str, Looked]:
+    """Every file of the package, read once: a test for each of hundreds takes longer than what it looks at."""
+    found = {}
+    for path in FILES:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        prints = [
+            node.lineno
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+        ]
+        marks = re.findall(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b", text)
+        found[module(path)] = Looked(len(text.splitlines()), bool(ast.get_docstring(tree)), marks, prints)
+    assert len(found) == len(FILES) > 100
+    return found
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if "cli" not in path.parts], ids=module)
-def test_only_the_command_line_prints(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    printing = [
-        node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
-    ]
-    assert not printing
+def test_a_file_holds_one_idea_and_says_which() -> None:
+    assert {name: one.lines for name, one in looked_at().items() if one.lines > MOST_LINES} == {}
+    assert [name for name, one in looked_at().items() if not one.described] == [], "expected a module docstring"
+
+
+def test_nothing_is_left_for_later() -> None:
+    assert {name: one.marks for name, one in looked_at().items() if one.marks} == {}
+
+
+def test_only_the_command_line_prints() -> None:
+    others = {name: one.prints for name, one in looked_at().items() if "cli" not in name.split(".")}
+    assert len(others) < len(FILES)
+    assert {name: lines for name, lines in others.items() if lines} == {}
 
 
 def test_importing_has_no_side_effects_on_torch() -> None:

@@ -14,15 +14,14 @@ from longstride.systems.lattice.candidates import Candidates
 from longstride.systems.lattice.decoder import LatticeDecoder
 from longstride.systems.lattice.model import Scorer, ScorerOptions
 from longstride.systems.lattice.pipeline import LatticeOptions
-from tests.models import tiny_options
+from tests.models import seeded, tiny_options
 
 VOCABULARY = 11
 
 
 def tiny_scorer(seed: int = 0, dtype: torch.dtype = torch.float64, **changes: object) -> Scorer:
     settings = {**vars(tiny_options()), "decoder_layers": 2, **changes}
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = Scorer(ScorerOptions(**settings))  # type: ignore[arg-type]
         with torch.no_grad():
             for weight in model.parameters():

@@ -5,12 +5,12 @@ again, in the same memory, without running a line of the function. What a CUDA g
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 
 from longstride.runtime.cuda_graph_recorder import Recorded
 
@@ -34,13 +34,22 @@ class RefusedError(RuntimeError):
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
-    found = []
-    for leaf in tree_flatten(tree)[0]:
-        if isinstance(leaf, Tensor):
-            found.append(leaf)
-        elif hasattr(leaf, "__dataclass_fields__"):
-            found += tensors_of([getattr(leaf, name) for name in leaf.__dataclass_fields__])
-    return found
+    if isinstance(tree, Tensor):
+        return [tree]
+    if isinstance(tree, list | tuple):
+        return [tensor for one in tree for tensor in tensors_of(one)]
+    if isinstance(tree, dict):
+        return [tensor for one in tree.values() for tensor in tensors_of(one)]
+    if hasattr(tree, "__dataclass_fields__"):
+        return [tensor for name in tree.__dataclass_fields__ for tensor in tensors_of(getattr(tree, name))]
+    return []
+
+
+@cache
+def written(func: Any) -> tuple[int, ...]:
+    """The places of the arguments that an operation writes: its schema is slow to read."""
+    said = enumerate(func._schema.arguments)
+    return tuple(place for place, one in said if one.alias_info is not None and one.alias_info.is_write)
 
 
 def place(tensor: Tensor) -> int:
@@ -58,37 +67,31 @@ class ExecutionPlan(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = func._schema.name
+        name = func.name().partition(".")[0]
         given = tensors_of((args, kwargs))
         if name in LOOKS_AT_VALUES:
             raise RefusedError(f"{name} looks at a value on the host.")
-        if name == "aten::index" and any(
-            isinstance(one, Tensor) and one.dtype == torch.bool for one in tree_flatten(args[1])[0]
-        ):
+        if name == "aten::index" and any(one.dtype == torch.bool for one in tensors_of(args[1])):
             raise RefusedError("an index of booleans makes a shape that depends on values.")
         if name == "aten::repeat_interleave" and "Tensor" in func._overloadname:
             raise RefusedError("repetitions by a tensor make a shape that depends on values.")
-        changed = [
-            argument
-            for argument, said in zip(args, func._schema.arguments, strict=False)
-            if said.alias_info is not None and said.alias_info.is_write and isinstance(argument, Tensor)
-        ]
+        changed = [args[one] for one in written(func) if one < len(args) and isinstance(args[one], Tensor)]
         for tensor in changed:
             if place(tensor) not in self._mine and place(tensor) not in self.made:
                 raise RefusedError(f"{name} writes a tensor that is not in the state.")
         found = func(*args, **kwargs)
         inputs = {place(tensor) for tensor in given}
-        fresh = [tensor for tensor in tensors_of(found) if place(tensor) not in inputs]
-        for tensor in fresh:
+        every = tensors_of(found)
+        fresh = [(number, tensor) for number, tensor in enumerate(every) if place(tensor) not in inputs]
+        for _, tensor in fresh:
             self.made[place(tensor)] = tensor
         if fresh or changed:
 
             def again() -> None:
-                renewed = func(*args, **kwargs)
-                old, new = tensors_of(found), tensors_of(renewed)
-                for before, after in zip(old, new, strict=True):
-                    if place(before) not in inputs:
-                        before.copy_(after)
+                renewed = tensors_of(func(*args, **kwargs))
+                assert len(renewed) == len(every)
+                for number, before in fresh:
+                    before.copy_(renewed[number])
 
             self.steps.append(again)
         return found

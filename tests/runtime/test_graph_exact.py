@@ -18,7 +18,7 @@ from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify
 from longstride.systems.draft_verify.decoder import Draft, DraftVerify
 from tests.decoding.drafters import KINDS, tiny_drafter
-from tests.models import random_source, tiny_model
+from tests.models import random_source, seeded, tiny_model
 from tests.runtime.graphs import BOTH, Graphs
 
 
@@ -27,8 +27,7 @@ def refuse(message: str) -> None:
 
 
 def tiny_heads(seed: int, first: str = "identity", link: int = 0, vocabulary: int | None = None) -> Heads:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         heads = Heads(HeadsOptions(5, 16, feed_forward=8, first=first, link=link, vocabulary=vocabulary))  # type: ignore[arg-type]
         with torch.no_grad():
             for weight in heads.parameters():
@@ -71,7 +70,7 @@ def test_verified_decoders_give_greedys_output(
     model = tiny_model(seed, torch.float32, sharpness=2.0, encoder_layers=2)
     runner = graphs(precision, 1, tell=refuse)
     source = random_source(3, 8, seed=seed)
-    limits = Limits(max_length=30)
+    limits = Limits(max_length=20)
     greedy = Greedy(model, runner).decode(source, limits, capacity=rows)
     for k in (2, 5):
         blockwise = Blockwise(model, tiny_heads(seed), runner, BlockwiseOptions(k=k))
@@ -94,7 +93,7 @@ def test_in_fp32_every_decoder_gives_the_eager_output(
     model = tiny_model(seed, torch.float32, sharpness=2.0, encoder_layers=2)
     drafter = tiny_drafter(seed, torch.float32, **kind)
     source = random_source(3, 8, seed=seed)
-    limits = Limits(max_length=30)
+    limits = Limits(max_length=20)
     onnx, eager = graphs("fp32", 1, tell=refuse), EagerRunner()
     makers: list[Any] = [
         lambda runner: Greedy(model, runner),

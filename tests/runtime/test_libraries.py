@@ -102,13 +102,17 @@ def test_what_a_person_set_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None
     assert {name: os.environ[name] for name in SILENT} == SILENT
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_there_is_no_other_door(path: Path) -> None:
+def test_there_is_no_other_door() -> None:
     told = {"onnxruntime", "transformers", "huggingface_hub", "ctranslate2", "ray"}
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found.update(alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    assert found & told == set()
+    doors, files = {}, sorted(PACKAGE.rglob("*.py"))
+    for path in files:
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+        if found & told:
+            doors[str(path.relative_to(PACKAGE))] = found & told
+    assert len(files) > 100
+    assert doors == {}
