@@ -6,7 +6,7 @@ Knows its tokenizers' vocabularies and no text; that is the translator's.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from torch import nn
@@ -14,16 +14,18 @@ from torch import nn
 from longstride.contract import Decoder, Likelihood, Limits, ModelFolderError, OptionError, Runner
 from longstride.contract.options import as_dict
 from longstride.contract.suggestions import meant
+from longstride.engine.faster import Faster
 from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
 from longstride.runtime.choosing import fastest_batch
 from longstride.search.options import BeamOptions
 from longstride.systems.autoregressive.decoder import Beam
+from longstride.verification.acceptance import OF_DRAFTS
 from longstride.verification.draft_policy import LengthFile
 from longstride.verification.session import VerifyingDecoder
 
-DRAFTED = "draft-verify"
-"""The decoder that drafts by a model."""
+GREEDY, DRAFTED = "greedy", "draft-verify"
+"""The decoder that drafts nothing, and the one that drafts by a model."""
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
 KEPT_DECODERS = 64
@@ -85,13 +87,19 @@ class LoadedModel:
 
     def decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
         """A decoder with its options, and the limits on its outputs, from one set of names."""
+        return self._kept(name, options, partial(self._make, name, options))
+
+    def _kept(
+        self, name: str | None, options: Mapping[str, Any], make: Callable[[], tuple[Decoder, Limits]]
+    ) -> tuple[Decoder, Limits]:
+        """What was made under this name with these options before, or is now."""
         # 1, 1.0 and True are equal to Python, and not the same to an option.
         key = (name, self.lengths, tuple((option, type(value), value) for option, value in options.items()))
         if not all(isinstance(value, str | float | int | None) for value in options.values()):  # lists have no hash
-            return self._make(name, options)
+            return make()
         found = self._made.get(key)
         if found is None:
-            found = self._make(name, options)
+            found = make()
             if len(self._made) >= KEPT_DECODERS:
                 self._made.clear()
             self._made[key] = found  # never read again here: another thread may have cleared it
@@ -122,6 +130,17 @@ class LoadedModel:
         if not isinstance(made, VerifyingDecoder):
             return made, limits
         return made.without_slow_drafts(self._decoder_config(made.name).defaults.keys() - options.keys()), limits
+
+    def lone_decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
+        """The same for a sentence by itself: where greedy search is the default and nobody named a decoder, its output
+        comes by drafts where these turn out to be faster. That it is the same to the bit is known where no sum hangs on
+        how many words a step has, and a folder's defaults say of drafts no more than how long they are."""
+        made, limits = self.decoder(name, **options)
+        open_to = name is None and made.name == GREEDY and self.runner.shape_invariant and DRAFTED in self._decoders
+        if not open_to or not self._decoders[DRAFTED].defaults.keys() <= {*OF_DRAFTS}:
+            return made, limits
+        faster = partial(Faster, made, lambda: self.decoder(DRAFTED, **options)[0])
+        return self._kept(Faster.name, options, lambda: (faster(), limits))
 
     def likelihood(self, decoder: str | None = None) -> Likelihood | None:
         """How probable the model holds given outputs: by the decoder named, else by the first that can say; or none."""
@@ -182,7 +201,7 @@ class LoadedModel:
                 f"The drafter in {other.path} expects the vocabulary it was trained with, "
                 f"found another tokenizer in {self.folder.path}."
             )
-        verifier = self._decoder_config("greedy").parts["model"]
+        verifier = self._decoder_config(GREEDY).parts["model"]
         self._parts.pop(DRAFTER, None)
         self._homes[DRAFTER] = (other, found[0])
         for name, kind in DECODERS.items():

@@ -218,6 +218,8 @@ class Translator(LoadedModel):
         full = [index for index, line in enumerate(lines) if line.strip()]
         if min(batch, len(full)) > 1 and not trace:
             chosen, limits = self.batched_decoder(decoder, **options)
+        elif not trace and terms is None:
+            chosen, limits = self.lone_decoder(decoder, **options)
         drafted = {} if drafts is None else given_drafts(texts, drafts, self.target_tokenizer, self.longest)
         apart = [[index for index in full if (index in drafted) == given] for given in (True, False)]
         placing = {} if terms is None else self.placing(terms, {index: lines[index] for index in full}, ids, limits)

@@ -1,0 +1,100 @@
+"""Two decoders with the same outputs, of which the faster is found while both work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longstride import load
+from longstride.contract import Decoder, Limits
+from longstride.engine import faster
+from longstride.engine.faster import TELLING, TRIALS, Faster
+from longstride.runtime.eager import EagerRunner
+from longstride.systems.autoregressive.decoder import Greedy
+from longstride.systems.draft_verify.decoder import DraftVerify
+from tests.decoding.drafters import tiny_drafter
+from tests.family import write_family
+from tests.folders import edit_config
+from tests.models import random_source, tiny_model
+from tests.runtime.graphs import WHY_NOT_NATIVE
+
+RUNNER = EagerRunner(precision="fp64")
+LONG = Limits(max_length=TELLING, min_length=TELLING)
+SHORT = Limits(max_length=TELLING - 1)
+
+
+class Clock:
+    """Every decoder takes as long as it is told to; who was asked, in order."""
+
+    def __init__(self, each: dict[str, float]) -> None:
+        self._each, self.asked = each, list[str]()
+
+    def __call__(self) -> float:
+        return sum(self._each[name] for name in self.asked)
+
+    def watched(self, decoder: Decoder) -> Decoder:
+        """Tells the clock of every sentence."""
+        decode = decoder.decode
+
+        def told(*given, **more):
+            self.asked.append(decoder.name)
+            return decode(*given, **more)
+
+        decoder.decode = told  # type: ignore[method-assign]
+        return decoder
+
+
+def two(seed: int, clock: Clock) -> tuple[Greedy, Faster]:
+    model, drafter = tiny_model(seed), tiny_drafter(seed)
+    usual = clock.watched(Greedy(model, RUNNER))
+    return Greedy(model, RUNNER), Faster(usual, lambda: clock.watched(DraftVerify(model, drafter, RUNNER)))
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    seed=st.integers(0, 10_000), limits=st.lists(st.sampled_from([LONG, LONG, SHORT]), max_size=20), slow=st.booleans()
+)
+def test_outputs_are_the_usual_ones_and_the_faster_is_found(seed, limits, slow):
+    clock = Clock({"greedy": 2.0, "draft-verify": 3.0 if slow else 1.0})
+    greedy, found = two(seed, clock)
+    limits += [LONG] * (2 * TRIALS + 2)
+    with patch.object(faster, "perf_counter", clock):
+        for number, each in enumerate(limits):
+            source = random_source(1, 6, seed=seed + number)
+            assert found.decode(source, each).tokens == greedy.decode(source, each).tokens
+    assert clock.asked[:2] == ["greedy"] * 2, "who has one sentence alone waits for nothing else"
+    assert found.chosen is not None
+    assert found.chosen.name == ("greedy" if slow else "draft-verify")
+    assert found.signature == greedy.signature
+
+
+def test_short_outputs_tell_nothing():
+    clock = Clock({"greedy": 2.0, "draft-verify": 1.0})
+    _, found = two(3, clock)
+    with patch.object(faster, "perf_counter", clock):
+        for number in range(3 * TRIALS):
+            found.decode(random_source(1, 6, seed=number), SHORT)
+    assert set(clock.asked) == {"greedy"}
+    assert found.chosen is None
+
+
+@pytest.mark.skipif(bool(WHY_NOT_NATIVE), reason=WHY_NOT_NATIVE or "none")
+def test_a_sentence_by_itself_is_decoded_by_the_faster(tmp_path: Path) -> None:
+    folder = write_family(tmp_path / "family", default="greedy")
+    translator = load(folder, device="cpu", runtime="native", precision="fp32")
+    greedy = [translator.translate(line, "greedy", max_length=9, min_length=8) for line in ("a b c", "d e")]
+    for _ in range(TRIALS + 1):
+        assert [translator.translate(line, max_length=9, min_length=8) for line in ("a b c", "d e")] == greedy
+    kept, limits = translator.lone_decoder(max_length=9, min_length=8)
+    assert isinstance(kept, Faster)
+    assert kept.chosen is not None
+    assert translator.lone_decoder(max_length=9, min_length=8) == (kept, limits)
+    for plain in (translator.lone_decoder("greedy"), load(folder, device="cpu", runtime="eager").lone_decoder()):
+        assert isinstance(plain[0], Greedy), "named, or where sums hang on the shape of a step"
+    edit_config(folder, "decoders", "draft-verify", "defaults", value={"accept": "top:2"})
+    changed = load(folder, device="cpu", runtime="native", precision="fp32").lone_decoder()[0]
+    assert isinstance(changed, Greedy), "its drafts would change what is written"
