@@ -14,7 +14,7 @@ from torch import nn
 from longstride.contract import Decoder, Likelihood, Limits, ModelFolderError, OptionError, Runner
 from longstride.contract.options import as_dict
 from longstride.contract.suggestions import meant
-from longstride.engine.faster import Faster
+from longstride.engine.fastest import Fastest
 from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
 from longstride.runtime.choosing import fastest_batch
@@ -133,14 +133,21 @@ class LoadedModel:
 
     def lone_decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
         """The same for a sentence by itself: where greedy search is the default and nobody named a decoder, its output
-        comes by drafts where these turn out to be faster. That it is the same to the bit is known where no sum hangs on
-        how many words a step has, and a folder's defaults say of drafts no more than how long they are."""
+        comes by drafts, long or short ones, where these turn out to be faster. That it is the same to the bit is known
+        where no sum hangs on how many words a step has, and a folder's defaults say only how long drafts are."""
         made, limits = self.decoder(name, **options)
         open_to = name is None and made.name == GREEDY and self.runner.shape_invariant and DRAFTED in self._decoders
         if not open_to or not self._decoders[DRAFTED].defaults.keys() <= {*OF_DRAFTS}:
             return made, limits
-        faster = partial(Faster, made, lambda: self.decoder(DRAFTED, **options)[0])
-        return self._kept(Faster.name, options, lambda: (faster(), limits))
+        drafted = partial(self._drafted, options)
+        return self._kept(
+            Fastest.name, options, lambda: (Fastest(made, drafted, lambda: drafted().with_shorter_drafts()), limits)
+        )
+
+    def _drafted(self, options: Mapping[str, Any]) -> VerifyingDecoder[Any]:
+        found, _ = self.decoder(DRAFTED, **options)
+        assert isinstance(found, VerifyingDecoder)
+        return found
 
     def likelihood(self, decoder: str | None = None) -> Likelihood | None:
         """How probable the model holds given outputs: by the decoder named, else by the first that can say; or none."""

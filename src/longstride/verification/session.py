@@ -369,6 +369,10 @@ class VerifyingDecoder(Signed[Options]):
             return self
         return self.with_options(replace(self.options, lengths=usual))  # type: ignore[type-var]
 
+    def with_shorter_drafts(self) -> VerifyingDecoder[Options]:
+        """The same decoder with drafts half as long."""
+        return self.with_options(replace(self.options, lengths=DraftPolicy(((1, max(1, self._block // 2)),))))  # type: ignore[type-var]
+
     @property
     def signature(self) -> str:
         """Its name, every option and the runner; nothing of drawing where nothing is drawn."""
