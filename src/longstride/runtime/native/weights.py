@@ -10,12 +10,14 @@ import ctypes
 import hashlib
 import weakref
 from collections.abc import Callable
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from longstride.runtime.native.library import library
+from longstride.runtime.processor import this_processor
 
 T = TypeVar("T")
 
@@ -70,8 +72,14 @@ def _plain(tensor: Tensor) -> Tensor:
 
 def _content(tensor: Tensor) -> tuple[object, ...]:
     numbers = tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)
-    digest = hashlib.blake2b(numbers.numpy().data, digest_size=32).digest()  # takes two thirds of sha256's time
-    return (tensor.dtype, tuple(tensor.shape), digest)
+    return (tensor.dtype, tuple(tensor.shape), _quickest_hash()(numbers.numpy().data).digest())
+
+
+@cache
+def _quickest_hash() -> Callable[..., Any]:
+    """Where a processor has instructions for sha256 it takes 0.4 times as long as blake2b (Neoverse N1: 1.57 and 0.61
+    GB a second), elsewhere 1.5 times."""
+    return hashlib.sha256 if this_processor().flags & {"sha2", "sha_ni"} else hashlib.blake2b
 
 
 def _once(key: tuple[object, ...], make: Callable[[], T]) -> T:
