@@ -141,7 +141,7 @@ class LoadedModel:
             return made, limits
         drafted = partial(self._drafted, options)
         return self._kept(
-            Fastest.name, options, lambda: (Fastest(made, drafted, lambda: drafted().with_shorter_drafts()), limits)
+            "(by itself)", options, lambda: (Fastest(made, drafted, lambda: drafted().with_shorter_drafts()), limits)
         )
 
     def _drafted(self, options: Mapping[str, Any]) -> VerifyingDecoder[Any]:

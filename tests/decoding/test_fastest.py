@@ -98,6 +98,10 @@ def test_a_sentence_by_itself_is_decoded_by_the_fastest(tmp_path: Path) -> None:
     assert translator.lone_decoder(max_length=9, min_length=8) == (kept, limits)
     for plain in (translator.lone_decoder("greedy"), load(folder, device="cpu", runtime="eager").lone_decoder()):
         assert isinstance(plain[0], Greedy), "named, or where sums hang on the shape of a step"
+    (folder / "drafter.safetensors").write_bytes(b"damaged")
+    damaged = load(folder, device="cpu", runtime="native", precision="fp32")
+    for _ in range(2):
+        assert [damaged.translate(line, max_length=9, min_length=8) for line in ("a b c", "d e")] == greedy
     edit_config(folder, "decoders", "draft-verify", "defaults", value={"accept": "top:2"})
     changed = load(folder, device="cpu", runtime="native", precision="fp32").lone_decoder()[0]
     assert isinstance(changed, Greedy), "its drafts would change what is written"
