@@ -14,7 +14,6 @@ from torch import nn
 from longstride.contract import Decoder, Likelihood, Limits, ModelFolderError, OptionError, Runner
 from longstride.contract.options import as_dict
 from longstride.contract.suggestions import meant
-from longstride.engine.fastest import Fastest
 from longstride.model_folder import DecoderConfig, ModelFolder
 from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
 from longstride.runtime.choosing import fastest_batch
@@ -22,6 +21,7 @@ from longstride.search.options import BeamOptions
 from longstride.systems.autoregressive.decoder import Beam
 from longstride.verification.acceptance import OF_DRAFTS
 from longstride.verification.draft_policy import LengthFile
+from longstride.verification.fastest import Fastest
 from longstride.verification.session import VerifyingDecoder
 
 GREEDY, DRAFTED = "greedy", "draft-verify"

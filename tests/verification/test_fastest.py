@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from longstride import load
 from longstride.contract import Decoder, Limits
-from longstride.engine import fastest
-from longstride.engine.fastest import TELLING, TRIALS, Fastest
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.draft_verify.decoder import DraftVerify
+from longstride.verification import fastest
+from longstride.verification.fastest import TELLING, TRIALS, Fastest
 from tests.decoding.drafters import tiny_drafter
 from tests.family import write_family
 from tests.folders import edit_config
