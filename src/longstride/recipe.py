@@ -50,7 +50,7 @@ from longstride.text.tokenizer import Tokenizer
 from longstride.training.distributed import join
 from longstride.training.loop import Result, Trainer
 from longstride.training.metrics import Reporter, Silent
-from longstride.training.naming import warm_start
+from longstride.training.naming import freeze, warm_start
 from longstride.training.options import TrainingOptions
 from longstride.training.validation import Validator
 
@@ -154,7 +154,9 @@ def run(
     longest = _longest(kind.parts(model))
     train, valid = (readable(corpora[split], split, longest, tell) for split in _SPLITS)
     if recipe.warm_start:
-        _warm_start(kind.parts(model), recipe.warm_start, tokenizer, tell)
+        freeze(model, recipe.training.freeze)
+        parts = {name: part for name, part in kind.parts(model).items() if name not in base or _trained(part.module)}
+        _warm_start(parts, recipe.warm_start, tokenizer, tell)
         if said := kind.begun(model):
             tell.message(said)
     batches = TokenBatches(train, recipe.data.batches)
@@ -283,6 +285,11 @@ def _loaded(path: str, tokenizer: Tokenizer | None) -> dict[str, nn.Module]:
         raise OptionError(f"{path}: expected a model with the tokenizer of this recipe, found one with another.")
     load = folder.sketch if tokenizer is None else folder.load
     return {name: load(name, part_builder(folder, name)) for name in folder.parts}
+
+
+def _trained(module: nn.Module) -> bool:
+    """Whether anything of it is; a base of which nothing is stays the base, whatever a drafter or heads begin as."""
+    return any(weight.requires_grad for weight in module.parameters())
 
 
 def _warm_start(parts: dict[str, Part], path: str, tokenizer: Tokenizer, tell: Reporter) -> None:

@@ -319,6 +319,22 @@ def test_heads_on_a_frozen_model_say_the_same_in_fewer_steps(tmp_path: Path) -> 
     assert {"nll", "nll_mean", "ppl"} <= set(last["figures"])
 
 
+@pytest.mark.parametrize("freeze", [["model.*"], []], ids=["frozen", "trained on"])
+def test_heads_of_another_model_leave_a_frozen_one_alone(tmp_path: Path, freeze: list[str]) -> None:
+    shape = {"width": 8, "feed_forward": 8, "heads": 1, "encoder_layers": 1, "decoder_layers": 1, "longest": 32}
+    heads = {"model": {"k": 2, "feed_forward": 8, "first": "learned"}, "objective": {"kind": "blockwise"}}
+    still = {"steps": 2, "freeze": freeze, "schedule": {"peak": 1e-9}}
+    base = train(tmp_path / "base", model=shape, training={"steps": 2}).model
+    another = train(tmp_path / "another", model=shape, training={"steps": 2, "seed": 2}).model
+    begun = train(tmp_path / "begun", base=str(another), training={**still, "freeze": []}, **heads).model
+    found = train(tmp_path / "found", base=str(base), warm_start=str(begun), training=still, **heads).model
+    assert base is not None
+    assert begun is not None
+    assert found is not None
+    torch.testing.assert_close(weights(found, "heads"), weights(begun, "heads"))
+    torch.testing.assert_close(weights(found, "model"), weights(base if freeze else begun, "model"))
+
+
 def test_heads_ask_for_a_base(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="expects `base`"):
         train(tmp_path / "heads", model={"k": 4}, objective={"kind": "blockwise"})
