@@ -222,6 +222,7 @@ class VerificationSession(PooledSession[BatchState]):
         if self._undrafted or self._slots.free < source.rows <= self.free:
             self._undrafted, self._gains = False, None
             self._move(self.capacity)
+        self._drain = None
         rows, tickets = self._slots.take(source.rows)
         self._sources.update((ticket, (source, row)) for row, ticket in enumerate(tickets))
         streams = None
