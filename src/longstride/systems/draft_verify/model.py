@@ -28,7 +28,7 @@ from longstride.nn.positions import make_positions
 from longstride.nn.transformer import Stack, Transformer
 from longstride.ops import additive, aligned
 from longstride.ops.draft_tree import Shape
-from longstride.systems.draft_verify.kept import NEVER_DRAFTED, most_frequent, own_ids_of, reserved_ids
+from longstride.systems.draft_verify.kept import most_frequent, own_ids_of, reserved_ids
 from longstride.systems.draft_verify.options import DrafterOptions
 
 
@@ -100,13 +100,6 @@ class Drafter(nn.Module):
     def verifiers(self, ids: Tensor) -> Tensor:
         """Its own ids -> the verifier's [...]"""
         return ids if self.kept_ids is None else ops.look_up(self.kept_ids, ids)
-
-    def restricted(self, scores: Tensor, never: float) -> Tensor:
-        """What a verifier says of all its ids, [..., vocabulary], logits or probabilities -> of the drafter's own
-        [..., own vocabulary]; those that are never drafted get `never`"""
-        if self.kept_ids is None:
-            return scores
-        return scores[..., self.kept_ids].index_fill(-1, self.kept_ids.new_tensor(NEVER_DRAFTED), never)
 
     @property
     def _bridged(self) -> bool:
