@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from longstride import ops
 from longstride.contract import EOS, RESERVED, OptionError
 from longstride.nn.cache import Cache, EncoderState
-from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all
+from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all, lowered
 from longstride.nn.link import TREE_CANDIDATES, Link
 from longstride.nn.losses import TokenLoss
 from longstride.nn.positions import make_positions
@@ -288,10 +288,7 @@ class Drafter(nn.Module):
         return (ops.causal(queries, keys) | of_block)[:, None]
 
     def _enter(self, x: Tensor) -> Tensor:
-        """Dropout, in the type that products have: under autocast the residual stream has it from the start."""
-        kind = x.device.type
-        x = x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
-        return self.dropout(x)  # type: ignore[no-any-return]
+        return self.dropout(lowered(x))  # type: ignore[no-any-return]
 
     def _place(self, x: Tensor, place: Tensor, number: int) -> Tensor:
         """What a layer reads: positions are said again before every layer but the first, which has heard them."""
