@@ -194,6 +194,19 @@ class ModelFolder:
         return _STORED.get(floats.pop(), "fp32") if len(floats) == 1 else "fp32" if floats else "integers"
 
     @property
+    def name(self) -> str:
+        """The name that its recipe gave the model, else that of its folder."""
+        recipe = self.config.provenance.get("recipe")
+        name = recipe.get("name") if isinstance(recipe, Mapping) else None
+        return str(name or self.folder_name)
+
+    @property
+    def folder_name(self) -> str:
+        """That of its folder, or of the run that this lies in."""
+        path = self.path.resolve()
+        return path.parent.name if path.name == MODEL else path.name
+
+    @property
     def precision(self) -> str:
         """int8 where a part is stored so, else fp32; what is wrong with a file is told when it is loaded."""
         with suppress(ModelFolderError):
