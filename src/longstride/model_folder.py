@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import tempfile
@@ -42,7 +41,7 @@ from longstride.nn.weights import (
     sketched,
     uninitialised,
 )
-from longstride.text.files import file_sha256, read_json
+from longstride.text.files import file_sha256, finite, read_json
 from longstride.text.folders import folder_written_whole, recover, remove_left_over
 from longstride.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -194,6 +193,19 @@ class ModelFolder:
         return _STORED.get(floats.pop(), "fp32") if len(floats) == 1 else "fp32" if floats else "integers"
 
     @property
+    def name(self) -> str:
+        """The name that its recipe gave the model, else that of its folder."""
+        recipe = self.config.provenance.get("recipe")
+        name = recipe.get("name") if isinstance(recipe, Mapping) else None
+        return str(name or self.folder_name)
+
+    @property
+    def folder_name(self) -> str:
+        """That of its folder, or of the run that this lies in."""
+        path = self.path.resolve()
+        return path.parent.name if path.name == MODEL else path.name
+
+    @property
     def precision(self) -> str:
         """int8 where a part is stored so, else fp32; what is wrong with a file is told when it is loaded."""
         with suppress(ModelFolderError):
@@ -288,7 +300,7 @@ def write(
             "parts": written,
             "decoders": {name: as_dict(decoder) for name, decoder in decoders.items()},
             "default_decoder": default_decoder,
-            "provenance": _finite(dict(provenance or {})),
+            "provenance": finite(dict(provenance or {})),
         }
         if (special := _special(parts)) != DEFAULT_IDS:
             config["special_ids"] = as_dict(special)
@@ -349,7 +361,7 @@ def drop_in(
         values["parts"][name] = written
         for decoder, offered in decoders.items():
             values["decoders"].setdefault(decoder, as_dict(offered))
-        values["provenance"] = _finite({**values.get("provenance", {}), name: dict(provenance)})
+        values["provenance"] = finite({**values.get("provenance", {}), name: dict(provenance)})
         config = Path(building) / CONFIG
         config.write_text(_as_json(values), encoding="utf-8")
         for file in (made, config):
@@ -405,15 +417,6 @@ def _equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def _finite(value: Any) -> Any:
-    """Plain data with null for numbers that JSON does not have."""
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _read_config(path: Path) -> FolderConfig:
     if not path.is_dir():
         raise ModelFolderError(f"{path}: expected a model folder, found {'a file' if path.exists() else 'nothing'}.")
@@ -436,7 +439,7 @@ def _read_config(path: Path) -> FolderConfig:
     if values.get("format") != FORMAT:
         raise ModelFolderError(f"{file}: expected format {FORMAT}, found {values.get('format')!r}.")
     told = {name: value for name, value in values.items() if name != "provenance"}
-    if _finite(told) != told:
+    if finite(told) != told:
         raise ModelFolderError(f"{file}: expected finite numbers, found NaN or Infinity.")
     return _parsed(FolderConfig, values, path, "")
 

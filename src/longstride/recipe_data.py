@@ -83,7 +83,7 @@ def generated(data: DataOptions, split: Literal["train", "valid"]) -> Sequence[t
 
 @lru_cache(maxsize=4)
 def _generate(task: Task, count: int, split: Literal["train", "valid"]) -> Sequence[tuple[str, str]]:
-    """Pooled, because tokenizer, corpus and validation each ask for the same pairs."""
+    """Kept, because tokenizer, corpus and validation each ask for the same pairs."""
     return tuple(generate(task, count, seed=1, split=split))
 
 

@@ -23,7 +23,7 @@ END = "adaptive:false|eager|fp16|v0.1.0"
 
 
 def quality(model: str, decoder: str, bleu: float, block: float = 1.0, **more: Any) -> Quality:
-    """GraphValue up: `block` tokens per iteration, all iterations verifying."""
+    """Made up: `block` tokens per iteration, all iterations verifying."""
     counts = Counts(
         10_000, 12_000, round(10_000 * block) - 2000, round(10_000 * block), 40_000, 20_000,
         (10_000,) * 4, (10_000, 8000, 4000), (8000, 4000), (), 10_000, round(10_000 * block),

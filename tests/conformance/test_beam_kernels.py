@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import EOS, NEVER_GENERATED, Limits, Runner
+from longstride.contract import DEFAULT_IDS, EOS, Limits, Runner
 from longstride.nn.cache import Cache
 from longstride.ops import BlockCausal, Causal
 from longstride.ops.cuda.self_test import CASES, TOLERANCE, compare
@@ -120,7 +120,7 @@ def test_a_row_does_not_depend_on_the_others(vocabulary):
     device, limits = where(loops=True), Limits(banned=(9, 11))
     logits = torch.randn(4, 1, vocabulary, generator=torch.Generator().manual_seed(0)).to(device)
     found = fused_beam(1, 4, vocabulary, device, limits).best_words(logits)
-    no_words = torch.tensor([*NEVER_GENERATED, EOS, 9, 11], device=device)
+    no_words = torch.tensor([*DEFAULT_IDS.never_generated, EOS, 9, 11], device=device)
     best = logits[:, 0].index_fill(1, no_words, DEAD).topk(4, dim=1)
     torch.testing.assert_close(found.ids.view(4, 4), best.indices)
     expected = best.values - logits[:, 0].logsumexp(dim=1, keepdim=True)

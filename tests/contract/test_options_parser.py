@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from longstride.contract import Limits, OptionError, option
 from longstride.contract.options import (
     Options,
-    _text,
     as_dict,
     assignments,
     fields,
     merged,
     parse,
     type_name,
+    value_text,
 )
 
 
@@ -33,7 +33,7 @@ def changed(options: Any) -> dict[str, str]:
         if dataclasses.is_dataclass(value) and not hasattr(value, "from_text"):
             result.update({f"{field.name}.{name}": text for name, text in changed(value).items()})
         else:
-            result[field.name] = _text(value)
+            result[field.name] = value_text(value)
     return result
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import longstride
 from longstride import model_folder
-from longstride.contract import MASK, NEVER_GENERATED, PAD, START, ModelFolderError, OptionError, SpecialIds
+from longstride.contract import DEFAULT_IDS, MASK, PAD, START, ModelFolderError, OptionError, SpecialIds
 from longstride.contract.options import as_dict, parse
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.transformer import Transformer
@@ -38,7 +38,7 @@ def test_they_survive_a_round_trip_and_let_every_output_end(
 
 
 def test_defaults_are_those_of_our_own_vocabularies() -> None:
-    assert SpecialIds().never_generated == NEVER_GENERATED == (PAD, START, MASK)
+    assert SpecialIds().never_generated == DEFAULT_IDS.never_generated == (PAD, START, MASK)
     assert words().special == SpecialIds()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from longstride.contract import EOS, NEVER_GENERATED, START, Limits
+from longstride.contract import DEFAULT_IDS, EOS, START, Limits
 from longstride.search.length_penalty import LengthPenalty
 from longstride.systems.interleaved.model import InterleavedModel, Interleaving
 from longstride.systems.interleaved.options import InterleavingOptions
@@ -105,7 +105,7 @@ def next_step(model: InterleavedModel, source: list[int], words: list[int]) -> S
 def allowed(slot: int, longest: int, earliest: int, limits: Limits, vocabulary: int) -> list[int]:
     if slot >= longest:
         return [EOS]
-    never = {*NEVER_GENERATED, *limits.banned} | ({EOS} if slot < earliest else set())
+    never = {*DEFAULT_IDS.never_generated, *limits.banned} | ({EOS} if slot < earliest else set())
     return [token for token in range(vocabulary) if token not in never]
 
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from longstride.contract import EOS, MASK, NEVER_GENERATED, Limits
+from longstride.contract import DEFAULT_IDS, EOS, MASK, Limits
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
 from longstride.systems.non_autoregressive.decoder import NonAutoregressive, NonAutoregressiveOptions
@@ -74,7 +74,7 @@ def slow_fill(
             allowed = [
                 (float(scores[t, word]), word)
                 for word in range(model.options.vocabulary)
-                if word not in (*NEVER_GENERATED, EOS, *banned)
+                if word not in (*DEFAULT_IDS.never_generated, EOS, *banned)
             ]
             score, word = max(allowed)
             total += score

@@ -8,7 +8,7 @@ from functools import cache
 
 import torch
 
-from longstride.contract import EOS, NEVER_GENERATED, START, Limits
+from longstride.contract import DEFAULT_IDS, EOS, START, Limits
 from longstride.nn.transformer import Transformer
 from longstride.search.length_penalty import LengthPenalty
 
@@ -26,7 +26,7 @@ def log_probabilities(models: list[Transformer], source: list[int], prefix: list
 def allowed(position: int, longest: int, limits: Limits, vocabulary: int) -> list[int]:
     if position >= longest:
         return [EOS]
-    never = {*NEVER_GENERATED, *limits.banned} | ({EOS} if position < limits.min_length else set())
+    never = {*DEFAULT_IDS.never_generated, *limits.banned} | ({EOS} if position < limits.min_length else set())
     return [token for token in range(vocabulary) if token not in never]
 
 

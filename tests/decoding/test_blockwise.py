@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import longstride
 from longstride import model_folder
-from longstride.contract import EOS, NEVER_GENERATED, START, Limits, OptionError, Session, Source
+from longstride.contract import DEFAULT_IDS, EOS, START, Limits, OptionError, Session, Source
 from longstride.model_folder import DecoderConfig
 from longstride.objectives import OBJECTIVES
 from longstride.runtime.eager import EagerRunner
@@ -222,7 +222,7 @@ def test_merged_prediction_equals_all_heads_at_all_slots_of_a_fresh_pass(seed, t
     decoded = Blockwise(model, heads, RUNNER, options).decode(source, limits, trace=True)
     for ids, tokens, trace in zip(sentences(source), decoded.tokens, decoded.traces, strict=True):
         logits = all_logits(model, heads, ids, tokens)
-        logits[..., [*NEVER_GENERATED, *banned]] = -math.inf
+        logits[..., [*DEFAULT_IDS.never_generated, *banned]] = -math.inf
         predicted = logits.argmax(dim=-1)
         for event in trace.events[1:]:
             newest = event.positions[0] - 1

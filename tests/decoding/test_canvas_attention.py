@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from longstride.ops.cuda.self_test import TOLERANCE, attended
+from longstride.ops.cuda.self_test import TOLERANCE
 from longstride.ops.cuda.table import HEADS
 from longstride.ops.kernels import TYPES
 from longstride.systems.draft_verify import canvas_attention
 from tests.nn import test_overlap as overlap
-from tests.nn.running_kernels import where
+from tests.nn.running_kernels import attended, where
 
 SLOTS = 96
 """Of the trial's cache: more than one tile of keys, none of them full."""

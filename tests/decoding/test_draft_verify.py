@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride import load, model_folder
-from longstride.contract import EOS, MASK, NEVER_GENERATED, RESERVED, Limits, OptionError, Source, UsageError
+from longstride.contract import DEFAULT_IDS, EOS, MASK, RESERVED, Limits, OptionError, Source, UsageError
 from longstride.contract.options import parse
 from longstride.model_folder import DecoderConfig, Part
 from longstride.runtime.eager import EagerRunner
@@ -96,7 +96,10 @@ def test_every_draft_is_its_slow_twins(seed, rows, limits, kind, adaptive):
             assert list(event.draft) == slow_proposal(drafter, model, ids, prefix, event.drafted, limits)
             prefix += event.ids
         if not kind["link"]:  # a chain may break limits, and then falls
-            assert not {token for event in trace.events for token in event.draft} & {*NEVER_GENERATED, *limits.banned}
+            assert not {token for event in trace.events for token in event.draft} & {
+                *DEFAULT_IDS.never_generated,
+                *limits.banned,
+            }
 
 
 @settings(max_examples=20, deadline=None)

@@ -20,7 +20,7 @@ from longstride.objectives import OBJECTIVES, Plan
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.draft_verify.decoder import Draft, DraftVerify, DraftVerifyOptions
-from longstride.systems.draft_verify.kept import NEVER_DRAFTED, count_ids, most_frequent, own_ids_of, reserved_ids
+from longstride.systems.draft_verify.kept import count_ids, most_frequent, own_ids_of, reserved_ids
 from longstride.systems.draft_verify.model import Drafter, begin_as
 from longstride.systems.draft_verify.objective import DrafterObjective, DrafterObjectiveOptions, DrafterWithVerifier
 from longstride.systems.draft_verify.options import DrafterOptions
@@ -238,16 +238,6 @@ def test_a_plain_drafter_is_not_trained_on_special_ids_it_does_not_know():
     special = SPECIALS["marian"]
     with pytest.raises(OptionError, match=r"expects ids of its own \(kept\), found none"):
         DrafterWithVerifier(tiny_model(special=special), tiny_drafter(special=special))
-
-
-def test_what_a_verifier_says_is_restricted_to_kept_ids():
-    special = SPECIALS["marian"]
-    drafter, logits = keeping([4, 2], special=special), torch.randn(2, 3, VOCABULARY, dtype=torch.float64)
-    found = drafter.restricted(logits, -1e9)
-    assert found.shape == (2, 3, 7)
-    assert (found[..., list(NEVER_DRAFTED)] == -1e9).all()
-    assert torch.equal(found[..., [EOS, 5, 6]], logits[..., [special.eos, 4, 2]])
-    assert tiny_drafter().restricted(logits, 0.0) is logits
 
 
 # --- which are kept --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from longstride import model_folder
-from longstride.contract import NEVER_GENERATED, RESERVED
+from longstride.contract import DEFAULT_IDS, RESERVED
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.transformer import Transformer
 from longstride.runtime.eager import EagerRunner
@@ -42,7 +42,7 @@ def shy(model: Transformer) -> Transformer:
         closing.weight[0], closing.bias[0] = 0.0, 1.0
         output = model.target_embedding if model.output_embedding is None else model.output_embedding
         output.weight[:, 0] = 0.0
-        output.weight[list(NEVER_GENERATED), 0] = -60.0
+        output.weight[list(DEFAULT_IDS.never_generated), 0] = -60.0
     return model
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from longstride import ops
-from longstride.contract import EOS, NEVER_GENERATED, PAD, START, Limits, OptionError, Source
+from longstride.contract import DEFAULT_IDS, EOS, PAD, START, Limits, OptionError, Source
 from longstride.interop.hf import export_hf
 from longstride.interop.peers import SENTENCES, HuggingFace, PeerOptions, agreement, compare, open_peer
 from longstride.systems.autoregressive.decoder import BeamOptions
@@ -98,7 +98,7 @@ def test_the_library_generates_as_told_by_the_folder_alone(make_translator: Make
     assert [row[0] for row in rows] == [START] * 8
     assert [row[1 : row.index(EOS)] for row in rows] == expected
     written = json.loads((empty / "generation_config.json").read_text())
-    assert written["bad_words_ids"] == [[token] for token in NEVER_GENERATED]
+    assert written["bad_words_ids"] == [[token] for token in DEFAULT_IDS.never_generated]
     assert (written["pad_token_id"], written["eos_token_id"]) == (PAD, EOS)
 
 

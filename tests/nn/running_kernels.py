@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from torch import Tensor
 
 from longstride.contract import Program
 from longstride.ops.cuda.table import HEADS, NAMES, inference_table
@@ -57,3 +58,11 @@ class KernelRunner(EagerRunner):
         """Run it with them."""
         with kernels_of(self.kernels):
             return super().call(program, *arguments)
+
+
+def attended(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
+    """In float64: queries, keys, values [rows, heads, slots, head], visible broadcasting -> [rows, queries, width]"""
+    scores = queries.double() @ keys.double().transpose(2, 3) * queries.shape[-1] ** -0.5
+    weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
+    mixed: Tensor = weights @ values.double()
+    return mixed.transpose(1, 2).flatten(2)

@@ -17,11 +17,11 @@ from longstride import ops
 from longstride.contract import START
 from longstride.nn.cache import EncoderState
 from longstride.nn.transformer import Transformer
-from longstride.ops.cuda.self_test import CASES, TOLERANCE, attended, compare
+from longstride.ops.cuda.self_test import CASES, TOLERANCE, compare
 from longstride.ops.cuda.table import HEADS, NAMES
 from longstride.ops.kernels import KernelTable, kernels_of
 from tests.models import tiny_model
-from tests.nn.running_kernels import table_for, where
+from tests.nn.running_kernels import attended, table_for, where
 
 pytestmark = [
     pytest.mark.gpu,

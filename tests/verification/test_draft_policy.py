@@ -17,7 +17,7 @@ from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 from longstride.verification import draft_policy
 from longstride.verification import session as decoders
-from longstride.verification.draft_policy import DraftPolicy, LengthFile, candidates, fastest
+from longstride.verification.draft_policy import DraftPolicy, LengthFile, best_of, candidates, timed
 from longstride.verification.draining import Drain
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
@@ -85,7 +85,7 @@ def test_the_fastest_wins_and_of_near_equals_the_shortest(seconds):
         def run(length: int) -> None:
             clock[0] += cost[length]
 
-        best = fastest(lengths, run)
+        best = best_of(timed(lengths, run))
     assert cost[best] * (1 - draft_policy.MARGIN) <= min(seconds) * (1 + 1e-9) or cost[best] == min(seconds)
     assert all(cost[best] <= cost[shorter] for shorter in lengths if shorter < best)
 
@@ -102,9 +102,9 @@ def test_it_is_measured_once_for_so_many_rows_and_outputs_stay_the_same(chosen, 
         asked.append(list(lengths))
         for length in lengths:
             run(length)
-        return chosen
+        return {chosen: 1.0}
 
-    monkeypatch.setattr(decoders, "fastest", pick)
+    monkeypatch.setattr(decoders, "timed", pick)
     source = random_source(4, 6, seed=3)
     greedy = Greedy(model, runner).decode(source).tokens
     for rows in (2, 2, 4, 2, 4):
@@ -137,11 +137,11 @@ def test_an_interrupted_measurement_is_forgotten(monkeypatch):
         run(lengths[0])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(decoders, "fastest", interrupted)
+    monkeypatch.setattr(decoders, "timed", interrupted)
     source = random_source(2, 6, seed=3)
     with pytest.raises(KeyboardInterrupt):
         decoder.decode(source)
-    monkeypatch.setattr(decoders, "fastest", lambda lengths, run: lengths[-1])
+    monkeypatch.setattr(decoders, "timed", lambda lengths, run: {lengths[-1]: 1.0})
     decoded = decoder.decode(source, trace=True)
     assert max(event.drafted for trace in decoded.traces for event in trace.events) == 3
 
@@ -162,7 +162,7 @@ def adaptive(file: Path, about: dict[str, str] = ABOUT) -> Blockwise:
 
 def test_the_next_start_reads_what_was_measured(tmp_path, monkeypatch):
     asked: list[int] = []
-    monkeypatch.setattr(decoders, "fastest", lambda lengths, run: asked.append(len(lengths)) or 1)
+    monkeypatch.setattr(decoders, "timed", lambda lengths, run: asked.append(len(lengths)) or {1: 1.0})
     file, source = tmp_path / "cache" / "lengths.json", random_source(4, 6, seed=3)
     for rows, times in ((2, 1), (2, 1), (4, 2), (2, 2)):
         decoded = adaptive(file).decode(source, capacity=rows, trace=True)
@@ -180,7 +180,7 @@ def test_the_next_start_reads_what_was_measured(tmp_path, monkeypatch):
 )
 def test_a_damaged_file_is_measured_anew(tmp_path, monkeypatch, content):
     asked: list[int] = []
-    monkeypatch.setattr(decoders, "fastest", lambda lengths, run: asked.append(len(lengths)) or 1)
+    monkeypatch.setattr(decoders, "timed", lambda lengths, run: asked.append(len(lengths)) or {1: 1.0})
     file, source = tmp_path / "lengths.json", random_source(2, 6, seed=3)
     if content == "lengths":
         content = json.dumps({"format": 1, "about": ABOUT, "lengths": [1]}).encode()
@@ -193,7 +193,7 @@ def test_a_damaged_file_is_measured_anew(tmp_path, monkeypatch, content):
 
 
 def test_what_cannot_be_written_is_done_without(tmp_path, monkeypatch):
-    monkeypatch.setattr(decoders, "fastest", lambda lengths, run: 1)
+    monkeypatch.setattr(decoders, "timed", lambda lengths, run: {1: 1.0})
     (tmp_path / "a file").touch()
     adaptive(tmp_path / "a file" / "lengths.json").decode(random_source(2, 6, seed=3))
     adaptive(tmp_path).decode(random_source(2, 6, seed=3))  # a folder stands in its place

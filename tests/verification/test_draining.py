@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 from unittest.mock import patch
 
@@ -215,6 +216,32 @@ def test_rows_wait_before_a_drafter_has_to_catch_up(kind: str, policy: str) -> N
     assert left(100, policy) == []
     drafted = policy.split(",")[0]
     assert left(100, drafted) == left(0, drafted) != []
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    refilled=st.booleans(),
+    waited=st.integers(1, 4),
+    late=st.lists(st.integers(1, 6), max_size=3).map(lambda gaps: list(accumulate(gaps, initial=0))),
+)
+def test_rows_wait_anew_whenever_sentences_come(refilled, waited, late):
+    runner: Runner = taped()[0] if refilled else EAGER
+    decoder = with_policy(decoder_of("draft-verify", runner, 3), "1:3,8:0")
+    with moving() as moves, patch.object(draining, "CATCH_UP", waited):
+        session = (decoder.start_refilled if refilled else decoder.start)(8, LONG, 6)
+        assert isinstance(session, RefilledSession) == refilled
+        admitted = -1
+        for number in range(late[-1] + waited + 8):
+            if number in late:
+                session.admit(random_source(1, 6, seed=number))
+                admitted = number
+            before = len(moves)
+            session.advance()
+            session.take_finished()
+            session.settle()
+            fewer = [rows for rows in moves[before:] if rows[1] < rows[0]]
+            assert not fewer or number - admitted >= waited
+    assert moves[-1][1] < moves[-1][0]
 
 
 def test_rows_stay_where_bits_hang_on_how_many_there_are():

@@ -351,7 +351,7 @@ class _Run:
     def _name(self) -> str:
         if self._request.foreign:
             return self._request.model.resolve().name
-        return card.model_name(ModelFolder(self._request.model))
+        return ModelFolder(self._request.model).name
 
     def _tag(self, translator: Translator) -> ModelTag:
         return ModelTag(self._name, translator.folder.sha256)

@@ -12,13 +12,6 @@ from longstride.version import __version__
 FILE = "README.md"
 
 
-def model_name(folder: ModelFolder) -> str:
-    """The name that its recipe gave a model, else that of its folder."""
-    recipe = folder.config.provenance.get("recipe")
-    name = recipe.get("name") if isinstance(recipe, Mapping) else None
-    return str(name or folder.path.resolve().name)
-
-
 def sentence(stage: str, found: Mapping[str, Any]) -> str:
     """What a stage found, in a line."""
     if stage == "import":

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,8 @@ STYLE = 4
 """Raised when figures should be drawn anew though their data are the same."""
 
 WIDTH = 8.6
+TITLE = 56
+"""Letters that a line of a title beside a legend may have."""
 MARKER = "<!-- longstride data sha256:"
 
 _STYLE: Any = {
@@ -104,7 +107,8 @@ class Picture:
             figure = Figure(figsize=(WIDTH, self.height), layout="constrained")
             FigureCanvasAgg(figure)
             self.draw(figure)
-            figure.suptitle(self.title, x=0.01, ha="left")
+            title = textwrap.fill(self.title, TITLE) if figure.legends else self.title
+            figure.suptitle(title, x=0.01, ha="left")
             figure.supxlabel(self.told, x=0.01, ha="left", color=MIDDLE)
             buffer = io.BytesIO()
             # A date or a version in the file would make every rendering differ from the last.

@@ -56,7 +56,7 @@ class _Piece:
     def text(self, prefix: str = "") -> str:
         """As Markdown; figures lie in a folder below `prefix`."""
         if isinstance(self.shown, Picture):
-            return f"![{' '.join(self.shown.title.split())}]({prefix}{FIGURES}/{self.shown.name}.svg)\n"
+            return f"![{self.shown.title}]({prefix}{FIGURES}/{self.shown.name}.svg)\n"
         return self.shown
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -24,8 +23,6 @@ FEW = 8
 """At most one point in so many is left out of a range."""
 LINE = 0.19
 """Inches that a line of a legend takes."""
-TITLE = 56
-"""Letters that a line of a title beside a legend may have."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +73,7 @@ def plots(run: BenchRun) -> list[Picture]:
     ]
     found = []
     if len(scored) > 1:
-        # In lines that end before the legend at the right begins.
-        title = textwrap.fill(f"{_metric(run)} against speed-up over {baseline.candidate}", TITLE)
+        title = f"{_metric(run)} against speed-up over {baseline.candidate}"
         sample = "" if baseline.sentences is None else f"  ·  a sample of {len(baseline.sentences):,} sentences"
         height, draw = max(4.8, 1.6 + LINE * len(scored)), partial(_draw_quality, run)
         found.append(Picture(f"{run.name}-quality", title, told + sample, height, drawn, draw))

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from longstride.contract import InputError
-from longstride.tasks.bootstrap import resample_counts
-
-RESAMPLES = 1000
-SEED = 12345
+from longstride.tasks.bootstrap import RESAMPLES, SEED, resample_counts
 
 
 @dataclass(frozen=True)

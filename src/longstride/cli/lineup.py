@@ -17,7 +17,7 @@ from longstride.bench.comparison import slug
 from longstride.bench.machine import cuda_probe
 from longstride.bench.profile_watch import synchronizer
 from longstride.cli.options import whole_number
-from longstride.cli.provenance import folder_name, model_name, model_notes, model_tag
+from longstride.cli.provenance import model_notes, model_tag
 from longstride.contract import Decoder, Limits, OptionError, Runner
 from longstride.contract.options import assignments, shown
 from longstride.registry import DECODERS
@@ -163,7 +163,7 @@ def line_up(
             missing = [name for name in BASELINES if name in translator.decoders and name not in present]
             wanted = [*(Entry(name, {}) for name in missing), *wanted]
         for entry in wanted:
-            name = f"{model_name(translator.folder)} {entry.name}" if several else entry.name
+            name = f"{translator.folder.name} {entry.name}" if several else entry.name
             role = name in names if names else number == 0 and baselines and entry.decoder in BASELINES
             sample = samples.get(entry.decoder, samples.get(""))
             found.append(_candidate(translator, entry, name, {**shared, **entry.options}, role, sample, drafter))
@@ -193,12 +193,12 @@ def member_name(text: str, translators: Sequence[Translator]) -> str:
     if name not in DECODERS or (several and owner is None):
         return text
     (entry,) = read_entries(text, several)
-    return f"{model_name(owner.folder)} {entry.name}" if owner is not None else entry.name
+    return f"{owner.folder.name} {entry.name}" if owner is not None else entry.name
 
 
 def model_names(translator: Translator) -> list[str]:
     """A model by its name and by its folder's, or that of the run that it lies in."""
-    return list(dict.fromkeys([model_name(translator.folder), folder_name(translator.folder)]))
+    return list(dict.fromkeys([translator.folder.name, translator.folder.folder_name]))
 
 
 def _candidate(

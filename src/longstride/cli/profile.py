@@ -11,7 +11,7 @@ import typer
 
 from longstride.cli import options as shared
 from longstride.cli.console import Stages, out, say, warn
-from longstride.cli.provenance import data_name, model_name, origin_of
+from longstride.cli.provenance import data_name, origin_of
 from longstride.cli.streams import input_file, record_file
 from longstride.cli.test_sets import in_ids
 from longstride.contract import InputError, OptionError
@@ -142,7 +142,7 @@ def _members(
         for entry in mine if entries else [Entry(name, {}) for name in translator.decoders]:
             kind = find(DECODERS, entry.decoder, "decoder")
             split_options(kind.options, {**common, **entry.options}, entry.decoder)
-            name = f"{model_name(translator.folder)} {entry.name}" if len(models) > 1 else entry.name
+            name = f"{translator.folder.name} {entry.name}" if len(models) > 1 else entry.name
             found.append(Member(model, entry, name))
     for entry in entries:
         if entry not in taken:

@@ -35,7 +35,7 @@ def origin_on(experiment: str, device: torch.device) -> Origin:
 
 def origin_of(experiment: str | None, translator: Translator) -> Origin:
     """The same on the device that the translator uses; an experiment without a name is called after the model."""
-    return origin_on(experiment or model_name(translator.folder), translator.runner.device)
+    return origin_on(experiment or translator.folder.name, translator.runner.device)
 
 
 def data_name(source: Path) -> str:
@@ -43,26 +43,11 @@ def data_name(source: Path) -> str:
     return source.name.removesuffix(".gz").removesuffix(".xz")
 
 
-def model_name(folder: ModelFolder) -> str:
-    """The name that its recipe gave a model, else that of its folder."""
-    recipe = folder.config.provenance.get("recipe")
-    name = recipe.get("name") if isinstance(recipe, Mapping) else None
-    return str(name or folder_name(folder))
-
-
-def folder_name(folder: ModelFolder) -> str:
-    """A model's folder, or that of the run that it lies in."""
-    from longstride.model_folder import MODEL
-
-    path = folder.path.resolve()
-    return path.parent.name if path.name == MODEL else path.name
-
-
 def model_tag(translator: Translator, drafter: str | None = None) -> ModelTag:
     """The model by name and hash, with the name of the drafter where that comes from another folder."""
     from longstride.bench.record_parts import ModelTag
 
-    names = [model_name(folder) for folder in (translator.folder, *_drafters(drafter))]
+    names = [folder.name for folder in (translator.folder, *_drafters(drafter))]
     return ModelTag(" + ".join(names), translator.folder.sha256)
 
 
@@ -73,7 +58,7 @@ def model_notes(translator: Translator, drafter: str | None = None, decoder: str
     notes = {"parts": parts, **_training(folder)}
     for other in _drafters(drafter):
         notes["parts"] |= {name: dict(part.options) for name, part in other.parts.items() if part.kind == "drafter"}
-        notes["drafter"] = {"name": model_name(other), "hash": other.sha256, **_training(other)}
+        notes["drafter"] = {"name": other.name, "hash": other.sha256, **_training(other)}
     return notes
 
 

@@ -73,7 +73,7 @@ def train(
     finally:
         reporter.close()
     if outcome.leads:
-        _tell(outcome, output)
+        _tell(outcome)
     if record is not None and outcome.model is not None:
         append_records(record, [_record(read, recipe, outcome, device)])
     if outcome.result.interrupted:
@@ -145,7 +145,7 @@ def _record(read: Recipe, path: Path, outcome: Outcome, device: str) -> Training
     )
 
 
-def _tell(outcome: Outcome, output: Path) -> None:
+def _tell(outcome: Outcome) -> None:
     result = outcome.result
     speed = f", {result.steady_tokens_per_second:,.0f} target tokens/s" if result.steady_tokens_per_second else ""
     scores = ", ".join(f"{name} {value:.4g}" for name, value in result.scores.items())

@@ -15,7 +15,7 @@ from longstride.contract.errors import (
     WorkError,
 )
 from longstride.contract.options import option
-from longstride.contract.symbols import DEFAULT_IDS, EOS, MASK, NEVER_GENERATED, PAD, RESERVED, START, UNK, SpecialIds
+from longstride.contract.symbols import DEFAULT_IDS, EOS, MASK, PAD, RESERVED, START, UNK, SpecialIds
 from longstride.contract.trace import Event, Trace, TraceBuilder
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ __all__ = [
     "DTYPES",
     "EOS",
     "MASK",
-    "NEVER_GENERATED",
     "PAD",
     "RESERVED",
     "START",

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract.errors import OptionError
-from longstride.contract.options import Options, as_dict, option
+from longstride.contract.options import Options, as_dict, option, value_text
 from longstride.contract.running import Need, Runner
 from longstride.contract.symbols import DEFAULT_IDS, PAD, SpecialIds
 from longstride.contract.trace import Trace, TraceBuilder
@@ -430,14 +430,8 @@ Chosen = TypeVar("Chosen")
 def signature(name: str, options: Any, runner: Runner, without: Collection[str] = ()) -> str:
     """``beam|width:5|length_penalty:gnmt|strength:0.6|n_best:1|eager|fp16|v0.1.0``: every option, defaults included,
     but for those `without` which the output is the same."""
-    settings = [f"{key}:{_text(value)}" for key, value in as_dict(options).items() if key not in without]
+    settings = [f"{key}:{value_text(value)}" for key, value in as_dict(options).items() if key not in without]
     return "|".join([name, *settings, runner.name, runner.precision, f"v{__version__}"])
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(_text(item) for item in value)
-    return str(value).lower() if isinstance(value, bool | type(None)) else str(value)
 
 
 class Signed(Decoder, Generic[Chosen]):

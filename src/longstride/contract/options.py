@@ -284,20 +284,17 @@ def _said(where: str) -> str:
 
 def _default_text(field: Field[Any]) -> str:
     if field.default is not MISSING:
-        return _text(field.default)
+        return value_text(field.default)
     if field.default_factory is not MISSING:
-        return _text(field.default_factory())
+        return value_text(field.default_factory())
     return "required"
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "true" if value else "false"
+def value_text(value: Any) -> str:
+    """A value as a person writes it: ``none``, ``true``, ``1,2``."""
     if isinstance(value, tuple | list):
-        return ",".join(_text(item) for item in value)
-    return str(value)
+        return ",".join(value_text(item) for item in value)
+    return str(value).lower() if isinstance(value, bool | None) else str(value)
 
 
 # --- the range of a number, declared once ----------------------------------------------------------------------------

@@ -60,5 +60,3 @@ class SpecialIds(Options):
 
 DEFAULT_IDS = SpecialIds()
 """Those of our own vocabularies."""
-NEVER_GENERATED = DEFAULT_IDS.never_generated
-"""What no decoder may emit, in our own vocabularies."""

@@ -192,7 +192,7 @@ class InputStaging:
         with torch.inference_mode(False):  # so that sending need not enter it
             self._all = torch.zeros(shape, dtype=torch.int64, device=runner.device)
             self._all[:, longest_source] = 1
-            # GraphValue once: memory that a device can read is dear to come by.
+            # Made once: memory that a device can read is dear to come by.
             self._desk = torch.zeros(shape, dtype=torch.int64, pin_memory=True) if on_cuda else self._all
         self._numbers = self._desk.numpy()
         self._sent = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]

@@ -24,6 +24,12 @@ class Linear(nn.Linear):
         return ops.linear(x, self.weight, self.bias)
 
 
+def lowered(x: Tensor) -> Tensor:
+    """Under autocast, the type that products have: so that the residual stream has it from the start."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
 def _projection(options: TransformerOptions, *heads: int) -> Linear:
     """A linear layer of projections on so many heads each, drawn as the papers' code does (Xavier, gain 1/√2)."""
     sizes = [count * options.head_width for count in heads]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from longstride import ops
 from longstride.contract import SpecialIds
 from longstride.nn.cache import Cache, EncoderState
-from longstride.nn.layers import DecoderLayer, EncoderLayer, Norm, extend_all
+from longstride.nn.layers import DecoderLayer, EncoderLayer, Norm, extend_all, lowered
 from longstride.nn.losses import TokenLoss
 from longstride.nn.options import TransformerOptions
 from longstride.nn.positions import RelativeBias, make_positions
@@ -76,7 +76,7 @@ class Transformer(nn.Module):
         table = self.target_embedding if self.source_embedding is None else self.source_embedding
         positions = self.source_positions.rows if self.encoder_bias is None else None
         embedded, _ = ops.embed(ids, None, table.weight, self.scale, positions, self.options.longest - 1)
-        return self.dropout(self.source_embedding_norm(_lowered(embedded)))  # type: ignore[no-any-return]
+        return self.dropout(self.source_embedding_norm(lowered(embedded)))  # type: ignore[no-any-return]
 
     def embed_target(self, ids: Tensor, positions: Tensor) -> Tensor:
         """[rows, target] ids and positions (broadcastable) -> [rows, target, width]"""
@@ -85,7 +85,7 @@ class Transformer(nn.Module):
             embedded = torch.add(self.target_positions(positions), embedded, alpha=self.scale)
         else:
             embedded = embedded * self.scale
-        return self.dropout(self.target_embedding_norm(_lowered(embedded)))  # type: ignore[no-any-return]
+        return self.dropout(self.target_embedding_norm(lowered(embedded)))  # type: ignore[no-any-return]
 
     def encode(self, ids: Tensor, visible: Tensor | None) -> Tensor:
         """[rows, source] ids, [rows, source] bool (None: nothing is padded) -> memory [rows, source, width]"""
@@ -241,7 +241,7 @@ class Transformer(nn.Module):
         table = self.target_positions.rows if self.decoder_bias is None else None
         last, tokens = self.options.longest - 1, self.target_embedding.weight
         embedded, slots = ops.embed(ids, start, tokens, self.scale, table, last, depth)
-        return self.dropout(self.target_embedding_norm(_lowered(embedded))), slots
+        return self.dropout(self.target_embedding_norm(lowered(embedded))), slots
 
 
 def _visible(rule: ops.MaskRule, slots: Tensor, span: Any, memory: EncoderState) -> Tensor:
@@ -274,12 +274,6 @@ def scale_by_depth(models: Iterable[nn.Module]) -> None:
 
 def _relative(options: TransformerOptions, both: bool) -> RelativeBias:
     return RelativeBias(options.heads, options.relative_buckets, options.relative_distance, options.longest, both)
-
-
-def _lowered(x: Tensor) -> Tensor:
-    """Under autocast, the type that products have: so that the residual stream has it from the start."""
-    kind = x.device.type
-    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
 
 def _embedding(vocabulary: int, width: int) -> nn.Embedding:

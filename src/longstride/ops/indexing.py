@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride.ops.size import Size, handle_of
-from longstride.ops.trace import FLOAT, INTEGER, Tracer, Value, lifted, tracer_of
+from longstride.ops.trace import FLOAT, INTEGER, Value, lifted, tracer_of
 
 
 def arange(length: Any, like: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ def assign(state: Tensor, new: Tensor) -> None:
     if tracer is None:
         state.copy_(new)
     else:
-        _renew(tracer, state, tracer.builder.assign(_handle(state), lifted(tracer, new).handle))
+        _renew(state, tracer.builder.assign(_handle(state), lifted(tracer, new).handle))
 
 
 def append(state: Tensor, new: Tensor, start: Tensor) -> None:
@@ -174,7 +174,7 @@ def append(state: Tensor, new: Tensor, start: Tensor) -> None:
         state.scatter_(1, slots_from(start, new.shape[1]), new)
     else:
         values = (lifted(tracer, one).handle for one in (new, start))
-        _renew(tracer, state, tracer.builder.append(_handle(state), *values))
+        _renew(state, tracer.builder.append(_handle(state), *values))
 
 
 def accumulate(state: Tensor, new: Tensor) -> None:
@@ -183,7 +183,7 @@ def accumulate(state: Tensor, new: Tensor) -> None:
     if tracer is None:
         state += new.sum(dim=1, dtype=state.dtype)
     else:
-        _renew(tracer, state, tracer.builder.accumulate(_handle(state), lifted(tracer, new).handle))
+        _renew(state, tracer.builder.accumulate(_handle(state), lifted(tracer, new).handle))
 
 
 def move_slots(state: Tensor, slots: Tensor, start: Tensor) -> None:
@@ -192,7 +192,7 @@ def move_slots(state: Tensor, slots: Tensor, start: Tensor) -> None:
     if tracer is not None:
         made = tracer.builder.move(_handle(state), *(lifted(tracer, one).handle for one in (slots, start)))
         if made is not None:
-            _renew(tracer, state, made)
+            _renew(state, made)
             return
     _, heads, _, head = state.shape
     moved = state.gather(2, slots[:, None, :, None].expand(-1, heads, -1, head))
@@ -200,7 +200,7 @@ def move_slots(state: Tensor, slots: Tensor, start: Tensor) -> None:
         state.scatter_(2, slots_from(start, slots.shape[1])[:, None, :, None].expand_as(moved), moved)
     else:
         values = (lifted(tracer, one).handle for one in (moved, start))
-        _renew(tracer, state, tracer.builder.write(_handle(state), *values))
+        _renew(state, tracer.builder.write(_handle(state), *values))
 
 
 def _handle(state: object) -> object:
@@ -208,7 +208,7 @@ def _handle(state: object) -> object:
     return state.handle
 
 
-def _renew(tracer: Tracer, state: object, handle: object) -> None:
+def _renew(state: object, handle: object) -> None:
     assert isinstance(state, Value)
     state.handle = handle
 

@@ -168,13 +168,13 @@ def operation(plain: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def why_not_here(device: torch.device, dtype: torch.dtype, test: Callable[[], str], triton: bool = True) -> str:
+def why_not_here(device: torch.device, dtype: torch.dtype, test: Callable[[], str]) -> str:
     """What keeps a kernel from being used, in a few words, by place or by a test of it; empty where nothing does."""
     if device.type != "cuda":
         return f"it expects a CUDA device, found {device}"
     if dtype not in TYPES:
         return f"it expects fp32, fp16 or bf16, found {dtype}"
-    if triton and find_spec("triton") is None:
+    if find_spec("triton") is None:
         return "it expects the package triton, found none"
     try:
         return test()

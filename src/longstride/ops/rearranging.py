@@ -15,13 +15,13 @@ TO_THE_END = 2**62
 """Where a slice ends that has no end."""
 
 
-def _shape(x: Value, lengths: tuple[Any, ...]) -> list[Any]:
+def _shape(lengths: tuple[Any, ...]) -> list[Any]:
     return list(lengths[0]) if len(lengths) == 1 and isinstance(lengths[0], tuple | list) else list(lengths)
 
 
 @word
 def _reshape(x: Value, *lengths: Any) -> Value:
-    wanted = _shape(x, lengths)
+    wanted = _shape(lengths)
     builder = x.tracer.builder
     # A length that stays in its place needs no looking up.
     kept = [
@@ -60,7 +60,7 @@ def _flatten(x: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
 
 @word
 def _permute(x: Value, *order: Any) -> Value:
-    axes = [axis % x.dim() for axis in _shape(x, order)]
+    axes = [axis % x.dim() for axis in _shape(order)]
     handle = x.tracer.builder.node("Transpose", x.handle, perm=axes)
     return x.tracer.value(handle, x.dtype, [x.sizes[axis] for axis in axes])
 
@@ -90,7 +90,7 @@ def _squeeze(x: Value, dim: int) -> Value:
 
 @word
 def _expand(x: Value, *lengths: Any) -> Value:
-    wanted = _shape(x, lengths)
+    wanted = _shape(lengths)
     sizes = x.sizes
     offset = len(wanted) - len(sizes)
     found: list[Any] = []

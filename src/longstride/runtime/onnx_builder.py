@@ -18,7 +18,7 @@ GroupQueryAttention, which would look no further than needed, gave other bits at
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -318,12 +318,12 @@ class OnnxBuilder(GraphBuilder):
         recorded = spec.record(self, given)
         outputs: list[onnx.ValueInfoProto] = []
         for name_, (dtype, shape) in spec.outputs.items():
-            outputs.append(self._output(recorded[name_], name_, dtype, shape, given))
+            outputs.append(self._output(recorded[name_], name_, dtype, shape))
         for name_, (dtype, shape) in spec.state.items():
             places, each = layer_names(spec, name_, shape)
             values = recorded[name_] if name_ in spec.layered else [recorded[name_]]
             for place, value in zip(places, values, strict=True):
-                outputs.append(self._output(value, f"new_{place}", dtype, each, given))
+                outputs.append(self._output(value, f"new_{place}", dtype, each))
         nodes = _read_by(self._nodes, {output.name for output in outputs})
         read = {name for node in _every(nodes) for name in node.input}
         weights = [weight for weight in self._weights if weight.name in read]
@@ -331,9 +331,7 @@ class OnnxBuilder(GraphBuilder):
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="longstride")
 
-    def _output(
-        self, value: Handle, name: str, dtype: torch.dtype, shape: Shape, given: Mapping[str, Any]
-    ) -> onnx.ValueInfoProto:
+    def _output(self, value: Handle, name: str, dtype: torch.dtype, shape: Shape) -> onnx.ValueInfoProto:
         """Give a value its outward name: the node that makes it is told so, and all that read it."""
         makers = [node for node in self._nodes if value in node.output]
         assert makers, f"{name} is an input handed through, which no graph of ours should have"

@@ -129,13 +129,13 @@ def by_type(cells: Sequence[Cell]) -> list[Accuracy]:
     return [accuracy((cell for cell in cells if cell.type == name), name) for name in sorted({c.type for c in cells})]
 
 
-def by_distance(cells: Sequence[Cell], far: int = FAR) -> list[Accuracy]:
-    """One for every distance up to `far`, one for all beyond; pairs without a distance are left out."""
+def by_distance(cells: Sequence[Cell]) -> list[Accuracy]:
+    """One for every distance up to FAR, one for all beyond; pairs without a distance are left out."""
     known = [(cell, cell.distance) for cell in cells if cell.distance is not None]
-    near = sorted({distance for _, distance in known if distance <= far})
+    near = sorted({distance for _, distance in known if distance <= FAR})
     found = [accuracy((cell for cell, at in known if at == distance), str(distance)) for distance in near]
-    beyond = [cell for cell, distance in known if distance > far]
-    return [*found, accuracy(beyond, f">{far}")] if beyond else found
+    beyond = [cell for cell, distance in known if distance > FAR]
+    return [*found, accuracy(beyond, f">{FAR}")] if beyond else found
 
 
 def _entry(found: Any, where: str) -> Entry:

@@ -11,13 +11,14 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -346,6 +347,15 @@ def parse_json(content: bytes | str) -> Any:
         except UnicodeEncodeError:
             raise ValueError("half a surrogate pair in a string") from None
     return value
+
+
+def finite(value: Any) -> Any:
+    """Plain data with null for numbers that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -164,12 +164,6 @@ class Trainer:
             reason = self._train(stop, stream)
         return self._finish(reason)
 
-    def validate(self, names: Sequence[str] | None = None) -> dict[str, float]:
-        """Measure the model as it is now by these validations (all if none are named), without recording anything."""
-        autocast, wanted = self._updater.autocast(), self._validations.names if names is None else names
-        with evaluating(self._model, self._device, self._options.compile != "none"):
-            return {name: self._validations.measure(name, self._model, autocast)[0] for name in wanted}
-
     def _train(self, stop: StopRequest, stream: Prefetch) -> Reason:
         progress, options, validations = self._progress, self._options, self._validations
         if progress.pending and self._run_validations(progress.pending):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from longstride.contract import UsageError
-from longstride.text.files import written_whole
+from longstride.text.files import finite, written_whole
 
 
 @dataclass(frozen=True)
@@ -119,13 +118,7 @@ class MetricsFile:
 
     def write(self, record: Record) -> None:
         """Append one record; what is not finite becomes null."""
-        text = json.dumps({"kind": record.kind, **_plain(asdict(record))}, allow_nan=False)
+        text = json.dumps({"kind": record.kind, **finite(asdict(record))}, allow_nan=False)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(text + "\n")
         self.records += 1
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -98,11 +98,6 @@ def candidates(most: int) -> list[int]:
     return sorted({0, most // 2, most})
 
 
-def fastest(lengths: Sequence[Length], run: Callable[[Length], object]) -> Length:
-    """The length with which `run` takes the least time; the shortest where longer ones gain next to nothing."""
-    return best_of(timed(lengths, run))
-
-
 def timed(lengths: Sequence[Length], run: Callable[[Length], object]) -> dict[Length, float]:
     """The least of the seconds that `run` takes with each length, in the order given."""
     for length in lengths:

@@ -63,7 +63,8 @@ class Gains:
 
 
 class Drain:
-    """When the rows of one session move, and to how many."""
+    """When the rows of one session move, and to how many. Made anew when sentences come: how long others lasted says
+    nothing of these."""
 
     def __init__(self, drafting: Drafting, longest_source: int) -> None:
         self._drafting, self._longest_source = drafting, longest_source

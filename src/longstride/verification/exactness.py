@@ -161,11 +161,11 @@ class BatchInvarianceReport:
 
 
 @torch.inference_mode()
-def probe_batch_invariance(decoder: Decoder, source: Source, limits: Limits, seed: int = 0) -> BatchInvarianceReport:
+def probe_batch_invariance(decoder: Decoder, source: Source, limits: Limits) -> BatchInvarianceReport:
     """Verify random blocks after these sentences, in several arrangements of the same shape."""
     rows = source.rows
     width, vocabulary = _shape(decoder, source, limits)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     ids = torch.randint(len(RESERVED), vocabulary, (2, rows, width), generator=generator)
     ids[:, :, 0] = START
     mine, others = ids

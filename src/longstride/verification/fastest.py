@@ -11,6 +11,7 @@ from time import perf_counter
 
 from longstride.contract import Decoded, Decoder, Limits, LongstrideError, Session, Source
 from longstride.contract.decoding import Tell
+from longstride.verification.draft_policy import best_of
 
 TRIALS = 8
 """Outputs of each that are timed, after a first that is not, by which things are made and bound: drafts fare
@@ -73,5 +74,5 @@ class Fastest(Decoder):
             self._spent[turn] = (spent + seconds, written + tokens)
         self._counted[turn] += 1
         if min(self._counted) > TRIALS:
-            each = [spent / written for spent, written in self._spent]
-            self.chosen = self._made[each.index(min(each))]
+            each = {turn: spent / written for turn, (spent, written) in enumerate(self._spent)}
+            self.chosen = self._made[best_of(each)]

@@ -86,6 +86,7 @@ class RefilledSession(Session):
             return self._rest.admit(source)
         if source.rows > self.free:
             raise ValueError(f"expected {self.free} sentences at most, found {source.rows}")
+        self._drain = Drain(self._drafting, self._longest_source)
         tickets = list(range(self._next, self._next + source.rows))
         sampled = self._plan.acceptance.sampling is not None
         streams = streams_of(self._plan.seed, source.numbers or tickets) if sampled else None

@@ -26,7 +26,7 @@ from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import OF_DRAFTS, OF_SAMPLING, SamplingOptions
 from longstride.verification.batch_state import BatchState
-from longstride.verification.draft_policy import DraftPolicy, LengthFile, candidates, fastest
+from longstride.verification.draft_policy import DraftPolicy, LengthFile, best_of, candidates, timed
 from longstride.verification.drafting import Drafter, NoDraft
 from longstride.verification.sampling import streams_of
 from longstride.verification.step import Acceptance, StepResult
@@ -222,6 +222,7 @@ class VerificationSession(PooledSession[BatchState]):
         if self._undrafted or self._slots.free < source.rows <= self.free:
             self._undrafted, self._gains = False, None
             self._move(self.capacity)
+        self._drain = None
         rows, tickets = self._slots.take(source.rows)
         self._sources.update((ticket, (source, row)) for row, ticket in enumerate(tickets))
         streams = None
@@ -439,7 +440,7 @@ class VerifyingDecoder(Signed[Options]):
 
         best: int | None = None
         try:
-            best = fastest(candidates(self._block), run)
+            best = best_of(timed(candidates(self._block), run))
         finally:  # a trial that was interrupted says nothing
             self._measured[limits] = known if best is None else known.with_length(rows, best)
         if self._file is not None:

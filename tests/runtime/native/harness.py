@@ -56,7 +56,7 @@ def needs_library() -> Any:
 
 @cache
 def pool(threads: int) -> int | None:
-    """Pooled for as long as the tests run."""
+    """Kept for as long as the tests run."""
     found: int | None = library().make_pool(threads) if threads > 1 else None
     return found
 

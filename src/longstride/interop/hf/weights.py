@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from longstride.contract import ModelFolderError, OptionError
@@ -23,7 +22,7 @@ from longstride.interop.hf.families import LOGITS_BIAS, Family
 from longstride.nn.options import TransformerOptions
 from longstride.nn.positions import sinusoid
 from longstride.nn.transformer import Transformer
-from longstride.nn.weights import outline
+from longstride.nn.weights import outline, read_tensors
 from longstride.text.files import read_json
 
 SAFETENSORS, PYTORCH = "model.safetensors", "pytorch_model.bin"
@@ -46,7 +45,7 @@ class Taken:
 
 def read_weights(folder: Path) -> State:
     """All tensors of a folder, mapped into memory and read when they are used."""
-    for name, read in ((SAFETENSORS, _read_safetensors), (PYTORCH, _read_pytorch)):
+    for name, read in ((SAFETENSORS, read_tensors), (PYTORCH, _read_pytorch)):
         if (folder / name).is_file():
             return read(folder / name)
         if (index := folder / f"{name}.index.json").is_file():
@@ -77,14 +76,6 @@ def _weight_map(index: Path) -> dict[str, str]:
     if away := [name for name in named.values() if Path(name).name != name or name in (".", "..")]:
         raise ModelFolderError(f"{index}: expected plain file names, found {away[0]!r}.")
     return named
-
-
-def _read_safetensors(file: Path) -> State:
-    try:
-        with safe_open(file, framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - it is no mapping
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ModelFolderError(f"{file}: expected whole safetensors, could not read them ({error}).") from None
 
 
 def _read_pytorch(file: Path) -> State:

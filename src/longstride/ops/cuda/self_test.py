@@ -39,17 +39,9 @@ def apart(found: Tensor, expected: Tensor) -> float:
     return float(apart.nan_to_num(float("inf")).max())
 
 
-def attended(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
-    """In float64: queries, keys, values [rows, heads, slots, head], visible broadcasting -> [rows, queries, width]"""
-    scores = queries.double() @ keys.double().transpose(2, 3) * queries.shape[-1] ** -0.5
-    weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
-    mixed: Tensor = weights @ values.double()
-    return mixed.transpose(1, 2).flatten(2)
-
-
-def random_of(device: torch.device, dtype: torch.dtype, seed: int = 0) -> Random:
+def random_of(device: torch.device, dtype: torch.dtype) -> Random:
     """The same numbers each time."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     return lambda *shape: torch.randn(*shape, generator=generator).to(device, dtype)
 
 

@@ -90,7 +90,7 @@ class Draft(Signed[DraftOptions]):
         self.special = model.special
         block = _block(self.options.k, drafter)
         self._positions = min(model.options.longest, drafter.options.longest)
-        # GraphValue once for the same limits: their programs take as long to make as a pass takes to launch.
+        # Made once for the same limits: their programs take as long to make as a pass takes to launch.
         self._drafters = lru_cache(maxsize=16)(partial(ModelDrafter, drafter, model, runner, block))
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:

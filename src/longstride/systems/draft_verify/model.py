@@ -21,14 +21,14 @@ from torch.nn import functional as F
 from longstride import ops
 from longstride.contract import EOS, RESERVED, OptionError
 from longstride.nn.cache import Cache, EncoderState
-from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all
+from longstride.nn.layers import DecoderLayer, EncoderLayer, extend_all, lowered
 from longstride.nn.link import TREE_CANDIDATES, Link
 from longstride.nn.losses import TokenLoss
 from longstride.nn.positions import make_positions
 from longstride.nn.transformer import Stack, Transformer
 from longstride.ops import additive, aligned
 from longstride.ops.draft_tree import Shape
-from longstride.systems.draft_verify.kept import NEVER_DRAFTED, most_frequent, own_ids_of, reserved_ids
+from longstride.systems.draft_verify.kept import most_frequent, own_ids_of, reserved_ids
 from longstride.systems.draft_verify.options import DrafterOptions
 
 
@@ -100,13 +100,6 @@ class Drafter(nn.Module):
     def verifiers(self, ids: Tensor) -> Tensor:
         """Its own ids -> the verifier's [...]"""
         return ids if self.kept_ids is None else ops.look_up(self.kept_ids, ids)
-
-    def restricted(self, scores: Tensor, never: float) -> Tensor:
-        """What a verifier says of all its ids, [..., vocabulary], logits or probabilities -> of the drafter's own
-        [..., own vocabulary]; those that are never drafted get `never`"""
-        if self.kept_ids is None:
-            return scores
-        return scores[..., self.kept_ids].index_fill(-1, self.kept_ids.new_tensor(NEVER_DRAFTED), never)
 
     @property
     def _bridged(self) -> bool:
@@ -295,10 +288,7 @@ class Drafter(nn.Module):
         return (ops.causal(queries, keys) | of_block)[:, None]
 
     def _enter(self, x: Tensor) -> Tensor:
-        """Dropout, in the type that products have: under autocast the residual stream has it from the start."""
-        kind = x.device.type
-        x = x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
-        return self.dropout(x)  # type: ignore[no-any-return]
+        return self.dropout(lowered(x))  # type: ignore[no-any-return]
 
     def _place(self, x: Tensor, place: Tensor, number: int) -> Tensor:
         """What a layer reads: positions are said again before every layer but the first, which has heard them."""

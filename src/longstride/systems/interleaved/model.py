@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from longstride import ops
 from longstride.contract import OptionError
 from longstride.nn.cache import Cache, EncoderState
-from longstride.nn.layers import extend_all
+from longstride.nn.layers import extend_all, lowered
 from longstride.nn.link import Link
 from longstride.nn.transformer import Transformer
 from longstride.ops import BlockCausal, Causal, additive
@@ -132,10 +132,7 @@ class InterleavedModel(nn.Module):
         """ids [rows, step] in input slots [rows or 1, step], which stand at `places` -> [rows, step, width]"""
         model = self.model
         embedded = self.interleaving.begin(model.target_embedding(ids) * model.scale, slots)
-        x = embedded + places
-        kind = x.device.type
-        x = x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
-        return model.dropout(x)  # type: ignore[no-any-return]
+        return model.dropout(lowered(embedded + places))  # type: ignore[no-any-return]
 
     def decode(self, ids: Tensor, memory: Tensor, visible: Tensor | None) -> Tensor:
         """All slots at once: inputs [rows, slots], memory [rows, source, width] -> hidden [rows, slots, width]"""

@@ -74,9 +74,9 @@ class Aligned:
     perplexity: float
 
 
-def memory_needed(source: Words, target: Words, size: int = 4) -> int:
-    """Bytes of the two matrices that `align` holds."""
-    return 2 * size * (len(np.unique(source.ids)) + 1) * len(np.unique(target.ids))
+def memory_needed(source: Words, target: Words) -> int:
+    """Bytes of the two matrices that `align` holds, of 32-bit numbers."""
+    return 2 * 4 * (len(np.unique(source.ids)) + 1) * len(np.unique(target.ids))
 
 
 def align(

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.contract import OptionError, option
+from longstride.nn.layers import lowered
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.search.lengths import LengthRegression
@@ -73,7 +74,7 @@ class OnePass(Transformer):
         the canvas. `copied`: what :meth:`copying` gives, where somebody has it already.
         """
         copied = self.copying(source, source_lengths, lengths, columns) if copied is None else copied
-        x = self._lowered(self._canvas(source, lengths, columns, copied))
+        x = lowered(self._canvas(source, lengths, columns, copied))
         x = self.dropout(x)
         mask = ops.real(lengths, columns)[:, None, None, :]
         memory = ops.to_border(memory, 1)
@@ -101,11 +102,6 @@ class OnePass(Transformer):
             return empty + table(copied) * self.scale  # type: ignore[no-any-return]
         embedded: Tensor = table(source) * self.scale
         return empty + (copied.to(embedded.dtype) @ embedded).view(lengths.shape[0], columns, self.options.width)
-
-    def _lowered(self, x: Tensor) -> Tensor:
-        """Under autocast, the type that products have: so that the residual stream has it from the start."""
-        kind = x.device.type
-        return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
 
 def nearest_words(source: Tensor, source_lengths: Tensor, lengths: Tensor, columns: int) -> Tensor:
