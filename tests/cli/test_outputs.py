@@ -274,3 +274,32 @@ def test_translations_go_to_standard_output_while_a_bar_is_shown(model: Path, tm
     )
     assert ran.stdout.count("\n") == 2
     assert "translating" in ran.stderr
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize(
+    ("name", "option", "lost"),
+    [
+        ("translate", "--trace", "-i"),
+        ("translate", "--trace", "--drafts"),
+        ("translate", "--trace", "--glossary"),
+        ("evaluate", "--output", "-s"),
+        ("evaluate", "--output", "-r"),
+        ("evaluate", "--output", "--against"),
+    ],
+)
+def test_what_is_read_is_not_written_over(
+    run: Run, model: Path, tmp_path: Path, name: str, option: str, lost: str, linked: bool
+) -> None:
+    given = command(name, model, tmp_path)
+    if lost not in given:
+        (tmp_path / "more").write_bytes(Path(str(given[2])).read_bytes())
+        given += [lost, tmp_path / "more"]
+    file = Path(str(given[given.index(lost) + 1]))
+    before, written = file.read_bytes(), file
+    if linked:
+        written = tmp_path / "link"
+        written.symlink_to(file)
+    told = run(*given, option, written).error
+    assert told == f"error: {option} expects another file than those that are read, found {written}, one of them."
+    assert file.read_bytes() == before

@@ -76,6 +76,15 @@ def result_files(*paths: Path | None) -> tuple[Path | None, ...]:
     return found
 
 
+def keep_what_is_read(option: str, written: Path | None, *read: Path | None) -> None:
+    """Refuse to write over a regular file that is read for the same work, and would be lost."""
+    for one in read:
+        if written is None or one is None or is_standard(one) or not (os.path.isfile(written) and os.path.isfile(one)):
+            continue
+        if os.path.samefile(written, one):
+            raise OptionError(f"{option} expects another file than those that are read, found {written}, one of them.")
+
+
 def record_file(path: Path | None, name: str | None = None) -> Path | None:
     """A file that records are appended to, refused before the work if it holds anything else; `name` is for them."""
     from longstride.bench.record_files import check_records
