@@ -14,9 +14,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import IO, overload
+from typing import IO, cast, overload
 
 from longstride.contract import InputError, OptionError, WorkError
 from longstride.text.corpus import decode_lines, read_lines
@@ -63,7 +65,8 @@ def input_file(path: Path | None) -> Path | None:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     kept = Path(folder) / "stdin"
     with kept.open("wb") as file:
-        shutil.copyfileobj(stream, file)
+        # Not by copyfileobj: a terminal's end, Ctrl-D, would have to be typed twice.
+        file.writelines(iter(partial(cast(BufferedReader, stream).read1, READ), b""))
     return kept
 
 
