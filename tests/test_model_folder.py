@@ -214,6 +214,24 @@ def test_a_folder_of_hugging_face_is_told_what_makes_a_model_folder_of_it(tmp_pa
         ModelFolder(tmp_path)
 
 
+def test_a_path_with_spaces_is_quoted_in_what_makes_a_model_folder_of_it(tmp_path: Path) -> None:
+    (tmp_path / "my model").mkdir()
+    (tmp_path / "my model" / "config.json").write_text('{"model_type": "marian"}')
+    with pytest.raises(ModelFolderError, match=f"`longstride import '{tmp_path / 'my model'}' -o DIR` makes"):
+        ModelFolder(tmp_path / "my model")
+
+
+@pytest.mark.parametrize(
+    ("files", "whose"),
+    [({"config.json": "{}", "model.bin": ""}, "CTranslate2"), ({"manifest.json": "{}"}, "ONNX Runtime")],
+)
+def test_a_folder_for_another_program_is_told_as_such(tmp_path: Path, files: dict[str, str], whose: str) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(ModelFolderError, match=f"expected a model folder, found one for {whose}; name the one that it"):
+        ModelFolder(tmp_path)
+
+
 def test_only_model_folders_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     (tmp_path / "folder").mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import unicodedata
 from functools import cache
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import longstride
-from longstride.contract import Decoded, OptionError, Source
+from longstride.contract import Decoded, InputError, OptionError, Source
 from longstride.runtime.choosing import check_device, fastest_batch, fastest_runtime, make_runner
 from longstride.tasks.toys import SYMBOLS
 from longstride.text.sentences import alternating
@@ -238,6 +239,28 @@ def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None
         translator.translate("a", "beem")
     with pytest.raises(OptionError, match="batch expects a whole number of 1 or more, found 0"):
         translator.translate("a", batch=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (None, "None"),
+        (5, "5"),
+        (b"a", "b'a'"),
+        (["a", None], "None as number 2"),
+        (["a", "b", math.nan], "nan as number 3"),
+        ([b"a"], "b'a' as number 1"),
+        ([["a"]], r"\['a'\] as number 1"),
+    ],
+)
+def test_what_is_no_text_is_refused(translator: Translator, text: Any, found: str) -> None:
+    with pytest.raises(InputError, match=rf"^translate expects a text or several, found {found}\.$"):
+        translator.translate(text)
+
+
+def test_one_draft_by_itself_is_refused(translator: Translator) -> None:
+    with pytest.raises(OptionError, match=r"^drafts expects a list of one for each text, found 'a b'\.$"):
+        translator.translate("a", drafts="a b")
 
 
 def test_a_decoder_is_made_once_for_the_same_options(translator: Translator) -> None:

@@ -73,7 +73,7 @@ class Client:
         return found
 
     def generate(self, text: str | Sequence[str], **options: Any) -> dict[str, Any]:
-        """/generate: the answer with figures; options are model, decoder, trace and the like."""
+        """/generate: the answer with figures; options are model, decoder, whole and the like."""
         found: dict[str, Any] = _result(self._http.post("/generate", json={"text": text, **options}))
         return found
 
@@ -122,7 +122,7 @@ class AsyncClient:
         return found
 
     async def generate(self, text: str | Sequence[str], **options: Any) -> dict[str, Any]:
-        """/generate: the answer with figures; options are model, decoder, trace and the like."""
+        """/generate: the answer with figures; options are model, decoder, whole and the like."""
         found: dict[str, Any] = _result(await self._http.post("/generate", json={"text": text, **options}))
         return found
 

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -422,6 +423,7 @@ def _read_config(path: Path) -> FolderConfig:
         raise ModelFolderError(f"{path}: expected a model folder, found {'a file' if path.exists() else 'nothing'}.")
     file = path / CONFIG
     if not file.is_file():
+        _check_ours(path, "manifest.json", "ONNX Runtime")
         raise ModelFolderError(f"{path}: expected a model folder, but it has no {CONFIG}.")
     try:
         values = read_json(file)
@@ -433,15 +435,25 @@ def _read_config(path: Path) -> FolderConfig:
         raise ModelFolderError(f"{file}: expected a JSON object, found {type(values).__name__}.")
     if "format" not in values and "model_type" in values:
         raise ModelFolderError(
-            f"{path}: expected a model folder, found one of Hugging Face's: `longstride import {path} -o DIR` makes a "
-            "model folder of it."
+            f"{path}: expected a model folder, found one of Hugging Face's: "
+            f"`longstride import {shlex.quote(str(path))} -o DIR` makes a model folder of it."
         )
+    if "format" not in values:
+        _check_ours(path, "model.bin", "CTranslate2")
     if values.get("format") != FORMAT:
         raise ModelFolderError(f"{file}: expected format {FORMAT}, found {values.get('format')!r}.")
     told = {name: value for name, value in values.items() if name != "provenance"}
     if finite(told) != told:
         raise ModelFolderError(f"{file}: expected finite numbers, found NaN or Infinity.")
     return _parsed(FolderConfig, values, path, "")
+
+
+def _check_ours(path: Path, theirs: str, program: str) -> None:
+    """Refuse a folder that `export` writes for another program, known by a file of `theirs`."""
+    if (path / theirs).is_file():
+        raise ModelFolderError(
+            f"{path}: expected a model folder, found one for {program}; name the one that it was exported from."
+        )
 
 
 def _parsed(cls: type[T], values: Any, path: Path, where: str) -> T:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from longstride.contract import Hypothesis, OptionError, Trace
+from longstride.contract.options import shown
 from longstride.text.tokenizer import Tokenizer
 
 BREAK = re.compile(r"(\r?\n)")
@@ -55,6 +56,8 @@ def given_drafts(
     texts: Sequence[Sequence[str]], drafts: Sequence[str | None], tokenizer: Tokenizer, longest: int
 ) -> dict[int, list[int]]:
     """Number of a line -> its draft as ids, for lines that have one; texts are split into lines and breaks."""
+    if isinstance(drafts, str):
+        raise OptionError(f"drafts expects a list of one for each text, found {shown(drafts)}.")
     if len(drafts) != len(texts):
         raise OptionError(f"drafts expects one for each of {len(texts)} texts or none, found {len(drafts)}.")
     lines: list[str] = []

@@ -16,14 +16,14 @@ import os
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, overload
 
-from longstride.contract import Decoded, Decoder, Hypothesis, Limits, OptionError, Prefixes, Source
+from longstride.contract import Decoded, Decoder, Hypothesis, InputError, Limits, OptionError, Prefixes, Source
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.decoding import refilled_groups
 from longstride.contract.options import Range, shown
@@ -205,7 +205,7 @@ class Translator(LoadedModel):
         if whole is None:
             whole = not self.folder.config.sentences
         parts_of = BREAK.split if whole or drafts is not None else self._sentences
-        texts = [parts_of(one) for one in ([text] if isinstance(text, str) else text)]
+        texts = [parts_of(one) for one in _texts(text)]
         for number, parts in enumerate(texts, first_line):
             if kept := max((len(word) for gap in parts[1::2] for word in gap.split()), default=0):
                 (warn or partial(warnings.warn, stacklevel=2))(
@@ -283,6 +283,19 @@ class Translator(LoadedModel):
             for index, line in lines.items()
             if (terms := glossary.terms(line)) is not None
         }
+
+
+def _texts(text: object) -> list[str]:
+    """One text or several as a list; None, bytes, a cell that is empty in somebody's table and the like are refused."""
+    if isinstance(text, str):
+        return [text]
+    if not isinstance(text, Iterable) or isinstance(text, bytes):
+        raise InputError(f"translate expects a text or several, found {shown(text)}.")
+    texts = list(text)
+    for number, one in enumerate(texts, start=1):
+        if not isinstance(one, str):
+            raise InputError(f"translate expects a text or several, found {shown(one)} as number {number}.")
+    return texts
 
 
 def drafting_decoder(name: str | None) -> str:

@@ -67,7 +67,7 @@ def test_shards_of_text_are_its_lines(texts: list[str], size: int, ended: bool) 
         assert [shard.records for shard in shards[:-1]] == [size] * len(shards[:-1])
 
 
-@settings(max_examples=6)
+@settings(max_examples=6, deadline=None)
 @given(st.lists(st.sampled_from(LINES), max_size=12), st.integers(1, 5), st.data())
 def test_a_run_that_stops_and_goes_on_is_one_run(
     translator: Translator, texts: list[str], size: int, data: st.DataObject
@@ -236,6 +236,8 @@ def test_the_command(folder: Path, translator: Translator, source: Path, capsys:
     [
         (["no-such-file", "out"], "no-such-file: expected a file of records, found none"),
         (["in.txt", "."], "found a folder"),
+        (["in.txt", "-"], "OUTPUT expects a file, of which parts are read and written, found '-'"),
+        (["-", "out"], "INPUT expects a file"),
         (["in.txt.gz", "out"], "not compressed"),
         (["in.txt", "out", "--format", "csv"], "--format expects"),
         (["in.jsonl", "out", "--into", "text"], "--into expects another field"),
@@ -257,6 +259,7 @@ def test_what_is_wrong_is_said_first(
     assert main(["bulk", "-m", str(folder), "--device", "cpu", *arguments]) == 2
     assert words in capsys.readouterr().err
     assert not Path("out").exists()
+    assert not Path("-").exists()
 
 
 def test_without_ray_it_says_what_to_install(

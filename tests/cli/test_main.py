@@ -71,6 +71,15 @@ def test_a_group_of_commands_is_answered_by_help(run: Run) -> None:
     assert ran.err.count("Usage:") == 1
 
 
+@pytest.mark.parametrize("group", ["lattice", "pictures"])
+def test_help_of_a_group_says_the_whole_sentence_of_each_command(run: Run, group: str) -> None:
+    told = " ".join(run(group, "--help").out.split())
+    assert "..." not in told.replace("[ARGS]...", "")
+    for name, command in load(group).commands.items():
+        sentence = " ".join(command.help.split("\n\n")[0].split())
+        assert f"{name} {sentence}" in told
+
+
 def test_help_is_by_task(run: Run) -> None:
     told = run("--help").out
     places = [told.index(f"\n{task}:\n") for task in TASKS]

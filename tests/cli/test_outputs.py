@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from longstride.bench.record_files import read_records
+from longstride.cli.streams import input_file
 from tests.cli.conftest import Run, write_pairs
 
 LINES = b"a b c\n\nt s r\n"
@@ -274,3 +275,54 @@ def test_translations_go_to_standard_output_while_a_bar_is_shown(model: Path, tm
     )
     assert ran.stdout.count("\n") == 2
     assert "translating" in ran.stderr
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize(
+    ("name", "option", "lost"),
+    [
+        ("translate", "--trace", "-i"),
+        ("translate", "--trace", "--drafts"),
+        ("translate", "--trace", "--glossary"),
+        ("evaluate", "--output", "-s"),
+        ("evaluate", "--output", "-r"),
+        ("evaluate", "--output", "--against"),
+    ],
+)
+def test_what_is_read_is_not_written_over(
+    run: Run, model: Path, tmp_path: Path, name: str, option: str, lost: str, linked: bool
+) -> None:
+    given = command(name, model, tmp_path)
+    if lost not in given:
+        (tmp_path / "more").write_bytes(Path(str(given[2])).read_bytes())
+        given += [lost, tmp_path / "more"]
+    file = Path(str(given[given.index(lost) + 1]))
+    before, written = file.read_bytes(), file
+    if linked:
+        written = tmp_path / "link"
+        written.symlink_to(file)
+    told = run(*given, option, written).error
+    assert told == f"error: {option} expects another file than those that are read, found {written}, one of them."
+    assert file.read_bytes() == before
+
+
+class Terminal(io.RawIOBase):
+    """What is typed; after an end (Ctrl-D) a terminal can be read on, and waits."""
+
+    def __init__(self, *typed: bytes) -> None:
+        self._typed = [*typed, b""]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        assert self._typed, "waited for a second Ctrl-D"
+        said = self._typed.pop(0)
+        buffer[: len(said)] = said
+        return len(said)
+
+
+@pytest.mark.parametrize("typed", [(), (b"a b\n", b"c\n"), (b"a b\n", b"c")])
+def test_one_end_of_what_is_typed_is_enough(monkeypatch: pytest.MonkeyPatch, typed: tuple[bytes, ...]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Terminal(*typed))))
+    assert input_file(Path("-")).read_bytes() == b"".join(typed)

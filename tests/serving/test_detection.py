@@ -7,14 +7,17 @@ import sys
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from longstride.serving.detection import Detector
+from longstride.serving.detection import SURE, Detector
 from longstride.serving.errors import ServingError
 from longstride.translator import Translator
 from tests.serving.conftest import Served
 
 ENGLISH = "The committee has adopted the report, and I would like to thank the rapporteur."
 GERMAN = "Der Ausschuss hat den Bericht angenommen, und ich möchte der Berichterstatterin danken."
+DETECTOR = Detector()
 FRENCH = "La commission a adopté le rapport, et je voudrais remercier le rapporteur de son travail."
 
 
@@ -52,6 +55,29 @@ def test_auto_is_found_out_for_each_text(served: Served, translator: Translator)
 
 def test_a_language_that_no_model_reads(served: Served) -> None:
     assert asked(served, "/translate", q=FRENCH, source="auto", target="de") == (400, {"error": "fr is not supported"})
+
+
+SHORT = ["x", "No", "Ok lol", "Yes.", "Thanks!", "Hello world"]
+"""Texts too short to tell their language, which looks like Vietnamese or Afrikaans just as well."""
+
+
+@pytest.mark.parametrize("text", SHORT)
+def test_a_guess_is_one_of_the_languages_that_there_are(served: Served, text: str) -> None:
+    status, [found] = asked(served, "/detect", q=text)
+    assert (status, found["language"] in ("en", "de")) == (200, True)
+    status, answer = asked(served, "/translate", q=[text, ENGLISH], source="auto", target="de")
+    assert (status, answer["detectedLanguage"][0]) == (200, found)
+
+
+@pytest.mark.parametrize("codes", [(), ("zz",), ("en",), ("de", "en", "zz")])
+@given(text=st.text(max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_what_is_found_is_known_or_sure(codes: tuple[str, ...], text: str) -> None:
+    found = asyncio.run(DETECTOR.detect(text, codes))
+    if found is not None:
+        language, sure = found
+        assert 0 <= sure <= 100
+        assert language in codes or sure >= SURE or not {"en", "de"} & {*codes}
 
 
 def test_a_file_of_a_language_that_is_found_out(served: Served, translator: Translator) -> None:

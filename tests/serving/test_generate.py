@@ -125,6 +125,7 @@ BAD: list[tuple[str, dict[str, Any], int]] = [
     ("/generate", {"json": {"text": "a", "decoder": "nothing"}}, 400),
     ("/generate", {"json": {"text": "a", "model": "nothing"}}, 404),
     ("/generate", {"json": {"text": ["a", "b"], "stream": True}}, 400),
+    ("/generate", {"json": {"text": "a", "trace": True}}, 400),
     ("/generate", {"json": {"text": "a", "timeout": -1}}, 400),
     ("/generate", {"json": {"text": {"a": 1}}}, 400),
     ("/generate", {"content": b"\xff"}, 400),

@@ -225,3 +225,22 @@ def test_languages_by_the_name_of_a_folder(name: str, pair: Any) -> None:
 def test_two_models_of_one_name(translator: Translator) -> None:
     with pytest.raises(OptionError, match="different names"):
         Models([ModelSpec("a", "en", "de", lambda: translator)] * 2)
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/ready", "/languages", "/metrics", "/openapi.json", "/nothing"])
+def test_head_is_get_without_the_content(served: Served, path: str) -> None:
+    got, head = asked(served, ("GET", path, {}), ("HEAD", path, {}))
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    assert head.headers["content-type"] == got.headers["content-type"]
+    assert got.content
+
+
+def test_head_is_counted_by_its_path(served: Served) -> None:
+    def counted() -> float:
+        [figures] = asked(served, ("GET", "/metrics", {}))
+        found = [line for line in figures.text.splitlines() if "_seconds_count{" in line and "/page/{name}" in line]
+        return sum(float(line.rpartition(" ")[2]) for line in found)
+
+    before = counted()
+    asked(served, ("HEAD", "/page/page.js", {}))
+    assert counted() == before + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import lzma
 from pathlib import Path
@@ -53,6 +54,21 @@ def test_invalid_utf8_is_named_by_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_bytes(b"fine\nstill\nab\xffcd\n")
     with pytest.raises(InputError, match=r"bad.txt, line 3: expected UTF-8, found byte 0xff at byte 3"):
         list(read_lines(tmp_path / "bad.txt"))
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("Good morning.\n".encode("utf-16"), "UTF-16"),
+        (codecs.BOM_UTF16_BE + "Good morning.\n".encode("utf-16-be"), "UTF-16"),
+        (gzip.compress(b"Good morning.\n"), "gzip"),
+        (lzma.compress(b"Good morning.\n"), "xz"),
+    ],
+)
+def test_what_a_file_is_instead_of_text_is_said_with_what_to_do(tmp_path: Path, content: bytes, found: str) -> None:
+    (tmp_path / "in.txt").write_bytes(content)
+    with pytest.raises(InputError, match=rf"in\.txt: expected UTF-8, found .*{found}.*; .*\w\.$"):
+        list(read_lines(tmp_path / "in.txt"))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from longstride.cli import options as shared
 from longstride.cli.console import Bar, say, warn
+from longstride.cli.streams import is_standard
 from longstride.contract import OptionError
 from longstride.contract.bundled import BUNDLED
 from longstride.text.files import check_writable
@@ -62,6 +63,12 @@ def bulk(
     from longstride.bulk.running import here, run
     from longstride.model_folder import ModelFolder
 
+    for name, path in (("INPUT", input), ("OUTPUT", output)):
+        if is_standard(path):
+            raise OptionError(
+                f"{name} expects a file, of which parts are read and written, found {str(path)!r}; "
+                f"`longstride translate` reads standard input and writes standard output."
+            )
     check_writable(output)
     options = shared.settings(set)
     records = records_of(input, output, format, field, into)

@@ -16,7 +16,7 @@ import typer
 from longstride.cli import options as shared
 from longstride.cli.console import out, say
 from longstride.cli.provenance import data_name, model_notes, model_tag, origin_of
-from longstride.cli.streams import input_file, record_file, result_files, result_folder
+from longstride.cli.streams import input_file, keep_what_is_read, record_file, result_files, result_folder
 from longstride.cli.test_sets import read_material
 from longstride.contract import InputError
 from longstride.contract.bundled import BUNDLED
@@ -114,6 +114,7 @@ def evaluate(
         result_folder(output)
     else:
         output, _ = result_files(output, record)
+        keep_what_is_read("--output", output, source, *reference, against)
     record = record_file(record, name)
     source, against = input_file(source), input_file(against)
     reference = [input_file(one) for one in reference]

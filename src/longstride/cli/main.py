@@ -93,7 +93,10 @@ def load(name: str) -> Any:
     if found is None:
         found = typer.Typer(add_completion=False, rich_markup_mode=None)
         found.command(name)(getattr(module, spelt))
-    return get_command(found)
+    command = get_command(found)
+    for one in getattr(command, "commands", {}).values():  # of a group: sentences would be cut where a line ends
+        one.short_help = one.help.split("\n\n")[0].replace("\n", " ")
+    return command
 
 
 app = typer.Typer(

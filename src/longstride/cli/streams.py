@@ -14,9 +14,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import IO, overload
+from typing import IO, cast, overload
 
 from longstride.contract import InputError, OptionError, WorkError
 from longstride.text.corpus import decode_lines, read_lines
@@ -63,7 +65,8 @@ def input_file(path: Path | None) -> Path | None:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     kept = Path(folder) / "stdin"
     with kept.open("wb") as file:
-        shutil.copyfileobj(stream, file)
+        # Not by copyfileobj: a terminal's end, Ctrl-D, would have to be typed twice.
+        file.writelines(iter(partial(cast(BufferedReader, stream).read1, READ), b""))
     return kept
 
 
@@ -74,6 +77,15 @@ def result_files(*paths: Path | None) -> tuple[Path | None, ...]:
     found = tuple(Path("/dev/stdout") if path is not None and is_standard(path) else path for path in paths)
     check_writable(*found)
     return found
+
+
+def keep_what_is_read(option: str, written: Path | None, *read: Path | None) -> None:
+    """Refuse to write over a regular file that is read for the same work, and would be lost."""
+    for one in read:
+        if written is None or one is None or is_standard(one) or not (os.path.isfile(written) and os.path.isfile(one)):
+            continue
+        if os.path.samefile(written, one):
+            raise OptionError(f"{option} expects another file than those that are read, found {written}, one of them.")
 
 
 def record_file(path: Path | None, name: str | None = None) -> Path | None:

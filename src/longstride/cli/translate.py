@@ -19,7 +19,7 @@ from longstride.cli.console import Bar, err, say, warn
 from longstride.cli.draft_file import DraftFile
 from longstride.cli.quick_start import import_torch
 from longstride.cli.resuming import Partial
-from longstride.cli.streams import Lines, input_file, is_standard, result_files
+from longstride.cli.streams import Lines, input_file, is_standard, keep_what_is_read, result_files
 from longstride.contract import OptionError, WorkError
 from longstride.contract.bundled import BUNDLED
 from longstride.text.corpus import lines_file
@@ -101,6 +101,7 @@ def translate(
     files = result_files(trace) if output is None else (trace,)
     trace = files[0]
     check_writable(output, trace)
+    keep_what_is_read("--trace", trace, input, drafts, glossary)
     options = shared.settings(set)
     if drafts is not None:
         decoder = drafting_decoder(decoder)

@@ -60,7 +60,8 @@ async def translate_file(request: Request) -> FileAnswer:
         raise BadRequestError("Invalid request: file format not supported")
     source = asked.source
     if source == "auto":
-        found = await state.detector.detect(data[:2000].decode("utf-8", "ignore"))
+        beginning = data[:2000].decode("utf-8", "ignore")
+        found = await state.detector.detect(beginning, state.service.models.languages)
         source = found[0] if found is not None else asked.source
     model = state.service.models.translating(source, asked.target)
     if model is None:

@@ -78,6 +78,8 @@ async def generate(request: Request) -> Any:
     """
     state, begun = state_of(request), perf_counter()
     asked = checked(GenerateRequest, await fields(request))
+    if asked.trace and not asked.stream:
+        raise BadRequestError("Invalid request: trace expects stream beside it, whose events tell it")
     texts = asked.text if isinstance(asked.text, list) else [asked.text]
     state.keys.admit(request, asked.api_key, sum(map(len, texts)))
     service = state.service

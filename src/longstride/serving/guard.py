@@ -48,12 +48,16 @@ class Guard:
         number = told.decode("ascii") if _SOUND_ID.fullmatch(told) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = number
         begun, status = perf_counter(), 0
+        head = scope["method"] == "HEAD"  # GET without the content, which watchers of servers and `curl -I` ask for
+        asked = {**scope, "method": "GET"} if head else scope
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message = {**message, "headers": [*message["headers"], (REQUEST_ID, number.encode())]}
+            elif head:
+                message = {**message, "body": b""}
             await send(message)
 
         try:
@@ -62,7 +66,7 @@ class Guard:
             if refused is not None:
                 await _refuse(sending, scope["path"], *refused)
             elif body is not None:
-                await self._app(scope, _replayed(body, receive), sending)
+                await self._app(asked, _replayed(body, receive), sending)
         except Exception as error:
             log.error("A request failed.", exc_info=error, extra={"request_id": number})
             if not status:
@@ -73,7 +77,7 @@ class Guard:
             facts = {"request_id": number, "method": scope["method"], "path": scope["path"], "status": status}
             log.info("request", extra={**facts, "seconds": round(seconds, 6), "client": client[0]})
             if self._watch is not None:
-                route = scope.get("route")
+                route = asked.get("route")
                 self._watch(getattr(route, "path", "other"), status, seconds)
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> tuple[tuple[int, str] | None, bytes | None]:

@@ -94,9 +94,12 @@ async def translate(request: Request) -> TranslateAnswer:
 
 async def _translated(state: ServerState, asked: TranslateRequest, texts: list[str]) -> list[tuple[Answer, Detected]]:
     """Every text's translation, and its language where that was to be found out, for each by itself."""
-    detected = [await state.detector.detect(text) if asked.source == AUTO else (asked.source, 100.0) for text in texts]
+    known = state.service.models.languages
+    detected: list[tuple[str, float] | None] = [(asked.source, 100.0)] * len(texts)
+    if asked.source == AUTO:
+        detected = [await state.detector.detect(text, known) for text in texts]
     for code in {asked.target, *(one[0] for one in detected if one is not None)}:
-        if not any(code in (model.spec.source, model.spec.target) for model in state.service.models):
+        if code not in known:
             raise BadRequestError(f"{code} is not supported")
 
     glossary = glossary_of(asked.glossary, state.service.settings.max_terms)
@@ -127,22 +130,22 @@ async def detect(request: Request) -> list[Detected]:
     asked = checked(DetectRequest, await fields(request))
     state.keys.admit(request, asked.api_key, len(asked.q))
     state.service.check([asked.q])
-    found = await state.detector.detect(asked.q)
+    found = await state.detector.detect(asked.q, state.service.models.languages)
     return [Detected(language=found[0] if found else "en", confidence=found[1] if found else 0.0)]
 
 
 @router.get("/languages")
 async def languages(request: Request) -> list[LanguageAnswer]:
     """Languages, and what each can be translated to."""
-    pairs = [(model.spec.source, model.spec.target) for model in state_of(request).service.models]
-    sources = list(dict.fromkeys([code for code, _ in pairs] + [code for _, code in pairs]))
+    models = state_of(request).service.models
+    pairs = [(model.spec.source, model.spec.target) for model in models]
     return [
         LanguageAnswer(
             code=code,
             name=name_of(code),
             targets=list(dict.fromkeys([*(target for source, target in pairs if source == code), code])),
         )
-        for code in sources
+        for code in models.languages
     ]
 
 

@@ -182,6 +182,12 @@ class Models:
         return next((model for model in self if (model.spec.source, model.spec.target) == (source, target)), None)
 
     @property
+    def languages(self) -> list[str]:
+        """Codes of all languages, those that are translated first."""
+        specs = [model.spec for model in self]
+        return list(dict.fromkeys([spec.source for spec in specs] + [spec.target for spec in specs]))
+
+    @property
     def room(self) -> int:
         """Sentences that the one with most room would still take."""
         known = [model.known(None) for model in self]

@@ -21,6 +21,14 @@ from longstride.contract import InputError
 from longstride.text.files import output_file
 
 _Path = str | os.PathLike[str]
+_UTF16 = "UTF-16, as programs on Windows write it; save it as UTF-8, or convert it by iconv -f UTF-16 -t UTF-8"
+_NOT_TEXT = {
+    codecs.BOM_UTF16_LE: _UTF16,
+    codecs.BOM_UTF16_BE: _UTF16,
+    b"\x1f\x8b": "what gzip compressed; unpack it, or let its name end in .gz",
+    b"\xfd7zXZ": "what xz compressed; unpack it, or let its name end in .xz",
+}
+"""What files begin with that people take for text."""
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
@@ -50,6 +58,9 @@ def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
+            for beginning, kind in _NOT_TEXT.items() if number == 1 else ():
+                if raw.startswith(beginning):
+                    raise InputError(f"{name}: expected UTF-8, found {kind}.") from error
             found = raw[error.start]
             raise InputError(
                 f"{name}, line {number}: expected UTF-8, found byte 0x{found:02x} at byte {error.start + 1}."
