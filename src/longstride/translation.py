@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from longstride.contract import Hypothesis, OptionError, Trace
+from longstride.contract import Event, Hypothesis, OptionError, Trace
 from longstride.contract.options import shown
 from longstride.text.tokenizer import Tokenizer
 
 BREAK = re.compile(r"(\r?\n)")
 """What lines are split at; the breaks are kept."""
+_UNFINISHED = "\ufffd"
+"""A character of which only some bytes are there."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,38 @@ class Translation:
 
     def __str__(self) -> str:
         return self.text
+
+
+class GrowingText:
+    """Makes text, which only grows, of the tokens of an output that is written from left to right."""
+
+    def __init__(self, write: Callable[[list[list[int]]], list[str]], eos: int) -> None:
+        """`write` makes lines of tokens."""
+        self._write, self._eos = write, eos
+        self.tokens: list[int] = []
+        self.text = ""
+        """what was given so far"""
+
+    def add(self, event: Event) -> tuple[list[int], str]:
+        """The tokens that an iteration made final at the end of the output, and the text that is new by them; none of
+        outputs that are written elsewhere first."""
+        if not event.final or event.positions != tuple(range(len(self.tokens), len(self.tokens) + len(event.ids))):
+            return [], ""
+        new = [token for token in event.ids if token != self._eos]
+        self.tokens += new
+        return new, self._grown(self._write([self.tokens])[0])
+
+    def end(self, tokens: list[int]) -> tuple[list[int], str]:
+        """The rest, once all tokens are known."""
+        new, self.tokens = tokens[len(self.tokens) :], tokens
+        return new, self._grown(self._write([tokens])[0], whole=True)
+
+    def _grown(self, text: str, whole: bool = False) -> str:
+        stable = text if whole else text.rstrip(_UNFINISHED)
+        if not stable.startswith(self.text):
+            return ""
+        new, self.text = stable[len(self.text) :], stable
+        return new
 
 
 def joined(lines: Sequence[Translation], breaks: Sequence[str]) -> Translation:

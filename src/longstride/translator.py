@@ -16,7 +16,7 @@ import os
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib import resources
@@ -25,15 +25,16 @@ from typing import Any, overload
 
 from longstride.contract import Decoded, Decoder, Hypothesis, InputError, Limits, OptionError, Prefixes, Source
 from longstride.contract.bundled import BUNDLED
-from longstride.contract.decoding import refilled_groups
+from longstride.contract.decoding import Finished, refilled_groups
 from longstride.contract.options import Range, shown
+from longstride.contract.trace import events_of
 from longstride.loaded_model import DRAFTED, LoadedModel
 from longstride.model_folder import ModelFolder
 from longstride.runtime.choosing import make_runner
 from longstride.terminology import Placing, TermPlacer
 from longstride.text.glossary import Given, Glossary
 from longstride.text.sentences import alternating
-from longstride.translation import BREAK, Translation, given_drafts, joined
+from longstride.translation import BREAK, GrowingText, Translation, given_drafts, joined
 
 BY_TEXT = "text-verify"
 """The decoder that drafts by given texts."""
@@ -252,6 +253,47 @@ class Translator(LoadedModel):
         again = [([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
         result = [joined(each, breaks) if breaks else each[0] for each, breaks in again]
         return result[0].text if isinstance(text, str) else result
+
+    def stream(
+        self, text: str, /, decoder: str | None = None, whole: bool | None = None, **options: Any
+    ) -> Generator[str, None, None]:
+        """Translate one text, and give it piece by piece as it is written: joined, they are what :meth:`translate`
+        gives. All names are as there.
+
+        A decoder that does not write from left to right, or a beam, gives a sentence when it is whole.
+        """
+        if not isinstance(text, str):
+            raise InputError(f"stream expects one text, found {shown(text)}.")
+        chosen, limits = self.decoder(decoder, **options)
+        whole = not self.folder.config.sentences if whole is None else whole
+        parts = BREAK.split(text) if whole else self._sentences(text)
+
+        def pieces() -> Generator[str, None, None]:
+            for number, part in enumerate(parts):
+                if number % 2:  # what divides lines or sentences
+                    yield part
+                elif part.strip():
+                    source = Source.of(self.encode([self.readable(part)]), numbers=[number // 2])
+                    yield from self._streamed(source, chosen, limits)
+
+        return pieces()
+
+    def _streamed(self, source: Source, decoder: Decoder, limits: Limits) -> Generator[str, None, None]:
+        session = decoder.suited(source, limits, 1).start(1, limits, source.longest)
+        growing, done = GrowingText(self.text, self.folder.special.eos), list[Finished]()
+        (ticket,) = session.admit(source)
+        try:
+            while not done:
+                for _, event, held_back in events_of(session.advance()):
+                    if held_back is None and (new := growing.add(event)[1]):
+                        yield new
+                done = session.take_finished()
+        finally:
+            if not done:  # nobody wants the rest
+                session.cancel(ticket)
+            session.close()
+        if rest := growing.end(list(done[0].hypotheses[0].tokens))[1]:
+            yield rest
 
     # --- glossaries --------------------------------------------------------------------------------------------------
 

@@ -19,10 +19,10 @@ from longstride.serving.errors import BadRequestError, ServingError
 from longstride.serving.models import ServedModel
 from longstride.serving.service import Service
 from longstride.serving.state import state_of
-from longstride.serving.streaming import GrowingText
 from longstride.serving.tracing import TracedOutput
 from longstride.serving.web import GlossaryField, checked, fields, glossary_of, takes, while_connected
 from longstride.text.glossary import Glossary
+from longstride.translation import GrowingText
 
 EVENTS = "text/event-stream"
 STREAMS: dict[int | str, dict[str, Any]] = {200: {"content": {EVENTS: {}}}}
@@ -107,7 +107,7 @@ async def steps(
     service: Service, model: ServedModel, text: str, asked: GenerateRequest, glossary: Glossary | None = None
 ) -> AsyncGenerator[dict[str, Any], None]:
     """What is sent of one text: every iteration, and the end."""
-    growing, number = GrowingText(model.translator), 0
+    growing, number = GrowingText(model.translator.text, model.translator.folder.special.eos), 0
     traced, beside = TracedOutput(model.translator), service.load
     found: list[Hypothesis] = []
     if text.strip():
