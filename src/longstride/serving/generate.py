@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from longstride.contract import Hypothesis
 from longstride.contract.trace import Event
@@ -33,6 +33,7 @@ Name = Annotated[str, Field(max_length=200)]
 class GenerateRequest(BaseModel):
     """POST /generate"""
 
+    model_config = ConfigDict(extra="forbid")  # a misspelt name would go unnoticed: others' forms have names we lack
     text: str | list[str] = Field(description="Text, or a list of texts")
     model: Name | None = Field(default=None, description="A model's name (default: the first)")
     decoder: Name | None = Field(default=None, description="A decoder of it (default: its own)")

@@ -14,6 +14,8 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.datastructures import UploadFile
 
 from longstride.contract import InputError, OptionError
+from longstride.contract.options import shown
+from longstride.contract.suggestions import meant
 from longstride.serving.errors import BadRequestError, CancelledError, ServingError
 from longstride.text.glossary import Glossary
 
@@ -118,6 +120,10 @@ def checked(model: type[M], content: dict[str, Any]) -> M:
     for name in model.model_fields:
         if model.model_fields[name].is_required() and name not in content:
             raise BadRequestError(f"Invalid request: missing {name} parameter")
+    for name in content if model.model_config.get("extra") == "forbid" else ():
+        if name not in model.model_fields:
+            hint = meant(name, model.model_fields)
+            raise BadRequestError(f"Invalid request: there is no parameter {shown(name)}{hint}")
     try:
         return model.model_validate({name: value for name, value in content.items() if name not in files})
     except ValidationError as error:
