@@ -48,6 +48,17 @@ def test_case_and_spaces_do_not_count_and_the_last_translation_does():
     assert memory.nearest("nothing of the kind") is None
 
 
+def test_a_line_of_several_sentences_is_drafted_by_each_of_them() -> None:
+    memory = TranslationMemory(
+        [("Good morning.", "Guten Morgen."), ("Where is the old house?", "Wo ist das alte Haus?")]
+    )
+    assert memory.draft("Good morning. Where is the new house?") == "Guten Morgen. Wo ist das alte Haus?"
+    assert memory.draft("Good morning. Nobody knows.") == "Guten Morgen."
+    assert memory.draft("Nobody knows. Nobody asks.") is None
+    whole = TranslationMemory([("Good morning.", "Morgen."), ("Good morning. Thank you.", "Guten Morgen, danke.")])
+    assert whole.draft("Good morning. Thank you!") == "Guten Morgen, danke."
+
+
 TMX = """<?xml version="1.0" encoding="{encoding}"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
 <tmx version="1.4"><header srclang="en"/><body>

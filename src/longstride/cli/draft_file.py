@@ -35,7 +35,7 @@ class DraftFile:
     def of(self, lines: list[str], first: int) -> list[str | None]:
         """The drafts of these lines, `first` the number of those before them; None or an empty one: there is none."""
         if self._memory is not None:
-            return [self._memory.nearest(line) for line in lines]
+            return [self._memory.draft(line) for line in lines]
         # Lines that an earlier run has done are passed over.
         drafts: list[str | None] = list(islice(self._lines, first - self._given, first - self._given + len(lines)))
         self._given = first + len(lines)

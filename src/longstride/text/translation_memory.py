@@ -17,6 +17,7 @@ from xml.parsers import expat
 
 from longstride.contract import InputError
 from longstride.text.corpus import open_binary, read_lines
+from longstride.text.sentences import split
 
 LEAST = 0.6
 """The nearest source must be so near: of what is further away too little is the same for its translation to help."""
@@ -61,6 +62,15 @@ class TranslationMemory:
             if near > best or (near == best and (found is None or number < found)):
                 best, found = near, number
         return None if found is None else self._pairs[found][1]
+
+    def draft(self, line: str) -> str | None:
+        """What the translation of a line may be like: the nearest source's or, where none is near enough, those of its
+        sentences, as many as have one."""
+        if (found := self.nearest(line)) is not None:
+            return found
+        sentences = [piece.text for piece in split(line)]
+        near = [self.nearest(one) for one in sentences] if len(sentences) > 1 else []
+        return " ".join(one for one in near if one is not None) or None
 
     def _candidates(self, wanted: list[str], least: float) -> list[int]:
         """Pairs that may be near: one that lacks more of a line's words than the rest of them is too far away, so that
