@@ -258,7 +258,7 @@ class Translator(LoadedModel):
         self, text: str, /, decoder: str | None = None, whole: bool | None = None, **options: Any
     ) -> Generator[str, None, None]:
         """Translate one text, and give it piece by piece as it is written: joined, they are what :meth:`translate`
-        gives. All names are as there.
+        gives. It may be read `whole` as there; all other names are the decoder's options and limits.
 
         A decoder that does not write from left to right, or a beam, gives a sentence when it is whole.
         """
