@@ -53,7 +53,7 @@ def _hidden(visible, row, i, j, queries, keys, visible_row, visible_step, causal
         inside = (i < queries)[:, None] & real[None, :]
         shown = tl.load(start + i[:, None] * visible_step + j[None, :], mask=inside, other=0) != 0
     else:
-        shown = (tl.load(start + j, mask=real & (padded != 0), other=1) != 0)[None, :]
+        shown = (tl.load(start + j, mask=j < keys * padded, other=1) != 0)[None, :]
     seen = shown & real[None, :] & ((causal == 0) | (j[None, :] <= i[:, None]))
     return tl.where(seen, 0.0, float("-inf"))
 

@@ -39,7 +39,7 @@ def _shown(first, visible, length, padded, KEYS: tl.constexpr):
     """[KEYS] which slots from `first` on anybody sees."""
     j = first + tl.arange(0, KEYS)
     inside = j < length
-    return inside & (tl.load(visible + j, mask=inside & (padded != 0), other=1) != 0)
+    return inside & (tl.load(visible + j, mask=j < length * padded, other=1) != 0)
 
 
 @triton.jit
