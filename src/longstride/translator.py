@@ -118,8 +118,11 @@ class Translator(LoadedModel):
                 (warn or partial(warnings.warn, stacklevel=2))(message)
         return [tokenizer.ended(ids, longest) for ids in encoded]
 
-    def _sentences(self, text: str) -> list[str]:
-        """Sentences at even places, what stands between them at odd ones."""
+    def _divided(self, text: str, whole: bool | None) -> list[str]:
+        """Lines or sentences at even places, what stands between them at odd ones: lines where they are read `whole`,
+        which is as the model reads them unless somebody says so."""
+        if not self.folder.config.sentences if whole is None else whole:
+            return BREAK.split(text)
         return [text] if _SENTENCE.fullmatch(text) and self.fits(text) else alternating(text, self.fits)
 
     def fits(self, line: str) -> bool:
@@ -203,10 +206,7 @@ class Translator(LoadedModel):
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
         chosen, limits = self.decoder(decoder, **options)
         terms = None if glossary is None else self.glossary(glossary, chosen)
-        if whole is None:
-            whole = not self.folder.config.sentences
-        parts_of = BREAK.split if whole or drafts is not None else self._sentences
-        texts = [parts_of(one) for one in _texts(text)]
+        texts = [self._divided(one, True if drafts is not None else whole) for one in _texts(text)]
         for number, parts in enumerate(texts, first_line):
             if kept := max((len(word) for gap in parts[1::2] for word in gap.split()), default=0):
                 (warn or partial(warnings.warn, stacklevel=2))(
@@ -265,8 +265,7 @@ class Translator(LoadedModel):
         if not isinstance(text, str):
             raise InputError(f"stream expects one text, found {shown(text)}.")
         chosen, limits = self.decoder(decoder, **options)
-        whole = not self.folder.config.sentences if whole is None else whole
-        parts = BREAK.split(text) if whole else self._sentences(text)
+        parts = self._divided(text, whole)
 
         def pieces() -> Generator[str, None, None]:
             for number, part in enumerate(parts):
@@ -279,7 +278,7 @@ class Translator(LoadedModel):
         return pieces()
 
     def _streamed(self, source: Source, decoder: Decoder, limits: Limits) -> Generator[str, None, None]:
-        session = decoder.suited(source, limits, 1).start(1, limits, source.longest)
+        session = decoder.suited(source, limits, 1).begin(source, limits, 1)
         growing, done = GrowingText(self.text, self.folder.special.eos), list[Finished]()
         (ticket,) = session.admit(source)
         try:

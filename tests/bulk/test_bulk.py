@@ -164,7 +164,8 @@ def test_only_one_process_writes(source: Path) -> None:
 
 
 def test_json_lines_keep_what_they_say(translator: Translator, tmp_path: Path) -> None:
-    records = ['{"id": 1e2, "text": "a b\\nc"}', '{"text":"","big":12345678901234567890 }', '  {"text": "\\u0061"}\r']
+    records = ['{"id": 1e2, "text": "a b\\nc"}', '{"text":"","big":12345678901234567890 }', '{"text": null}']
+    records.append('  {"text": "\\u0061"}\r')
     path, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     path.write_bytes("\n".join(records).encode())
     job = Job.of(path, output, JsonLines("text", "de"), 2)
@@ -174,13 +175,16 @@ def test_json_lines_keep_what_they_say(translator: Translator, tmp_path: Path) -
     found = output.read_text().splitlines()
     assert found[0].startswith('{"id": 1e2, "text": "a b\\nc", "de": ')
     assert found[1].endswith('"big":12345678901234567890, "de": ""}')
-    texts = [json.loads(record)["text"] for record in records]
-    assert [json.loads(line)["de"] for line in found] == [one.text for one in translator.translate(texts)]
+    assert json.loads(found[2]) == {"text": None, "de": None}
+    texts = [json.loads(record)["text"] or "" for record in records]
+    said = [one.text for one in translator.translate(texts)]
+    assert [json.loads(line)["de"] or "" for line in found] == said
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [("", "JSON object"), ("[1]", "a text in 'text'"), ('{"text": 1}', "a text in 'text'"), ("{", "JSON object"),
+     ("{}", "a text in 'text'"),
      ('{"text": "a", "de": 1}', "no 'de' yet"), ("[" * 5000, "JSON object")],
 )  # fmt: skip
 def test_lines_that_are_no_records(tmp_path: Path, line: str, words: str) -> None:
@@ -236,6 +240,7 @@ def test_the_command(folder: Path, translator: Translator, source: Path, capsys:
     [
         (["no-such-file", "out"], "no-such-file: expected a file of records, found none"),
         (["in.txt", "."], "found a folder"),
+        (["in.txt", "in.txt"], "OUTPUT expects another file than those that are read, found in.txt"),
         (["in.txt", "-"], "OUTPUT expects a file, of which parts are read and written, found '-'"),
         (["-", "out"], "INPUT expects a file"),
         (["in.txt.gz", "out"], "not compressed"),

@@ -116,7 +116,8 @@ class TextLines:
 
 @dataclass(frozen=True)
 class JsonLines(TextLines):
-    """A line is an object: the text of one field is translated, and stands in another one at its end."""
+    """A line is an object: the text of one field is translated, and stands in another one at its end; nothing (null)
+    stays nothing."""
 
     field: str
     into: str
@@ -128,7 +129,7 @@ class JsonLines(TextLines):
             record = parse_json(line)
         except ValueError as error:
             raise InputError(f"{path}, line {number}: expected a JSON object ({error}).") from None
-        if not isinstance(record, dict) or not isinstance(record.get(self.field), str):
+        if not isinstance(record, dict) or not isinstance(record.get(self.field, 0), str | None):
             raise InputError(f"{path}, line {number}: expected a JSON object with a text in {self.field!r}.")
         if self.into in record:
             raise InputError(f"{path}, line {number}: expected no {self.into!r} yet; --into names another field.")
@@ -136,14 +137,16 @@ class JsonLines(TextLines):
     def read(self, path: Path, shard: Shard) -> tuple[list[str], Any]:
         """The field of each, and the lines as they stand."""
         lines = self.lines(path, shard)
-        return [json.loads(line)[self.field] for line in lines], lines
+        return [json.loads(line)[self.field] or "" for line in lines], lines
 
     def write(self, path: Path, texts: Sequence[str], rest: Any) -> None:
         """Numbers and the order of fields stay as they were spelt, since nothing but the new field is written anew."""
         name = json.dumps(self.into, ensure_ascii=False)
+        nothing = [json.loads(line)[self.field] is None for line in rest]
+        held = [None if none else text for none, text in zip(nothing, texts, strict=True)]
         added = [
             f"{line.rstrip()[:-1].rstrip()}, {name}: {json.dumps(text, ensure_ascii=False)}}}"
-            for line, text in zip(rest, texts, strict=True)
+            for line, text in zip(rest, held, strict=True)
         ]
         super().write(path, added, None)
 

@@ -10,7 +10,7 @@ import typer
 
 from longstride.cli import options as shared
 from longstride.cli.console import Bar, say, warn
-from longstride.cli.streams import is_standard
+from longstride.cli.streams import is_standard, keep_what_is_read
 from longstride.contract import OptionError
 from longstride.contract.bundled import BUNDLED
 from longstride.text.files import check_writable
@@ -69,6 +69,7 @@ def bulk(
                 f"{name} expects a file, of which parts are read and written, found {str(path)!r}; "
                 f"`longstride translate` reads standard input and writes standard output."
             )
+    keep_what_is_read("OUTPUT", output, input)
     check_writable(output)
     options = shared.settings(set)
     records = records_of(input, output, format, field, into)

@@ -362,6 +362,13 @@ class Decoder(ABC):
             if asked != getattr(Limits, name) and name not in self.obeys:
                 raise OptionError(f"The decoder {self.name} cannot obey {name}, found {asked}; greedy and beam can.")
 
+    def begin(self, source: Source, limits: Limits, capacity: int) -> Session:
+        """A session in which `capacity` of these sentences stand side by side; refused where memory does not suffice."""
+        if (need := self.need(limits, source.longest)) is not None:
+            need.check(self.name, capacity)
+        start = self.start if capacity == source.rows else self.start_refilled
+        return start(capacity, limits, source.longest)
+
     def decode(
         self,
         source: Source,
@@ -383,10 +390,7 @@ class Decoder(ABC):
         capacity = min(capacity or rows, rows)
         if (suited := self.suited(source, limits, capacity)) is not self:
             return suited.decode(source, limits, capacity, trace, tell)
-        if (need := self.need(limits, source.longest)) is not None:
-            need.check(self.name, capacity)
-        start = self.start if capacity == rows else self.start_refilled
-        session = start(capacity, limits, source.longest)
+        session = self.begin(source, limits, capacity)
         found: dict[int, list[Hypothesis]] = {}  # by ticket
         order: list[int] = []
         rows_of: dict[int, int] = {}  # by ticket
