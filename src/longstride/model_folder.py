@@ -339,7 +339,10 @@ def drop_in(
     decoders: Mapping[str, DecoderConfig],
     provenance: Mapping[str, Any],
 ) -> None:
-    """Add a part to a folder that is there, or replace one of its name; until config.json is replaced nothing shows."""
+    """Add a part to a folder that is there, or replace one of its name; until config.json is replaced nothing shows.
+
+    `decoders` are those that the part makes possible; to those that are there it is given as the role it has in them.
+    """
     folder = ModelFolder(path)
     values = read_json(folder.path / CONFIG)
     old = folder.parts.get(name)
@@ -361,7 +364,8 @@ def drop_in(
         written["weights"] = f"{name}-{written['sha256'][:8]}.safetensors"
         values["parts"][name] = written
         for decoder, offered in decoders.items():
-            values["decoders"].setdefault(decoder, as_dict(offered))
+            there = values["decoders"].setdefault(decoder, as_dict(offered))
+            there["parts"] = {**offered.parts, **there["parts"]}
         values["provenance"] = finite({**values.get("provenance", {}), name: dict(provenance)})
         config = Path(building) / CONFIG
         config.write_text(_as_json(values), encoding="utf-8")

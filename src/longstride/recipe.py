@@ -192,7 +192,7 @@ def run(
         }
         if recipe.base:
             history["base"] = ModelFolder(resolve(recipe.base)).config.provenance
-        decoders = {name: DecoderConfig({role: role for role in DECODERS[name].roles}) for name in kind.offered(model)}
+        decoders = {name: DecoderConfig(DECODERS[name].played_by(parts)) for name in kind.offered(model)}
         model_folder.write(
             finished,
             kind.parts(model),
