@@ -213,7 +213,9 @@ class LoadedModel:
         verifier = self._decoder_config(GREEDY).parts["model"]
         self._parts.pop(DRAFTER, None)
         self._homes[DRAFTER] = (other, found[0])
-        lists = [(one, one.decoders[DRAFTED].parts.get(SHORTLIST)) for one in (other, self.folder) if DRAFTED in one.decoders]
+        lists = [
+            (one, one.decoders[DRAFTED].parts.get(SHORTLIST)) for one in (other, self.folder) if DRAFTED in one.decoders
+        ]
         if home := next(((one, part) for one, part in lists if part is not None), None):
             self._parts.pop(SHORTLIST, None)
             self._homes[SHORTLIST] = home

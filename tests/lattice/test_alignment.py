@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from longstride.contract import RESERVED, InputError, OptionError
 from longstride.systems.lattice.alignment import Alignment, learn, read_pharaoh, write_pharaoh
-from longstride.text.fast_align import Aligned, AlignerOptions, Words, align
 from longstride.text.binarized import BinarizedCorpus, binarize
+from longstride.text.fast_align import Aligned, AlignerOptions, Words, align
 from longstride.text.filtering import LengthFilter
 from longstride.text.tokenizer import WordsTokenizer
 

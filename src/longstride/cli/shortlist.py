@@ -18,7 +18,8 @@ def shortlist(
     model: Model,
     source: Source,
     target: Annotated[
-        Path, typer.Option("-t", "--target", help="What the model writes, or learnt to write, one line per source line.")
+        Path,
+        typer.Option("-t", "--target", help="What the model writes, or learnt to write, one line per source line."),
     ],
     each: Annotated[int, typer.Option(min=1, max=1024, help="Words for each piece of a source.")] = 32,
     device: Device = "auto",

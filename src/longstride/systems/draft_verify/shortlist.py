@@ -69,7 +69,6 @@ class Shortlist(nn.Module):
                     "shortlist again with longstride shortlist."
                 )
 
-
     def check_fit(self, verifier: Transformer) -> None:
         """Refuse a verifier of other vocabularies."""
         mine, own = (self.options.source_vocabulary, self.options.vocabulary), verifier.options
@@ -92,14 +91,13 @@ class Chooser:
         self._vocabulary = own_vocabulary
         self._words = words.to(torch.int32).numpy(force=True)
         # The first so many ids come last: with them there are always enough.
-        self._rest = np.concatenate([usual.numpy(force=True), np.arange(self.size)]).astype(np.int32)
-        self._rest = self._distinct(self._rest)
-        self._eos = np.array([eos], np.int32)
+        self._rest = self._distinct(np.concatenate([usual.numpy(force=True), np.arange(self.size)]))
+        self._eos = np.array([eos])
 
-    def choose(self, source: Tensor, lengths: Tensor) -> Tensor:
-        """Source ids [rows, source] of so many tokens [rows] -> own ids [rows, size], all of a row different"""
+    def choose(self, source: Tensor, lengths: Tensor) -> list[Tensor]:
+        """Source ids [rows, source] of so many tokens [rows] -> for each row own ids [size], all different"""
         rows = zip(source.numpy(force=True), lengths.tolist(), strict=True)
-        return torch.from_numpy(np.stack([self._of(ids[:length]) for ids, length in rows])).long()
+        return [torch.from_numpy(self._of(ids[:length])) for ids, length in rows]
 
     def _of(self, ids: Integers) -> Integers:
         walked = self._words[ids].T.ravel()  # all first words, all second ones, ...
@@ -107,7 +105,8 @@ class Chooser:
 
     def _distinct(self, ids: Integers) -> Integers:
         """The first so many of them, each once"""
-        place = np.empty(self._vocabulary, np.int32)  # read where it was written alone
-        order = np.arange(len(ids), dtype=np.int32)
+        place = np.empty(self._vocabulary, np.int64)  # read where it was written alone
+        order = np.arange(len(ids))
         place[ids[::-1]] = order[::-1]  # of several writes the last one stays: the first of equals
-        return ids[place[ids] == order][: self.size]
+        found: Integers = ids[place[ids] == order][: self.size]
+        return found

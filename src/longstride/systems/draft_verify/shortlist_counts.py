@@ -33,31 +33,33 @@ def count(
 
     `shared`: an id means the same on both sides, so that each is among those listed for it: names are copied.
     """
-    unk, taken = options.special.unk, np.arange(len(pairs))
-    if len(pairs) > PAIRS:
-        taken = np.arange(PAIRS) * len(pairs) // PAIRS
+    made, eos = Shortlist(options), options.special.eos
+    taken = np.flatnonzero((pairs.source.lengths > 1) & (pairs.target.lengths > 1))  # words on both sides
+    if not len(taken):
+        return made
+    if len(taken) > PAIRS:
+        taken = taken[np.arange(PAIRS) * len(taken) // PAIRS]
     sides = (Words.of(side.take(taken)) for side in (pairs.source, pairs.target))
-    source, target = (Words(_frequent(side.ids, unk), side.offsets) for side in sides)
+    source, target = (Words(_frequent(side.ids, eos), side.offsets) for side in sides)
     links = align(source, target, device=device, progress=progress).links
     first = np.repeat(source.offsets[:-1], np.diff(target.offsets))
     x, y = source.ids[np.where(links >= 0, first + links, 0)], target.ids
-    known = (links >= 0) & (x != unk) & (y != unk)
-    made = Shortlist(options)
+    known = (links >= 0) & (x != eos) & (y != eos)
     _fill(made.words.numpy(), x[known], y[known], options.vocabulary)
     if shared:
-        _list_itself(made.words.numpy(), options.special.eos)
+        _list_itself(made.words.numpy(), eos)
     ranked = np.bincount(target.ids, minlength=options.vocabulary).argsort(kind="stable")[::-1]
     made.usual.numpy()[: len(ranked)] = ranked[: options.usual]
     return made
 
 
-def _frequent(ids: Integers, unk: int) -> Integers:
-    """The same with `unk` for those that are too seldom to be told apart"""
+def _frequent(ids: Integers, eos: int) -> Integers:
+    """The same with EOS, which is no word, for those that are too seldom to be told apart"""
     kinds, counts = np.unique(ids, return_counts=True)
     if len(kinds) <= KINDS:
         return ids
     seldom = kinds[counts.argsort(kind="stable")[:-KINDS]]
-    return np.where(np.isin(ids, seldom), unk, ids)
+    return np.where(np.isin(ids, seldom), eos, ids)
 
 
 def _fill(words: Integers, x: Integers, y: Integers, vocabulary: int) -> None:

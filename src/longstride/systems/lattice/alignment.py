@@ -16,9 +16,9 @@ import numpy.typing as npt
 import torch
 
 from longstride.contract import InputError, OptionError
-from longstride.text.fast_align import AlignerOptions, Words, align, memory_needed
 from longstride.text.binarized import BinarizedCorpus
 from longstride.text.corpus import read_lines, write_lines
+from longstride.text.fast_align import AlignerOptions, Words, align, memory_needed
 
 Progress = Callable[[int, int], None]
 
