@@ -18,7 +18,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,7 +216,11 @@ class ModelFolder:
     @property
     def sha256(self) -> str:
         """One hash for the folder's weights and tokenizers: that of all their hashes, in order of part names."""
-        hashes = [f"{name}:{self.parts[name].sha256}" for name in sorted(self.parts)]
+        return self.sha256_of(self.parts)
+
+    def sha256_of(self, parts: Collection[str]) -> str:
+        """The same of a folder that has these of its parts alone."""
+        hashes = [f"{name}:{self.parts[name].sha256}" for name in sorted(parts)]
         hashes += [self.config.tokenizer_sha256, *filter(None, [self.config.source_tokenizer_sha256])]
         return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
