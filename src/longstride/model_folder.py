@@ -369,7 +369,8 @@ def drop_in(
         values["parts"][name] = written
         for decoder, offered in decoders.items():
             there = values["decoders"].setdefault(decoder, as_dict(offered))
-            there["parts"] = {**offered.parts, **there["parts"]}
+            for role, played_by in offered.parts.items():
+                there["parts"].setdefault(role, played_by)
         values["provenance"] = finite({**values.get("provenance", {}), name: dict(provenance)})
         config = Path(building) / CONFIG
         config.write_text(_as_json(values), encoding="utf-8")
