@@ -32,7 +32,7 @@ from longstride.ops.cuda.table import HEADS
 from longstride.systems.draft_verify import passes
 from longstride.systems.draft_verify.kept import NEVER_DRAFTED
 from longstride.systems.draft_verify.model import Drafter as DrafterModel
-from longstride.systems.draft_verify.model import Listed, reads_whole_encoder
+from longstride.systems.draft_verify.model import reads_whole_encoder
 from longstride.systems.draft_verify.passes import NOTHING, Own
 from longstride.systems.draft_verify.programs import draft, encode_source
 from longstride.systems.draft_verify.shortlist import Chooser, Shortlist
@@ -49,8 +49,8 @@ class DraftState:
     mask_slots: Tensor
     """[rows, columns, width] what a mask slot reads at each position"""
     cache: Cache
-    listed: Listed | None = None
-    """what each sentence is drafted with, where that is not the whole vocabulary"""
+    listed: Tensor | None = None
+    """[rows, words] the own ids that each sentence is drafted with, where these are not the whole vocabulary"""
     bound: tuple[list[int], Callable[[], tuple[EncoderState, Tensor]]] | None = None
     """where a lone sentence lies, and what encodes it"""
 
@@ -128,7 +128,8 @@ class ModelDrafter(Drafter):
 
     def buffers(self, state: Any) -> list[Tensor] | None:
         """Memory, cache, what mask slots read, and what is drafted with."""
-        return [*state.memory.buffers, state.mask_slots, *(state.listed or ()), *state.cache.buffers]
+        listed = () if state.listed is None else (state.listed,)
+        return [*state.memory.buffers, state.mask_slots, *listed, *state.cache.buffers]
 
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> DraftState:
         """An empty state for a table of rows."""
@@ -142,17 +143,15 @@ class ModelDrafter(Drafter):
             self._new_list(rows, device),
         )
 
-    def _new_list(self, rows: int, device: torch.device) -> Listed | None:
+    def _new_list(self, rows: int, device: torch.device) -> Tensor | None:
         if self._chooser is None:
             return None
-        weight, size = self._drafter.output_weight, self._chooser.size
-        ids = torch.zeros(rows, size, dtype=torch.int64, device=device)
-        return ids, weight.new_zeros(rows, size, weight.shape[1])
+        return torch.zeros(rows, self._chooser.size, dtype=torch.int64, device=device)
 
     def per_sentence(self, state: Any) -> list[tuple[Tensor, int]]:
         """The memory, what mask slots read, and what is drafted with."""
         memory = [(tensor, 1 if tensor.dim() == 5 else 0) for tensor in state.memory.buffers]
-        return [*memory, *((tensor, 0) for tensor in (state.mask_slots, *(state.listed or ())))]
+        return [*memory, *((one, 0) for one in (state.mask_slots, state.listed) if one is not None)]
 
     def begin_waiting(self, places: int, longest_source: int, longest_output: int, device: torch.device) -> DraftState:
         """Without a cache, which nobody writes for a sentence that waits."""
@@ -173,10 +172,7 @@ class ModelDrafter(Drafter):
         state.memory.put(places, found)
         state.mask_slots[places] = mask_slots
         if self._chooser is not None:
-            ids, weight = state.listed
-            for row, chosen in zip(rows.tolist(), self._chooser.choose(source.ids, source.lengths), strict=True):
-                ids[row] = chosen
-                torch.index_select(self._drafter.output_weight, 0, chosen, out=weight[row])
+            state.listed[places] = self._chooser.choose(source.ids, source.lengths)
 
     def resume(self, state: Any, rows: Tensor, source: Source, view: View) -> None:
         """Encode their sources, and catch up with all that is committed."""
@@ -271,16 +267,15 @@ def drafter_graph(drafter: DrafterModel, settings: tuple[Hashable, ...], words: 
     shape = (o.decoder_layers, o.heads, o.width // o.heads)
     inputs = {"mask_slots": (F32, ("rows", "columns", o.width)), **memory_inputs(*shape, "rows")}
     if words is not None:
-        inputs |= {"listed": (I64, ("rows", words)), "listed_weight": (F32, ("rows", words, o.width))}
+        inputs |= {"listed": (I64, ("rows", words))}
 
     def parts(state: DraftState) -> dict[str, Tensor]:
         cache = {"keys": state.cache.keys, "values": state.cache.values}
-        listed = {} if state.listed is None else dict(zip(("listed", "listed_weight"), state.listed, strict=True))
+        listed = {} if state.listed is None else {"listed": state.listed}
         return {"mask_slots": state.mask_slots, **listed, **memory_feeds(state.memory), **cache}
 
     def state_of(given: Mapping[str, Any]) -> DraftState:
-        listed = None if words is None else (given["listed"], given["listed_weight"])
-        return DraftState(memory_of(given), given["mask_slots"], cache_of(given), listed)
+        return DraftState(memory_of(given), given["mask_slots"], cache_of(given), given.get("listed"))
 
     settings = (o.prefix, words, *settings)
     return DrafterGraph(

@@ -31,9 +31,6 @@ from longstride.ops.draft_tree import Shape
 from longstride.systems.draft_verify.kept import most_frequent, own_ids_of, reserved_ids
 from longstride.systems.draft_verify.options import DrafterOptions
 
-Listed = tuple[Tensor, Tensor]
-"""own ids [rows, words] and their output projection [rows, words, width]"""
-
 
 class Drafter(nn.Module):
     """Embeddings (one table for source, target and output), encoder layers if it has any, and a decoder.
@@ -156,15 +153,12 @@ class Drafter(nn.Module):
         return ops.tree_tokens(self.logits(hidden), given, None, None, None, TREE_CANDIDATES, nodes, into, shape)
 
     def grown_among(
-        self, hidden: Tensor, tokens: Tensor, length: Tensor, newest: Tensor | None, nodes: int, listed: Listed
+        self, hidden: Tensor, tokens: Tensor, length: Tensor, newest: Tensor | None, nodes: int, listed: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """As :meth:`grown`, of listed words alone"""
+        """As :meth:`grown`, of listed words [rows, words] alone"""
         given = newest_of(tokens, length, self.special.start) if newest is None else newest
-        ids, weight = listed
-        # In this order the larger of the two is read once, row by row.
-        logits = (weight @ hidden.transpose(1, 2)).transpose(1, 2)
-        values, places = logits.topk(min(TREE_CANDIDATES, weight.shape[1]))
-        found = ids[:, None].expand(-1, hidden.shape[1], -1).gather(2, places)
+        values, places = ops.listed(hidden, self.output_weight, listed).topk(min(TREE_CANDIDATES, listed.shape[1]))
+        found = listed[:, None].expand(-1, hidden.shape[1], -1).gather(2, places)
         return ops.best_tree(values, found, given, nodes, None if self.link is None else self.link.pairs(hidden))
 
     def projection(self, hidden: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:

@@ -94,10 +94,10 @@ class Chooser:
         self._rest = self._distinct(np.concatenate([usual.numpy(force=True), np.arange(self.size)]))
         self._eos = np.array([eos])
 
-    def choose(self, source: Tensor, lengths: Tensor) -> list[Tensor]:
-        """Source ids [rows, source] of so many tokens [rows] -> for each row own ids [size], all different"""
+    def choose(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """Source ids [rows, source] of so many tokens [rows] -> own ids [rows, size], all of a row different"""
         rows = zip(source.numpy(force=True), lengths.tolist(), strict=True)
-        return [torch.from_numpy(self._of(ids[:length])) for ids, length in rows]
+        return torch.from_numpy(np.array([self._of(ids[:length]) for ids, length in rows]))
 
     def _of(self, ids: Integers) -> Integers:
         walked = self._words[ids].T.ravel()  # all first words, all second ones, ...
