@@ -191,7 +191,7 @@ def test_the_card_is_filled_from_records(made: Any) -> None:
     assert "<!--" not in text
     for word in ("CC BY 2.0 FR", "European Parliament", "tatoeba.org", "manythings.org/anki", "Apache-2.0", "250"):
         assert word in text
-    assert "everyday test, 3 sentences, fp32" in text
+    assert "everyday test, 3 sentences, fp32, " in text
     assert text.count("\n| draft-verify | ") == 2
     assert "Not measured yet." in text, "no clock ran"
     assert (made.bundle / "examples.tsv").read_text() == (HERE / "examples.tsv").read_text()

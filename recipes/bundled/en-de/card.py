@@ -55,10 +55,10 @@ def sizes(folder: ModelFolder) -> str:
 
 
 def scores(records: Sequence[Quality]) -> str:
-    """BLEU, chrF and what a decoder takes for it, a table per test set."""
+    """BLEU, chrF and what a decoder takes for it, a table per test set and machine."""
     found = []
-    for name in dict.fromkeys(record.workload.name for record in records):
-        rows = list({one.candidate: one for one in records if one.workload.name == name}.values())
+    for kind in dict.fromkeys(map(_measured, records)):
+        rows = list({one.candidate: one for one in records if _measured(one) == kind}.values())
         table = [
             ("decoder", [one.candidate for one in rows]),
             *((metric, [_score(one, metric) for one in rows]) for metric in ("BLEU", "chrF")),
@@ -67,20 +67,23 @@ def scores(records: Sequence[Quality]) -> str:
         ]
         signatures = {score.name: score.signature for one in rows for score in one.scores}
         told = "; ".join(f"{metric}: `{signatures[metric]}`" for metric in ("BLEU", "chrF") if metric in signatures)
-        found.append(f"{name}, {rows[0].workload.size:,} sentences, {rows[0].precision}. {told}.\n\n{_table(table)}")
+        where = f", {machine}" if (machine := rows[0].origin.machine.cpu) else ""
+        size = f"{rows[0].workload.size:,} sentences"
+        found.append(f"{rows[0].workload.name}, {size}, {rows[0].precision}{where}. {told}.\n\n{_table(table)}")
     return "\n\n".join(found) or UNMEASURED
 
 
 def speed(records: Sequence[Latency]) -> str:
-    """Milliseconds a sentence, decoded one at a time, a table per test set."""
+    """Milliseconds a sentence, decoded one at a time, a table per test set and machine."""
     single = [one for one in records if one.batch_size == 1]
     found = []
-    for kind in dict.fromkeys(map(_timed, single)):
-        found.append(_times(list({one.candidate: one for one in single if _timed(one) == kind}.values())))
+    for kind in dict.fromkeys(map(_measured, single)):
+        found.append(_times(list({one.candidate: one for one in single if _measured(one) == kind}.values())))
     return "\n\n".join(found) or UNMEASURED
 
 
-def _timed(record: Latency) -> tuple[str, str, str, str | None]:
+def _measured(record: Quality | Latency) -> tuple[str, str, str, str | None]:
+    """What has to be the same for figures to stand in one table; last bits, and so outputs, go by the processor."""
     return record.workload.name, record.runtime, record.precision, record.origin.machine.cpu
 
 
