@@ -13,6 +13,7 @@ from longstride.model_folder import DecoderConfig, Part
 from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.systems.draft_verify.model import Drafter, begin_as
 from longstride.systems.draft_verify.options import DrafterOptions
+from longstride.systems.draft_verify.shortlist import Shortlist, ShortlistOptions
 from longstride.systems.interleaved.model import Interleaving
 from longstride.systems.interleaved.options import InterleavingOptions
 from longstride.systems.lattice.counts import count, tables_of
@@ -27,7 +28,7 @@ DECODERS = {
     "greedy": {"model": "model"},
     "beam": {"model": "model"},
     "blockwise": {"model": "model", "heads": "heads"},
-    "draft-verify": {"model": "model", "drafter": "drafter"},
+    "draft-verify": {"model": "model", "drafter": "drafter", "shortlist": "shortlist"},
     "draft": {"model": "model", "drafter": "drafter"},
     "interleaved": {"model": "interleaved", "interleaving": "interleaving"},
     "lattice": {"model": "scorer", "tables": "tables"},
@@ -68,11 +69,12 @@ def _parts(tokenizer: Tokenizer, seed: int) -> dict[str, Part]:
             weight.mul_(0.5)
     for other in (interleaved, scorer):
         _lend(model, other)
-    tables = tiny_tables(tokenizer)
+    tables, shortlist = tiny_tables(tokenizer), tiny_shortlist(tokenizer)
     return {
         "model": Part("transformer", model.options, model),
         "heads": Part("heads", heads.options, heads),
         "drafter": Part("drafter", drafter.options, drafter, "model"),
+        "shortlist": Part("shortlist", shortlist.options, shortlist),
         "interleaved": Part("transformer", interleaved.options, interleaved, "model"),
         "interleaving": Part(
             "interleaving",
@@ -92,6 +94,14 @@ def tiny_tables(tokenizer: Tokenizer) -> Tables:
     options = CountOptions(keep=4, reach=1, longest=16)
     links = torch.arange(4, dtype=torch.int32).repeat(len(pairs)).numpy()
     return tables_of(count(corpus, links, tokenizer.size, tokenizer.size, options), options, tokenizer.sha256)
+
+
+def tiny_shortlist(tokenizer: Tokenizer) -> Shortlist:
+    """Every word is itself; few of them make a list."""
+    made = Shortlist(ShortlistOptions(tokenizer.size, tokenizer.size, each=1, usual=4, size=8))
+    made.words.copy_(torch.arange(tokenizer.size)[:, None])
+    made.usual.copy_(torch.arange(5, 9))
+    return made
 
 
 def write_family(path: Path, seed: int = 0, default: str = "blockwise") -> Path:

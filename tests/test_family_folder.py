@@ -69,7 +69,7 @@ def test_a_family_writes_what_its_members_write_alone(family: Path, tmp_path: Pa
 
 def test_records_tell_the_parts_of_the_decoder_that_was_used(family: Path) -> None:
     translator = load(family, device="cpu")
-    assert set(model_notes(translator, decoder="greedy")["parts"]) == {"model", "heads", "drafter"}
+    assert set(model_notes(translator, decoder="greedy")["parts"]) == {"model", "heads", "drafter", "shortlist"}
     lattice = model_notes(translator, decoder="lattice")["parts"]
     assert set(lattice) == {"model", "tables"}
     assert lattice["model"]["order"] == 2

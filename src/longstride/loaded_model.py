@@ -28,6 +28,8 @@ GREEDY, DRAFTED = "greedy", "draft-verify"
 """The decoder that drafts nothing, and the one that drafts by a model."""
 DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
+SHORTLIST = "shortlist"
+"""The same, and one that a drafter can do without."""
 KEPT_DECODERS = 64
 """Decoders that are kept made, by name and options."""
 
@@ -211,10 +213,17 @@ class LoadedModel:
         verifier = self._decoder_config(GREEDY).parts["model"]
         self._parts.pop(DRAFTER, None)
         self._homes[DRAFTER] = (other, found[0])
+        lists = [
+            (one, one.decoders[DRAFTED].parts.get(SHORTLIST)) for one in (other, self.folder) if DRAFTED in one.decoders
+        ]
+        if home := next(((one, part) for one, part in lists if part is not None), None):
+            self._parts.pop(SHORTLIST, None)
+            self._homes[SHORTLIST] = home
         for name, kind in DECODERS.items():
             if set(kind.roles) == {"model", DRAFTER}:
                 defaults = other.decoders[name].defaults if name in other.decoders else {}
-                self._decoders[name] = DecoderConfig({"model": verifier, DRAFTER: DRAFTER}, defaults)
+                more = {SHORTLIST: SHORTLIST} if home and SHORTLIST in kind.optional else {}
+                self._decoders[name] = DecoderConfig({"model": verifier, DRAFTER: DRAFTER, **more}, defaults)
         self._default = DRAFTED
         self.decoder()  # a drafter that does not fit is refused here
 

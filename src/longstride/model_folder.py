@@ -18,7 +18,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,7 +216,11 @@ class ModelFolder:
     @property
     def sha256(self) -> str:
         """One hash for the folder's weights and tokenizers: that of all their hashes, in order of part names."""
-        hashes = [f"{name}:{self.parts[name].sha256}" for name in sorted(self.parts)]
+        return self.sha256_of(self.parts)
+
+    def sha256_of(self, parts: Collection[str]) -> str:
+        """The same of a folder that has these of its parts alone."""
+        hashes = [f"{name}:{self.parts[name].sha256}" for name in sorted(parts)]
         hashes += [self.config.tokenizer_sha256, *filter(None, [self.config.source_tokenizer_sha256])]
         return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
@@ -339,7 +343,10 @@ def drop_in(
     decoders: Mapping[str, DecoderConfig],
     provenance: Mapping[str, Any],
 ) -> None:
-    """Add a part to a folder that is there, or replace one of its name; until config.json is replaced nothing shows."""
+    """Add a part to a folder that is there, or replace one of its name; until config.json is replaced nothing shows.
+
+    `decoders` are those that the part makes possible; to those that are there it is given as the role it has in them.
+    """
     folder = ModelFolder(path)
     values = read_json(folder.path / CONFIG)
     old = folder.parts.get(name)
@@ -361,7 +368,9 @@ def drop_in(
         written["weights"] = f"{name}-{written['sha256'][:8]}.safetensors"
         values["parts"][name] = written
         for decoder, offered in decoders.items():
-            values["decoders"].setdefault(decoder, as_dict(offered))
+            there = values["decoders"].setdefault(decoder, as_dict(offered))
+            for role, played_by in offered.parts.items():
+                there["parts"].setdefault(role, played_by)
         values["provenance"] = finite({**values.get("provenance", {}), name: dict(provenance)})
         config = Path(building) / CONFIG
         config.write_text(_as_json(values), encoding="utf-8")

@@ -41,6 +41,8 @@ from longstride.recipe_origin import Origin
 from longstride.registry import DECODERS, PARTS, find, part_builder
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
+from longstride.systems.draft_verify.shortlist import ShortlistOptions
+from longstride.systems.draft_verify.shortlist_counts import count as count_shortlist
 from longstride.tasks.summarization import Rouge
 from longstride.tasks.translation import translation_metrics
 from longstride.text.batches import TokenBatches
@@ -93,6 +95,12 @@ class Recipe(Options):
         "library",
         "Kernels for residual sums and their norms in training on CUDA; own: ours, for post-norm models of width 256 "
         "or 512 in half precision.",
+    )
+    shortlist: int = option(
+        32,
+        "Words for each source id in the shortlist that is counted for a drafter, for processors (0: none).",
+        least=0,
+        most=1024,
     )
     store: Literal["fp32", "fp16", "int8"] = option(
         "fp32", "Precision of the weights in the model folder; int8: matrices, with a scale for each row."
@@ -192,10 +200,16 @@ def run(
         }
         if recipe.base:
             history["base"] = ModelFolder(resolve(recipe.base)).config.provenance
-        decoders = {name: DecoderConfig({role: role for role in DECODERS[name].roles}) for name in kind.offered(model)}
+        parts = kind.parts(model)
+        if recipe.shortlist and any("shortlist" in DECODERS[name].optional for name in kind.decoders):
+            tell.message("Counting the shortlist that drafts are made of on processors.")
+            listed = ShortlistOptions(tokenizer.size, tokenizer.size, recipe.shortlist, special=objective.special)
+            counted = count_shortlist(train, listed, shared=True, device=team.device)
+            parts["shortlist"] = Part("shortlist", listed, counted)
+        decoders = {name: DecoderConfig(DECODERS[name].played_by(parts)) for name in kind.offered(model)}
         model_folder.write(
             finished,
-            kind.parts(model),
+            parts,
             decoders,
             kind.decoders[0],
             tokenizer,

@@ -6,9 +6,9 @@ objectives.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -72,16 +72,23 @@ class DecoderKind:
     """it takes a list of models"""
     _options: str = ""
     """where its options are, unless their name is its own and Options"""
+    optional: Mapping[str, str] = field(default_factory=dict)
+    """roles that it can do without -> the kind of part"""
 
     @cached_property
     def options(self) -> type:
         """Its options."""
         return _imported(self._options or f"{self._decoder}Options")  # type: ignore[no-any-return]
 
+    def played_by(self, parts: Collection[str]) -> dict[str, str]:
+        """Role -> part, where parts have the names of the roles that they play."""
+        return {role: role for role in (*self.roles, *(role for role in self.optional if role in parts))}
+
     def build(self, parts: Mapping[str, Any], runner: Runner, options: Any) -> Decoder:
         """Make it of parts by role, a runner and its options."""
         given = [[parts[role]] if self.ensemble else parts[role] for role in self.roles]
-        return _imported(self._decoder)(*given, runner, options)  # type: ignore[no-any-return]
+        more = {role: parts[role] for role in self.optional if role in parts}
+        return _imported(self._decoder)(*given, runner, options, **more)  # type: ignore[no-any-return]
 
 
 def _token_by_token(parts: Mapping[str, Any], runner: Runner) -> Likelihood:
@@ -100,6 +107,7 @@ def _by_directions(parts: Mapping[str, Any], runner: Runner) -> Likelihood:
 _NN, _SYSTEMS = "longstride.nn", "longstride.systems"
 _LINK = ("link.*",)
 _MODEL = {"model": "transformer"}
+_SHORTLIST = {"shortlist": "shortlist"}
 
 PARTS: dict[str, PartKind] = {
     "transformer": PartKind(f"{_NN}.transformer.Transformer", _options=f"{_NN}.options.TransformerOptions"),
@@ -107,6 +115,7 @@ PARTS: dict[str, PartKind] = {
     "drafter": PartKind(
         f"{_SYSTEMS}.draft_verify.model.Drafter", _LINK, f"{_SYSTEMS}.draft_verify.options.DrafterOptions"
     ),
+    "shortlist": PartKind(f"{_SYSTEMS}.draft_verify.shortlist.Shortlist"),
     "interleaving": PartKind(
         f"{_SYSTEMS}.interleaved.model.Interleaving",
         ("starts", *_LINK),
@@ -164,6 +173,7 @@ DECODERS: dict[str, DecoderKind] = {
         {**_MODEL, "drafter": "drafter"},
         f"{_SYSTEMS}.draft_verify.decoder.DraftVerify",
         _token_by_token,
+        optional=_SHORTLIST,
     ),
     "draft-beam": DecoderKind(
         "beam search with fewer model calls, since a drafter proposes what its hypotheses go on with",
@@ -171,6 +181,7 @@ DECODERS: dict[str, DecoderKind] = {
         f"{_SYSTEMS}.draft_verify.beam_decoder.DraftBeam",
         _token_by_token,
         comes_with="draft-verify",
+        optional=_SHORTLIST,
     ),
     "draft": DecoderKind(
         "the drafter alone, a block per pass",
@@ -269,11 +280,14 @@ def check_folder(folder: ModelFolder, source: Tokenizer, target: Tokenizer) -> N
                 raise OptionError(f"parts.{name}: {wanted}, found {table}.")
         for name, decoder in folder.decoders.items():
             kind = find(DECODERS, name, "decoder")
-            if set(decoder.parts) != set(kind.roles):
-                found = ", ".join(decoder.parts) or "none"
-                raise OptionError(f"decoders.{name}: parts expects {', '.join(kind.roles)}, found {found}.")
-            for role, wanted in kind.roles.items():
-                if (found := folder.parts[decoder.parts[role]].kind) != wanted:
+            roles = {**kind.roles, **kind.optional}
+            if not set(kind.roles) <= set(decoder.parts) <= set(roles):
+                found, more = ", ".join(decoder.parts) or "none", f" (and {', '.join(kind.optional)})"
+                expected = ", ".join(kind.roles) + (more if kind.optional else "")
+                raise OptionError(f"decoders.{name}: parts expects {expected}, found {found}.")
+            for role, part in decoder.parts.items():
+                wanted = roles[role]
+                if (found := folder.parts[part].kind) != wanted:
                     raise OptionError(f"decoders.{name}: {role} expects a part of kind {wanted}, found {found}.")
 
 

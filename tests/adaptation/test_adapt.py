@@ -53,6 +53,8 @@ def test_the_same_model_with_a_drafter_and_a_card(
     lines = lines_file(tmp_path, 6, seed=9).read_text().splitlines()
     drafted, greedy = (translator.translate(lines, decoder, batch=1) for decoder in ("draft-verify", "greedy"))
     assert [one.tokens for one in drafted] == [one.tokens for one in greedy]
+    assert translator.folder.decoders["draft-verify"].parts["shortlist"] == "shortlist"
+    assert int(translator.part("shortlist").words.max()) > translator.folder.special.largest, "something was counted"
     before, after = (read_tensors(folder / "model.safetensors") for folder in (tmp_path / "model", out))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)

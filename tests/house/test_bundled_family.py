@@ -7,6 +7,7 @@ import runpy
 import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +191,7 @@ def test_the_card_is_filled_from_records(made: Any) -> None:
     assert "<!--" not in text
     for word in ("CC BY 2.0 FR", "European Parliament", "tatoeba.org", "manythings.org/anki", "Apache-2.0", "250"):
         assert word in text
-    assert "everyday test, 3 sentences, fp32" in text
+    assert "everyday test, 3 sentences, fp32, " in text
     assert text.count("\n| draft-verify | ") == 2
     assert "Not measured yet." in text, "no clock ran"
     assert (made.bundle / "examples.tsv").read_text() == (HERE / "examples.tsv").read_text()
@@ -211,7 +212,22 @@ def test_scores_of_other_weights_are_not_told(made: Any, tmp_path: Path) -> None
     other.write_text("".join(json.dumps(line) + "\n" for line in lines))
     own = [one for one in card.read_records([other]) if hasattr(one, "scores")]
     assert own
-    assert card._own(own, ModelFolder(made.bundle).sha256) == []
+    assert card._own(own, ModelFolder(made.bundle)) == []
+
+
+def test_scores_that_a_new_part_has_no_bearing_on_are_still_told(made: Any, tmp_path: Path) -> None:
+    """A shortlist bears on draft-verify alone."""
+    before = tmp_path / "before"
+    shutil.copytree(made.bundle, before)
+    config = json.loads((before / "config.json").read_text())
+    del config["parts"]["shortlist"], config["decoders"]["draft-verify"]["parts"]["shortlist"]
+    (before / "config.json").write_text(json.dumps(config))
+    records = [one for one in card.read_records([made.records]) if isinstance(one, card.Quality)]
+    earlier = ModelFolder(before).sha256
+    again = [replace(one, model=replace(one.model, hash=earlier)) for one in records]
+    assert {one.candidate for one in card._own(again, ModelFolder(made.bundle))} == {*assemble.DECODERS} - {
+        "draft-verify"
+    }
 
 
 def test_what_is_too_large_is_refused(made: Any, tmp_path: Path) -> None:

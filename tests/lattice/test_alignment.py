@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import RESERVED, InputError, OptionError
-from longstride.systems.lattice.alignment import Alignment, learn, read_pharaoh, words_of, write_pharaoh
-from longstride.systems.lattice.fast_align import Aligned, AlignerOptions, Words, align
+from longstride.systems.lattice.alignment import Alignment, learn, read_pharaoh, write_pharaoh
 from longstride.text.binarized import BinarizedCorpus, binarize
+from longstride.text.fast_align import Aligned, AlignerOptions, Words, align
 from longstride.text.filtering import LengthFilter
 from longstride.text.tokenizer import WordsTokenizer
 
@@ -123,9 +123,9 @@ def test_blocks_of_pairs_equal_word_by_word(pairs: list[Pair], null: float) -> N
 
 def test_words_are_a_corpus_without_eos() -> None:
     made = corpus([([5, 6], [7]), ([8], [])])
-    assert words_of(made.source).ids.tolist() == [5, 6, 8]
-    assert words_of(made.source).offsets.tolist() == [0, 2, 3]
-    assert words_of(made.target).offsets.tolist() == [0, 1, 1]
+    assert Words.of(made.source).ids.tolist() == [5, 6, 8]
+    assert Words.of(made.source).offsets.tolist() == [0, 2, 3]
+    assert Words.of(made.target).offsets.tolist() == [0, 1, 1]
 
 
 def test_learning_on_a_corpus_and_its_memory() -> None:

@@ -1,10 +1,10 @@
 """Put the trained models of the family into one folder: assemble.py WORK OUT [--records FILE] [--default DECODER].
 
-Of the five runs under WORK the folder takes what is their own: the verifier whole, the heads, the drafter, two decoders
-and the candidate tables. The encoder and the embeddings are the verifier's in all of them and written once; a run whose
-are not is refused, and so is a folder that would be too large for the repository. Beside config.json, weights (int8)
-and the tokenizer it holds README.md, a card filled from the records of this very folder, and examples.tsv, which
-`longstride demo` translates.
+Of the five runs under WORK the folder takes what is their own: the verifier whole, the heads, the drafter with its
+shortlist, two decoders and the candidate tables. The encoder and the embeddings are the verifier's in all of them and
+written once; a run whose are not is refused, and so is a folder that would be too large for the repository. Beside
+config.json, weights (int8) and the tokenizer it holds README.md, a card filled from the records of this very folder,
+and examples.tsv, which `longstride demo` translates.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ LAYOUT = {
     "model": Place("verifier", "model"),
     "heads": Place("heads", "heads"),
     "drafter": Place("drafter", "drafter", reuses="model"),
+    "shortlist": Place("drafter", "shortlist"),
     "interleaved": Place("interleaved", "model", reuses="model"),
     "interleaving": Place("interleaved", "interleaving"),
     "scorer": Place("lattice", "model", reuses="model"),
@@ -64,7 +65,7 @@ DECODERS = {
     "greedy": DecoderConfig({"model": "model"}),
     "beam": DecoderConfig({"model": "model"}),
     "blockwise": DecoderConfig({"model": "model", "heads": "heads"}),
-    "draft-verify": DecoderConfig({"model": "model", "drafter": "drafter"}, {"tree": 8}),
+    "draft-verify": DecoderConfig({"model": "model", "drafter": "drafter", "shortlist": "shortlist"}, {"tree": 8}),
     "draft": DecoderConfig({"model": "model", "drafter": "drafter"}),
     "interleaved": DecoderConfig({"model": "interleaved", "interleaving": "interleaving"}),
     "lattice": DecoderConfig({"model": "scorer", "tables": "tables"}, {"kept": 32, "normalise": "candidates"}),

@@ -1,7 +1,7 @@
 """Fill the card of the family from what is measured: card.py FOLDER RECORDS [--mix FILE].
 
-Only records of this very folder count, by the hash of its weights; what was not measured is said to be so. Of several
-records of one setting the last is told.
+Only records of this very folder count, by the hash of its weights, or of the same folder less parts that the decoder of
+a record has no use for; what was not measured is said to be so. Of several records of one setting the last is told.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ MICROSECONDS = 1000.0
 def write(path: Path, records: Path, mix: Path | None = None) -> None:
     """Write a folder's card."""
     folder = ModelFolder(path)
-    mine = _own(read_records([records]) if records.exists() else [], folder.sha256)
+    mine = _own(read_records([records]) if records.exists() else [], folder)
     text = TEMPLATE.read_text(encoding="utf-8")
     filled: dict[str, str] = {
         "sizes": sizes(folder),
@@ -53,10 +55,10 @@ def sizes(folder: ModelFolder) -> str:
 
 
 def scores(records: Sequence[Quality]) -> str:
-    """BLEU, chrF and what a decoder takes for it, a table per test set."""
+    """BLEU, chrF and what a decoder takes for it, a table per test set and machine."""
     found = []
-    for name in dict.fromkeys(record.workload.name for record in records):
-        rows = list({one.candidate: one for one in records if one.workload.name == name}.values())
+    for kind in dict.fromkeys(map(_measured, records)):
+        rows = list({one.candidate: one for one in records if _measured(one) == kind}.values())
         table = [
             ("decoder", [one.candidate for one in rows]),
             *((metric, [_score(one, metric) for one in rows]) for metric in ("BLEU", "chrF")),
@@ -65,21 +67,24 @@ def scores(records: Sequence[Quality]) -> str:
         ]
         signatures = {score.name: score.signature for one in rows for score in one.scores}
         told = "; ".join(f"{metric}: `{signatures[metric]}`" for metric in ("BLEU", "chrF") if metric in signatures)
-        found.append(f"{name}, {rows[0].workload.size:,} sentences, {rows[0].precision}. {told}.\n\n{_table(table)}")
+        where = f", {machine}" if (machine := rows[0].origin.machine.cpu) else ""
+        size = f"{rows[0].workload.size:,} sentences"
+        found.append(f"{rows[0].workload.name}, {size}, {rows[0].precision}{where}. {told}.\n\n{_table(table)}")
     return "\n\n".join(found) or UNMEASURED
 
 
 def speed(records: Sequence[Latency]) -> str:
-    """Milliseconds a sentence, decoded one at a time, a table per test set."""
+    """Milliseconds a sentence, decoded one at a time, a table per test set and machine."""
     single = [one for one in records if one.batch_size == 1]
     found = []
-    for kind in dict.fromkeys(map(_timed, single)):
-        found.append(_times(list({one.candidate: one for one in single if _timed(one) == kind}.values())))
+    for kind in dict.fromkeys(map(_measured, single)):
+        found.append(_times(list({one.candidate: one for one in single if _measured(one) == kind}.values())))
     return "\n\n".join(found) or UNMEASURED
 
 
-def _timed(record: Latency) -> tuple[str, str, str]:
-    return record.workload.name, record.runtime, record.precision
+def _measured(record: Quality | Latency) -> tuple[str, str, str, str | None]:
+    """What has to be the same for figures to stand in one table; last bits, and so outputs, go by the processor."""
+    return record.workload.name, record.runtime, record.precision, record.origin.machine.cpu
 
 
 def _times(rows: Sequence[Latency]) -> str:
@@ -113,8 +118,17 @@ def provenance(folder: ModelFolder) -> str:
     return _table(table)
 
 
-def _own(records: Sequence[Record], sha256: str) -> list[Quality | Latency]:
-    return [one for one in records if isinstance(one, Quality | Latency) and one.model.hash == sha256]
+def _own(records: Sequence[Record], folder: ModelFolder) -> list[Quality | Latency]:
+    @cache
+    def hashes(decoder: str) -> set[str]:
+        used = {*folder.decoders[decoder].parts.values()} if decoder in folder.decoders else {*folder.parts}
+        used |= {lender for name in used if (lender := folder.parts[name].reuses) is not None}
+        spare = [name for name in folder.parts if name not in used]
+        left = (chain(used, some) for count in range(len(spare) + 1) for some in combinations(spare, count))
+        return {folder.sha256_of([*parts]) for parts in left}
+
+    found = [one for one in records if isinstance(one, Quality | Latency)]
+    return [one for one in found if one.model.hash in hashes(one.decoder.partition("|")[0])]
 
 
 def _pairs(mix: Path) -> dict[str, str]:

@@ -20,7 +20,7 @@ from longstride.adaptation.checking import check, held_out_workload
 from longstride.adaptation.decoding import Lines, Text, corpus, decode
 from longstride.adaptation.lengths import choose, without_trees
 from longstride.adaptation.options import AdaptOptions
-from longstride.adaptation.training import DRAFTER, VERIFIER, train, verifier_part
+from longstride.adaptation.training import VERIFIER, train, verifier_part
 from longstride.adaptation.work import FORMAT, Work, refuse_other
 from longstride.bench.record_files import read_records, to_line
 from longstride.bench.record_parts import ModelTag, Origin
@@ -318,7 +318,7 @@ class _Run:
         }
         parts = {
             name: Part(folder.parts[name].kind, module.options, module)
-            for name in (VERIFIER, DRAFTER)
+            for name in folder.parts
             for module in [folder.load(name, part_builder(folder, name))]
         }
         model_folder.write(

@@ -69,6 +69,12 @@ class AdaptOptions(Options):
         least=0,
         most=10**7,
     )
+    shortlist: int = option(
+        32,
+        "Words for each source id in the shortlist that trees are drafted from on processors (0: none).",
+        least=0,
+        most=1024,
+    )
     distance: float = option(
         0.0,
         "Share of the loss that is the distance to the model's distribution; the rest: cross-entropy with its output.",

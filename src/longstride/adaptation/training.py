@@ -29,16 +29,18 @@ from longstride.objectives import OBJECTIVES, ObjectiveKind, Plan
 from longstride.ops import avoid_planned_attention
 from longstride.ops.cuda.table import training_table
 from longstride.ops.kernels import train_with
-from longstride.registry import part_builder
+from longstride.registry import DECODERS, part_builder
 from longstride.systems.draft_verify.kept import count_ids
 from longstride.systems.draft_verify.objective import DrafterObjectiveOptions
+from longstride.systems.draft_verify.shortlist import ShortlistOptions
+from longstride.systems.draft_verify.shortlist_counts import count as count_shortlist
 from longstride.text.batches import BatchOptions, TokenBatches
 from longstride.text.binarized import BinarizedCorpus
 from longstride.training.loop import Trainer
 from longstride.training.metrics import Record, Reporter, Silent
 from longstride.training.options import AdamOptions, Schedule, TrainingOptions
 
-VERIFIER, DRAFTER = "model", "drafter"
+VERIFIER, DRAFTER, SHORTLIST = "model", "drafter", "shortlist"
 OBJECTIVE = DrafterObjectiveOptions(glance_first=0.0, glance_last=0.0, blocks=3, decay=0.9)
 """What short runs learnt most by: no glancing, three blocks of every target, early slots first (docs/log.md)."""
 CHECKPOINTS, AVERAGED = 20, 5
@@ -167,7 +169,11 @@ def train(
     ).run(resume=True)
     if result.interrupted:
         return None
-    _write(work.folder / "drafted", kind, built, folder)
+    listed = {}
+    if options.shortlist:
+        tell.message("Counting the shortlist that trees are drafted from on processors.")
+        listed = {SHORTLIST: _shortlist(folder, pairs, options.shortlist, device)}
+    _write(work.folder / "drafted", {**kind.parts(built.cpu()), **listed}, folder)
     return {
         "updates": result.step,
         "begun_with": "its drafter" if again else "its weights",
@@ -270,14 +276,17 @@ def _fitting(
     return {"updates": max(CHECKPOINTS, int(0.95 * left / each)), "seconds_per_update": round(each, 6)}
 
 
-def _write(path: Path, kind: ObjectiveKind, built: Any, folder: ModelFolder) -> None:
-    """The model as it was, and the drafter."""
+def _shortlist(folder: ModelFolder, pairs: BinarizedCorpus, each: int, device: torch.device) -> Part:
     source, target = folder.tokenizers()
-    parts = {role: Part(part.kind, part.options, part.module) for role, part in kind.parts(built.cpu()).items()}
-    decoders = {
-        "draft-verify": DecoderConfig({"model": VERIFIER, "drafter": DRAFTER}),
-        "draft": DecoderConfig({"model": VERIFIER, "drafter": DRAFTER}),
-    }
+    options = ShortlistOptions(target.size, source.size, each, special=folder.special)
+    made = count_shortlist(pairs, options, source.sha256 == target.sha256, device=device)
+    return Part(SHORTLIST, options, made)
+
+
+def _write(path: Path, parts: dict[str, Part], folder: ModelFolder) -> None:
+    """The model as it was, the drafter, and the words that it drafts from on processors."""
+    source, target = folder.tokenizers()
+    decoders = {name: DecoderConfig(DECODERS[name].played_by(parts)) for name in ("draft-verify", "draft")}
     for name in ("greedy", "beam"):
         if name in folder.decoders:
             decoders[name] = DecoderConfig({"model": VERIFIER}, folder.decoders[name].defaults)

@@ -9,7 +9,7 @@ import typer
 
 from longstride.cli.console import Stages, commit, say
 from longstride.cli.lattice_inspect import TABLES, inspect, no_tables, recall
-from longstride.cli.options import Device, Model, Set, Source, model_path, not_nan, open_model, settings
+from longstride.cli.options import Device, Model, Set, Source, model_path, not_nan, open_model, own_folder, settings
 from longstride.cli.streams import input_file, result_folder
 from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.options import parse
@@ -95,7 +95,7 @@ def add(
     from longstride import model_folder
     from longstride.model_folder import DecoderConfig, ModelFolder, Part
 
-    giver, taker = ModelFolder(model_path(tables)), _own(model_path(model))
+    giver, taker = ModelFolder(model_path(tables)), own_folder(model_path(model), "tables")
     for (side, wanted), found in zip(_hashes(taker).items(), _hashes(giver).values(), strict=True):
         if found != wanted:
             raise OptionError(
@@ -129,7 +129,7 @@ def _place(output: Path | None, folder: ModelFolder | None, drop_in: bool) -> Pa
     if output is None:
         if folder is None:
             raise OptionError("--drop-in expects --model, the folder to put the tables into, found none.")
-        return _own(folder.path).path
+        return own_folder(folder.path, "tables").path
     output = result_folder(output)
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         # A folder is replaced as a whole, so it must be one that holds nothing else.
@@ -140,16 +140,6 @@ def _place(output: Path | None, folder: ModelFolder | None, drop_in: bool) -> Pa
         if there != {TABLES}:
             raise OptionError(f"{output}: expected a new folder or one of tables alone, found something else.")
     return output
-
-
-def _own(path: Path) -> ModelFolder:
-    """A model folder to put tables into; the one that comes with the package stays as it is."""
-    from longstride.model_folder import ModelFolder
-    from longstride.translator import bundled_folder
-
-    if path == bundled_folder():
-        raise OptionError(f"Expected a model folder of your own to put tables into, found the bundled one, {path}.")
-    return ModelFolder(path)
 
 
 def _tokenizers(

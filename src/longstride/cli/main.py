@@ -37,6 +37,7 @@ TASKS = {
         "export": "Write a model in another format.",
         "train": "Train a model as a recipe says.",
         "distill": "Decode a training set with a teacher.",
+        "shortlist": "Give a model with a drafter a shortlist, so that processors draft the same output sooner.",
         "lattice": "Candidate tables, and a look into lattices.",
     },
     "Measure": {

@@ -19,6 +19,7 @@ from longstride.contract.options import assignments
 from longstride.contract.suggestions import meant
 
 if TYPE_CHECKING:
+    from longstride.model_folder import ModelFolder
     from longstride.translator import Translator
     from longstride.verification.draft_policy import LengthFile
 
@@ -178,6 +179,16 @@ def model_path(model: str) -> Path:
             "a model folder of a Hugging Face folder on this machine."
         )
     return bundled_folder() if model == BUNDLED else resolve(model)
+
+
+def own_folder(path: Path, what: str) -> ModelFolder:
+    """A model folder to put something into; the one that comes with the package stays as it is."""
+    from longstride.model_folder import ModelFolder
+    from longstride.translator import bundled_folder
+
+    if path == bundled_folder():
+        raise OptionError(f"Expected a model folder of your own to put {what} into, found the bundled one, {path}.")
+    return ModelFolder(path)
 
 
 def _folders_beside(path: str) -> list[str]:

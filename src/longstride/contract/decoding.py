@@ -363,7 +363,7 @@ class Decoder(ABC):
                 raise OptionError(f"The decoder {self.name} cannot obey {name}, found {asked}; greedy and beam can.")
 
     def begin(self, source: Source, limits: Limits, capacity: int) -> Session:
-        """A session in which `capacity` of these sentences stand side by side; refused where memory does not suffice."""
+        """A session in which `capacity` of these sentences stand side by side; refused where memory is short."""
         if (need := self.need(limits, source.longest)) is not None:
             need.check(self.name, capacity)
         start = self.start if capacity == source.rows else self.start_refilled

@@ -154,6 +154,10 @@ class Link(nn.Module):
         given = (hidden.contiguous(), newest, output_weight, self.gate.weight, *self._tables)
         return ops.tree_tokens_of_states(*given, TREE_CANDIDATES, nodes, into, shape)
 
+    def pairs(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What :func:`longstride.ops.best_tree` scores neighbours with, for slots of these states"""
+        return self.before.weight, self.factors(hidden), self.after.weight
+
     @property
     def looks_twice(self) -> bool:
         """Whether candidates are so few that the whole vocabulary is looked at again after the chain, unless somebody

@@ -59,7 +59,7 @@ from longstride.ops.indexing import (
     wide,
 )
 from longstride.ops.kernels import KernelTable, kernels_of, uses
-from longstride.ops.layers import ACTIVATIONS, add_norm, embed, linear, norm, row_product
+from longstride.ops.layers import ACTIVATIONS, add_norm, embed, linear, listed, norm, row_product
 from longstride.ops.local_attention import LocalCausal, local_self_attention, within_reach
 from longstride.ops.size import Length, Size, TraceError
 from longstride.ops.trace import Tracer, Value
@@ -109,6 +109,7 @@ __all__ = [
     "length",
     "likeliest",
     "linear",
+    "listed",
     "local_self_attention",
     "log_shares",
     "look_up",

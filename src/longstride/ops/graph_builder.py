@@ -108,6 +108,13 @@ class GraphBuilder(ABC):
         """[...] integers -> [..., width] rows of a table [n, width]"""
         return self.node("Gather", self.constant(table), ids, axis=0)
 
+    def listed(self, x: Handle, weight: Tensor, ids: Handle) -> Handle:
+        """See :func:`longstride.ops.listed`."""
+        rows = self.look_up(weight, ids)
+        # In this order the larger of the two is read as it lies.
+        made = self.node("MatMul", rows, self.node("Transpose", x, perm=[0, 2, 1]))
+        return self.node("Transpose", made, perm=[0, 2, 1])
+
     def column(self, x: Handle) -> Handle:
         """[...] -> [..., 1]"""
         return self.node("Unsqueeze", x, self.integers(-1))

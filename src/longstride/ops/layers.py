@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from longstride.ops.indexing import arange, slots_from
 from longstride.ops.kernels import operation
+from longstride.ops.trace import lifted, tracer_of
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -36,6 +37,17 @@ def row_product(x: Tensor, weight: Tensor, bias: Tensor, added: Tensor) -> Tenso
     -> [..., heads, width], for what nobody verifies by: a row's bits may depend on how many there are"""
     made = F.linear(x, weight, bias).view(*added.shape[:-1], -1, added.shape[-1])
     return added[..., None, :] + made
+
+
+def listed(x: Tensor, weight: Tensor, ids: Tensor) -> Tensor:
+    """x [rows, slots, inputs] by those outputs of weight [outputs, inputs] that each row lists in ids [rows, words]
+    -> [rows, slots, words]; for what nobody verifies by: bits may be others than those of `linear`"""
+    tracer = tracer_of(x, ids)
+    if tracer is None:
+        return (weight[ids] @ x.transpose(1, 2)).transpose(1, 2)
+    given, chosen = lifted(tracer, x), lifted(tracer, ids)
+    handle = tracer.builder.listed(given.handle, weight, chosen.handle)
+    return tracer.value(handle, given.dtype, [*given.sizes[:2], chosen.sizes[1]])  # type: ignore[return-value]
 
 
 def norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:

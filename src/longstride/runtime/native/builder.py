@@ -19,7 +19,7 @@ from longstride.runtime.graphs import layer_names
 from longstride.runtime.native.fusions import fused, read_by, rectified
 from longstride.runtime.native.library import MOST_INPUTS, MOST_OUTPUTS, operator_codes
 from longstride.runtime.native.nodes import GraphValue, Node, Recording, attributes_of, folded
-from longstride.runtime.native.weights import of_norm, packed
+from longstride.runtime.native.weights import by_rows, of_norm, packed
 
 INTEGERS, FLOATS = 8, 32
 """Precisions of a product, in bits."""
@@ -74,6 +74,11 @@ class NativeBuilder(GraphBuilder):
         nonnegative = x.maker is not None and x.maker.kind == "Relu"
         attributes = [inputs, outputs, int(nonnegative), 0, self._precision]
         return self._add(Node("Linear", [x], attributes, packed(weight, bias, self._precision)))
+
+    def listed(self, x: Handle, weight: Tensor, ids: Handle) -> Handle:
+        """One operator, which reads the listed rows where they lie."""
+        outputs, inputs = weight.shape
+        return self._add(Node("Listed", [x, ids], [inputs, outputs, self._precision], by_rows(weight, self._precision)))
 
     def norm(self, x: Handle, weight: Tensor, bias: Tensor | None, eps: float, added: Handle | None = None) -> Handle:
         """Of a sum if need be."""

@@ -21,6 +21,9 @@ from longstride.runtime.processor import this_processor
 
 T = TypeVar("T")
 
+LINE = 64
+"""Bytes of memory that are fetched at a time."""
+
 _KEPT: weakref.WeakValueDictionary[tuple[object, ...], object] = weakref.WeakValueDictionary()
 
 
@@ -53,6 +56,18 @@ def packed(weight: Tensor, bias: Tensor | None, precision: int) -> Packed:
     weight, bias = _plain(weight), None if bias is None else _plain(bias)
     key = ("packed", precision, _content(weight), None if bias is None else _content(bias))
     return _once(key, lambda: Packed(weight, bias, precision))
+
+
+def by_rows(weight: Tensor, precision: int) -> Held:
+    """A matrix [outputs, inputs] of which some rows are read at a time: in 32 bits as it is; in 8 a scale for each row,
+    then rows of codes, filled up with zeros to a multiple of a line"""
+    weight = _plain(weight)
+    if precision != 8:
+        return held(weight)
+    scale = weight.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / 127
+    codes = (weight / scale[:, None]).round().to(torch.int8)
+    codes = torch.nn.functional.pad(codes, (0, -codes.shape[1] % LINE))
+    return held(torch.cat([one.contiguous().view(torch.uint8).flatten() for one in (scale, codes)]))
 
 
 def of_norm(weight: Tensor, bias: Tensor) -> Held:

@@ -16,6 +16,7 @@ from longstride.search.session import BeamSession, Sentences
 from longstride.search.table import SearchModel
 from longstride.systems.draft_verify.drafter import ModelDrafter
 from longstride.systems.draft_verify.model import Drafter, check_fit
+from longstride.systems.draft_verify.shortlist import Shortlist
 
 WIDEST, NODES = 2, 6
 """Drafts pay for so many hypotheses at most, with so many tokens behind each (docs/log.md, exact beam search with
@@ -44,11 +45,18 @@ class DraftBeam(Decoder):
     obeys = frozenset({"forced_first"})
 
     def __init__(
-        self, model: Transformer, drafter: Drafter, runner: Runner, options: DraftBeamOptions | None = None
+        self,
+        model: Transformer,
+        drafter: Drafter,
+        runner: Runner,
+        options: DraftBeamOptions | None = None,
+        shortlist: Shortlist | None = None,
     ) -> None:
         check_fit(drafter.options, model)
+        if shortlist is not None:
+            shortlist.check_fit(model)
         self.options, self.special = options or DraftBeamOptions(), model.special
-        self._model, self._drafter, self._runner = model, drafter, runner
+        self._model, self._drafter, self._runner, self._shortlist = model, drafter, runner, shortlist
         asked = self.options.tree
         nodes = (NODES if self.options.width <= WIDEST else 0) if asked is None else asked
         self._nodes = nodes if runner.device.type == "cpu" and not runner.records else 0
@@ -64,14 +72,14 @@ class DraftBeam(Decoder):
         search = o.search(limits, model.special.eos)
         positions = min(model.options.longest, self._drafter.options.longest)
         depth = min(DEPTH, nodes, self._drafter.options.block)
-        family = ("draft-beam", model, self._drafter, nodes, depth, search, limits)
+        family = ("draft-beam", model, self._drafter, self._shortlist, nodes, depth, search, limits)
         key = PoolKey.of(runner, family, capacity, longest_source, positions)
 
         def make(capacity: int, longest_source: int) -> BeamTable:
             columns = limits.longest_output(longest_source) + 1
             sizes = (capacity, longest_source, columns)
             if nodes:
-                drafter = ModelDrafter(self._drafter, model, runner, depth, limits, nodes)
+                drafter = ModelDrafter(self._drafter, model, runner, depth, limits, nodes, self._shortlist)
                 return DraftedBeamTable(model, drafter, runner, search, limits, *sizes)
             every = [SearchModel(model, programs.extend(model))]
             return BeamTable(every, runner, search, limits, *sizes, indirect=reads_indirection(runner, [model]))

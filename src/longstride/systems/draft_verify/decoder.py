@@ -11,8 +11,9 @@ from longstride.contract.options import Options
 from longstride.engine.pool import PoolKey
 from longstride.nn.transformer import Transformer
 from longstride.systems.draft_verify.draft_session import DraftSession
-from longstride.systems.draft_verify.drafter import ModelDrafter
+from longstride.systems.draft_verify.drafter import ModelDrafter, lists
 from longstride.systems.draft_verify.model import Drafter, check_fit
+from longstride.systems.draft_verify.shortlist import Shortlist
 from longstride.verification.acceptance import EXACT, Rule, SamplingOptions
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.session import DecodePlan, VerifyingDecoder
@@ -39,6 +40,11 @@ class DraftVerifyOptions(SamplingOptions):
     lengths: DraftPolicy | None = option(
         None, "Tokens drafted by how many sentences are decoded side by side, as 1:31tree,8:4,32:0 (none: k)."
     )
+    shortlist: bool = option(
+        True,
+        "Draft trees among the words of the folder's shortlist alone, where it has one and accept is exact; on a "
+        "processor. Outputs are the same.",
+    )
 
 
 @dataclass(frozen=True)
@@ -54,25 +60,35 @@ class DraftVerify(VerifyingDecoder[DraftVerifyOptions]):
     name = "draft-verify"
 
     def __init__(
-        self, model: Transformer, drafter: Drafter, runner: Runner, options: DraftVerifyOptions | None = None
+        self,
+        model: Transformer,
+        drafter: Drafter,
+        runner: Runner,
+        options: DraftVerifyOptions | None = None,
+        shortlist: Shortlist | None = None,
     ) -> None:
         check_fit(drafter.options, model)
+        if shortlist is not None:
+            shortlist.check_fit(model)
         options = options or DraftVerifyOptions()
         block = _block(options.k, drafter)
         self._asked = options
         if options.min_block > block + 1:
             raise OptionError(f"min_block expects 1 to k + 1 ({block + 1}), found {options.min_block}.")
-        super().__init__(model, runner, replace(options, k=block), options.tree or block)
-        self._drafter, self._depth = drafter, block
         self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
+        # Where drafts decide outputs, no folder has other ones for having a shortlist.
+        listed = options.shortlist and shortlist is not None and lists(runner) and not self._acceptance.reads_draft
+        super().__init__(model, runner, replace(options, k=block, shortlist=listed), options.tree or block)
+        self._drafter, self._depth, self._shortlist = drafter, block, shortlist
 
     def with_options(self, options: DraftVerifyOptions) -> DraftVerify:
         """The same models, drafting another way."""
-        return DraftVerify(self._model, self._drafter, self._runner, options)
+        return DraftVerify(self._model, self._drafter, self._runner, options, self._shortlist)
 
     def plan(self, limits: Limits) -> DecodePlan:
         """The drafter drafts."""
-        drafter = ModelDrafter(self._drafter, self._model, self._runner, self._depth, limits, self.options.tree)
+        given = (self._depth, limits, self.options.tree, self._shortlist if self.options.shortlist else None)
+        drafter = ModelDrafter(self._drafter, self._model, self._runner, *given)
         return DecodePlan(self._model, self._runner, drafter, limits, self._acceptance, seed=self.options.seed)
 
 

@@ -26,7 +26,7 @@ from longstride import ops
 from longstride.contract import DEFAULT_IDS, Limits, Program, Runner, Source
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.link import TREE_CANDIDATES
-from longstride.nn.programs import F32, LAYERED, cache_of, cache_state, memory_feeds, memory_inputs, memory_of
+from longstride.nn.programs import F32, I64, LAYERED, cache_of, cache_state, memory_feeds, memory_inputs, memory_of
 from longstride.nn.transformer import Transformer
 from longstride.ops.cuda.table import HEADS
 from longstride.systems.draft_verify import passes
@@ -35,6 +35,7 @@ from longstride.systems.draft_verify.model import Drafter as DrafterModel
 from longstride.systems.draft_verify.model import reads_whole_encoder
 from longstride.systems.draft_verify.passes import NOTHING, Own
 from longstride.systems.draft_verify.programs import draft, encode_source
+from longstride.systems.draft_verify.shortlist import Chooser, Shortlist
 from longstride.verification.acceptance import LogitSummary, forbidden_ids, scored, summarise
 from longstride.verification.drafting import Drafter, DrafterGraph, Proposal, View, tree_room
 from longstride.verification.kernels import Bounds, choose_within, permitted_ids, summarise_fused
@@ -48,6 +49,8 @@ class DraftState:
     mask_slots: Tensor
     """[rows, columns, width] what a mask slot reads at each position"""
     cache: Cache
+    listed: Tensor | None = None
+    """[rows, words] the own ids that each sentence is drafted with, where these are not the whole vocabulary"""
     bound: tuple[list[int], Callable[[], tuple[EncoderState, Tensor]]] | None = None
     """where a lone sentence lies, and what encodes it"""
 
@@ -60,9 +63,16 @@ class ModelDrafter(Drafter):
     queues = True
 
     def __init__(
-        self, drafter: DrafterModel, verifier: Transformer, runner: Runner, block: int, limits: Limits, nodes: int = 0
+        self,
+        drafter: DrafterModel,
+        verifier: Transformer,
+        runner: Runner,
+        block: int,
+        limits: Limits,
+        nodes: int = 0,
+        shortlist: Shortlist | None = None,
     ) -> None:
-        """`nodes`: drafts are trees of so many, `block` tokens deep at most."""
+        """`nodes`: drafts are trees of so many, `block` tokens deep at most, of words of a `shortlist` if need be."""
         self.block, self.trees = nodes or block, nodes > 0
         self.depth: int = block
         self._drafter = drafter
@@ -85,10 +95,17 @@ class ModelDrafter(Drafter):
         self._forbidden = forbidden_ids(limits, runner.device, special) if kept else None
         """of a drafter with own ids, those that are never drafted"""
         self._permitted = permitted_ids(limits, size, runner.device, special) if self._fused else None
-        self._candidates = min(TREE_CANDIDATES, size)
+        self._shortlist = shortlist if self.trees and lists(runner) else None
+        self._chooser, words = None, size
+        if self._shortlist is not None:
+            self._chooser = Chooser(self._shortlist, drafter.own_ids, size, drafter.special.eos)
+            words = self._chooser.size
+        self._candidates = min(TREE_CANDIDATES, words)
         self._sizes = torch.arange(self.block + 1, device=runner.device)
         self.graph = drafter_graph(
-            drafter, (block, nodes, limits.min_length, self.special.eos, *((limits.banned,) if kept else ()))
+            drafter,
+            (block, nodes, limits.min_length, self.special.eos, *((limits.banned,) if kept else ())),
+            None if self._chooser is None else words,
         )
 
     @property
@@ -101,16 +118,18 @@ class ModelDrafter(Drafter):
             self.depth,
             self.trees,
             self._min_length,
+            self._shortlist,
         )
 
     @property
     def remembers(self) -> Hashable:
         """The models it drafts with."""
-        return ("draft", self._draft.identity, self._encode_source[False].identity)
+        return ("draft", self._draft.identity, self._encode_source[False].identity, self._shortlist)
 
     def buffers(self, state: Any) -> list[Tensor] | None:
-        """Memory, cache, and what mask slots read."""
-        return [*state.memory.buffers, state.mask_slots, *state.cache.buffers]
+        """Memory, cache, what mask slots read, and what is drafted with."""
+        listed = () if state.listed is None else (state.listed,)
+        return [*state.memory.buffers, state.mask_slots, *listed, *state.cache.buffers]
 
     def begin(self, rows: int, longest_source: int, longest_output: int, device: torch.device) -> DraftState:
         """An empty state for a table of rows."""
@@ -121,18 +140,25 @@ class ModelDrafter(Drafter):
             model.new_memory(rows, longest_source),
             model.output_weight.new_zeros(rows, columns, model.options.width),
             model.new_cache(rows, columns + trained),
+            self._new_list(rows, device),
         )
 
+    def _new_list(self, rows: int, device: torch.device) -> Tensor | None:
+        if self._chooser is None:
+            return None
+        return torch.zeros(rows, self._chooser.size, dtype=torch.int64, device=device)
+
     def per_sentence(self, state: Any) -> list[tuple[Tensor, int]]:
-        """The memory, and what mask slots read."""
+        """The memory, what mask slots read, and what is drafted with."""
         memory = [(tensor, 1 if tensor.dim() == 5 else 0) for tensor in state.memory.buffers]
-        return [*memory, (state.mask_slots, 0)]
+        return [*memory, *((one, 0) for one in (state.mask_slots, state.listed) if one is not None)]
 
     def begin_waiting(self, places: int, longest_source: int, longest_output: int, device: torch.device) -> DraftState:
         """Without a cache, which nobody writes for a sentence that waits."""
         made, model = self.begin(0, longest_source, longest_output, device), self._drafter
         masks = model.output_weight.new_zeros(places, *made.mask_slots.shape[1:])
-        return replace(made, memory=model.new_memory(places, longest_source), mask_slots=masks)
+        listed = self._new_list(places, device)
+        return replace(made, memory=model.new_memory(places, longest_source), mask_slots=masks, listed=listed)
 
     def admit(self, state: Any, rows: Tensor, source: Source, memory: EncoderState | None) -> None:
         """Encode the new sentences, from the verifier's states where the drafter reads these and they are at hand."""
@@ -145,6 +171,8 @@ class ModelDrafter(Drafter):
         places: Any = slice(None) if lone else rows
         state.memory.put(places, found)
         state.mask_slots[places] = mask_slots
+        if self._chooser is not None:
+            state.listed[places] = self._chooser.choose(source.ids, source.lengths)
 
     def resume(self, state: Any, rows: Tensor, source: Source, view: View) -> None:
         """Encode their sources, and catch up with all that is committed."""
@@ -181,6 +209,9 @@ class ModelDrafter(Drafter):
         count = torch.full_like(view.length, meant) if room is None else self._sizes[meant].expand(len(view.length))
         tokens = drafter.own(view.tokens)
         found = self._pass(tokens, *self._arguments(state, view, min(block, self.depth))[1:])
+        if self.trees and state.listed is not None:
+            ids, parents = drafter.grown_among(found.hidden, tokens, view.length, found.newest, block, state.listed)
+            return Proposal(drafter.verifiers(ids), count, parents)
         if self.trees:
             shape = None if room is None else tree_room(room)
             ids, parents = drafter.grown(found.hidden, tokens, view.length, found.newest, block, room, shape)
@@ -219,25 +250,34 @@ class ModelDrafter(Drafter):
         return (view.tokens, view.length, window, block, state.mask_slots, state.cache, state.memory)
 
 
+def lists(runner: Runner) -> bool:
+    """Whether few words are worth choosing: to kernels of a GPU the whole vocabulary costs next to nothing."""
+    return runner.device.type == "cpu" and not runner.fuses
+
+
 def _never_drafted(drafter: DrafterModel, limits: Limits) -> tuple[int, ...]:
     """Own ids: those that stand for nothing, and those of ids that the verifier may never choose either."""
     never = forbidden_ids(limits, torch.device("cpu"), drafter.options.special)
     return tuple(sorted({*NEVER_DRAFTED, *drafter.own(never.to(drafter.output_weight.device)).tolist()}))
 
 
-def drafter_graph(drafter: DrafterModel, settings: tuple[Hashable, ...]) -> DrafterGraph:
-    """What a graph of an iteration reads and writes of a :class:`DraftState`."""
+def drafter_graph(drafter: DrafterModel, settings: tuple[Hashable, ...], words: int | None = None) -> DrafterGraph:
+    """What a graph of an iteration reads and writes of a :class:`DraftState`, drafted among so many `words` or all."""
     o = drafter.options
     shape = (o.decoder_layers, o.heads, o.width // o.heads)
     inputs = {"mask_slots": (F32, ("rows", "columns", o.width)), **memory_inputs(*shape, "rows")}
+    if words is not None:
+        inputs |= {"listed": (I64, ("rows", words))}
 
     def parts(state: DraftState) -> dict[str, Tensor]:
         cache = {"keys": state.cache.keys, "values": state.cache.values}
-        return {"mask_slots": state.mask_slots, **memory_feeds(state.memory), **cache}
+        listed = {} if state.listed is None else {"listed": state.listed}
+        return {"mask_slots": state.mask_slots, **listed, **memory_feeds(state.memory), **cache}
 
     def state_of(given: Mapping[str, Any]) -> DraftState:
-        return DraftState(memory_of(given), given["mask_slots"], cache_of(given))
+        return DraftState(memory_of(given), given["mask_slots"], cache_of(given), given.get("listed"))
 
+    settings = (o.prefix, words, *settings)
     return DrafterGraph(
-        (drafter,), inputs, cache_state(*shape), parts, state_of, LAYERED, o.prefix == "causal", (o.prefix, *settings)
+        (drafter,), inputs, cache_state(*shape), parts, state_of, LAYERED, o.prefix == "causal", settings
     )

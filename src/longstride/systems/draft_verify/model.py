@@ -152,6 +152,15 @@ class Drafter(nn.Module):
             return self.link.grown_from(hidden, self.output_weight, given, nodes, into, shape)
         return ops.tree_tokens(self.logits(hidden), given, None, None, None, TREE_CANDIDATES, nodes, into, shape)
 
+    def grown_among(
+        self, hidden: Tensor, tokens: Tensor, length: Tensor, newest: Tensor | None, nodes: int, listed: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As :meth:`grown`, of listed words [rows, words] alone"""
+        given = newest_of(tokens, length, self.special.start) if newest is None else newest
+        values, places = ops.listed(hidden, self.output_weight, listed).topk(min(TREE_CANDIDATES, listed.shape[1]))
+        found = listed[:, None].expand(-1, hidden.shape[1], -1).gather(2, places)
+        return ops.best_tree(values, found, given, nodes, None if self.link is None else self.link.pairs(hidden))
+
     def projection(self, hidden: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
         """States and output weight whose product are a block's logits where the tokens before its slots are known
 

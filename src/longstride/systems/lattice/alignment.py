@@ -16,9 +16,9 @@ import numpy.typing as npt
 import torch
 
 from longstride.contract import InputError, OptionError
-from longstride.systems.lattice.fast_align import AlignerOptions, Words, align, memory_needed
-from longstride.text.binarized import BinarizedCorpus, Side
+from longstride.text.binarized import BinarizedCorpus
 from longstride.text.corpus import read_lines, write_lines
+from longstride.text.fast_align import AlignerOptions, Words, align, memory_needed
 
 Progress = Callable[[int, int], None]
 
@@ -35,13 +35,6 @@ class Alignment:
     """target words that had several links, of which one was kept"""
 
 
-def words_of(side: Side) -> Words:
-    """One side of a corpus without EOS."""
-    keep = np.ones(len(side.ids), bool)
-    keep[side.offsets[1:] - 1] = False
-    return Words(side.ids[keep], side.offsets - np.arange(len(side.offsets)))
-
-
 def learn(
     corpus: BinarizedCorpus,
     options: AlignerOptions | None = None,
@@ -52,7 +45,7 @@ def learn(
 ) -> Alignment:
     """Align a corpus with FastAlign's model, in at most `memory` GiB for its probabilities."""
     options = options or AlignerOptions()
-    source, target = words_of(corpus.source), words_of(corpus.target)
+    source, target = Words.of(corpus.source), Words.of(corpus.target)
     needed = memory_needed(source, target) / 2**30
     if needed > memory:
         raise OptionError(

@@ -15,9 +15,9 @@ from longstride.contract import InputError, option
 from longstride.contract.options import Options, as_dict
 from longstride.systems.lattice.alignment import learn, read_pharaoh, write_pharaoh
 from longstride.systems.lattice.counts import count, tables_of
-from longstride.systems.lattice.fast_align import AlignerOptions
 from longstride.systems.lattice.tables import CountOptions, Tables
 from longstride.text.binarized import binarize
+from longstride.text.fast_align import AlignerOptions
 from longstride.text.files import file_sha256
 from longstride.text.filtering import LengthFilter
 from longstride.text.tokenizer import Tokenizer

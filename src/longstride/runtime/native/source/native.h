@@ -21,7 +21,7 @@ enum { F32 = 1, I64 = 7, BOOL = 9, F64 = 11 };
     X(Gelu) X(Greater) X(GreaterOrEqual) X(Identity) X(Less) X(LessOrEqual) X(LogSoftmax) X(MatMul) X(Max) X(Min) \
     X(Mul) X(Not) X(Or) X(Pad) X(Range) X(ReduceMax) X(ReduceSum) X(Relu) X(Reshape) X(Shape) \
     X(Sigmoid) X(Slice) X(Softmax) X(Split) X(Squeeze) X(Sub) X(TopK) X(Transpose) X(Unsqueeze) X(Where) \
-    X(Linear) X(Norm) X(Attend) X(Write) X(Move) X(Assign) X(Append) X(Accumulate) X(Portion) X(Join) X(Best) X(Chain) X(Largest) X(LogShares) X(Tree)
+    X(Linear) X(Norm) X(Attend) X(Write) X(Move) X(Assign) X(Append) X(Accumulate) X(Portion) X(Join) X(Best) X(Chain) X(Largest) X(LogShares) X(Tree) X(Listed)
 
 /* One tensor, rows side by side without gaps (C order). 80 bytes. */
 typedef struct {

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from longstride.contract import option
 from longstride.contract.options import Options
+from longstride.text.binarized import Side
 
 Integers = npt.NDArray[np.int64]
 
@@ -62,6 +63,13 @@ class Words:
     """[words] whole numbers of any width"""
     offsets: Integers
     """[sentences + 1]"""
+
+    @staticmethod
+    def of(side: Side) -> Words:
+        """One side of a corpus, whose sentences end in EOS."""
+        keep = np.ones(len(side.ids), bool)
+        keep[side.offsets[1:] - 1] = False
+        return Words(side.ids[keep], side.offsets - np.arange(len(side.offsets)))
 
 
 @dataclass(frozen=True)
