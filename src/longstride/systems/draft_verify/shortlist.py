@@ -29,7 +29,7 @@ from longstride.nn.transformer import Transformer
 Integers = npt.NDArray[np.integer[Any]]
 
 SIZE = 512
-"""Words of a list. Twice as many brought no more tokens that would pay for them (docs/log.md, drafts from a shortlist)."""
+"""Words of a list. Twice as many brought hardly more tokens (docs/log.md, drafts from a shortlist)."""
 
 
 @dataclass(frozen=True)
