@@ -29,7 +29,7 @@ from longstride.nn.transformer import Transformer
 Integers = npt.NDArray[np.integer[Any]]
 
 SIZE = 512
-"""Words of a list. The bundled drafter's trees of 8 bring as many tokens with 1,024, and fewer with 384."""
+"""Words of a list. Twice as many brought hardly more tokens (docs/log.md, drafts from a shortlist)."""
 
 
 @dataclass(frozen=True)
