@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import tracemalloc
@@ -17,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save
 
-from longstride.contract import LongstrideError, ModelFolderError
+from longstride.contract import LongstrideError, ModelFolderError, WorkError
 from longstride.model_folder import CONFIG, ModelFolder
+from longstride.nn.weights import read_header, write_tensors
 from longstride.registry import part_builder
 from longstride.text.files import file_sha256
 from longstride.translator import load
@@ -192,6 +194,19 @@ def test_large_weights_are_no_infinite_ones(tmp_path: Path) -> None:
     replace_weights(folder, save(weights))
     opened = ModelFolder(folder)
     opened.load("model", part_builder(opened, "model"))
+
+
+def test_weights_that_are_no_file_are_refused(tmp_path: Path) -> None:
+    pipe = tmp_path / "model.safetensors"
+    os.mkfifo(pipe)
+    for path, found in ((pipe, "none"), (tmp_path / "no", "nothing"), (tmp_path, "none")):
+        with pytest.raises(ModelFolderError, match=f"expected a safetensors file, found {found}"):
+            read_header(path)
+
+
+def test_weights_that_cannot_be_written_are_said(tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match="the weights could not be written"):
+        write_tensors({"w": torch.zeros(3)}, tmp_path / "no" / "model.safetensors")
 
 
 def test_types_must_fit(tmp_path: Path) -> None:

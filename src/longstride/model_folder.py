@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from longstride.contract import DEFAULT_IDS, Limits, ModelFolderError, OptionError, SpecialIds, WorkError, option
@@ -41,6 +40,7 @@ from longstride.nn.weights import (
     read_weights,
     sketched,
     uninitialised,
+    write_tensors,
 )
 from longstride.text.files import file_sha256, finite, read_json
 from longstride.text.folders import folder_written_whole, recover, remove_left_over
@@ -401,7 +401,7 @@ def _written(part: Part, file: Path, dtype: torch.dtype, lender: nn.Module | Non
             f"{file.stem}: expected finite weights to write, found others in {broken.removesuffix(SCALE)!r}; "
             "nothing was written."
         )
-    save_file(tensors, file)
+    write_tensors(tensors, file)
     options = {name: value for name, value in as_dict(part.options).items() if name != "special"}  # told once for all
     told = as_dict(PartConfig(part.kind, options, file.name, file_sha256(file), part.reuses))
     if part.reuses is None:  # said only where there is something to say

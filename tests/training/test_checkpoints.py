@@ -59,7 +59,7 @@ def test_a_crash_while_writing_leaves_no_trace(tmp_path: Path, monkeypatch: pyte
     else:
         from longstride.training import checkpoints
 
-        real = checkpoints.save_file
+        real = checkpoints.write_tensors
 
         def save(tensors: Any, path: Path) -> None:
             if path.name == moment:
@@ -67,7 +67,7 @@ def test_a_crash_while_writing_leaves_no_trace(tmp_path: Path, monkeypatch: pyte
                 crash()
             real(tensors, path)
 
-        monkeypatch.setattr(checkpoints, "save_file", save)
+        monkeypatch.setattr(checkpoints, "write_tensors", save)
     store = Checkpoints(tmp_path, 50)
     store.save(checkpoint(2))
     with pytest.raises(WorkError, match="no space left"):

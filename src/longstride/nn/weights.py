@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.modules.module import (
     register_module_buffer_registration_hook,
@@ -26,7 +26,7 @@ from torch.nn.modules.module import (
 )
 from torch.overrides import TorchFunctionMode
 
-from longstride.contract import ModelFolderError, OptionError
+from longstride.contract import ModelFolderError, OptionError, WorkError
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -57,8 +57,18 @@ class Stored:
     dtype: str
 
 
+def write_tensors(tensors: dict[str, Tensor], file: Path, metadata: dict[str, str] | None = None) -> None:
+    """A safetensors file of these; what the system refuses, a full disk among it, is said."""
+    try:
+        save_file(tensors, file, metadata)
+    except SafetensorError as error:
+        raise WorkError(f"{file}: the weights could not be written ({error}).") from None
+
+
 def read_header(file: Path) -> dict[str, Stored]:
     """The names, shapes and types in a safetensors file; the tensors themselves are not read."""
+    if not file.is_file():  # to open a pipe would wait for somebody to write to it
+        raise ModelFolderError(f"{file}: expected a safetensors file, found {'none' if file.exists() else 'nothing'}.")
     try:
         with safe_open(file, framework="pt") as opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 - it is no mapping

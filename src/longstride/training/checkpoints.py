@@ -25,11 +25,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from longstride.contract import LongstrideError, ModelFolderError, WorkError
-from longstride.nn.weights import not_finite, read_tensors
+from longstride.nn.weights import not_finite, read_tensors, write_tensors
 from longstride.text.files import read_json
 
 FORMAT = 1
@@ -171,8 +170,8 @@ class Checkpoints:
         writing = self._folder / f".writing-{checkpoint.step}-{os.getpid()}"
         writing.mkdir()
         try:
-            save_file(model, writing / "model.safetensors")
-            save_file(training, writing / "training.safetensors")
+            write_tensors(model, writing / "model.safetensors")
+            write_tensors(training, writing / "training.safetensors")
             (writing / "state.json").write_text(text, encoding="utf-8")
             os.rename(writing, final)
         except BaseException:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
 from longstride.contract import ModelFolderError, OptionError
 from longstride.interop.exportable import exportable
 from longstride.interop.hf.families import FAMILIES
@@ -14,6 +12,7 @@ from longstride.interop.hf.importing import PROVENANCE, SETTINGS
 from longstride.interop.hf.marian import export_marian
 from longstride.interop.hf.weights import SAFETENSORS, give_weights
 from longstride.model_folder import ModelFolder
+from longstride.nn.weights import write_tensors
 from longstride.text.hf_tokenizer import HFTokenizer
 from longstride.translator import Translator
 
@@ -48,7 +47,7 @@ def write_origin(translator: Translator, folder: Path) -> None:
         )
     model = exportable(translator, FORMAT)
     state = give_weights(family, model.options, model.weights, names, told.get("logits_bias"), told.get("vocabulary"))
-    save_file(state, folder / SAFETENSORS, {"format": "pt"})
+    write_tensors(state, folder / SAFETENSORS, {"format": "pt"})
     for name in SETTINGS:
         if name in settings:
             (folder / name).write_text(str(settings[name]), encoding="utf-8", newline="")

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from longstride.contract import OptionError
 from longstride.interop.exportable import Exportable, exportable, write_spm_files
 from longstride.interop.hf.families import MARIAN
+from longstride.nn.weights import write_tensors
 from longstride.translator import Translator
 
 FORMAT = "Hugging Face Marian"
@@ -41,7 +41,8 @@ def write_marian(model: Exportable, folder: Path) -> bool:
     check_marian(model)
     state = marian_state(model)
     # Slices of fused projections share their storage, which safetensors refuses.
-    save_file({name: value.clone() for name, value in state.items()}, folder / "model.safetensors", {"format": "pt"})
+    clones = {name: value.clone() for name, value in state.items()}
+    write_tensors(clones, folder / "model.safetensors", {"format": "pt"})
     _write_json(folder / "config.json", marian_config(model))
     _write_json(folder / "generation_config.json", generation_config(model))
     if not write_spm_files(model, folder):
