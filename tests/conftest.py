@@ -52,6 +52,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             setattr(test, OWN, settings(own, max_examples=max(FEWEST, own.max_examples // 2)))
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes by their argument: those that a compressor wrote hold the time, and xdist's workers must agree on names.
+
+    pytest numbers names that occur twice.
+    """
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_collection_finish() -> None:
     """What is here by now stays, and is not looked through again."""
     gc.collect()
