@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Name bytes by their argument: those that a compressor wrote hold the time, and xdist's workers must agree on names.
+    """Name bytes by their argument: a compressor writes the time into them, and xdist's workers must agree on names.
 
     pytest numbers names that occur twice.
     """
