@@ -6,13 +6,12 @@
    output alone. */
 
 #include "operators.h"
-
-#include <math.h>
+#include "product.h"
 
 enum {
     TOGETHER = 16,   /* words that one part does */
     SLOTS = 4,       /* that a row is multiplied with at a time */
-    AHEAD = 4,       /* words between what is read and what is fetched */
+    NEXT = 4,        /* words between what is read and what is fetched */
     LINE = 64        /* bytes that are fetched at a time */
 };
 
@@ -26,17 +25,6 @@ typedef struct {
     float *to;
     int64_t slots, words, inputs, row_bytes, parts;
 } listing;
-
-static void quantize(const listing *l, int64_t row) {
-    const float *x = l->x + row * l->inputs;
-    int8_t *codes = l->codes + row * l->row_bytes;
-    float largest = 1e-30f;
-    for (int64_t k = 0; k < l->inputs; k++) largest = fabsf(x[k]) > largest ? fabsf(x[k]) : largest;
-    const float steps = 127.0f / largest;
-    for (int64_t k = 0; k < l->inputs; k++) codes[k] = (int8_t)lrintf(x[k] * steps);
-    memset(codes + l->inputs, 0, (size_t)(l->row_bytes - l->inputs));
-    l->steps[row] = largest / 127.0f;
-}
 
 /* A row with SLOTS others, `n` bytes each: one sum alone would wait for each of its steps. */
 static void dot_bytes(const int8_t *row, const int8_t *x, int64_t n, int32_t *sums) {
@@ -55,9 +43,7 @@ static float dot_floats(const float *x, const float *y, int64_t n) {
     int64_t k = 0;
     for (; k + 4 * LANES <= n; k += 4 * LANES)
         for (int s = 0; s < 4; s++) sums[s] = fused(load_lanes(x + k + s * LANES), load_lanes(y + k + s * LANES), sums[s]);
-    const lanes all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    float sum = 0.0f;
-    for (int lane = 0; lane < LANES; lane++) sum += all[lane];
+    float sum = sum_of_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
     for (; k < n; k++) sum += x[k] * y[k];
     return sum;
 }
@@ -68,7 +54,7 @@ static void do_words(void *given, int64_t number) {
     const int64_t *ids = l->ids + batch * l->words;
     for (int64_t word = first; word < end; word++) {
         const char *row = l->matrix + ids[word] * l->row_bytes;
-        const char *next = l->matrix + ids[smaller(word + AHEAD, l->words - 1)] * l->row_bytes;
+        const char *next = l->matrix + ids[smaller(word + NEXT, l->words - 1)] * l->row_bytes;
         for (int64_t line = 0; line < l->row_bytes; line += LINE) __builtin_prefetch(next + line, 0, 3);
         for (int64_t slot = 0; slot < l->slots; slot += SLOTS) {
             const int64_t place = batch * l->slots + slot, count = smaller(SLOTS, l->slots - slot);
@@ -105,7 +91,8 @@ int op_Listed(machine *m, const instruction *i) {
         /* behind the last row as many as may be read with it */
         if ((l.codes = take_scratch(m, (rows + SLOTS) * (l.row_bytes + (int64_t)sizeof(float)))) == NULL) return 1;
         l.steps = (float *)(void *)(l.codes + (rows + SLOTS) * l.row_bytes);
-        for (int64_t row = 0; row < rows; row++) quantize(&l, row);
+        for (int64_t row = 0; row < rows; row++)
+            l.steps[row] = quantize_row(l.x + row * inputs, inputs, SIGNED_LEVELS, 0, (uint8_t *)l.codes + row * l.row_bytes, l.row_bytes);
     }
     in_parts(m, do_words, &l, sizes[0] * l.parts, rows * sizes[2] * inputs / 16);
     return 0;

@@ -221,9 +221,11 @@ static void do_panels(void *given, int64_t part) {
 
 static void quantize_rows(void *given, int64_t number) {
     const product *p = given;
+    /* where no number of a row is below zero, all levels are for what is above */
+    const int32_t levels = p->nonnegative ? UNSIGNED_LEVELS : SIGNED_LEVELS, zero_point = p->nonnegative ? 0 : ZERO_POINT;
     int64_t row = number * p->together, last = row + p->together < p->rows ? row + p->together : p->rows;
     for (; row < last; row++)
-        p->steps[row] = quantize_row(p->x + row * p->weights->inputs, p->weights->inputs, p->nonnegative,
+        p->steps[row] = quantize_row(p->x + row * p->weights->inputs, p->weights->inputs, levels, zero_point,
                                      p->codes + row * p->code_bytes, p->code_bytes);
 }
 

@@ -169,9 +169,9 @@ ALWAYS_INLINE lanes from_sums(const product *p, int64_t row, int64_t output, who
 
 /* --- rows of activations in 8 bits; a row's codes depend on that row alone ------------------------------------------- */
 
-/* x [width] -> codes, `bytes` of them, those beyond the width being 0; what one step of them is worth.
-   `nonnegative`: no number of the row is below zero, so all levels are for what is above. */
-float quantize_row(const float *x, int64_t width, int64_t nonnegative, uint8_t *codes, int64_t bytes);
+/* x [width] -> codes, `bytes` of them, those beyond the width being 0; what one step of them is worth. So many levels are
+   for what is above zero, and as many for what is below, if there is any. */
+float quantize_row(const float *x, int64_t width, int32_t levels, int32_t zero_point, uint8_t *codes, int64_t bytes);
 
 /* --- AMX ------------------------------------------------------------------------------------------------------------- */
 

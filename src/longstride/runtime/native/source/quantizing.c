@@ -33,14 +33,13 @@ static inline void write_codes(lanes x, lanes steps, lanes zero, uint8_t *codes)
 #endif
 }
 
-__attribute__((noinline)) float quantize_row(const float *x, int64_t width, int64_t nonnegative, uint8_t *codes,
-                                             int64_t bytes) {
-    const int32_t levels = nonnegative ? UNSIGNED_LEVELS : SIGNED_LEVELS;
+__attribute__((noinline)) float quantize_row(const float *x, int64_t width, int32_t levels, int32_t zero_point,
+                                             uint8_t *codes, int64_t bytes) {
     const float smallest = FLT_MIN * 127.0f;   /* neither a step nor its inverse is ever zero or infinite */
     float largest = largest_size(x, width);
     if (!(largest > smallest)) largest = smallest;
     const lanes steps = all_lanes((float)levels / largest);
-    const lanes zero = all_lanes(12582912.0f + (float)(nonnegative ? 0 : ZERO_POINT));
+    const lanes zero = all_lanes(12582912.0f + (float)zero_point);
     int64_t place = 0;
     for (; place + LANES <= width; place += LANES) write_codes(load_lanes(x + place), steps, zero, codes + place);
     if (place < width) {
