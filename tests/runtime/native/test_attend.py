@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import pytest
 import torch
@@ -146,6 +150,28 @@ def test_a_query_that_sees_nothing_is_finite() -> None:
     queries, keys = rows_of([1, 2, 16]), rows_of([1, 2, 9, 8], 1)
     mask = np.full((1, 1, 2, 9), HIDDEN, np.float32)
     assert np.isfinite(attend(queries, keys, keys, mask, 2)).all()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory that nobody may read is asked for by Linux's own means")
+def test_no_slot_is_read_behind_the_last_whatever_the_scores_are() -> None:
+    """In a process of its own, which would die of it: the last slot ends where memory does that nobody may read."""
+    code = """
+        import ctypes, mmap
+        import numpy as np
+        from tests.runtime.native.test_attend import attend, rows_of
+
+        memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+        whole = np.frombuffer(memory, np.uint8)
+        behind = ctypes.c_void_p(whole.ctypes.data + mmap.PAGESIZE)
+        assert ctypes.CDLL(None).mprotect(behind, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+        for slots in (1, 3, 7):
+            values = whole[: mmap.PAGESIZE].view(np.float32)[-slots * 8 :].reshape(1, 1, slots, 8)
+            queries, keys, mask = rows_of([1, 1, 8]), rows_of([1, 1, slots, 8]), np.zeros((1, 1, 1, slots), np.float32)
+            assert np.isfinite(attend(queries, keys, values, mask, 1)).all()
+            queries[...] = np.nan
+            assert np.isnan(attend(queries, keys, values, mask, 1)).all()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=120)
 
 
 def test_attention_refuses_what_does_not_fit() -> None:

@@ -185,7 +185,8 @@ static __attribute__((noinline)) void score(const attention *a, const float *que
 
 /* scores -> weights that are not yet divided by their sum; gives what they are to be multiplied by. Lane by lane, the
    sum goes over slots in order. */
-static __attribute__((noinline)) float weigh(float *scores, int64_t room) {
+static __attribute__((noinline)) float weigh(float *scores, int64_t count) {
+    const int64_t room = (count + LANES - 1) / LANES * LANES;
     lanes largest = load_lanes(scores), sum = {0};
     for (int64_t slot = LANES; slot < room; slot += LANES) largest = greater_lanes(load_lanes(scores + slot), largest);
     largest = all_lanes(greatest_lane(largest));
@@ -194,6 +195,8 @@ static __attribute__((noinline)) float weigh(float *scores, int64_t room) {
         store_lanes(scores + slot, weights);
         sum += weights;
     }
+    /* The slot behind the last may not be there. Where scores are no numbers, its weight would be none either. */
+    if (count < room) scores[count] = 0.0f;
     return 1.0f / sum_of_lanes(sum);
 }
 
@@ -265,8 +268,7 @@ static void attend_head(void *given, int64_t number) {
             for (int64_t q = 0; q < count; q++)
                 if (slot < seen[q].count)
                     score(a, queries + q * a->query_step, keys, mask + q * a->mask_step, scores + q * a->room, slot, seen[q]);
-        for (int64_t q = 0; q < count; q++)
-            factors[q] = weigh(scores + q * a->room, (seen[q].count + LANES - 1) / LANES * LANES);
+        for (int64_t q = 0; q < count; q++) factors[q] = weigh(scores + q * a->room, seen[q].count);
         for (int64_t q = 0; q < count; q++)
             mix(a, scores + q * a->room, factors[q], values, a->mixed + here + q * width, seen[q]);
     }
