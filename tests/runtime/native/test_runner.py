@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import textwrap
 
 import pytest
 import torch
@@ -93,3 +95,21 @@ def test_a_few_tables_serve_all_lengths() -> None:
     runner = NativeRunner("fp32", threads=1)
     assert [runner.round_up(size, 16) for size in (1, 16, 17, 33)] == [16, 16, 32, 48]
     assert [runner.round_up(rows) for rows in (1, 3, 17)] == [1, 3, 17]
+
+
+def test_graphs_run_on_while_the_process_ends() -> None:
+    """Exit handlers run while threads are still at work, such as a server's that did not end in time."""
+    code = """
+        import atexit
+        import torch
+        from tests.runtime.native.small_graphs import graph_of, numbers, spec_of
+
+        given, weight = {"x": numbers(4, 64)}, numbers(64, 64, seed=1)
+        record = lambda builder, given: {"y": builder.linear(given["x"], weight)}
+        spec = spec_of(record, given, {"y": numbers(4, 64)})
+        graph = graph_of(spec)
+        before = graph(spec.feeds(given))["y"]
+        atexit._run_exitfuncs()
+        assert torch.equal(graph(spec.feeds(given))["y"], before)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=120)

@@ -70,7 +70,8 @@ class Machine(Placement):
         )
         self._address = ctypes.c_void_p(ctypes.addressof(self._struct))
         self._run = self._library.run
-        weakref.finalize(self, _emptied, self._library, self._struct, self._buffers)
+        # Not when the process ends, while a thread may still be in the midst of a run.
+        weakref.finalize(self, _emptied, self._library, self._struct, self._buffers).atexit = False
 
     def run(self) -> None:
         """Carry the graph out on what lies here."""

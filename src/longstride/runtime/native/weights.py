@@ -48,7 +48,8 @@ class Packed:
         self.address: int = found.pack_linear(*pointers, outputs, inputs, precision) or 0
         if not self.address:
             raise MemoryError("There is no memory left for a packed matrix.")
-        weakref.finalize(self, found.free_linear, self.address)
+        # When the process ends, a thread may still be reading it; the system takes all memory back then.
+        weakref.finalize(self, found.free_linear, self.address).atexit = False
 
 
 def packed(weight: Tensor, bias: Tensor | None, precision: int) -> Packed:
