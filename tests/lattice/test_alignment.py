@@ -80,6 +80,17 @@ def test_fast_align_without_diagonal_null_and_prior() -> None:
     ]
 
 
+def test_lines_without_words_change_nothing() -> None:
+    """A filter that keeps lines of one token keeps empty ones."""
+    empty: list[Pair] = [([], []), ([5], []), ([], [])]
+    found, plain = aligned([*toy(), *empty], AlignerOptions()), aligned(toy(), AlignerOptions())
+    assert found.links.tolist() == plain.links.tolist()
+    assert (found.tension, found.perplexity) == (plain.tension, plain.perplexity)
+    unlinked = aligned([*toy(), ([], [5])], AlignerOptions())
+    assert unlinked.links.tolist() == [*plain.links.tolist(), -1]
+    assert unlinked.tension == pytest.approx(plain.tension, abs=0.5)
+
+
 def slow_twin(pairs: list[Pair], options: AlignerOptions) -> tuple[list[list[float]], float]:
     """Word by word in dictionaries, with the tension left as it is: P(f, a) of each target word, and the perplexity."""
     t: dict[tuple[int, int], float] = {}

@@ -144,8 +144,9 @@ class _Blocks:
         self.words = len(target.ids)
 
     def sizes(self) -> list[tuple[int, int, int]]:
-        """Distinct pairs of lengths and how often each occurs: source, target, count."""
-        pairs, counts = np.unique(np.stack(self.lengths, 1), axis=0, return_counts=True)
+        """Distinct pairs of lengths and how often each occurs: source, target, count; none without words on a side."""
+        lengths = np.stack(self.lengths, 1)
+        pairs, counts = np.unique(lengths[lengths.all(1)], axis=0, return_counts=True)
         return [(n, m, count) for (n, m), count in zip(pairs.tolist(), counts.tolist(), strict=True)]
 
     def blocks(self) -> Iterator[_Block]:
