@@ -42,6 +42,15 @@ def test_addresses_are_kept() -> None:
     assert found.switched == line
 
 
+def test_a_long_word_is_looked_through_once() -> None:
+    """In time that goes up with the square of its length, this would take an hour."""
+    addresses = Glossary((name, None) for name in ("{url}", "{email}"))
+    assert addresses.terms("a" * 500_000) is None
+    found = addresses.terms("a" * 500_000 + " jane+1@example.org")
+    assert found is not None
+    assert found.targets == ("jane+1@example.org",)
+
+
 def test_missing_is_counted_and_capitals_may_begin() -> None:
     found = Glossary.of({"cat": "gato"}).terms("The cat saw a cat.")
     assert found is not None

@@ -23,9 +23,9 @@ from longstride.text.corpus import read_lines
 
 KINDS = {
     "{url}": re.compile(r"(?:https?://|www\.)[^\s<>\"']*[^\s<>\"'.,;:!?)\]}]"),
-    "{email}": re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"),
+    "{email}": re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"),
 }
-"""Names of what is always kept as it is."""
+"""Names of what is always kept as it is; what a long word begins with is looked at once, not from every letter on."""
 LONGEST = 1000
 """Characters of a term."""
 
