@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import longstride
 from longstride.contract import EOS, Event, InputError, OptionError
+from longstride.text.hf_tokenizer.sentencepieces import cleaned_up
 from longstride.text.tokenizer import Tokenizer
 from longstride.translation import GrowingText
 
@@ -44,6 +45,16 @@ def test_what_is_streamed_is_the_text_and_never_half_a_character(text: str, data
         assert text.startswith(said)
     said += growing.add(Event((len(ids),), (EOS,), 0, 0, True))[1] + growing.end(ids)[1]
     assert said == text
+
+
+@pytest.mark.parametrize("text", ["I do n't know .", "He 's here , they 've left !", "the ' old ' way", "a 'v n"])
+def test_spaces_that_are_taken_out_later_wait(text: str) -> None:
+    """Of a tokenizer that cleans spaces up, sign by sign."""
+    growing, said = GrowingText(lambda rows: [cleaned_up("".join(map(chr, row))) for row in rows], EOS), ""
+    ids = [ord(sign) for sign in text]
+    for place, sign in enumerate(ids):
+        said += growing.add(Event((place,), (sign,), 0, 0, True))[1]
+    assert said + growing.end(ids)[1] == cleaned_up(text)
 
 
 @settings(max_examples=200, deadline=None)

@@ -12,8 +12,9 @@ from longstride.text.tokenizer import Tokenizer
 
 BREAK = re.compile(r"(\r?\n)")
 """What lines are split at; the breaks are kept."""
-_UNFINISHED = "\ufffd"
-"""A character of which only some bytes are there."""
+_UNFINISHED = re.compile(r"(?: (?:'[rv]?|n'?)?)?\ufffd*\Z")
+"""What may yet change at an output's end: a character of which only some bytes are there, and a space that a tokenizer
+takes out which cleans up before signs and contractions (do n't)."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class GrowingText:
         return new, self._grown(self._write([tokens])[0], whole=True)
 
     def _grown(self, text: str, whole: bool = False) -> str:
-        stable = text if whole else text.rstrip(_UNFINISHED)
+        stable = text if whole else _UNFINISHED.sub("", text)
         if not stable.startswith(self.text):
             return ""
         new, self.text = stable[len(self.text) :], stable
