@@ -199,7 +199,7 @@ class SentencePieceTokenizer(Tokenizer):
 
 @final
 class WordsTokenizer(Tokenizer):
-    """Words between spaces or tabs, each with an id; unknown words become unk.
+    """Words between spaces, tabs or line breaks, each with an id; unknown words become unk.
 
     With join "@@", text is taken to be split by byte-pair encoding with that continuation sign, and decoding undoes it.
     """
@@ -379,6 +379,10 @@ def _check_reserved(found: Sequence[str], name: str) -> None:
         )
 
 
+_SPACES = str.maketrans("\t\r\n", "   ")
+"""What no word of a vocabulary can have in it; files may have a carriage return in the midst of a line."""
+
+
 def refuse_surrogates(text: str) -> None:
     """Refuse what is no text: half of a surrogate pair."""
     try:
@@ -389,7 +393,7 @@ def refuse_surrogates(text: str) -> None:
 
 def _split_words(text: str) -> list[str]:
     # Only these: a no-break space, for one, is part of a word in text that was split by other tools.
-    return [word for word in text.replace("\t", " ").split(" ") if word]
+    return [word for word in text.translate(_SPACES).split(" ") if word]
 
 
 def _threads(lines: Sequence[object]) -> int:
