@@ -67,4 +67,6 @@ def test_banned_words_give_way_to_the_next() -> None:
     nothing_left = decode.decode(source, Limits(banned=(7, 9))).hypotheses[0][0]
     assert nothing_left.tokens[0] == UNK
     assert torch.isfinite(torch.tensor(nothing_left.score))
+    without_unk = decode.decode(source, Limits(banned=(UNK, 7, 9))).tokens[0]
+    assert not {UNK, 7, 9} & {*without_unk}
     assert decode.signature.startswith("counts|eager|fp16|")

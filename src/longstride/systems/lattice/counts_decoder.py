@@ -47,7 +47,7 @@ class _CountsSession(OneStepSession[Tensor]):
         super().__init__(runner, capacity)
         self._tables, self._limits = tables, limits
         o, self._banned = tables.options, sorted({*limits.banned, *(tables.options.special.suppress or ())})
-        self._eos, self._fallback = o.special.eos, fallback_word(o.special, o.vocabulary, ())
+        self._eos, self._fallback = o.special.eos, fallback_word(o.special, o.vocabulary, self._banned)
         self._look_up = Program("candidates", self._best, weightless=True)
 
     def prepare(self, source: Source) -> list[tuple[list[int], Tensor]]:
@@ -62,7 +62,8 @@ class _CountsSession(OneStepSession[Tensor]):
         return self._runner.fetch(*portions)
 
     def _best(self, source: Tensor, lengths: Tensor, words: Tensor, columns: int) -> Tensor:
-        """The likeliest words that are allowed, `words` [rows] of them, unk where there is none; as `pack` has it."""
+        """The likeliest words that are allowed, `words` [rows] of them, unk (if that is) where there is none; as `pack`
+        has it."""
         found = self._tables.candidates(source, lengths, columns, 1 + len(self._banned))
         scores = found.log_scores.double()
         if self._banned:
