@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -48,3 +51,19 @@ def test_the_encoder_does_not_mind_padding(graphs: Graphs, threads: int) -> None
             beside = runner.call(encode_source, wide, torch.tensor([length, width]))
             assert torch.equal(beside.keys[:, :1, :, :length], alone.keys), (length, width)
             assert torch.equal(beside.values[:, :1, :, :length], alone.values), (length, width)
+
+
+@BOTH
+def test_threads_take_turns_with_a_graph(graphs: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of several threads: none reads what another has laid down."""
+    model = tiny_model(3, torch.float32)
+    runner, encode = graphs("fp32", 1), programs.encode_source(model)
+    sources = [random_source(2, 7, seed=seed) for seed in range(4)]
+    alone = [runner.call(encode, source.ids, source.lengths).keys for source in sources]
+    (graph,) = runner.graphs.values()
+    assert graph is not None
+    run = graph._placement.run
+    monkeypatch.setattr(graph._placement, "run", lambda: (sleep(0.05), run()))
+    with ThreadPoolExecutor(len(sources)) as threads:
+        together = list(threads.map(lambda source: runner.call(encode, source.ids, source.lengths).keys, sources))
+    assert all(map(torch.equal, together, alone))

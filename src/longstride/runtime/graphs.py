@@ -5,6 +5,7 @@ Knows graphs, not what they are for, nor who carries them out.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
@@ -93,13 +94,15 @@ class Graph:
         """`placement` makes one for this graph."""
         self._spec, self._new = spec, placement
         self._placement = placement()
+        self._turn = threading.Lock()  # of whoever lays tensors down, until they have been read
 
     def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
         """Outputs by name, in memory of their own; the states have been written."""
-        moved = self._placement.lay(feeds)
-        outputs = self._placement.lay_outputs(feeds)
-        self._placement.run()
-        self._placement.check_outputs()
+        with self._turn:
+            moved = self._placement.lay(feeds)
+            outputs = self._placement.lay_outputs(feeds)
+            self._placement.run()
+            self._placement.check_outputs()
         for there, here in moved:
             there.copy_(here)
         return outputs
