@@ -159,6 +159,20 @@ def test_a_damaged_file_is_refused(tokenizer: SentencePieceTokenizer, files, tmp
             BinarizedCorpus.load(path)
 
 
+def test_offsets_that_fall_are_refused_in_numbers_of_any_kind(
+    tokenizer: SentencePieceTokenizer, files, tmp_path: Path
+) -> None:
+    """Of numbers without a sign, every difference is one above zero."""
+    path = tmp_path / "out"
+    binarize(*files, tokenizer, path)
+    note, arrays = module.read_arrays(path, mapped=False)
+    arrays["source_offsets"] = arrays["source_offsets"].astype(np.uint32)
+    arrays["source_offsets"][1:3] = arrays["source_offsets"][2:0:-1]
+    module.write_arrays(path, note, {name: (each.dtype.type, len(each), each) for name, each in arrays.items()})
+    with pytest.raises(InputError, match="source_offsets that rise from 0"):
+        BinarizedCorpus.load(path)
+
+
 def test_errors_in_the_text_leave_nothing_behind(tokenizer: SentencePieceTokenizer, tmp_path: Path) -> None:
     write_lines(tmp_path / "a", ["x"] * 3)
     write_lines(tmp_path / "b", ["y"] * 4)
