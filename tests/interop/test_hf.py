@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ transformers = pytest.importorskip("transformers")
 
 
 @pytest.mark.parametrize("tie", ["all", "target", "none"])
-@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu-tanh", "silu"])
 def test_logits_agree(make_translator: MakeTranslator, empty: Path, tie: str, activation: str) -> None:
     translator = make_translator(tie=tie, activation=activation, scale_embeddings=activation != "gelu")
     assert "without a tokenizer" in export_hf(translator, empty)
@@ -37,6 +38,16 @@ def test_logits_agree(make_translator: MakeTranslator, empty: Path, tie: str, ac
         expected = model.logits(model.decode(ids, model.encode(source.ids, visible), visible))  # type: ignore[operator]
         found = theirs(input_ids=source.ids, attention_mask=visible.long(), decoder_input_ids=ids).logits
     torch.testing.assert_close(found, expected, atol=2e-4, rtol=2e-4)
+
+
+def test_a_bias_of_the_logits_goes_along(make_translator: MakeTranslator, empty: Path) -> None:
+    translator = make_translator(logits_bias=True)
+    bias = translator.part("model").logits_bias
+    assert isinstance(bias, torch.Tensor)
+    bias.normal_(generator=torch.Generator().manual_seed(2))
+    export_hf(translator, empty)
+    theirs = transformers.MarianMTModel.from_pretrained(empty, local_files_only=True)
+    assert torch.equal(theirs.final_logits_bias[0], bias)
 
 
 def test_two_vocabularies_of_different_size(make_translator: MakeTranslator, empty: Path) -> None:
@@ -128,10 +139,23 @@ def test_the_bundled_model_and_its_tokenizer(empty: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "told"),
-    [({"norm": "pre"}, "expects norm: post, found norm: pre"), ({"positions": "learned"}, "found positions: learned")],
+    [
+        ({"norm": "pre"}, "expects norm: post, found norm: pre"),
+        ({"positions": "learned"}, "found positions: learned"),
+        ({"sinusoid": "fairseq"}, "expects sinusoid: marian, found sinusoid: fairseq"),
+        ({"position_offset": 2}, "found position_offset: 2"),
+        ({"embedding_norm": True}, "found embedding_norm: True"),
+        ({"norm_eps": 0.01}, "found norm_eps: 0.01"),
+        ({"scale_attention": False}, "found scale_attention: False"),
+        ({"scale_logits": True}, "found scale_logits: True"),
+        ({"gated": True}, "found gated: True"),
+        ({"bias": False}, "found bias: False"),
+        ({"head": 4}, "expects heads that share the width"),
+        ({"heads": 2, "key_value_heads": 1}, "expects heads that share the width"),
+    ],
 )
 def test_what_marian_cannot_be_is_refused(
-    make_translator: MakeTranslator, empty: Path, changes: dict[str, str], told: str
+    make_translator: MakeTranslator, empty: Path, changes: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(OptionError, match=told):
         export_hf(make_translator(**changes), empty)

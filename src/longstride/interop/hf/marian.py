@@ -4,7 +4,7 @@
     model.safetensors                      weights under Marian's names; what is tied stands once
     source.spm, target.spm, vocab.json, tokenizer_config.json    for MarianTokenizer, where we have SentencePiece
 
-Marian is post-norm with sinusoidal positions; any other model is refused.
+Marian is post-norm with sinusoidal positions, its own; any other model is refused.
 """
 
 from __future__ import annotations
@@ -19,11 +19,20 @@ from torch import Tensor
 
 from longstride.contract import OptionError
 from longstride.interop.exportable import Exportable, exportable, write_spm_files
-from longstride.interop.hf.families import MARIAN
+from longstride.interop.hf.families import LOGITS_BIAS, MARIAN
 from longstride.nn.weights import write_tensors
 from longstride.translator import Translator
 
 FORMAT = "Hugging Face Marian"
+
+_USUAL = {
+    "norm": "post", "norm_type": "layer", "norm_eps": 1e-5, "embedding_norm": False, "gated": False, "bias": True,
+    "scale_attention": True, "scale_logits": False, "positions": "sinusoidal", "sinusoid": "marian",
+    "position_offset": 0,
+}  # fmt: skip
+"""What config.json has no field for, so that transformers would take it to be so."""
+_ACTIVATIONS = {"gelu-tanh": "gelu_new"}
+"""Those that have another name there."""
 
 
 def export_marian(translator: Translator, folder: Path, precision: str = "fp32") -> str:
@@ -57,10 +66,13 @@ def write_marian(model: Exportable, folder: Path) -> bool:
 def check_marian(model: Exportable) -> None:
     """Refuse what Marian cannot be."""
     o = model.options
-    if o.norm != "post":
-        raise OptionError(f"{FORMAT} expects norm: post, found norm: {o.norm} in {model.name}.")
-    if o.positions != "sinusoidal":
-        raise OptionError(f"{FORMAT} expects positions: sinusoidal, found positions: {o.positions} in {model.name}.")
+    for name, usual in _USUAL.items():
+        if (found := getattr(o, name)) != usual:
+            raise OptionError(f"{FORMAT} expects {name}: {usual}, found {name}: {found} in {model.name}.")
+    if o.heads * o.head_width != o.width or o.key_value_heads not in (None, o.heads):
+        raise OptionError(
+            f"{FORMAT} expects heads that share the width, and keys for each, found others in {model.name}."
+        )
 
 
 def marian_config(model: Exportable) -> dict[str, Any]:
@@ -79,7 +91,7 @@ def marian_config(model: Exportable) -> dict[str, Any]:
         "decoder_ffn_dim": o.feed_forward,
         "encoder_attention_heads": o.heads,
         "decoder_attention_heads": o.heads,
-        "activation_function": o.activation,
+        "activation_function": _ACTIVATIONS.get(o.activation, o.activation),
         "max_position_embeddings": o.longest,
         "scale_embedding": o.scale_embeddings,
         "share_encoder_decoder_embeddings": o.tie == "all",
@@ -113,7 +125,8 @@ def _special_ids(model: Exportable) -> dict[str, int]:
 def marian_state(model: Exportable) -> dict[str, Tensor]:
     """Our weights under Marian's names; fused projections are split."""
     o = model.options
-    theirs: dict[str, Tensor] = {"final_logits_bias": torch.zeros(1, o.vocabulary)}
+    bias = model.weights["logits_bias"] if o.logits_bias else torch.zeros(o.vocabulary)
+    theirs: dict[str, Tensor] = {LOGITS_BIAS: bias[None]}
     if o.tie == "all":
         theirs["model.shared.weight"] = model.target_embedding
     else:
