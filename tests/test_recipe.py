@@ -6,19 +6,25 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 from torch import nn
 
+from longstride import model_folder
 from longstride.cli.train import read_recipe
+from longstride.contract import RESERVED, Limits, OptionError
 from longstride.contract.options import as_dict, parse
-from longstride.model_folder import ModelFolder
+from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
-from longstride.recipe import Recipe, _objective, _plan, run
+from longstride.recipe import Recipe, ValidationOptions, _objective, _plan, run
 from longstride.systems.lattice.tables import Tables, TablesOptions
+from longstride.text.tokenizer import WordsTokenizer
+from longstride.translator import load
+from tests.models import tiny_model
 
 ROOT = Path(__file__).resolve().parents[1]
 PIPELINES = ("all.yaml", "half-hour.yaml", "family.yaml", "pipeline.yaml")
@@ -108,6 +114,55 @@ def test_text_files_are_binarized_once_and_again_when_they_change(tmp_path: Path
     files(tmp_path, lines=50)
     run(shared, tmp_path / "three")
     assert cache.stat().st_mtime_ns != stamp
+
+
+def on_a_base(folder: Path, objective: str, source: WordsTokenizer | None = None) -> Recipe:
+    """Something that is added to a tiny model which asks for limits and beams of its own."""
+    tokenizer = WordsTokenizer([*RESERVED, *"abcdefghijklmnopqrst"])
+    tokenizer.save(folder / "words")
+    own: dict[str, Any] = {} if source is None else {"source_vocabulary": source.size, "tie": "target"}
+    model = tiny_model(0, torch.float32, vocabulary=tokenizer.size, **own)
+    model_folder.write(
+        folder / "base",
+        {"model": Part("transformer", model.options, model)},
+        {"greedy": DecoderConfig({"model": "model"}), "beam": DecoderConfig({"model": "model"}, {"width": 3})},
+        "greedy",
+        tokenizer,
+        source,
+        limits=Limits(forced_first=7, max_length=9, no_repeat_ngram=2),
+        sentences=True,
+    )
+    recipe = small({**files(folder), "tokenizer": str(folder / "words")})
+    added: dict[str, Any] = {"drafter": {"block": 3, "width": 8, "feed_forward": 8, "heads": 1, "decoder_layers": 1}}
+    how: dict[str, Any] = {
+        "base": str(folder / "base"),
+        "objective": {"kind": objective},
+        "validation": ValidationOptions("none"),
+    }
+    return replace(recipe, **how, model=added.get(objective, {"k": 2, "feed_forward": 8}))
+
+
+@pytest.mark.parametrize("objective", ["drafter", "blockwise"])
+def test_what_a_base_asks_for_is_asked_for_still(tmp_path: Path, objective: str) -> None:
+    """Its greedy output is the same: an imported model's may have to begin with a language, say."""
+    made = run(on_a_base(tmp_path, objective), tmp_path / "run").model
+    assert made is not None
+    before, after = ModelFolder(tmp_path / "base"), ModelFolder(made)
+    assert (after.config.limits, after.config.sentences) == (before.config.limits, before.config.sentences)
+    assert after.decoders["beam"] == before.decoders["beam"]
+    outputs = [
+        [one.tokens for one in load(path, device="cpu").translate(["a b c", "d e f"], "greedy")]
+        for path in (before.path, after.path)
+    ]
+    assert outputs[0] == outputs[1]
+
+
+def test_a_base_with_a_tokenizer_for_each_side_is_refused(tmp_path: Path) -> None:
+    """A recipe has one, whose ids its source embeddings do not know."""
+    recipe = on_a_base(tmp_path, "drafter", WordsTokenizer([*RESERVED, *"tsrqponmlkjihgfedcba"]))
+    with pytest.raises(OptionError, match="one tokenizer for source and target, found one for each"):
+        run(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_recipe_survives_being_written_and_read(tmp_path: Path) -> None:

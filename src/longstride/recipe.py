@@ -198,8 +198,9 @@ def run(
             "validation": result.scores,
             "averaged_updates": list(result.averaged),
         }
-        if recipe.base:
-            history["base"] = ModelFolder(resolve(recipe.base)).config.provenance
+        home = ModelFolder(resolve(recipe.base)) if recipe.base else None
+        if home is not None:
+            history["base"] = home.config.provenance
         parts = kind.parts(model)
         if recipe.shortlist and any("shortlist" in DECODERS[name].optional for name in kind.decoders):
             tell.message("Counting the shortlist that drafts are made of on processors.")
@@ -207,6 +208,9 @@ def run(
             counted = count_shortlist(train, listed, shared=True, device=team.device)
             parts["shortlist"] = Part("shortlist", listed, counted)
         decoders = {name: DecoderConfig(DECODERS[name].played_by(parts)) for name in kind.offered(model)}
+        theirs = home.decoders if home is not None else {}
+        for name in {"greedy", "beam"} & decoders.keys() & theirs.keys():  # what a base asks for is asked for still
+            decoders[name] = replace(decoders[name], defaults=theirs[name].defaults)
         model_folder.write(
             finished,
             parts,
@@ -215,7 +219,8 @@ def run(
             tokenizer,
             provenance=history,
             dtype=STORED[recipe.store],
-            limits=limits_of(corpora["train"], tokenizer),
+            limits=limits_of(corpora["train"], tokenizer) or (home.config.limits if home is not None else None),
+            sentences=home is not None and home.config.sentences,
         )
     team.leave()
     return Outcome(result, finished, count, team.leads)
@@ -295,6 +300,8 @@ def _objective(recipe: Recipe) -> tuple[Any, Any]:
 def _loaded(path: str, tokenizer: Tokenizer | None) -> dict[str, nn.Module]:
     """The parts of a model folder, whose tokenizer must be this one; without one, shapes alone (on the meta device)."""
     folder = ModelFolder(resolve(path))
+    if folder.config.source_tokenizer is not None:  # one tokenizer reads both sides here: its ids mean something else
+        raise OptionError(f"{path}: expected a model with one tokenizer for source and target, found one for each.")
     if tokenizer is not None and folder.config.tokenizer_sha256 != tokenizer.sha256:
         raise OptionError(f"{path}: expected a model with the tokenizer of this recipe, found one with another.")
     load = folder.sketch if tokenizer is None else folder.load
