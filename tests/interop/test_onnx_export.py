@@ -102,11 +102,20 @@ def test_other_precisions_are_refused(run: Run, model: Path, tmp_path: Path) -> 
     assert not (tmp_path / "out").exists()
 
 
-def test_limits_hold_in_the_loop_outside(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"min_length": 3, "max_length": 6, "banned": (7, 8)},
+        {"forced_first": 9, "max_length": 6},
+        {"no_repeat_ngram": 1, "max_length": 6},
+        {"no_repeat_ngram": 2, "forced_first": 9, "min_length": 9, "max_length": 12},
+    ],
+)
+def test_limits_hold_in_the_loop_outside(tmp_path: Path, asked: dict[str, Any]) -> None:
     folder = write_folder(tmp_path / "model")
     (tmp_path / "out").mkdir()
     translator = load(folder, device="cpu")
     export_onnx(translator, tmp_path / "out")
-    decoder, limits = translator.decoder("greedy", min_length=3, max_length=6, banned=(7, 8))
+    decoder, limits = translator.decoder("greedy", **asked)
     source = Source.of([[5, 6, 9, 3], [11, 3]])
     assert OnnxFolder(tmp_path / "out").decode(source, limits).tokens == decoder.decode(source, limits).tokens

@@ -200,8 +200,18 @@ class OnnxFolder(Peer):
             scores[never] = -np.inf
             if len(output) < limits.min_length:
                 scores[eos] = -np.inf
+            scores[_repeating([start, *output], limits.no_repeat_ngram)] = -np.inf
             token = int(scores.argmax())
+            if not output and limits.forced_first is not None:
+                token = limits.forced_first
             if token == eos:
                 break
             output.append(token)
         return output
+
+
+def _repeating(said: list[int], size: int) -> list[int]:
+    """Tokens that would end an n-gram of this size that was said before (0: any may)."""
+    last = said[len(said) - size + 1 :]
+    places = range(len(said) - size + 1) if size else ()
+    return [said[place + size - 1] for place in places if said[place : place + size - 1] == last]
