@@ -107,6 +107,17 @@ def test_generation(folder: Path, fields: dict[str, Any], expected: str) -> None
     assert expected in told(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        # No bucket would be left for distances of 16 and more.
+        ("t5", {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 16}, "half of the 32"),
+    ],
+)
+def test_families_of_their_own(tmp_path: Path, name: str, changes: dict[str, Any], expected: str) -> None:
+    assert expected in told(saved(build(name, **changes), tmp_path / "hf"))
+
+
 def _missing(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in state.items() if name != "model.decoder.layers.0.fc1.bias"}
 

@@ -86,6 +86,12 @@ class TransformerOptions(Options):
             raise OptionError(f"heads expects a divisor of the width {self.width}, found {self.heads}.")
         if self.heads % (self.key_value_heads or self.heads):
             raise OptionError(f"key_value_heads expects a divisor of {self.heads}, found {self.key_value_heads}.")
+        if self.positions == "relative" and self.relative_distance <= self.relative_buckets // 2:
+            # Half of the buckets are for one distance each; the others have to have some left.
+            raise OptionError(
+                f"relative_distance expects more than half of the {self.relative_buckets} relative_buckets, "
+                f"found {self.relative_distance}."
+            )
         if self.positions == "picture" and self.width % 16:
             raise OptionError(f"positions: picture expects a width that is a multiple of 16, found {self.width}.")
         if self.positions == "picture" and self.picture % self.picture_scale:
