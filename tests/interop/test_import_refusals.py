@@ -112,6 +112,9 @@ def test_generation(folder: Path, fields: dict[str, Any], expected: str) -> None
     [
         # No bucket would be left for distances of 16 and more.
         ("t5", {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 16}, "half of the 32"),
+        # transformers gives padding no position, wherever it stands.
+        ("m2m100", {"decoder_start_token_id": 0}, "not to begin with padding, found its id, 0"),
+        ("m2m100", {"forced_bos_token_id": 0}, "not to begin with padding, found its id, 0"),
     ],
 )
 def test_families_of_their_own(tmp_path: Path, name: str, changes: dict[str, Any], expected: str) -> None:

@@ -134,6 +134,11 @@ def import_folder(
         raise ModelFolderError(
             f"{folder}: forced_bos_token_id expects an id of the model's vocabulary, found {forced}."
         )
+    if taken.options.sinusoid == "fairseq" and special.pad in (start, forced):
+        # transformers gives padding no position, wherever it stands.
+        raise ModelFolderError(
+            f"{folder}: expected the decoder's inputs not to begin with padding, found its id, {special.pad}."
+        )
     if taken.unread:
         notes.append(f"{folder}: not read, as transformers does not read it either: {', '.join(taken.unread)}.")
     told = {
