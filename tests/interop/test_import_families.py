@@ -177,6 +177,35 @@ def test_shards_and_old_files_are_read_alike(tmp_path: Path, name: str) -> None:
         assert all(torch.equal(found.state[key], whole.state[key]) for key in found.state)
 
 
+@pytest.mark.parametrize("name", ["marian", "bart", "t5"])
+def test_old_files_come_back_with_every_tied_name(tmp_path: Path, name: str) -> None:
+    """As most published models have them."""
+    model = build(name)
+    folder = saved(model, tmp_path / "hf")
+    (folder / "model.safetensors").unlink()
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    import_folder(folder, tokenizers=(words(), words())).save(tmp_path / "ours")
+    (tmp_path / "out").mkdir()
+    export_hf(load(tmp_path / "ours", device="cpu"), tmp_path / "out")
+    found, state = load_file(tmp_path / "out" / "model.safetensors"), model.state_dict()
+    assert found.keys() == state.keys()
+    assert all(torch.equal(found[key], state[key]) for key in found)
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_what_is_shared_stands_for_who_has_no_table(tmp_path: Path, side: str) -> None:
+    folder = saved(build("t5"), tmp_path / "hf")
+    before = load_file(folder / "model.safetensors")
+    other = torch.randn(before["shared.weight"].shape, generator=torch.Generator().manual_seed(3))
+    save_file({**before, f"{side}.embed_tokens.weight": other}, folder / "model.safetensors", {"format": "pt"})
+    import_folder(folder, tokenizers=(words(), words())).save(tmp_path / "ours")
+    (tmp_path / "out").mkdir()
+    export_hf(load(tmp_path / "ours", device="cpu"), tmp_path / "out")
+    before, after = (load_file(one / "model.safetensors") for one in (folder, tmp_path / "out"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
 def test_a_model_without_an_output_projection_of_its_own(tmp_path: Path) -> None:
     """bart-base is published so: names have no prefix."""
     model = build("bart")

@@ -171,8 +171,11 @@ def give_weights(
     target = state["target_embedding.weight"]
     source, output = (target if options.tie in kinds else state[f"{side}_embedding.weight"]
                       for side, kinds in (("source", ("all",)), ("output", ("all", "target"))))  # fmt: skip
-    tables = [table[: rows or len(table)] for table in (source, target, output, target)]
-    found |= dict(zip(family.tables, tables, strict=True))
+    tables = [table[: rows or len(table)] for table in (source, target, output)]
+    own = [name.removeprefix(family.prefix) if bare else name for name in family.tables]
+    # What all may share stands for those that have no table of their own.
+    shared = next((table for name, table in zip(own[:3], tables, strict=True) if name not in named), tables[1])
+    found |= dict(zip(family.tables, (*tables, shared), strict=True))
     bias = state["logits_bias"].clone() if options.logits_bias else torch.zeros(options.vocabulary)
     for token, value in (biases or {}).items():
         bias[int(token)] = value
@@ -181,7 +184,13 @@ def give_weights(
         found.setdefault(name, _sinusoids(options))
     if bare:
         found = {name.removeprefix(family.prefix): tensor for name, tensor in found.items()}
-    return {name: found[name].to(getattr(torch, dtype)).contiguous() for name, dtype in names.items()}
+    given: State = {}
+    for name, dtype in names.items():
+        tensor = found[name].to(getattr(torch, dtype)).contiguous()
+        # PyTorch's files have what is tied under every name; safetensors refuses two names for one place in memory.
+        tied = any(tensor.data_ptr() == other.data_ptr() for other in given.values())
+        given[name] = tensor.clone() if tied else tensor
+    return given
 
 
 def _prefixed(family: Family, given: Mapping[str, Tensor]) -> State:
