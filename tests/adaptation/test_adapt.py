@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -124,6 +126,22 @@ def test_stages_one_by_one_and_other_options_on_the_way(
     assert adapt("--no-race", "--keep") == 0
     assert (tmp_path / "out" / "config.json").exists()
     assert work.exists()
+
+
+def test_work_may_lie_on_another_file_system(adapt: Adapt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing can be renamed across."""
+    rename = os.replace
+
+    def replace(old: str | Path, new: str | Path) -> None:
+        if (tmp_path / "scratch" in Path(old).parents) != (tmp_path / "scratch" in Path(new).parents):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(old), None, str(new))
+        rename(old, new)
+
+    monkeypatch.setattr(os, "replace", replace)
+    assert adapt("--no-race", "--work", str(tmp_path / "scratch" / "work")) == 0
+    assert load(tmp_path / "out", device="cpu").decoders[0] == "draft-verify"
+    assert (tmp_path / "out" / "README.md").exists()
+    assert not (tmp_path / "scratch" / "work").exists()
 
 
 def test_where_drafts_do_not_pay_greedy_stays_the_default(adapt: Adapt, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -31,6 +32,7 @@ from longstride.contract.options import as_dict
 from longstride.model_folder import STORED, DecoderConfig, ModelFolder, Part
 from longstride.registry import part_builder
 from longstride.text.files import file_sha256, read_json, written_whole
+from longstride.text.folders import folder_written_whole
 from longstride.training.metrics import Reporter
 from longstride.translator import Translator
 from longstride.verification.draft_policy import DraftPolicy
@@ -134,7 +136,7 @@ def adapt(request: Request, around: Surroundings, until: str = STAGES[-1], keep:
             raise
     if until != STAGES[-1]:
         return None
-    os.replace(work.folder / FINISHED, request.output)
+    _move(work.folder / FINISHED, request.output)
     if not keep:
         shutil.rmtree(work.folder)
     return request.output
@@ -359,6 +361,17 @@ class _Run:
     def _write_records(self, name: str, records: Sequence[Exactness] | Sequence[Latency]) -> None:
         with written_whole(self._work.folder / f"{name}.jsonl") as temporary:
             temporary.write_text("".join(to_line(record) + "\n" for record in records), encoding="utf-8")
+
+
+def _move(made: Path, output: Path) -> None:
+    """Put a folder in its place, whole; work may lie on another file system."""
+    try:
+        os.replace(made, output)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with folder_written_whole(output) as building:
+            shutil.copytree(made, building, dirs_exist_ok=True)
 
 
 def _finished(output: Path, origin: dict[str, Any]) -> Path | None:
