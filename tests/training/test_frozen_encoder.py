@@ -37,3 +37,15 @@ def test_an_interleaved_decoder_learns_on_a_frozen_encoder() -> None:
     assert model.model.dropout.training
     assert model.model.target_embedding.weight.grad is None
     assert all(weight.grad is not None for weight in model.model.decoder.parameters())
+
+
+def test_embeddings_that_are_trained_learn_through_frozen_layers() -> None:
+    options = tiny_options(tie="target", embedding_norm=True)
+    model = InterleavedModel(Transformer(options), Interleaving(InterleavingOptions(width=options.width)))
+    objective = InterleavedObjective(Smoothing(0.0))
+    freeze(model, ["model.encoder.*"])
+    objective.loss(model, objective.prepare(make_batch([4, 7], [5, 6], 0), torch.Generator())).total.backward()
+    read = {name: weight for name, weight in model.model.named_parameters() if name.startswith("source_")}
+    assert len(read) == 3
+    assert all(weight.grad is not None for weight in read.values())
+    assert all(weight.grad is None for weight in model.model.encoder.parameters())

@@ -96,8 +96,11 @@ class Transformer(nn.Module):
         return self.encoder.norm(x)  # type: ignore[no-any-return]
 
     def encode_for_training(self, ids: Tensor, visible: Tensor | None) -> Tensor:
-        """:meth:`encode`; an encoder that is wholly frozen reads without dropout and keeps no gradients."""
-        if any(weight.requires_grad for weight in self.encoder.parameters()):
+        """:meth:`encode`; an encoder that is wholly frozen, with all that it reads, reads without dropout and keeps no
+        gradients."""
+        table = self.target_embedding if self.source_embedding is None else self.source_embedding
+        read = (table, self.source_positions, self.source_embedding_norm, self.encoder_bias, self.encoder)
+        if any(weight.requires_grad for module in read if module is not None for weight in module.parameters()):
             return self.encode(ids, visible)
         was = self.dropout.training
         self.encoder.eval()
