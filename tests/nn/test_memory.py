@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.nn.cache import EncoderState
+from tests.models import tiny_model
 
 LAYERS, HEADS, HEAD = 2, 3, 4
 
@@ -36,3 +40,12 @@ def test_all_rows_by_a_slice_or_by_their_numbers(
     assert torch.equal(by_slice.values, by_numbers.values)
     assert torch.equal(by_slice.visible, by_numbers.visible)
     assert torch.equal(by_slice.keys[:, :, :, :source], new.keys)
+
+
+@pytest.mark.parametrize("changes", [{}, {"heads": 2, "head": 40}, {"heads": 4, "key_value_heads": 2}])
+def test_what_tables_take_is_foreseen(changes: dict[str, Any]) -> None:
+    """Of heads that are wider together than the model too, as the largest T5's are."""
+    model = tiny_model(0, torch.float32, width=16, **changes)
+    cache, memory = model.new_cache(3, 21), model.new_memory(2, 9)
+    taken = sum(table.nbytes for table in (cache.keys, cache.values, memory.keys, memory.values))
+    assert model.table_bytes(3, 21, 2, 9) == taken

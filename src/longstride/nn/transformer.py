@@ -188,8 +188,9 @@ class Transformer(nn.Module):
 
     def table_bytes(self, rows: int, columns: int, sources: int, source: int) -> int:
         """What a cache of `rows` rows and the memory of `sources` sources take."""
+        o = self.options
         slots: int = rows * aligned(columns) + sources * aligned(source)
-        return 2 * self.options.decoder_layers * self.options.width * slots * self.target_embedding.weight.itemsize
+        return 2 * o.decoder_layers * o.heads * o.head_width * slots * self.target_embedding.weight.itemsize
 
     def encode_source(self, ids: Tensor, lengths: Tensor) -> EncoderState:
         """Encode sources and project them once for every decoder layer."""
