@@ -16,7 +16,7 @@ first halves of whole blocks in all). Only what is asked for is projected.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -51,8 +51,8 @@ class DraftState:
     cache: Cache
     listed: Tensor | None = None
     """[rows, words] the own ids that each sentence is drafted with, where these are not the whole vocabulary"""
-    bound: tuple[list[int], Callable[[], tuple[EncoderState, Tensor]]] | None = None
-    """where a lone sentence lies, and what encodes it"""
+    bound: dict[int, tuple[list[int], Callable[[], tuple[EncoderState, Tensor]]]] = field(default_factory=dict)
+    """by width, where a lone sentence lies, and what encodes it"""
 
 
 class ModelDrafter(Drafter):
@@ -186,11 +186,13 @@ class ModelDrafter(Drafter):
     def _bound(
         self, state: DraftState, program: Program, given: tuple[Any, ...]
     ) -> Callable[[], tuple[EncoderState, Tensor]]:
-        """What encodes the sentence that lies there: a session's lie where its first lay."""
-        places = [tensor.data_ptr() for tensor in given if isinstance(tensor, Tensor)]
-        if state.bound is None or state.bound[0] != places:  # what is bound is held: nothing else lies there
-            state.bound = (places, self._runner.bound(program, *given))
-        return state.bound[1]
+        """What encodes the sentence that lies there: a session's lie where its first lay, each in a rectangle of its
+        own width."""
+        places, width = [tensor.data_ptr() for tensor in given if isinstance(tensor, Tensor)], given[0].shape[1]
+        found = state.bound.get(width)
+        if found is None or found[0] != places:  # what is bound is held: nothing else lies there
+            found = state.bound[width] = (places, self._runner.bound(program, *given))
+        return found[1]
 
     def follow(self, state: Any, there: list[int], here: list[int], length: int) -> None:
         """So do the tokens that are cached."""
