@@ -177,6 +177,18 @@ def test_a_table_forgets_the_prefix_of_an_earlier_sentence() -> None:
     assert decoder.decode(nothing, limits).tokens == alone
 
 
+def test_a_table_forgets_what_could_not_stand_behind_an_earlier_prefix() -> None:
+    runner, _ = taped()
+    decoder, limits = Greedy(runner.place(repeating_model(3)), runner), Limits(8)
+    source, rows = random_source(4, 6, seed=3), [[5], [6], [7], [8]]
+    free = replace(source, prefixes=Prefixes.of(rows))
+    expected = decoder.decode(free, limits).tokens
+    never = torch.zeros(VOCABULARY, dtype=torch.bool).index_fill_(0, torch.tensor([out[1] for out in expected]), True)
+    bound = decoder.decode(replace(source, prefixes=Prefixes.of(rows, never)), limits).tokens
+    assert all(mine[:2] != theirs[:2] for mine, theirs in zip(bound, expected, strict=True))
+    assert decoder.decode(free, limits).tokens == expected
+
+
 def test_who_cannot_obey_refuses() -> None:
     source, _ = prescribed(random_source(2, 6, seed=1), 1)
     with pytest.raises(OptionError, match=r"^The decoder draft cannot obey prefixes"):

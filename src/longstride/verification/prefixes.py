@@ -52,7 +52,9 @@ class TablePrefixes:
         width = min(given.ids.shape[1], self.ids.shape[1])
         self.ids[where, :width] = given.ids[:, :width].to(device)
         self.lengths[where] = given.lengths.clamp(max=width).to(device)
-        if given.never_next is not None:
+        if given.never_next is None:
+            self.never_next.zero_()  # what an earlier session was told may stand here
+        else:
             self.never_next.copy_(given.never_next)
 
     def select(self, rows: Tensor) -> TablePrefixes:
