@@ -187,6 +187,24 @@ def test_without_any_draft_steps_are_greedys():
     assert (decoded.tokens, decoded.traces) == (greedy.tokens, greedy.traces)
 
 
+def test_sentences_with_drafts_and_without_move_together():
+    """Drafts that bring nothing are left off, and taken up again when new sentences come."""
+    model, limits = tiny_model(0, sharpness=1.0, longest=128), Limits(max_length=100, max_extra=100)
+    source = random_source(5, 9, seed=0)
+    expected = Greedy(model, RUNNER).decode(source, limits).tokens
+    session = TextVerify(model, RUNNER).start(5, limits, source.longest)
+    found, tickets = {}, []
+    for row in range(4):
+        one = source.slice(row, row + 1)
+        tickets += session.admit(replace(one, drafts=Source.of([[5, 6, EOS]])) if row % 2 else one)
+    while len(found) < len(tickets):
+        if not session.advance().drafted.any() and len(tickets) == 4:
+            tickets += session.admit(source.slice(4, 5))
+        found |= {one.ticket: one.hypotheses[0].tokens for one in session.take_finished()}
+        session.settle()
+    assert [found[ticket] for ticket in tickets] == expected
+
+
 # Through the translator.
 
 

@@ -121,11 +121,13 @@ class Drain:
 
 
 def picked(found: Sequence[tuple[Source, int]]) -> Source:
-    """Single sentences of several sources, each with its row there, as one."""
+    """Single sentences of several sources, each with its row there, as one; some may have a draft, and others none."""
     each = [source.select([row]) for source, row in found]
-    drafts = [one.drafts for one in each if one.drafts is not None]
     whole = Source.of([row for one in each for row in _rows(one)])
-    return replace(whole, drafts=Source.of([row for one in drafts for row in _rows(one)])) if drafts else whole
+    if all(one.drafts is None for one in each):
+        return whole
+    drafts = [row for one in each for row in ([[]] if one.drafts is None else _rows(one.drafts))]
+    return replace(whole, drafts=Source.of(drafts))
 
 
 def _rows(source: Source) -> list[list[int]]:
