@@ -220,6 +220,15 @@ def test_whole_drafts_all_that_is_left_of_the_source(seed, capacity):
         assert drafts == slow_drafts(ids, [*tokens, EOS], len(ids), 8)
 
 
+def test_whole_commits_no_more_than_short_sources_have():
+    """Whatever is asked for at least: it was said with longer ones in mind."""
+    model, source = tiny_model(3), random_source(4, 8, seed=3)
+    options = CopyVerifyOptions(k=64, min_block=40, whole=True)
+    found = [CopyVerify(model, RUNNER, one).decode(source).tokens for one in (options, replace(options, whole=False))]
+    assert found[0] == found[1]
+    assert options.drafting_all(Source.of([[], []])).k == 16
+
+
 def test_whole_leaves_no_question_how_much_is_drafted():
     with pytest.raises(OptionError, match="whole expects neither lengths nor adaptive"):
         CopyVerifyOptions(whole=True, adaptive=True)

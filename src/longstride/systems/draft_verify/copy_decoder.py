@@ -56,7 +56,9 @@ class CopyVerifyOptions(SamplingOptions):
 
     def drafting_all(self, text: Source) -> Self:
         """For these texts, drafts that hold the longest of them, within bounds."""
-        return replace(self, k=min(LONGEST, -(-text.longest // WIDTHS) * WIDTHS), whole=False)
+        k = min(LONGEST, -(-max(1, text.longest) // WIDTHS) * WIDTHS)
+        # No iteration commits more than there is a draft for, whatever it is asked for.
+        return replace(self, k=k, min_block=min(self.min_block, k + 1), whole=False)
 
 
 class CopyVerify(VerifyingDecoder[CopyVerifyOptions]):
