@@ -14,6 +14,7 @@ from longstride.contract import Decoder, Limits, Runner
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
 from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
+from longstride.systems.draft_verify.beam_decoder import DraftBeam, DraftBeamOptions
 from longstride.systems.draft_verify.decoder import Draft
 from longstride.systems.interleaved.decoder import Interleaved, InterleavedOptions
 from longstride.systems.lattice.decoder import LatticeDecoder
@@ -38,6 +39,11 @@ def one_pass(runner: Runner, seed: int) -> Decoder:
     return NonAutoregressive(runner.place(tiny_one_pass(seed)), runner)
 
 
+def drafted_beam(runner: Runner, seed: int) -> Decoder:
+    parts = runner.place(tiny_model(seed)), runner.place(tiny_drafter(seed))
+    return DraftBeam(*parts, runner, DraftBeamOptions(2, n_best=2))
+
+
 DECODERS: dict[str, Callable[[Runner, int], Decoder]] = {
     "greedy": lambda runner, seed: Greedy(runner.place(tiny_model(seed)), runner),
     "beam": lambda runner, seed: Beam([runner.place(tiny_model(seed))], runner, BeamOptions(3, n_best=2)),
@@ -45,6 +51,7 @@ DECODERS: dict[str, Callable[[Runner, int], Decoder]] = {
     "interleaved": lambda runner, seed: interleaved(runner, seed, 1),
     "interleaved-beam": lambda runner, seed: interleaved(runner, seed, 3),
     "draft": lambda runner, seed: Draft(runner.place(tiny_model(seed)), runner.place(tiny_drafter(seed)), runner),
+    "draft-beam": drafted_beam,
     "one-pass": one_pass,
 }
 
@@ -90,6 +97,19 @@ def given_up_at_random(decoder: Decoder, seed: int, capacity: int, limits: Limit
 def test_others_go_on_as_if_nothing_had_been(name: str, seed: int, capacity: int) -> None:
     decoder = DECODERS[name](EagerRunner(precision="fp64"), seed)
     given_up_at_random(decoder, seed, capacity, Limits(max_length=10))
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_given_up_before_anything_was_done(name: str) -> None:
+    """A step of nobody, and the next sentence is decoded as ever."""
+    decoder, source = DECODERS[name](EagerRunner(precision="fp64"), 3), random_source(1, 6, seed=3)
+    session = decoder.start(2, Limits(max_length=10), source.longest)
+    session.cancel(*session.admit(source))
+    assert not session.advance().active.any()
+    session.admit(source)
+    while not (found := session.take_finished()):
+        session.advance()
+    assert found[0].hypotheses[0].tokens == decoder.decode(source, Limits(max_length=10)).tokens[0]
 
 
 @pytest.mark.parametrize("name", [name for name in DECODERS if name != "one-pass"])

@@ -108,7 +108,7 @@ class DraftedBeamTable(BeamTable):
     def _score(self, span: int) -> StepScores:
         """By what was read where the hypotheses stand, after a call if some of them stand elsewhere."""
         live = ((self.state.live > DEAD) & ~self.state.done[:, None]).reshape(-1)
-        unread = bool((self._slot[live] == UNREAD).any())
+        unread = not self._read or bool((self._slot[live] == UNREAD).any())  # nothing: all that came were given up
         self.calls = 1 + self._drafter.calls if unread else 0
         if unread:
             self._call(live)
