@@ -23,11 +23,13 @@ from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.text.tokenizer import WordsTokenizer
 from longstride.verification import batch_state
 from longstride.verification.acceptance import Rule, forbidden_ids
+from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.drafting import View
 from tests.decoding.drafters import KINDS, slow_drafter_alone, slow_logits, slow_proposal, tiny_drafter
 from tests.decoding.test_greedy import LIMITS
 from tests.folders import LONGEST, words, write_folder
 from tests.models import random_source, tiny_model
+from tests.runtime.test_cuda_graph import taped
 
 RUNNER = EagerRunner(precision="fp64")
 
@@ -339,3 +341,17 @@ def test_idle_slots_draft_and_commit_nothing(seed, rows, tree):
         for told in (step.drafted, step.accepted, step.written):
             assert not told[~step.active].any()
         left -= len(session.take_finished())
+
+
+def test_tables_are_no_wider_than_the_drafter_reads():
+    """Where few shapes serve all lengths, and the verifier has more positions."""
+    runner, _ = taped()
+    model = runner.place(tiny_model(0, longest=64))
+    source, limits = Source.of([[*[5, 6, 7, 8] * 8, EOS], [7, EOS]]), Limits(max_length=8)
+    expected = Greedy(model, runner).decode(source, limits).tokens
+    for soft_copy in (True, False):
+        drafter = runner.place(tiny_drafter(0, block=1, longest=source.longest + 1, soft_copy=soft_copy))
+        assert runner.round_up(source.longest) > drafter.options.longest + drafter.options.block
+        for lengths in (None, DraftPolicy(((2, 0),))):
+            decoder = DraftVerify(model, drafter, runner, DraftVerifyOptions(lengths=lengths))
+            assert decoder.decode(source, limits).tokens == expected

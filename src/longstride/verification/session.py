@@ -54,11 +54,13 @@ class DecodePlan:
         acceptance: Acceptance | None = None,
         verify: Program | None = None,
         seed: int = 0,
+        positions: int | None = None,
     ) -> None:
-        """`seed` is of the random numbers, where tokens are drawn."""
+        """`seed` is of the random numbers, where tokens are drawn; `positions`: the longest source that all models can
+        read (None: the verifier's)."""
         self.model, self.runner, self.drafter, self.limits = model, runner, drafter, limits
         self.seed = seed  # no part of the family: it reaches a table with the sentences
-        self.acceptance = acceptance or Acceptance()
+        self.acceptance, self.positions = acceptance or Acceptance(), positions or model.options.longest
         self.verify = verify or programs.verify(model)
         self.family = ("verification", model, self.verify.identity, drafter.key, self.acceptance, limits)
         kind = (f"{runner.name} {runner.precision}", drafter.block)
@@ -93,7 +95,7 @@ class DecodePlan:
 
     def key(self, capacity: int, longest_source: int) -> PoolKey:
         """Of tables for such a session."""
-        return PoolKey.of(self.runner, self.family, capacity, longest_source, self.model.options.longest)
+        return PoolKey.of(self.runner, self.family, capacity, longest_source, self.positions)
 
     def window(self, block: int) -> int:
         """How many tokens may come between two drafts of this length."""
@@ -104,8 +106,9 @@ class DecodePlan:
         return 1 + (self.drafter.calls if block else 0)
 
     def drafted_by(self, drafter: Drafter) -> DecodePlan:
-        """The same with another drafter."""
-        return DecodePlan(self.model, self.runner, drafter, self.limits, self.acceptance, self.verify, self.seed)
+        """The same with another drafter, in tables for the same sources: rows may move from one to the other."""
+        given = (self.limits, self.acceptance, self.verify, self.seed, self.positions)
+        return DecodePlan(self.model, self.runner, drafter, *given)
 
     @torch.inference_mode()
     def new_state(self, rows: int, longest_source: int) -> BatchState:

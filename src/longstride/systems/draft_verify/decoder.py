@@ -89,7 +89,9 @@ class DraftVerify(VerifyingDecoder[DraftVerifyOptions]):
         """The drafter drafts."""
         given = (self._depth, limits, self.options.tree, self._shortlist if self.options.shortlist else None)
         drafter = ModelDrafter(self._drafter, self._model, self._runner, *given)
-        return DecodePlan(self._model, self._runner, drafter, limits, self._acceptance, seed=self.options.seed)
+        positions = min(self._model.options.longest, self._drafter.options.longest)
+        judging = (limits, self._acceptance, None, self.options.seed, positions)
+        return DecodePlan(self._model, self._runner, drafter, *judging)
 
 
 class Draft(Signed[DraftOptions]):
