@@ -55,6 +55,12 @@ def test_longest_outputs_obey_every_limit(
     assert found == min(most, max(1, least, int((length - 1) * ratio) + extra))
 
 
+@given(st.integers(0, 400), st.integers(0, 50))
+def test_rows_and_their_tables_are_told_the_same(hundredths: int, extra: int) -> None:
+    limits, lengths = Limits(max_length=10**6, max_ratio=hundredths / 100, max_extra=extra), torch.arange(1, 1025)
+    assert limits.longest_outputs(lengths).tolist() == [limits.longest_output(length) for length in lengths.tolist()]
+
+
 def test_outputs_stop_at_the_limit() -> None:
     found = CopyDecoder().decode(Source.of([[5, 6, 7, EOS]]), Limits(max_length=2))
     assert found.tokens == [[5, 6]]

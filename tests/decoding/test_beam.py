@@ -164,6 +164,14 @@ def test_numpy_and_pytorch_keep_the_same_books(
     assert bool(tensors.done.all())
 
 
+def test_there_is_room_for_the_longest_output_by_any_ratio():
+    """Where the product is a whole number but for rounding: EOS took the last word's place."""
+    limits, source = Limits(max_length=128, max_ratio=0.29, max_extra=0, min_length=28), Source.of([[5] * 100 + [EOS]])
+    found = Beam([tiny_model(0, longest=128)], RUNNER, BeamOptions(2)).decode(source, limits).tokens[0]
+    assert len(found) == limits.longest_output(101)
+    assert EOS not in found
+
+
 def test_an_ensemble_of_one_model_twice_is_that_model():
     model = tiny_model(1, sharpness=1.0)
     source = random_source(5, 6, seed=1)
