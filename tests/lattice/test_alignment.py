@@ -132,6 +132,15 @@ def test_blocks_of_pairs_equal_word_by_word(pairs: list[Pair], null: float) -> N
     assert all(joint[link + 1] >= max(joint) * (1 - 1e-9) for joint, link in zip(joints, found.links, strict=True))
 
 
+def test_all_tensions_there_may_be_give_numbers() -> None:
+    """Words far from the only one that they can come from, and the other way round."""
+    many = list(range(5, 205))
+    for tension in (0.001, 700):
+        found = aligned([([5], many), (many, [5])], AlignerOptions(tension=tension))
+        assert math.isfinite(found.tension)
+        assert math.isfinite(found.perplexity)
+
+
 def test_words_are_a_corpus_without_eos() -> None:
     made = corpus([([5, 6], [7]), ([8], [])])
     assert Words.of(made.source).ids.tolist() == [5, 6, 8]
@@ -194,7 +203,9 @@ def test_bad_alignment_files_name_the_line(tmp_path: Path, text: str, said: str)
         read_pharaoh(file, corpus([([5], [6]), ([7], [8, 9])]))
 
 
-@pytest.mark.parametrize("wrong", [{"iterations": 0}, {"null": 1.0}, {"prior": -1.0}, {"tension": 0.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"iterations": 0}, {"null": 1.0}, {"prior": -1.0}, {"tension": 0.0}, {"tension": 750.0}]
+)
 def test_options_are_checked(wrong: dict[str, float]) -> None:
     with pytest.raises(OptionError, match=next(iter(wrong))):
         AlignerOptions(**wrong)  # type: ignore[arg-type]

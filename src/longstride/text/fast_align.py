@@ -48,7 +48,8 @@ class AlignerOptions(Options):
         0.08, "Probability that a target word comes from no source word; 0 leaves that out.", least=0, below=1
     )
     diagonal: bool = option(True, "Favour alignments near the diagonal.")
-    tension: float = option(4.0, "How much nearer the diagonal is favoured, to begin with.", least=0.001, most=1000)
+    # With more, the exponential of a whole length from the diagonal would be 0, and shares of it no numbers.
+    tension: float = option(4.0, "How much nearer the diagonal is favoured, to begin with.", least=0.001, most=700)
     fit_tension: bool = option(True, "Learn the tension.")
     prior: float = option(
         0.01, "Dirichlet prior of the translation probabilities; 0 is plain maximum likelihood.", least=0, most=1000
