@@ -117,6 +117,22 @@ def test_a_failing_step_fails_its_sentences_alone(copying: Scheduler, caplog: py
     assert fine.wait()[0].tokens == [5, 6]  # type: ignore[index]
 
 
+def test_a_table_that_cannot_be_opened_fails_one_sentence_and_not_the_thread(
+    copying: Scheduler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start(self: CopyDecoder, *given: object) -> None:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CopyDecoder, "start", start)
+        first = Asked([5, EOS])
+        copying.submit([first.sentence])
+        assert isinstance(first.wait(), ServingError)
+    second = Asked([5, 6, EOS])
+    copying.submit([second.sentence])
+    assert second.wait()[0].tokens == [5, 6]  # type: ignore[index]
+
+
 @pytest.mark.parametrize(("rows", "sizes"), [(1, [1]), (2, [1, 2]), (32, [1, 4, 16, 32]), (64, [1, 4, 16, 32, 64])])
 def test_sizes_of_tables(rows: int, sizes: list[int]) -> None:
     assert capacities(rows) == sizes

@@ -11,7 +11,7 @@ import heapq
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
@@ -239,7 +239,11 @@ class Scheduler:
                     self._fail(first[2], why)
                     continue
                 waiting = 1 + len(heap)
-                lane = self._lanes.lane_for(width, len(first[2].ids), waiting)  # opening one takes its time
+                try:
+                    lane = self._lanes.lane_for(width, len(first[2].ids), waiting)  # opening one takes its time
+                except Exception as error:  # no memory for one, say: whoever comes next is to be served all the same
+                    self._failed([first[2]], error)
+                    continue
                 if lane is None or (self._grouped and lane.free < min(waiting, lane.group)):
                     with self._changed:
                         heapq.heappush(heap, first)
@@ -310,8 +314,11 @@ class Scheduler:
 
     def _broken(self, lane: Lane, error: Exception, chosen: Sequence[Sentence] = ()) -> None:
         """Something went wrong within a table: it is left, and those who were in it are told."""
-        held = {*lane.live.values(), *chosen}
         self._lanes.open.remove(lane)
+        self._failed({*lane.live.values(), *chosen}, error)
+
+    def _failed(self, held: Collection[Sentence], error: Exception) -> None:
+        """Tell of an error that is not theirs."""
         logging.getLogger(__name__).error("A batch of %d sentences failed.", len(held), exc_info=error)
         told = str(error) if isinstance(error, LongstrideError) else f"internal error: {type(error).__name__}."
         for sentence in held:
