@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,14 @@ def test_generate_takes_one(served: Served, translator: Translator, decoder: str
         ),
         ({"glossary": 3}, "Invalid request: "),
         ({"glossary": {"a": "b"}, "decoder": "interleaved"}, "A glossary expects another decoder"),
+        ({"glossary": {"a": "\ud800"}}, "Invalid request: Expected text, found a lone surrogate"),
+        ({"glossary": "\ud800\tb", "stream": True}, "Invalid request: Expected text, found a lone surrogate"),
         ({"glossary": {"a": "x\u2581y"}}, "A glossary expects terms that the model's vocabulary can spell"),
     ],
 )
 def test_what_is_wrong_is_told(served: Served, asked: Any, told: str) -> None:
-    found = post(served, "/generate", json={"text": LINE, **asked})
+    content = json.dumps({"text": LINE, **asked}).encode()  # escaped: some of it is no UTF-8
+    found = post(served, "/generate", content=content)
     assert found.status_code == 400
     assert found.json()["error"].startswith(told)
 

@@ -18,6 +18,7 @@ from longstride.contract.options import shown
 from longstride.contract.suggestions import meant
 from longstride.serving.errors import BadRequestError, CancelledError, ServingError
 from longstride.text.glossary import Glossary
+from longstride.text.tokenizer import refuse_surrogates
 
 R = TypeVar("R")
 M = TypeVar("M", bound=BaseModel)
@@ -107,6 +108,8 @@ def glossary_of(given: Any, most: int) -> Glossary | None:
         return None
     try:
         found = Glossary.parse(given.splitlines(), "glossary") if isinstance(given, str) else Glossary.of(given)
+        for term in (term for pair in found.entries.items() for term in pair):
+            refuse_surrogates(term)
     except (OptionError, InputError) as error:
         raise BadRequestError(f"Invalid request: {error}") from None
     if len(found) > most:
