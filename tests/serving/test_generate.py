@@ -123,6 +123,7 @@ def test_models_are_listed(served: Served) -> None:
 BAD: list[tuple[str, dict[str, Any], int]] = [
     ("/generate", {"json": {}}, 400),
     ("/generate", {"json": {"text": "a", "decoder": "nothing"}}, 400),
+    ("/generate", {"json": {"text": "a", "decoder": "alternatives"}}, 400),
     ("/generate", {"json": {"text": "a", "decodr": "greedy"}}, 400),
     ("/generate", {"json": {"text": "a", "model": "nothing"}}, 404),
     ("/generate", {"json": {"text": ["a", "b"], "stream": True}}, 400),

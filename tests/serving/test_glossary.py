@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from longstride.serving.models import PREFIXED
 from longstride.text.glossary import Glossary
 from longstride.translator import Translator
 from tests.serving.conftest import Served
@@ -46,6 +47,7 @@ def test_generate_takes_one(served: Served, translator: Translator, decoder: str
     assert post(served, "/generate", json=asked).json()["outputs"][0]["text"] == wanted
     streamed = events(post(served, "/generate", json={**asked, "stream": True}))
     assert "".join(event["text"] for event in streamed[:-1]) == wanted == streamed[-1]["text"]
+    assert post(served, "/generate", json={"text": LINE, "decoder": decoder + PREFIXED}).status_code == 400
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,8 @@ async def generate(request: Request) -> Any:
     service = state.service
     glossary = glossary_of(asked.glossary, service.settings.max_terms)
     model = service.models.named(asked.model)
+    if asked.decoder is not None:
+        model.check_decoder(asked.decoder)
     await service.scheduler(model, asked.decoder)  # what there is not is refused before a stream begins
     if asked.stream:
         if len(texts) != 1:

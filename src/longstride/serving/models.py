@@ -79,6 +79,13 @@ class ServedModel:
         default = self.spec.decoder or names[0]
         return [default, *(name for name in names if name != default)]
 
+    def check_decoder(self, name: str) -> None:
+        """Refuse one that there is not; schedulers have more names than decoders, which are no request's to use."""
+        if name not in self.decoders:
+            raise BadRequestError(
+                f"The model {self.spec.name} has no decoder {name!r}; it has {', '.join(self.decoders)}."
+            )
+
     @property
     def schedulers(self) -> Mapping[str, Scheduler]:
         """Those that were asked for, by decoder."""
@@ -109,10 +116,8 @@ class ServedModel:
         if name == ALTERNATIVES:
             most = settings.max_alternatives + 1
             options = {"width": max(4, most), "n_best": most}
-        elif name not in self.decoders:
-            raise BadRequestError(
-                f"The model {self.spec.name} has no decoder {name!r}; it has {', '.join(self.decoders)}."
-            )
+        else:
+            self.check_decoder(name)
         try:
             decoder, limits = self.translator.batched_decoder("beam" if name == ALTERNATIVES else name, **options)
             return Scheduler(
