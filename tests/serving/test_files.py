@@ -117,3 +117,18 @@ def test_parts_of_a_page_joined_are_the_page(text: str) -> None:
 def test_what_is_not_to_be_translated() -> None:
     page = '<p>a<b translate="no">b<i>c</i></b>d</p><pre>e</pre><!-- f --><span class="x notranslate">g</span>h<br>i'
     assert [run.text for run in runs(page) if run.translated] == ["a", "d", "h", "i"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "<script>for (i = 0; i < n; i++) {} for(j=0;j<n;j++){} // don't</script>",
+        '<SCRIPT type="a>b">document.write("<!-- <p>");</Script >',
+        "<style>/* <p> isn't */ a > b {}</style>",
+        "<script/>",
+    ],
+)
+def test_what_a_script_holds_is_no_tag(script: str) -> None:
+    page = f"<p>a</p>{script}<p>b</p><p>it's c > d</p>"
+    assert [run.text for run in runs(page) if run.translated] == ["a", "b", "it's c > d"]
+    assert "".join(run.text for run in runs(page)) == page

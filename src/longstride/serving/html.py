@@ -22,14 +22,20 @@ from longstride.serving.models import ServedModel
 from longstride.serving.service import Answer, Service, TranslatedPiece
 from longstride.text.glossary import Glossary
 
+_ATTRIBUTES = r"""(?:"[^"]*+"|'[^']*+'|[^'"<>])*+"""
+_RAW = ("script", "style")
+"""Elements that hold no tags, whatever it looks like: they end where they are closed."""
+_WHOLE = "|".join(
+    rf"<(?i:{name})(?=[\s/>]){_ATTRIBUTES}(?<!/)>.*?(?:</(?i:{name})(?=[\s/>])[^>]*+(?:>|\Z)|\Z)" for name in _RAW
+)
 _TAG = re.compile(
-    r"""(<!--.*?(?:-->|\Z)|<[!?][^>]*+(?:>|\Z)|"""
-    r"""</?[A-Za-z][^\s/>"'<]*+(?:"[^"]*+"|'[^']*+'|[^'"<>])*+(?:>|"[^"]*+\Z|'[^']*+\Z))""",
+    rf"""({_WHOLE}|<!--.*?(?:-->|\Z)|<[!?][^>]*+(?:>|\Z)|"""
+    rf"""</?[A-Za-z][^\s/>"'<]*+{_ATTRIBUTES}(?:>|"[^"]*+\Z|'[^']*+\Z))""",
     re.DOTALL,
 )
 """Nothing is tried twice (`*+`), and a quote that is not closed goes to the end: no page takes long to be read."""
 _NAME = re.compile(r"<(/?)([A-Za-z][^\s/>]*)")
-_KEPT = frozenset(("script", "style", "code", "pre", "textarea", "template", "svg", "math", "kbd", "samp", "var"))
+_KEPT = frozenset(("code", "pre", "textarea", "template", "svg", "math", "kbd", "samp", "var"))
 _VOID = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr")
 )
@@ -73,7 +79,7 @@ def runs(document: str) -> list[Run]:
         if closing:
             if element in kept:
                 del kept[len(kept) - 1 - kept[::-1].index(element) :]
-        elif not alone and (kept or element in _KEPT or _NO.search(part)):
+        elif not alone and element not in _RAW and (kept or element in _KEPT or _NO.search(part)):
             kept.append(element)
             tag = ""
         found.append(Run(part, False, tag))
