@@ -127,9 +127,9 @@ def test_names_of_files_are_never_paths(served: Served, name: str) -> None:
     assert len(token) < 1000
 
 
-def archive(**entries: bytes) -> bytes:
+def archive(kind: int = zipfile.ZIP_DEFLATED, **entries: bytes) -> bytes:
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+    with zipfile.ZipFile(packed, "w", kind) as file:
         for name, content in entries.items():
             file.writestr(name.replace("__", "/").replace("_xml", ".xml"), content)
     return packed.getvalue()
@@ -141,6 +141,14 @@ def lying() -> bytes:
     for mark, place in ((b"PK\x01\x02", 24), (b"PK\x03\x04", 22)):
         start = made.index(mark) + place
         made[start : start + 4] = (10).to_bytes(4, "little")
+    return bytes(made)
+
+
+def damaged(kind: int, head: int) -> bytes:
+    """An archive whose content cannot be unpacked."""
+    made = bytearray(archive(kind, word__document_xml=b"abc" * 100))
+    start = made.index(b".xml") + 4 + head
+    made[start : start + 4] = b"\xff" * 4
     return bytes(made)
 
 
@@ -158,6 +166,8 @@ WORD_FILES: dict[str, Callable[[], bytes]] = {
     "an unknown encoding": lambda: archive(word__document_xml=b'<?xml version="1.0" encoding="nothing"?><a/>'),
     "no text": lambda: archive(other=b"a"),
     "lies": lying,
+    "damage": lambda: damaged(zipfile.ZIP_DEFLATED, 0),
+    "other damage": lambda: damaged(zipfile.ZIP_LZMA, 9),
 }
 """Made by the test that sends them: some take a while."""
 

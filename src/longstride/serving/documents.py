@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import io
+import lzma
 import re
 import threading
 import zipfile
+import zlib
 from functools import partial
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -20,6 +22,17 @@ _CUE = re.compile(r"(?m)^(?:\d+[ \t]*\r?\n)?[^\n]*-->[^\n]*(?:\r?\n|\Z)")
 """A subtitle's number and times"""
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _WORD_PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+    RuntimeError,
+    OSError,
+    EOFError,
+    ValueError,
+)
+"""What archives that are none, or no longer whole, make Python raise."""
 MOST_UNPACKED = 64 << 20
 """Bytes that a Word file may hold when unpacked."""
 MOST_ENTRIES = 2000
@@ -99,7 +112,7 @@ def _unpacked(content: bytes) -> dict[str, bytes]:
                 left -= len(found[entry.filename])
                 if left < 0:
                     raise BadRequestError("Invalid request: the file is larger than it says")
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, ValueError) as error:
+    except _DAMAGED as error:
         raise BadRequestError("Invalid request: the file is no Word file") from error
     if "word/document.xml" not in found:
         raise BadRequestError("Invalid request: the file is no Word file")
