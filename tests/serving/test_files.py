@@ -6,12 +6,14 @@ import asyncio
 import io
 import zipfile
 from typing import Any
+from xml.etree import ElementTree
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longstride.serving.documents import _parsed, _written
 from longstride.serving.downloads import Downloads
 from longstride.serving.errors import ServingError
 from longstride.serving.html import runs
@@ -68,6 +70,15 @@ def test_word_files_keep_their_paragraphs(served: Served, translator: Translator
     assert f">{translator.translate('Yes.')}<" in document
     assert "morning" not in document
     assert document.count("<w:p>") + document.count("<w:p />") == 3
+
+
+def test_word_files_keep_what_prefixes_stand_for() -> None:
+    """Also of those that are only named in values, and of two for one address."""
+    spaces = 'xmlns="a" xmlns:m="b" xmlns:n="c" xmlns:o="c" xmlns:p="d" xmlns:ns1="e"'
+    written = _written(*_parsed(f'<x {spaces} m:Ignorable="n o p"><n:y n:z="1"/><ns1:y/></x>'.encode()))
+    declared = dict(told for _, told in ElementTree.iterparse(io.BytesIO(written), ["start-ns"]))
+    assert {prefix: declared[prefix] for prefix in ("", *"mnop")} == {"": "a", "m": "b", "n": "c", "o": "c", "p": "d"}
+    assert [element.tag for element in ElementTree.fromstring(written).iter()] == ["{a}x", "{c}y", "{e}y"]
 
 
 @pytest.mark.parametrize(

@@ -160,9 +160,16 @@ def _written(root: ElementTree.Element, prefixes: dict[str, str]) -> bytes:
     with _NAMES:
         before = dict(known)
         try:
-            for prefix, address in prefixes.items():
-                if not re.fullmatch(r"ns\d+", prefix):
-                    ElementTree.register_namespace(prefix, address)
+            own = {prefix: address for prefix, address in prefixes.items() if not re.fullmatch(r"ns\d+", prefix)}
+            for prefix, address in own.items():
+                ElementTree.register_namespace(prefix, address)
+            # Python declares what tags and attributes use. Word names prefixes in values as well (mc:Ignorable), and
+            # takes a file for broken that does not declare them.
+            names = (name for element in root.iter() for name in (element.tag, *element.attrib))
+            used = {name[1:].partition("}")[0] for name in names if name.startswith("{")}
+            for prefix, address in own.items():
+                if prefix and not (address in used and known[address] == prefix):
+                    root.set(f"xmlns:{prefix}", address)
             return bytes(ElementTree.tostring(root, encoding="UTF-8", xml_declaration=True))
         finally:
             known.clear()
