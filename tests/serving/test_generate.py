@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from longstride.client import AsyncClient, ServerError
+from longstride.client import AsyncClient, Client, ServerError
 from longstride.contract import Trace
 from longstride.contract.trace import Event
+from longstride.serving.generate import line
 from longstride.translator import Translator
 from tests.serving.conftest import HANG, Served
 
@@ -162,3 +163,10 @@ def test_clients_stream_and_hear_of_errors(served: Served, translator: Translato
                 [event async for event in client.stream(LINE, decoder="nothing")]
 
     asyncio.run(ask())
+
+
+def test_no_sign_within_a_text_ends_an_event() -> None:
+    told = [{"text": "a\u2028b\u2029c\x85d\x0be\x1cf é 語"}, {"done": True, "text": "\x0c"}]
+    stream = httpx.MockTransport(lambda request: httpx.Response(200, content=b"".join(map(line, told))))
+    with Client("http://test", transport=stream) as client:
+        assert list(client.stream("a")) == told

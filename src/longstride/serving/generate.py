@@ -168,5 +168,5 @@ async def sent(events: AsyncGenerator[dict[str, Any], None], begun: float) -> As
 
 
 def line(event: Any) -> bytes:
-    """One event."""
-    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n".encode()
+    """One event; in ASCII, since clients differ in what ends a line for them: U+2028, U+0085 and others may."""
+    return f"data: {json.dumps(event)}\n\n".encode()
