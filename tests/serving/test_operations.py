@@ -14,11 +14,13 @@ import pytest
 
 import longstride
 from longstride.contract import InputError, OptionError
+from longstride.serving import app
 from longstride.serving.app import make_app
-from longstride.serving.errors import DeadlineError
+from longstride.serving.errors import DeadlineError, OverloadedError
 from longstride.serving.keys import Keys
 from longstride.serving.logs import JsonFormatter
 from longstride.serving.models import Models, ModelSpec, languages_of
+from longstride.serving.scheduler import Scheduler
 from longstride.serving.server import Server
 from longstride.serving.service import Service
 from longstride.serving.settings import ServerSettings
@@ -84,6 +86,27 @@ def test_a_full_queue_refuses_with_503(translator: Translator) -> None:
     served.close()
     assert (found.status_code, found.headers["retry-after"]) == (503, "1")
     assert "3 came" in found.json()["error"]
+
+
+def test_a_server_that_is_full_when_it_starts_becomes_ready(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "AGAIN", 0.01)
+    served = Served(translator, max_waiting=2)
+    refused = []
+
+    def submit(self: Scheduler, sentences: Any) -> None:
+        if len(refused) < 3:
+            refused.append(len(sentences))
+            raise OverloadedError("The server is full.")
+        submitted(self, sentences)
+
+    submitted = Scheduler.submit
+    monkeypatch.setattr(Scheduler, "submit", submit)
+    state = served.app.state  # type: ignore[attr-defined]
+    asyncio.run(asyncio.wait_for(app._warm_up(state), HANG))
+    assert state.ready
+    served.close()
 
 
 def test_a_server_without_room_refuses_before_it_reads(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from longstride.serving import files, generate, libretranslate, openai, operations, web_page
 from longstride.serving.downloads import Downloads
-from longstride.serving.errors import BadRequestError, ServingError
+from longstride.serving.errors import BadRequestError, OverloadedError, ServingError
 from longstride.serving.guard import Guard
 from longstride.serving.keys import Keys
 from longstride.serving.metrics import Metrics
@@ -26,6 +26,8 @@ from longstride.serving.state import ServerState
 from longstride.serving.web import ERRORS, OPENAI_ERRORS, described, error_response, plain_response
 from longstride.version import __version__
 
+AGAIN = 1.0
+"""Seconds between two tries to make models ready."""
 log = logging.getLogger("longstride.serving")
 
 
@@ -68,11 +70,15 @@ def make_app(
 
 
 async def _warm_up(state: ServerState) -> None:
-    try:
-        await state.service.warm_up()
-        state.ready = True
-    except ServingError as error:
-        log.error("The models could not be made ready: %s", error)
+    while not state.ready:
+        try:
+            await state.service.warm_up()
+            state.ready = True
+        except OverloadedError:  # by requests that came first: whoever asks whether it is ready would never hear so
+            await asyncio.sleep(AGAIN)
+        except ServingError as error:
+            log.error("The models could not be made ready: %s", error)
+            return
 
 
 def _loads(models: Models) -> Iterable[tuple[str, str, int, int]]:
