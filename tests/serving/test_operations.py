@@ -13,10 +13,11 @@ import httpx
 import pytest
 
 import longstride
-from longstride.contract import InputError, OptionError
+from longstride.contract import RESERVED, InputError, OptionError
 from longstride.serving import app
 from longstride.serving.app import make_app
 from longstride.serving.errors import DeadlineError, OverloadedError
+from longstride.serving.generate import GenerateRequest, steps
 from longstride.serving.keys import Keys
 from longstride.serving.logs import JsonFormatter
 from longstride.serving.models import Models, ModelSpec, languages_of
@@ -24,6 +25,8 @@ from longstride.serving.scheduler import Scheduler
 from longstride.serving.server import Server
 from longstride.serving.service import Service
 from longstride.serving.settings import ServerSettings
+from longstride.tasks.toys import SYMBOLS
+from longstride.text.tokenizer import WordsTokenizer
 from longstride.translator import Translator
 from tests.folders import write_folder
 from tests.serving.conftest import HANG, Served
@@ -193,6 +196,32 @@ def test_a_reloaded_folder_drops_no_request(tmp_path: Path) -> None:
         assert [one.text for one in await first] in (old, new)
         assert [one.text for one in await service.generate(model, lines)] == new  # by a model that has handed over
         assert [one.text for one in await service.generate(models.named("a"), lines)] == new
+
+    asyncio.run(ask())
+    models.stop()
+    assert models.join(HANG)
+
+
+def test_a_model_of_other_tokens_that_takes_over_begins_anew(tmp_path: Path) -> None:
+    """What the old one read means something else to it, and so do its outputs to the old one."""
+    write_folder(tmp_path / "a", seed=0)
+    write_folder(tmp_path / "b", seed=1, tokenizer=WordsTokenizer([*RESERVED, *reversed(SYMBOLS), "Z"]))
+    line = "a b c"
+    wanted = longstride.load(tmp_path / "b").translate(line)
+    models = Models([ModelSpec("a", "x", "y", lambda: longstride.load(tmp_path / "a"))], ServerSettings(timeout=HANG))
+    service = Service(models)
+    old = models.named("a")
+    shutil.rmtree(tmp_path / "a")
+    shutil.copytree(tmp_path / "b", tmp_path / "a")
+    assert models.reload() == ["a"]
+
+    async def ask() -> None:
+        [answer] = await service.generate(old, [line])
+        assert answer.text == wanted
+        _, [[piece]] = await service.pieces(old, [line])
+        assert piece.text == wanted
+        told = [event async for event in steps(service, old, line, GenerateRequest(text=line))]
+        assert told[-1]["text"] == "".join(event["text"] for event in told[:-1]) == wanted
 
     asyncio.run(ask())
     models.stop()

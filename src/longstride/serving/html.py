@@ -184,7 +184,8 @@ async def translate_html(
     aligner = Aligner.of(model.translator)
     parts = [segments(document, aligner is not None) for document in documents]
     texts = [part for one in parts for part in one if isinstance(part, Segment)]
-    pieces = await service.pieces(model, [part.text for part in texts], glossary)
+    model, pieces = await service.pieces(model, [part.text for part in texts], glossary)
+    aligner = Aligner.of(model.translator)  # of the one that has translated them
     written = iter(await asyncio.to_thread(_written, model, aligner, list(zip(texts, pieces, strict=True))))
     found = iter(pieces)
     done = []

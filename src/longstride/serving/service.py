@@ -140,9 +140,10 @@ class Service:
         whole: bool,
         glossary: Glossary | None,
     ) -> list[Answer]:
+        model, outputs = await self._outputs(model, texts, decoder, deadline, whole, glossary)
         translator = model.translator
         answers = []
-        for one, found in await self._outputs(model, texts, decoder, deadline, whole, glossary):
+        for one, found in outputs:
             best = one.joined(translator.text([hypotheses[0].tokens for hypotheses in found]))
             ranks = min((len(hypotheses) for hypotheses in found), default=0)
             others = [
@@ -155,14 +156,15 @@ class Service:
 
     async def pieces(
         self, model: ServedModel, texts: Sequence[str], glossary: Glossary | None = None
-    ) -> list[list[TranslatedPiece]]:
-        """Texts, however many, in the pieces in which they were translated."""
+    ) -> tuple[ServedModel, list[list[TranslatedPiece]]]:
+        """Texts, however many, in the pieces in which they were translated, and by whom."""
         self.check(texts, many=True)
         deadline = monotonic() + self.settings.timeout
+        model, outputs = await self._outputs(model, texts, None, deadline, False, glossary)
         made = []
-        for one, found in await self._outputs(model, texts, None, deadline, False, glossary):
-            outputs = iter([list(hypotheses[0].tokens) for hypotheses in found])
-            tokens = [None if ids is None else next(outputs) for ids in one.ids]
+        for one, found in outputs:
+            rows = iter([list(hypotheses[0].tokens) for hypotheses in found])
+            tokens = [None if ids is None else next(rows) for ids in one.ids]
             written = iter(model.translator.text([row for row in tokens if row is not None]))
             made.append(
                 [
@@ -170,7 +172,7 @@ class Service:
                     for piece, ids, row in zip(one.pieces, one.ids, tokens, strict=True)
                 ]
             )
-        return made
+        return model, made
 
     async def _outputs(
         self,
@@ -180,8 +182,30 @@ class Service:
         deadline: float,
         whole: bool,
         glossary: Glossary | None,
+    ) -> tuple[ServedModel, list[tuple[_Work, list[list[Hypothesis]]]]]:
+        """Each text in pieces, and the outputs of those that have ids; by which model, since one that was just replaced
+        takes no more. The other begins anew: what it reads may be other tokens."""
+        try:
+            return model, await self._outputs_of(model, texts, decoder, deadline, whole, glossary)
+        except DrainingError:
+            if (new := self.successor(model)) is None:
+                raise
+            return new, await self._outputs_of(new, texts, decoder, deadline, whole, glossary)
+
+    def successor(self, model: ServedModel) -> ServedModel | None:
+        """The one that has replaced a model, if any."""
+        new = self.models.named(model.spec.name)
+        return None if new is model else new
+
+    async def _outputs_of(
+        self,
+        model: ServedModel,
+        texts: Sequence[str],
+        decoder: str | None,
+        deadline: float,
+        whole: bool,
+        glossary: Glossary | None,
     ) -> list[tuple[_Work, list[list[Hypothesis]]]]:
-        """Each text in pieces, and the outputs of those that have ids."""
         if (known := model.known(decoder)) is not None and not known.draining:
             known.check_room([1], deadline)  # before anything is done for it
         work = await self._prepared(model.translator, texts, whole)
@@ -274,7 +298,8 @@ class Service:
             Sentence(row, deadline, partial(_tell, loop, partial(_settle, future)), number=number, prefix=prefix)
             for number, (row, future, prefix) in enumerate(zip(ids, futures, prefixes or [()] * len(ids), strict=True))
         ]
-        scheduler = await self._submitted(model, decoder, sentences, bool(prefixes))
+        scheduler = await self.scheduler(model, decoder, bool(prefixes))
+        scheduler.submit(sentences)
         try:
             async with asyncio.timeout(max(0.0, deadline - monotonic())):
                 return await asyncio.gather(*futures)
@@ -286,21 +311,6 @@ class Service:
             for future in futures:  # whose errors nobody will ask for
                 if future.done() and not future.cancelled():
                     future.exception()
-
-    async def _submitted(
-        self, model: ServedModel, decoder: str | None, sentences: Sequence[Sentence], prefixes: bool = False
-    ) -> Scheduler:
-        """Hand sentences to the scheduler; a model that was just replaced has handed over to another."""
-        scheduler = await self.scheduler(model, decoder, prefixes)
-        try:
-            scheduler.submit(sentences)
-        except DrainingError:
-            new = self.models.named(model.spec.name)
-            if new is model:
-                raise
-            scheduler = await self.scheduler(new, decoder, prefixes)
-            scheduler.submit(sentences)
-        return scheduler
 
     async def events(
         self,
@@ -322,7 +332,8 @@ class Service:
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[Progress | list[Hypothesis] | ServingError]()
         tell = partial(_tell, loop, queue.put_nowait)
         sentence = Sentence(ids, deadline, tell, watch=tell)
-        scheduler = await self._submitted(model, decoder, [sentence])
+        scheduler = await self.scheduler(model, decoder)
+        scheduler.submit([sentence])
         try:
             while True:
                 async with asyncio.timeout(max(0.0, deadline - monotonic())):
