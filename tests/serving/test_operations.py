@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import shutil
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +230,27 @@ def test_a_model_of_other_tokens_that_takes_over_begins_anew(tmp_path: Path) -> 
     asyncio.run(ask())
     models.stop()
     assert models.join(HANG)
+
+
+def test_a_folder_that_is_reloaded_twice_at_once_is_opened_once_and_the_old_one_is_let_go(tmp_path: Path) -> None:
+    write_folder(tmp_path / "a", seed=0)
+    opened: list[weakref.ref[Translator]] = []
+
+    def load() -> Translator:
+        found = longstride.load(tmp_path / "a")
+        opened.append(weakref.ref(found))
+        time.sleep(0.05)  # the other one comes
+        return found
+
+    models = Models([ModelSpec("a", "x", "y", load)], ServerSettings(timeout=HANG))
+    asyncio.run(Service(models).generate(models.named("a"), ["a b c"]))
+    shutil.rmtree(tmp_path / "a")
+    write_folder(tmp_path / "a", seed=1)
+    with ThreadPoolExecutor(2) as pool:
+        told = [one.result() for one in [pool.submit(models.reload) for _ in range(2)]]
+    assert sorted(told) == [[], ["a"]]
+    gc.collect()
+    assert [one() is None for one in opened] == [True, False]
 
 
 def test_rows_of_clients_that_hang_up_are_freed_and_a_drained_server_ends(translator: Translator) -> None:

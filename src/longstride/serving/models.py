@@ -167,6 +167,7 @@ class Models:
             raise OptionError(f"--model expects different names, found {', '.join(spec.name for spec in specs)}.")
         self._open = {spec.name: self._opened(spec) for spec in specs}
         self._old: list[ServedModel] = []
+        self._reloading = threading.Lock()
 
     def _opened(self, spec: ModelSpec) -> ServedModel:
         return ServedModel(spec, self.settings, self._turns, self._watch)
@@ -199,17 +200,21 @@ class Models:
         return max(self.settings.max_waiting if one is None else one.room(self.settings.timeout) for one in known)
 
     def reload(self) -> list[str]:
-        """Open every folder anew that has changed on disk, or whose glossary has; names of those."""
+        """Open every folder anew that has changed on disk, or whose glossary has, and let the old ones end; names of
+        those."""
         changed = []
-        for name, old in list(self._open.items()):
-            folder = old.translator.folder
-            read, glossary = old.spec.glossary, old.glossary
-            other = read is not None and glossary is not None and read().sha256 != glossary.sha256
-            if other or ModelFolder(folder.path).config != folder.config:
-                self._open[name] = self._opened(old.spec)
-                old.drain()
-                self._old = [one for one in [*self._old, old] if not one.join(0)]
-                changed.append(name)
+        with self._reloading:  # each of two at once would open what has changed, and one would never be closed
+            for name, old in list(self._open.items()):
+                folder = old.translator.folder
+                read, glossary = old.spec.glossary, old.glossary
+                other = read is not None and glossary is not None and read().sha256 != glossary.sha256
+                if other or ModelFolder(folder.path).config != folder.config:
+                    self._open[name] = self._opened(old.spec)
+                    old.drain()
+                    self._old.append(old)
+                    changed.append(name)
+            # What was begun is done within the time of a request; from then on nobody needs the old weights.
+            self._old = [one for one in self._old if not one.join(self.settings.timeout)]
         return changed
 
     def drain(self) -> None:
