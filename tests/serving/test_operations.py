@@ -253,6 +253,19 @@ def test_a_folder_that_is_reloaded_twice_at_once_is_opened_once_and_the_old_one_
     assert [one() is None for one in opened] == [True, False]
 
 
+def test_a_scheduler_that_is_made_while_its_model_drains_drains_too(tmp_path: Path) -> None:
+    class Draining(dict[str, Scheduler]):
+        def __setitem__(self, name: str, made: Scheduler) -> None:
+            model.drain()
+            super().__setitem__(name, made)
+
+    write_folder(tmp_path / "a")
+    models = Models([ModelSpec("a", "x", "y", lambda: longstride.load(tmp_path / "a"))])
+    model = models.named("a")
+    model._schedulers = Draining(model._schedulers)
+    assert model.scheduler("beam").draining
+
+
 def test_rows_of_clients_that_hang_up_are_freed_and_a_drained_server_ends(translator: Translator) -> None:
     """On a socket; what hangs up is a connection."""
     text = "We must act now, because time is short, and the committee has adopted the report. " * 2

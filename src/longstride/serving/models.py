@@ -104,10 +104,9 @@ class ServedModel:
         name = self._key(decoder, prefixes)
         with self._making:
             if name not in self._schedulers:
-                made = self._made(decoder or self.decoders[0], prefixes)
-                if self._draining:
-                    made.drain()
-                self._schedulers[name] = made
+                self._schedulers[name] = self._made(decoder or self.decoders[0], prefixes)
+                if self._draining:  # looked at behind that: whoever drains meanwhile sees the one or the other
+                    self._schedulers[name].drain()
             return self._schedulers[name]
 
     def _made(self, name: str, prefixes: bool) -> Scheduler:
