@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longstride
-from longstride.bulk.job import DEATHS, Job, ShardResult, Work
+from longstride.bulk.job import DEATHS, RECORD, Job, ShardResult, Work
 from longstride.bulk.records import JsonLines, Shard, TextLines, records_of
 from longstride.bulk.running import here, run
 from longstride.cli.main import main
@@ -155,6 +155,18 @@ def test_another_job_s_shards_are_refused(source: Path, name: str, changed: dict
         job.begun(changed.get("made_by", {"model": 1})),
     ):
         pass
+
+
+def test_shards_without_a_record_are_nobody_s(source: Path) -> None:
+    """A run that was killed while it removed its folder leaves some; the next one may have other options."""
+    job = Job.of(source, source.with_name("out.txt"), TextLines(), 4)
+    with job.begun({}):
+        for shard in job.shards:
+            job.records.write(job.file(shard), ["old"] * shard.records, None)
+        assert not job.left()
+    (job.folder / RECORD).unlink()
+    with job.begun({"decoder": "another"}):
+        assert job.left() == job.shards
 
 
 def test_only_one_process_writes(source: Path) -> None:

@@ -123,6 +123,8 @@ class Job:
             if record.exists():
                 self._check(record, plan)
             else:
+                for shard in self.shards:  # of a run that was killed as it removed the folder: made by who knows what
+                    self.file(shard).unlink(missing_ok=True)
                 with output_file(record) as file:
                     file.write((json.dumps(plan) + "\n").encode())
             yield
