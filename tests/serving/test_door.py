@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from longstride.serving import listening
 from longstride.serving.door import Door
 from longstride.serving.doorman import PEEKED, is_whole
+from longstride.serving.guard import Guard
 from longstride.serving.server import Server
 from longstride.serving.settings import ServerSettings
 from tests.serving.conftest import HANG
@@ -112,6 +114,30 @@ def test_a_doorman_that_was_killed_is_replaced(monkeypatch: pytest.MonkeyPatch) 
         assert listener._process is not first
 
     Knocking().run(work)
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_whoever_sends_too_much_hears_of_it(sized: bool) -> None:
+    """Also clients that send all before they read, as httpx does: a connection that was closed tells them nothing."""
+    settings = ServerSettings(max_body=1024, body_timeout=HANG)
+
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b"x" * (1 << 16)
+
+    async def ask() -> httpx.Response:
+        server = Server(Guard(app, settings), "127.0.0.1", 0, settings)
+        running = await server.start()
+        async with httpx.AsyncClient(timeout=HANG, trust_env=False) as client:
+            content = b"x" * (100 << 16) if sized else parts()
+            found = await client.post(f"http://127.0.0.1:{server.port}/translate", content=content)
+        server.should_exit = True
+        await running
+        return found
+
+    found = asyncio.run(ask())
+    assert found.status_code == 413
+    assert found.json()["error"].endswith("1024 bytes")
 
 
 @given(st.binary(max_size=40), st.integers(0, 60))

@@ -8,7 +8,9 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -64,7 +66,8 @@ class Guard:
             full = scope["method"] == "POST" and self._full()
             refused, body = (FULL, None) if full else await self._body(headers, receive)
             if refused is not None:
-                await _refuse(sending, scope["path"], *refused)
+                rest = partial(self._rest, receive) if body is None else None
+                await _refuse(sending, scope["path"], *refused, rest)
             elif body is not None:
                 await self._app(asked, _replayed(body, receive), sending)
         except Exception as error:
@@ -81,7 +84,8 @@ class Guard:
                 self._watch(getattr(route, "path", "other"), status, seconds)
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> tuple[tuple[int, str] | None, bytes | None]:
-        """Why the request is refused, if it is, and its body; neither where the client has gone."""
+        """Why the request is refused, if it is, and its body; neither where the client has gone. No body of one that is
+        refused: there is more to come, and worth waiting for."""
         most = self._settings.max_body
         too_large = (413, f"Invalid request: the body exceeds the limit of {most} bytes")
         length = headers.get(b"content-length", b"0")
@@ -98,12 +102,21 @@ class Guard:
                         return None, None
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
+                    whole = not message.get("more_body", False)
                     if size > most:
-                        return too_large, None
-                    if not message.get("more_body", False):
+                        return too_large, b"" if whole else None
+                    if whole:
                         return None, b"".join(parts)
         except TimeoutError:
-            return (408, "Invalid request: the body did not arrive in time"), None
+            return (408, "Invalid request: the body did not arrive in time"), b""
+
+    async def _rest(self, receive: Receive) -> None:
+        """Throw away what is still sent: if it met a closed connection, the answer would be lost to many clients, which
+        read it when they have sent all."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.body_timeout):
+                while (await receive()).get("more_body", False):
+                    pass
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -115,9 +128,15 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def _refuse(send: Send, path: str, status: int, why: str) -> None:
+async def _refuse(
+    send: Send, path: str, status: int, why: str, rest: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """`rest`: what has to be done before the connection is closed."""
     body = json.dumps(error_content(path, status, why)).encode()
     headers: list[Any] = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(b"retry-after", b"1")] if status == 503 else []
     await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": body, "more_body": rest is not None})
+    if rest is not None:
+        await rest()
+        await send({"type": "http.response.body", "body": b""})
