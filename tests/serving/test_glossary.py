@@ -50,6 +50,16 @@ def test_generate_takes_one(served: Served, translator: Translator, decoder: str
     assert post(served, "/generate", json={"text": LINE, "decoder": decoder + PREFIXED}).status_code == 400
 
 
+@pytest.mark.parametrize("glossary", [None, GLOSSARY])
+def test_what_is_drawn_belongs_to_a_sentence_whoever_is_beside_it(
+    served: Served, translator: Translator, glossary: Any
+) -> None:
+    texts = ["Good morning!", "", "\n Yes. No.", LINE, "Thank you, the Council said, very much indeed for all this."]
+    told = post(served, "/generate", json={"text": texts, "decoder": "sample", "glossary": glossary}).json()
+    wanted = translator.translate(texts, "sample", glossary=glossary)
+    assert [one["text"] for one in told["outputs"]] == [one.text for one in wanted]
+
+
 @pytest.mark.parametrize(
     ("asked", "told"),
     [

@@ -211,7 +211,9 @@ class Service:
         work = await self._prepared(model.translator, texts, whole)
         ids = [row for one in work for row in one.full]
         led = await self._led(model, decoder, [line for one in work for line in one.lines], ids, glossary)
-        outputs = iter(await self._settled(model, decoder, ids, deadline, led))
+        every = [row for one in work for row in one.ids]
+        numbers = [number for number, row in enumerate(every) if row is not None]  # as `translate` counts them
+        outputs = iter(await self._settled(model, decoder, ids, deadline, led, numbers))
         return [(one, [next(outputs) for _ in one.full]) for one in work]
 
     async def _prepared(self, translator: Translator, texts: Sequence[str], whole: bool) -> list[_Work]:
@@ -259,14 +261,16 @@ class Service:
         ids: Sequence[list[int]],
         deadline: float,
         led: dict[int, Placing],
+        numbers: Sequence[int] = (0,),
     ) -> list[list[Hypothesis]]:
-        """Outputs that lack a term come again, with a prefix that has it, until none does."""
+        """Outputs that lack a term come again, with a prefix that has it, until none does. `numbers` are those of the
+        sentences within their request."""
 
         def prefixes(numbers: Sequence[int]) -> dict[int, list[int]]:
             with model.turns:
                 return {one: found for one in numbers if (found := led[one](outputs[one][0].tokens))}
 
-        outputs = await self._decoded(model, decoder, ids, deadline)
+        outputs = await self._decoded(model, decoder, ids, deadline, numbers=numbers)
         again = list(led)
         while again:
             try:
@@ -275,9 +279,9 @@ class Service:
             except TimeoutError:
                 raise DeadlineError("The time for this request was over before it was done.") from None
             again = list(found)
-            begun = list(found.values())
+            begun, rows, own = list(found.values()), [ids[one] for one in again], [numbers[one] for one in again]
             for one, new in zip(
-                again, await self._decoded(model, decoder, [ids[one] for one in again], deadline, begun), strict=True
+                again, await self._decoded(model, decoder, rows, deadline, begun, numbers=own), strict=True
             ):
                 outputs[one] = new
         return outputs
@@ -289,6 +293,7 @@ class Service:
         ids: Sequence[list[int]],
         deadline: float,
         prefixes: Sequence[Sequence[int]] = (),
+        numbers: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
         if not ids:
             return []
@@ -296,7 +301,9 @@ class Service:
         futures: list[asyncio.Future[list[Hypothesis]]] = [loop.create_future() for _ in ids]
         sentences = [
             Sentence(row, deadline, partial(_tell, loop, partial(_settle, future)), number=number, prefix=prefix)
-            for number, (row, future, prefix) in enumerate(zip(ids, futures, prefixes or [()] * len(ids), strict=True))
+            for number, row, future, prefix in zip(
+                range(len(ids)) if numbers is None else numbers, ids, futures, prefixes or [()] * len(ids), strict=True
+            )
         ]
         scheduler = await self.scheduler(model, decoder, bool(prefixes))
         scheduler.submit(sentences)
