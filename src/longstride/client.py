@@ -26,10 +26,11 @@ class ServerError(WorkError):
 
 
 def _result(response: httpx.Response) -> Any:
-    if response.is_success:
-        return response.json()
     try:
-        told = response.json()["error"]
+        content = response.json()
+        if response.is_success:
+            return content
+        told = content["error"]
         message = told["message"] if isinstance(told, dict) else str(told)
     except (ValueError, KeyError, TypeError):
         message = f"expected an answer in JSON, found {response.text[:200]!r}."

@@ -170,3 +170,12 @@ def test_no_sign_within_a_text_ends_an_event() -> None:
     stream = httpx.MockTransport(lambda request: httpx.Response(200, content=b"".join(map(line, told))))
     with Client("http://test", transport=stream) as client:
         assert list(client.stream("a")) == told
+
+
+@pytest.mark.parametrize("status", [200, 502])
+def test_an_answer_that_is_no_json_is_told(status: int) -> None:
+    """Of a proxy, say."""
+    page = httpx.MockTransport(lambda request: httpx.Response(status, content=b"<p>Log in</p>"))
+    with Client("http://test", transport=page) as client, pytest.raises(ServerError, match="found '<p>Log") as error:
+        client.translate("a", "en", "de")
+    assert error.value.status == status
