@@ -87,12 +87,23 @@ def test_a_file_of_keys_that_is_none(tmp_path: Path, content: str) -> None:
         Keys.read(tmp_path / "keys.json")
 
 
-def test_a_full_queue_refuses_with_503(translator: Translator) -> None:
+def test_a_full_queue_refuses_with_503(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(translator, max_waiting=2)
+    request = ("POST", "/translate", {"json": {"q": [LINE] * 2, "source": "en", "target": "de"}})
+    monkeypatch.setattr(Scheduler, "waiting", 1)
+    [found] = asked(served, request)
+    monkeypatch.undo()
+    served.close()
+    assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+    assert "2 came" in found.json()["error"]
+
+
+def test_more_sentences_than_any_queue_holds_are_refused_with_413(translator: Translator) -> None:
     served = Served(translator, max_waiting=2)
     [found] = asked(served, ("POST", "/translate", {"json": {"q": [LINE] * 3, "source": "en", "target": "de"}}))
     served.close()
-    assert (found.status_code, found.headers["retry-after"]) == (503, "1")
-    assert "3 came" in found.json()["error"]
+    assert (found.status_code, found.headers.get("retry-after")) == (413, None)
+    assert "send fewer" in found.json()["error"]
 
 
 def test_a_server_that_is_full_when_it_starts_becomes_ready(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from longstride.contract import EOS, Hypothesis, Limits, Source
 from longstride.runtime.eager import EagerRunner
-from longstride.serving.errors import DeadlineError, DrainingError, OverloadedError, ServingError
+from longstride.serving.errors import BadRequestError, DeadlineError, DrainingError, OverloadedError, ServingError
 from longstride.serving.lanes import Lanes, capacities
 from longstride.serving.scheduler import Scheduler, Sentence
 from longstride.systems.autoregressive.decoder import Greedy, GreedyOptions
@@ -83,11 +83,21 @@ def test_outputs_under_random_company_and_cancellation_are_those_of_each_alone()
     assert (scheduler.live, scheduler.waiting, scheduler.open_tables) == (0, 0, 0)
 
 
-def test_a_full_queue_refuses_at_once_and_takes_all_or_none(copying: Scheduler) -> None:
+def test_a_full_queue_refuses_at_once_and_takes_all_or_none(
+    copying: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copying.submit([])
-    with pytest.raises(OverloadedError, match="9 came"):
-        copying.submit([Asked([5, EOS]).sentence for _ in range(9)])
+    monkeypatch.setattr(Scheduler, "waiting", 8)
+    with pytest.raises(OverloadedError, match="8 sentences wait, 1 came"):
+        copying.submit([Asked([5, EOS]).sentence])
+    monkeypatch.undo()
     assert copying.waiting == 0
+
+
+def test_what_no_queue_could_hold_is_not_asked_for_again(copying: Scheduler) -> None:
+    with pytest.raises(BadRequestError, match="9 sentences, and at most 8 may wait") as found:
+        copying.submit([Asked([5, EOS]).sentence for _ in range(9)])
+    assert (found.value.status, found.value.retry_after, copying.waiting) == (413, None, 0)
 
 
 def test_what_is_late_is_not_decoded(copying: Scheduler) -> None:

@@ -22,7 +22,14 @@ from torch import Tensor
 
 from longstride.contract import Decoder, Hypothesis, Limits, LongstrideError, Step
 from longstride.contract.trace import Event, events_of
-from longstride.serving.errors import CancelledError, DeadlineError, DrainingError, OverloadedError, ServingError
+from longstride.serving.errors import (
+    BadRequestError,
+    CancelledError,
+    DeadlineError,
+    DrainingError,
+    OverloadedError,
+    ServingError,
+)
 from longstride.serving.lanes import Lane, Lanes
 from longstride.serving.wait_time import WaitTime
 
@@ -159,6 +166,12 @@ class Scheduler:
         """Refuse sentences, whose sources have so many tokens, for which there is no room or no time."""
         if self.draining:
             raise DrainingError("The server is about to stop and takes no more requests.")
+        if len(lengths) > self._most_waiting:  # to ask again later would not help
+            raise BadRequestError(
+                f"Invalid request: {len(lengths)} sentences, and at most {self._most_waiting} may wait; send fewer at "
+                "a time.",
+                413,
+            )
         if self.waiting + len(lengths) > self._most_waiting:
             raise OverloadedError(
                 f"The server is full: {self.waiting} sentences wait, {len(lengths)} came, and {self._most_waiting} may."
