@@ -29,11 +29,10 @@ gc.set_threshold(100_000, 20, 20)
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests ask for the package by its name too
 os.environ["LONGSTRIDE_CACHE"] = ""  # nothing is kept in the user's cache folder
 
-settings.register_profile(
-    "ci", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
-if profile := os.environ.get("HYPOTHESIS_PROFILE"):
-    settings.load_profile(profile)
+settings.register_profile("default", deadline=None)  # speed is a benchmark, never a timed test
+settings.register_profile("ci", derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+profile = os.environ.get("HYPOTHESIS_PROFILE", "default")
+settings.load_profile(profile)
 
 FEWEST = 5
 """A test that asks for no more examples than this gets them."""
