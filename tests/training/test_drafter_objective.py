@@ -174,6 +174,27 @@ def test_slots_past_the_end_carry_no_loss(seed, longer):
     torch.testing.assert_close(totals[0], totals[1])
 
 
+@pytest.mark.parametrize("prefix", ["causal", "full"])
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
+def test_a_target_may_be_as_long_as_a_text(positions, prefix):
+    """Its canvas is aligned past the last position that the drafter has; with more of them the loss is the same."""
+    longest = 10
+    tight, roomy = (composite(3, longest=each, positions=positions, prefix=prefix).eval() for each in (longest, 64))
+    drafters = tight.drafter, roomy.drafter
+    own = {name: weight for name, weight in drafters[0].state_dict().items() if "positions" not in name}
+    drafters[1].load_state_dict(own, strict=False)
+    if positions == "learned":
+        with torch.no_grad():
+            for name in ("source_positions", "target_positions"):
+                few = getattr(drafters[0], name).weight
+                getattr(drafters[1], name).weight[: len(few)] = few
+    objective = DrafterObjective(DrafterObjectiveOptions())
+    for cut_at in (0, 5, longest - 1):
+        prepared = prepared_with(objective, make_batch([longest, 4], [6, 3]), [cut_at, 2])
+        found, expected = (float(objective.loss(model, prepared).total.detach()) for model in (tight, roomy))
+        assert found == pytest.approx(expected, abs=1e-10)
+
+
 def test_revealed_slots_are_read_and_not_asked_for():
     """In training mode, the second pass reads what was revealed; its loss covers the rest alone."""
     model = composite(3).train()

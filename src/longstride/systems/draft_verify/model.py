@@ -207,7 +207,8 @@ class Drafter(nn.Module):
         copy, last = self.copy, self.options.longest + self.options.block
 
         def ask(positions: Tensor) -> Tensor:
-            return copy(self.target_positions(positions)) / math.sqrt(self.options.width)  # type: ignore[no-any-return]
+            places = self.target_positions(positions.clamp(max=last - 1))
+            return copy(places) / math.sqrt(self.options.width)  # type: ignore[no-any-return]
 
         asked = ops.by_position(ask, columns, last, ids)
         scores = asked @ keys.to(asked.dtype).transpose(1, 2)
@@ -232,7 +233,8 @@ class Drafter(nn.Module):
         copied = self.copied(source, visible, canvas.shape[1])
         if copied is not None:
             embedded = embedded + torch.where((canvas == self.mask)[..., None], copied, 0)
-        place = self.target_positions(slots)
+        # A canvas is aligned and may so run past the last position there is: no such slot is seen.
+        place = self.target_positions(slots.clamp(max=self.options.longest + self.options.block - 1))
         x = self._enter(embedded + place)
         mask = self._sight(slots[None], slots, prefix, block)
         memory_mask = None if visible is None else visible[:, None, None, :]
