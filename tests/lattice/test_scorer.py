@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import EOS, START, Batch, OptionError
@@ -17,11 +17,26 @@ from longstride.systems.lattice.objective import (
     segment_mask,
     segments,
 )
-from longstride.systems.lattice.scoring import encode, score_edges, score_triples, unigrams, unigrams_of
+from longstride.systems.lattice.scoring import (
+    encode,
+    fits_kernels,
+    score_edges,
+    score_triples,
+    unigrams,
+    unigrams_of,
+)
 from tests.lattice.models import VOCABULARY, tiny_scorer
 from tests.models import random_source, tiny_model
 
 LENGTH = 9
+HEADS: list[dict[str, object]] = [
+    {},
+    {"scale_attention": False},
+    {"key_value_heads": 1},
+    {"head": 4},
+    {"embedding_norm": True},
+]
+"""an ordinary Transformer's, and what else a recipe may ask for"""
 
 
 def _logits(model: Scorer, target: torch.Tensor, segment: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
@@ -64,10 +79,18 @@ def test_logits_do_not_see_words_outside_their_segment(seed, order, offset, chan
 
 
 @settings(deadline=None, max_examples=10)
-@given(seed=st.integers(0, 1000), layers=st.integers(1, 3), norm=st.sampled_from(["post", "pre"]))
-def test_edges_equal_single_forward_passes(seed, layers, norm):
+@given(
+    seed=st.integers(0, 1000),
+    layers=st.integers(1, 3),
+    norm=st.sampled_from(["post", "pre"]),
+    head=st.sampled_from(HEADS),
+)
+@example(seed=0, layers=1, norm="post", head=HEADS[1])
+@example(seed=0, layers=1, norm="post", head=HEADS[2])
+@example(seed=0, layers=1, norm="post", head=HEADS[3])
+def test_edges_equal_single_forward_passes(seed, layers, norm, head):
     """Each edge by a forward pass of its own: START in the slot before, the word in its slot."""
-    model = tiny_scorer(seed, decoder_layers=layers, norm=norm)
+    model = tiny_scorer(seed, decoder_layers=layers, norm=norm, **head)
     source = random_source(3, 5, seed=seed)
     words = torch.stack([torch.randperm(VOCABULARY - 5)[:3] + 5 for _ in range(12)]).view(3, 4, 3)
     found = score_edges(model, encode(model, source.ids, source.lengths, True), words)
@@ -86,10 +109,16 @@ def test_edges_equal_single_forward_passes(seed, layers, norm):
                 torch.testing.assert_close(found.edges[row, column - 1, place], expected)
 
 
+@pytest.mark.parametrize("head", HEADS, ids=str)
+def test_kernels_score_by_an_ordinary_head_alone(head):
+    assert fits_kernels(tiny_scorer(0, **head)) == (head == {})
+
+
 @settings(deadline=None, max_examples=5)
-@given(seed=st.integers(0, 1000), layers=st.integers(1, 2))
-def test_triples_equal_single_forward_passes(seed, layers):
-    model = tiny_scorer(seed, decoder_layers=layers)
+@given(seed=st.integers(0, 1000), layers=st.integers(1, 2), head=st.sampled_from(HEADS))
+@example(seed=0, layers=1, head=HEADS[1])
+def test_triples_equal_single_forward_passes(seed, layers, head):
+    model = tiny_scorer(seed, decoder_layers=layers, **head)
     source = random_source(2, 4, seed=seed)
     words = torch.stack([torch.randperm(VOCABULARY - 5)[:2] + 5 for _ in range(8)]).view(2, 4, 2)
     encoded = encode(model, source.ids, source.lengths, True)

@@ -27,7 +27,7 @@ from longstride.systems.lattice.candidates import (
     usable,
 )
 from longstride.systems.lattice.model import Scorer
-from longstride.systems.lattice.scoring import Encoded, Normalise, Scores
+from longstride.systems.lattice.scoring import Encoded, Normalise, Scores, fits_kernels
 from longstride.systems.lattice.search import Paths, scan, viterbi, viterbi_triples
 from longstride.systems.lattice.tables import Tables
 from longstride.systems.lattice.window import Lattice, assemble, with_ends
@@ -170,7 +170,8 @@ class Pipeline:
         before = o.searched if o.order == 2 else o.searched**2
         widest = 2 * (o.candidates + 2)
         # With its kernels, scoring takes portions of its own.
-        if not (self.fused and self.runner.uses("edges") and o.normalise == "vocabulary"):
+        kernels_score = self.runner.uses("edges") and o.normalise == "vocabulary" and fits_kernels(self._model)
+        if not (self.fused and kernels_score):
             widest = max(self._model.options.feed_forward, 3 * self._model.options.width, widest)
         return max(1, (numbers or MAX_NUMBERS) // (columns * max(before * widest, LOOKED_UP * width)))
 

@@ -101,10 +101,17 @@ def score_edges(
 ) -> Scores:
     """Scores of all edges between the candidates `words` [rows, columns, K]; PAD where there are fewer. Shares of a
     column's candidates are of the `rest` [rows, columns, more] too, which no edge leads to."""
-    if ops.uses("edges") and normalise == "vocabulary" and kernels.know(model.special):
+    if ops.uses("edges") and normalise == "vocabulary" and fits_kernels(model):
         return _score_edges_by_kernels(model, encoded, words)
     start, edges = _scored(model, encoded, words, 2, normalise, rest)
     return Scores(start[:, 0], edges)
+
+
+def fits_kernels(model: Scorer) -> bool:
+    """Whether the kernels that score edges know such a head: our own ids, and what an ordinary Transformer has."""
+    o = model.options
+    ordinary = o.scale_attention and o.key_value_heads in (None, o.heads) and o.heads * o.head_width == o.width
+    return kernels.know(model.special) and ordinary and not o.embedding_norm
 
 
 def score_triples(
@@ -179,35 +186,37 @@ def _through(model: Scorer, encoded: Encoded, x: Tensor, attended: Callable[[Dec
 
 
 def _attended(layer: DecoderLayer, x: Tensor, streams: _Streams) -> Tensor:
-    """What each slot sees of its own segment, [rows, slots of all streams, width]: softmaxes over so few are done by
-    hand."""
-    heads = layer.attention.heads
-    packed = layer.attention.qkv(layer.attention_residual.enter(x)).chunk(3, dim=-1)
+    """What each slot sees of its own segment, [rows, slots of all streams, width of all heads]: softmaxes over so few
+    are done by hand."""
+    heads, scale = layer.attention.heads, layer.attention.scale
+    packed = layer.attention.packed(layer.attention_residual.enter(x)).chunk(3, dim=-1)
     queries, keys, values = (
         [part.view(*part.shape[:-1], heads, part.shape[-1] // heads) for part in streams.split(one)] for one in packed
     )
     found = [values[0]]  # START sees itself alone
     if len(queries) > 1:  # a word sees itself and the START in the slot before
-        found.append(_of_two(queries[1], (keys[0][:, :-1, None], keys[1]), (values[0][:, :-1, None], values[1])))
+        seen = [(part[0][:, :-1, None], part[1]) for part in (keys, values)]
+        found.append(_of_two(queries[1], scale, *seen))
     if len(queries) > 2:
         # The word in slot t sees the word in slot t - 1, which is a single stream's, and START in slot t - 2.
-        seen = [(part[0][:, :-2, None, None], part[1][:, :-1, :, None], part[2]) for part in (keys, values)]
-        found.append(_of_three(queries[2], *seen))
-    rows, _, width = x.shape
+        before = [(part[0][:, :-2, None, None], part[1][:, :-1, :, None], part[2]) for part in (keys, values)]
+        found.append(_of_three(queries[2], scale, *before))
+    rows, width = x.shape[0], packed[0].shape[-1]
     return torch.cat([part.reshape(rows, -1, width) for part in found], dim=1)
 
 
-def _of_two(queries: Tensor, keys: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor]) -> Tensor:
-    """Attention to two, all [..., heads, head]: a softmax over two scores is a sigmoid of their difference."""
+def _of_two(queries: Tensor, scale: float | None, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+    """Attention to two, all [..., heads, head]: a softmax over two scores is a sigmoid of their difference. Scores are
+    multiplied by `scale` (None: 1/√head)."""
     score = (queries * (keys[1] - keys[0])).sum(dim=-1, keepdim=True, dtype=ops.wide(queries))
-    weight = (score * queries.shape[-1] ** -0.5).sigmoid().to(queries.dtype)
+    weight = (score * (queries.shape[-1] ** -0.5 if scale is None else scale)).sigmoid().to(queries.dtype)
     return torch.lerp(values[0], values[1], weight)
 
 
-def _of_three(queries: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
-    """Attention to three, all [..., heads, head]."""
+def _of_three(queries: Tensor, scale: float | None, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+    """The same to three."""
     each = [(queries * key).sum(dim=-1, keepdim=True, dtype=ops.wide(queries)) for key in keys]
-    scores = torch.cat(each, dim=-1) * queries.shape[-1] ** -0.5
+    scores = torch.cat(each, dim=-1) * (queries.shape[-1] ** -0.5 if scale is None else scale)
     weights = scores.softmax(dim=-1).to(queries.dtype).chunk(3, dim=-1)
     mixed: Tensor = weights[0] * values[0]
     for weight, value in zip(weights[1:], values[1:], strict=True):
