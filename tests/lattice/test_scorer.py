@@ -249,6 +249,8 @@ def test_a_frozen_encoder_reads_without_dropout_and_without_gradients():
     ids = torch.tensor([[5, 6, EOS]])
     assert not torch.equal(model.encode(ids, None), model.encode(ids, None))
     scorer.encoder.requires_grad_(False)
+    assert model.encode(ids, None).requires_grad  # embeddings are tied, and learn through it
+    scorer.target_embedding.requires_grad_(False)
     assert torch.equal(model.encode(ids, None), model.encode(ids, None))
     assert not model.encode(ids, None).requires_grad
     assert scorer.dropout.training
