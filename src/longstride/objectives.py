@@ -136,6 +136,8 @@ def _interleaved(plan: Plan) -> InterleavedModel:
     if not isinstance(own, Mapping) or "width" in own:
         raise OptionError(f"{plan.where}: interleaving expects options such as h and c, not the width, found {own!r}.")
     model = _transformer(replace(plan, settings=settings))
+    if model.options.embedding_norm:  # its slots read words, or none, as they are: greedy search of it would norm them
+        raise OptionError(f"{plan.where}: an interleaved decoder expects embedding_norm: false, found true.")
     own = {**own, "width": model.options.width}
     if own.get("link"):
         own["vocabulary"] = model.options.vocabulary

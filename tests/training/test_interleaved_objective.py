@@ -131,6 +131,11 @@ def test_bad_recipes_are_refused(settings, told):
     assert told in str(refused.value)
 
 
+def test_a_norm_of_embeddings_that_no_slot_would_read_is_refused():
+    with pytest.raises(OptionError, match="embedding_norm: false, found true"):
+        plan({"embedding_norm": True, "interleaving": {"h": 1}})
+
+
 def recipe(name: str, model: dict[str, Any], kind: str, **more: Any) -> Recipe:
     settings = {
         "name": name,
