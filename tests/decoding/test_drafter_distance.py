@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from longstride.contract import Batch
+from longstride.contract import EOS, PAD, Batch, SpecialIds
+from longstride.systems.draft_verify.kept import reserved_ids
 from longstride.systems.draft_verify.model import Drafter
 from longstride.systems.draft_verify.objective import (
     Distance,
@@ -50,6 +51,29 @@ def test_probabilities_are_the_verifiers_after_the_tokens_before(built: DrafterW
             prefix = torch.tensor([[start, *batch.target[row, :cut].tolist()]])
             logits = built.model.logits(built.model.decode(prefix, memory[row : row + 1], None)[:, -1])
             assert torch.allclose(found[2 * row + place, 0], logits[0].softmax(-1), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "special",
+    [SpecialIds(start=EOS, mask=None), SpecialIds(start=PAD, mask=None), SpecialIds(unk=None, mask=None)],
+    ids=str,
+)
+def test_an_id_that_is_several_special_ones_counts_once(special: SpecialIds, batch: Batch) -> None:
+    """All ids are kept, so that the shares of own ones sum up to one, and EOS has that of EOS."""
+    verifier = tiny_model(1, special=special)
+    shared = len({*reserved_ids(special)})
+    shape = DrafterOptions(
+        vocabulary=11, kept=11 - shared + 5, block=3, width=16, feed_forward=16, heads=2, encoder="shared",
+        verifier_width=16, longest=64, decoder_layers=1, special=special,
+    )  # fmt: skip
+    built = DrafterWithVerifier(verifier, Drafter(shape))
+    memory = verifier.encode(batch.source, None)
+    columns = columns_of(torch.zeros_like(batch.target_lengths)[:, None], 1)
+    found = verifier_probabilities(built, {"target": batch.target}, columns, None, memory)[:, 0]
+    start = torch.full((5, 1), special.start)
+    expected = verifier.logits(verifier.decode(start, memory, None)[:, 0]).float().softmax(-1)
+    assert torch.allclose(found.sum(-1), torch.ones(5), atol=1e-6)
+    assert torch.allclose(found[:, EOS], expected[:, special.eos], atol=1e-6)
 
 
 def test_the_distance_is_none_between_equals_and_one_between_strangers() -> None:

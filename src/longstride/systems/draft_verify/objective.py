@@ -155,8 +155,8 @@ def verifier_probabilities(
     model: DrafterWithVerifier, tensors: dict[str, Tensor], columns: Tensor, visible: Tensor | None, memory: Tensor
 ) -> Tensor:
     """[rows * blocks, block, own vocabulary] what the verifier would say at each slot [rows, blocks, block], given the
-    target's tokens before it; ids that the drafter has not kept are left out"""
-    verifier, target = model.model, tensors["target"]
+    target's tokens before it; ids that the drafter has not kept are left out, and no id is counted twice"""
+    verifier, drafter, target = model.model, model.drafter, tensors["target"]
     ids = F.pad(target, (1, 0), value=verifier.special.start)[:, :-1]
     hidden = verifier.decode(ids, memory, visible)
     places = columns.flatten(1).clamp(max=target.shape[1] - 1)
@@ -164,7 +164,11 @@ def verifier_probabilities(
         -1, columns.shape[2], hidden.shape[2]
     )
     found = verifier.logits(hidden).float().softmax(dim=-1)
-    return found if model.drafter.kept_ids is None else found[..., model.drafter.kept_ids]
+    if drafter.kept_ids is None:
+        return found
+    # One id may be several of the reserved ones (start and eos in NLLB): it is told as that which it is read as.
+    read_as = drafter.own(drafter.kept_ids) == torch.arange(len(drafter.kept_ids), device=found.device)
+    return torch.where(read_as, found[..., drafter.kept_ids], 0)
 
 
 class DrafterObjective(Objective):
