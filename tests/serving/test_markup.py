@@ -122,6 +122,23 @@ def test_a_tag_goes_with_its_words() -> None:
     assert not needs_words(text, [Mark(0, 15, "<b>", "</b>", [Mark(15, 15, "<img>")]), Mark(15, 15, "<br>")])
 
 
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("one two <img>", "eins zwei <img>"),
+        ("<img>one two<wbr>", "<img>eins zwei<wbr>"),
+        ("<b>one two</b><!-- c -->", "<b>eins zwei</b><!-- c -->"),
+        ("<b>one two<sup></sup></b> <img>", "<b>eins zwei <sup></sup></b><img>"),
+    ],
+)
+def test_what_stands_at_the_ends_stays_there_though_nobody_looks_for_words(page: str, expected: str) -> None:
+    [part] = segments(page)
+    assert isinstance(part, Segment)
+    assert not needs_words(part.text, part.marks)
+    translation = part.text.replace("one two", "eins zwei")
+    assert marked(part.text, part.marks, translation, [], str) == expected
+
+
 PARTS = [
     "<b>", "</b>", "<i>", "</i>", "<p>", "</p>", "<br>", "<img>", "<!-- c -->", "<code>", "</code>", "</span>", "</a>",
     "one", "two ", " ", "&amp;", ".", '<span translate="no">', "<a href='x'>",

@@ -167,5 +167,7 @@ def _point(
         at = room.first if at_first or not costs else room.last
     else:
         at = min(costs, key=lambda one: costs[one])
-    place = room.start if at == room.first else room.end if at == room.last else words[at].start
+    # Without words, which nobody looks for where all stands at the ends, a room's first place is its last as well.
+    at_end = at == room.last and (at > room.first or at_first is False)
+    place = room.end if at_end else room.start if at == room.first else words[at].start
     return _Room(at, at, place, place)
