@@ -139,6 +139,16 @@ def test_what_stands_at_the_ends_stays_there_though_nobody_looks_for_words(page:
     assert marked(part.text, part.marks, translation, [], str) == expected
 
 
+def test_wrapped_lines_are_one_sentence() -> None:
+    """With the tags where they were; white space around a text, and empty lines, stay."""
+    parts = segments("<p>\n  one\r\n  <b>two \n\t three</b>\n<i>\nfour</i>.\n\nfive\n</p>")
+    [part] = [part for part in parts if isinstance(part, Segment)]
+    assert part.text == "\n  one two three\n\nfour.\n\nfive\n"
+    assert [part.text[mark.start : mark.end] for mark in part.marks] == ["two three", "\nfour"]
+    found = [part.text for part in segments("one\ntwo</b>\nthree") if isinstance(part, Segment)]
+    assert found == ["one two", "\nthree"]
+
+
 PARTS = [
     "<b>", "</b>", "<i>", "</i>", "<p>", "</p>", "<br>", "<img>", "<!-- c -->", "<code>", "</code>", "</span>", "</a>",
     "one", "two ", " ", "&amp;", ".", '<span translate="no">', "<a href='x'>",
@@ -177,6 +187,8 @@ def test_by_the_attention_of_a_model(served: Served, translator: Translator) -> 
     assert re.search(r"<a href=\"x\">[^<]*Bericht</a>", found.text)
     assert re.search(r"<i>[^<]*Klimawandel</i>", found.text)
     assert re.fullmatch("<p>.*<u>.*<br/>.*</u>.*</p>", other.text)
+    [wrapped] = asyncio.run(translate_html(service, model, [text.replace(" adopted", "\n  adopted")]))
+    assert wrapped.text == found.text
 
 
 @pytest.mark.parametrize(
@@ -186,6 +198,7 @@ def test_by_the_attention_of_a_model(served: Served, translator: Translator) -> 
         "<b>a</b> " * 4000,
         "<b>" * 9000 + "a" + "</i>" * 9000,
         "<b>" * 5000 + "a" + "</b>" * 5000,
+        "<b>" * 5000 + "a\n\nb" + "</b>" * 5000,
     ],
 )
 def test_many_tags_take_no_time(text: str) -> None:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 
 from longstride.serving.alignment import Aligner, Unit
 from longstride.serving.markup import Mark, marked, needs_words
@@ -45,6 +46,8 @@ _INLINE = frozenset((
 ))  # fmt: skip
 """Elements within sentences."""
 _NO = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*["'][^"']*\bnotranslate\b""", re.IGNORECASE)
+_WRAP = re.compile(r"(?<=\S)[ \t]*(?:\r\n?|\n)[ \t]*(?=\S)")
+"""Where a page goes on in the next line, which is no more than a space; empty lines are left as they are"""
 ROUNDS = 4
 """Tags without their others are looked for so often; what is left then stays where it is."""
 MOST_TAGS, MOST = 300, 200_000
@@ -106,13 +109,13 @@ def segments(document: str, moving: bool = True) -> list[Run | Segment]:
     for group in _groups(parts):
         some = [parts[number] for number in group]
         if _unmatched(parts, group) or not any(run.translated for run in some):
-            found += [Segment(html.unescape(run.text), []) if run.translated else run for run in some]
+            found += [_segment([run]) if run.translated else run for run in some]
             continue
         first = next(number for number, run in enumerate(some) if run.tag or not _blank(run))
         last = len(some) - next(number for number, run in enumerate(some[::-1]) if run.tag or not _blank(run))
         segment, tags = _segment(some[first:last]), sum(bool(run.tag) for run in some)
         if tags > MOST_TAGS or tags * len(segment.text) > MOST:
-            found += [Segment(html.unescape(run.text), []) if run.translated else run for run in some]
+            found += [_segment([run]) if run.translated else run for run in some]
         else:
             found += [*some[:first], segment, *some[last:]]
     return found
@@ -174,7 +177,21 @@ def _segment(some: Sequence[Run]) -> Segment:
         else:
             marks[-1].append(Mark(len(text), len(text), run.text))
             marks.append([])
-    return Segment(text, marks[0])
+    return _unwrapped(Segment(text, marks[0]))
+
+
+def _unwrapped(segment: Segment) -> Segment:
+    """With spaces for line breaks within it: what a wrapped line says is half a sentence."""
+    left = [1] * len(segment.text)
+    for gap in _WRAP.finditer(segment.text):
+        left[gap.start() + 1 : gap.end()] = [0] * (len(gap[0]) - 1)
+    places = [0, *accumulate(left)]
+    waiting = list(segment.marks)
+    while waiting:
+        mark = waiting.pop()
+        mark.start, mark.end = places[mark.start], places[mark.end]
+        waiting += mark.inner
+    return Segment(_WRAP.sub(" ", segment.text), segment.marks)
 
 
 async def translate_html(
