@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.serving.documents import _parsed, _written
+from longstride.serving.documents import _paragraphs, _parsed, _written
 from longstride.serving.downloads import Downloads
 from longstride.serving.errors import ServingError
 from longstride.serving.html import runs
@@ -70,6 +70,42 @@ def test_word_files_keep_their_paragraphs(served: Served, translator: Translator
     assert f">{translator.translate('Yes.')}<" in document
     assert "morning" not in document
     assert document.count("<w:p>") + document.count("<w:p />") == 3
+
+
+def run(text: str) -> str:
+    return f"<w:r><w:t>{text}</w:t></w:r>"
+
+
+def word_field(says: str, text: str) -> str:
+    begin, middle, end = (f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end"))
+    return f"{begin}<w:r><w:instrText> {says} </w:instrText></w:r>{middle}{text}{end}"
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "expected"),
+    [
+        (
+            f"{run('Page ')}{word_field('PAGE', run('3'))}{run(' of ')}{word_field('NUMPAGES', run('9'))}",
+            ["Page ", " of "],
+        ),
+        (
+            f'{run("Page ")}<w:fldSimple w:instr=" PAGE "><w:ins>{run("3")}</w:ins></w:fldSimple>{run(".a")}',
+            ["Page ", ".a"],
+        ),
+        (f"{run('See ')}{word_field('HYPERLINK x', run('this'))}{run('.')}", ["See this."]),
+        (
+            f'<w:pPr><w:tabs><w:tab w:pos="9"/></w:tabs></w:pPr>{run("Name")}<w:r><w:tab/></w:r>{run("Date")}',
+            ["Name", "Date"],
+        ),
+        ("<w:r><w:t>Street</w:t><w:tab/><w:t>:</w:t><w:br/><w:t>Town</w:t></w:r>", ["Street", "Town"]),
+        (f"<w:moveFrom>{run('Gone. ')}</w:moveFrom>{run('Here.')}", ["Here."]),
+        (word_field("TOC", f"{run('Title')}<w:r><w:tab/></w:r>{word_field('PAGEREF x', run('3'))}"), ["Title"]),
+    ],
+)
+def test_texts_of_a_word_paragraph(paragraph: str, expected: list[str]) -> None:
+    """What Word writes itself stays, and what tabs and line breaks keep apart is not run together."""
+    root = ElementTree.fromstring(f'<w:body xmlns:w="{WORD}"><w:p>{paragraph}</w:p></w:body>')
+    assert ["".join(one.text or "" for one in texts) for texts in _paragraphs(root)] == expected
 
 
 def test_word_files_keep_what_prefixes_stand_for() -> None:

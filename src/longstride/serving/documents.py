@@ -21,6 +21,8 @@ from longstride.serving.service import Service
 _CUE = re.compile(r"(?m)^(?:\d+[ \t]*\r?\n)?[^\n]*-->[^\n]*(?:\r?\n|\Z)")
 """A subtitle's number and times"""
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_WRITTEN_FIELDS = re.compile(r"\s*(?:$|(?:HYPERLINK|TOC|INDEX|QUOTE|FORMTEXT)\b)", re.IGNORECASE)
+"""Fields whose text somebody wrote, links say; Word writes others (page numbers, dates) anew whenever it likes to."""
 _WORD_PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
 _DAMAGED = (
     zipfile.BadZipFile,
@@ -120,17 +122,37 @@ def _unpacked(content: bytes) -> dict[str, bytes]:
 
 
 def _paragraphs(tree: ElementTree.Element) -> list[list[ElementTree.Element]]:
-    """The texts of each; a paragraph in a paragraph (a box of text) is one by itself."""
-    found: dict[ElementTree.Element, list[ElementTree.Element]] = {}
-    waiting: list[tuple[ElementTree.Element, ElementTree.Element | None]] = [(tree, None)]
+    """The texts of each; a paragraph in a paragraph (a box of text) is one by itself, and so is what stands between
+    tabs, line breaks and fields that Word writes. What was moved elsewhere stays as it is, as what was deleted does."""
+    found: list[list[list[ElementTree.Element]]] = []
+    fields: list[str] = []  # what those say that are open here; they go over paragraphs, and have others in them
+    waiting: list[tuple[ElementTree.Element, list[list[ElementTree.Element]] | None]] = [(tree, None)]
     while waiting:
         element, paragraph = waiting.pop()
-        if element.tag == f"{_WORD}p":
-            paragraph = element
-        elif element.tag == f"{_WORD}t" and paragraph is not None:
-            found.setdefault(paragraph, []).append(element)
+        name = element.tag.removeprefix(_WORD)
+        if name == "p":
+            paragraph = [[]]
+            found.append(paragraph)
+        elif name == "moveFrom":
+            continue
+        elif name == "fldChar":
+            kind = element.get(f"{_WORD}fldCharType")
+            fields += [""] * (kind == "begin")
+            del fields[len(fields) - (kind == "end") :]
+        elif name == "instrText" and fields:
+            fields[-1] += element.text or ""
+        elif paragraph is not None:
+            own = [*fields, element.get(f"{_WORD}instr", "")] if name == "fldSimple" else fields
+            by_word = name in ("t", "fldSimple") and not all(map(_WRITTEN_FIELDS.match, own))
+            if by_word or name in ("tab", "ptab", "br", "cr"):
+                paragraph.append([])
+            elif name == "t":
+                paragraph[-1].append(element)
+            if by_word:
+                continue
         waiting += [(child, paragraph) for child in reversed(element)]
-    return list(found.values())
+    texts = [some for paragraph in found for some in paragraph]
+    return [some for some in texts if any(sign.isalnum() for one in some for sign in one.text or "")]
 
 
 def _parsed(data: bytes) -> tuple[ElementTree.Element, dict[str, str]]:
