@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import io
 import zipfile
 from typing import Any
@@ -59,6 +60,24 @@ def test_text_and_subtitles(served: Served, translator: Translator) -> None:
     _, found = sent(served, "../../a b.SRT", subtitles.encode())
     assert found is not None
     assert found.text == subtitles.replace(LINE, first).replace("Yes.", yes)
+
+
+def test_signs_are_read_as_they_were_meant(served: Served, translator: Translator) -> None:
+    """By whoever goes by a byte order mark, or by what a page says of its encoding."""
+    text = "The European Commission"
+    done = str(translator.translate(text))
+    assert not done.isascii()
+    for name in ("a.txt", "a.srt", "a.html"):
+        _, found = sent(served, name, f"\ufeff{text}".encode())
+        assert found is not None
+        assert found.content.decode() == f"\ufeff{done}"
+    page = f'<meta charset="iso-8859-1"><p>{text}</p>'
+    _, found = sent(served, "a.html", page.encode())
+    assert found is not None
+    assert html.unescape(found.content.decode("iso-8859-1")) == page.replace(text, done)
+    _, found = sent(served, "a.html", f"<p>{text}</p><!-- é -->".encode())
+    assert found is not None
+    assert found.content.decode() == f"<p>{done}</p><!-- é -->"
 
 
 def test_word_files_keep_their_paragraphs(served: Served, translator: Translator) -> None:

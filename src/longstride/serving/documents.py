@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import io
 import lzma
 import re
@@ -55,13 +56,15 @@ async def translate_document(service: Service, model: ServedModel, suffix: str, 
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadRequestError(f"Invalid request: the file is not UTF-8 at byte {error.start}") from None
+    mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""  # by which some programs know UTF-8
     if suffix in (".html", ".htm"):
         [answer] = await translate_html(service, model, [text])
-        return answer.text.encode()
+        # A page in ASCII need not be UTF-8 for whoever shows it, whatever it says of itself.
+        return answer.text.encode("ascii", "xmlcharrefreplace") if content.isascii() else mark + answer.text.encode()
     if suffix == ".srt":
-        return (await _srt(service, model, text)).encode()
+        return mark + (await _srt(service, model, text)).encode()
     [answer] = await service.generate(model, [text])
-    return answer.text.encode()
+    return mark + answer.text.encode()
 
 
 async def _srt(service: Service, model: ServedModel, text: str) -> str:
