@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 import io
+import re
 import zipfile
 from typing import Any
 from xml.etree import ElementTree
@@ -78,6 +79,20 @@ def test_signs_are_read_as_they_were_meant(served: Served, translator: Translato
     _, found = sent(served, "a.html", f"<p>{text}</p><!-- é -->".encode())
     assert found is not None
     assert found.content.decode() == f"<p>{done}</p><!-- é -->"
+
+
+def test_subtitles_keep_their_tags(served: Served, translator: Translator) -> None:
+    text = "1\n00:00:01,000 --> 00:00:02,000\n<i>The European\nUnion</i> is <b>good</b>.\n"
+    _, found = sent(served, "a.srt", text.encode())
+    assert found is not None
+    tags = re.compile(r"</?\w>")
+    assert tags.findall(found.text) == ["<i>", "</i>", "<b>", "</b>"]
+    done = translator.translate("The European Union is good.")
+    assert tags.sub("", found.text) == f"1\n00:00:01,000 --> 00:00:02,000\n{done}\n"
+    for odd in ("A &amp; B < C", "AT&T", "<3 you"):
+        _, found = sent(served, "a.srt", f"1\n00:00:01,000 --> 00:00:02,000\n{odd}\n".encode())
+        assert found is not None
+        assert found.text.splitlines()[2] == translator.translate(odd)
 
 
 def test_word_files_keep_their_paragraphs(served: Served, translator: Translator) -> None:

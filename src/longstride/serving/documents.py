@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import html
 import io
 import lzma
 import re
@@ -68,19 +69,20 @@ async def translate_document(service: Service, model: ServedModel, suffix: str, 
 
 
 async def _srt(service: Service, model: ServedModel, text: str) -> str:
-    """Subtitles: the lines of each are one text, numbers and times stay."""
+    """Subtitles: the lines of each are one text, numbers and times stay; tags go with their words, as in HTML, of which
+    subtitles have nothing else."""
     heads = [found.span() for found in _CUE.finditer(text)]
     borders = [0, *(place for span in heads for place in span), len(text)]
     parts = [text[first:last] for first, last in pairwise(borders)]
     said = parts[::2]
     cores = [" ".join(part.split()) for part in said]
-    answers = await service.generate(model, cores, many=True)
+    answers = await translate_html(service, model, [core.replace("&", "&amp;") for core in cores])
     done = list(parts)
     for place, (part, core, answer) in enumerate(zip(said, cores, answers, strict=True)):
         if core:
             stripped = part.strip()
             start = part.index(stripped)
-            done[2 * place] = part[:start] + answer.text + part[start + len(stripped) :]
+            done[2 * place] = part[:start] + html.unescape(answer.text) + part[start + len(stripped) :]
     return "".join(done)
 
 
