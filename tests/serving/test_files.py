@@ -198,6 +198,8 @@ def test_parts_of_a_page_joined_are_the_page(text: str) -> None:
 def test_what_is_not_to_be_translated() -> None:
     page = '<p>a<b translate="no">b<i>c</i></b>d</p><pre>e</pre><!-- f --><span class="x notranslate">g</span>h<br>i'
     assert [run.text for run in runs(page) if run.translated] == ["a", "d", "h", "i"]
+    page = "<i class=notranslate>a</i><i translate=no>b</i><i class=translate>c</i>"
+    assert [run.text for run in runs(page) if run.translated] == ["c"]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ _INLINE = frozenset((
     "label", "mark", "q", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "wbr",
 ))  # fmt: skip
 """Elements within sentences."""
-_NO = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*["'][^"']*\bnotranslate\b""", re.IGNORECASE)
+_NO = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*(?:["'][^"']*\b)?notranslate\b""", re.IGNORECASE)
 _WRAP = re.compile(r"(?<=\S)[ \t]*(?:\r\n?|\n)[ \t]*(?=\S)")
 """Where a page goes on in the next line, which is no more than a space; empty lines are left as they are"""
 ROUNDS = 4
