@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import sys
 from typing import Any
 
@@ -14,6 +15,7 @@ from longstride.serving.detection import SURE, Detector
 from longstride.serving.errors import ServingError
 from longstride.translator import Translator
 from tests.serving.conftest import Served
+from tests.serving.test_files import sent, word
 
 ENGLISH = "The committee has adopted the report, and I would like to thank the rapporteur."
 GERMAN = "Der Ausschuss hat den Bericht angenommen, und ich möchte der Berichterstatterin danken."
@@ -48,9 +50,21 @@ def test_auto_is_found_out_for_each_text(served: Served, translator: Translator)
     status, found = asked(served, "/translate", q=[ENGLISH, GERMAN, "🙂"], source="auto", target="de")
     assert (status, found["translatedText"]) == (200, [translator.translate(ENGLISH), GERMAN, "🙂"])
     assert [one["language"] for one in found["detectedLanguage"]] == ["en", "de", "en"]
-    html = asked(served, "/translate", q=f"<p>{ENGLISH}</p>", source="auto", target="de", format="html")[1]
-    assert html["translatedText"] == f"<p>{translator.translate(ENGLISH)}</p>"
-    assert html["detectedLanguage"]["language"] == "en"
+    page = asked(served, "/translate", q=f"<p>{ENGLISH}</p>", source="auto", target="de", format="html")[1]
+    assert page["translatedText"] == f"<p>{translator.translate(ENGLISH)}</p>"
+    assert page["detectedLanguage"]["language"] == "en"
+
+
+def test_marks_are_in_no_language(served: Served, translator: Translator) -> None:
+    """Neither what stands in a page's style, nor the bytes of an archive."""
+    page = f"<style>/* {GERMAN} {GERMAN} */</style><p>{ENGLISH}</p>"
+    found = asked(served, "/translate", q=page, source="auto", target="de", format="html")[1]
+    assert found["detectedLanguage"]["language"] == "en"
+    _, done = sent(served, "a.html", page.encode(), source="auto")
+    assert done is not None
+    assert str(translator.translate(ENGLISH)) in html.unescape(done.text)
+    for number in range(5):
+        assert sent(served, "a.docx", word([f"{ENGLISH} {number}"]), source="auto")[0].status_code == 200
 
 
 def test_a_language_that_no_model_reads(served: Served) -> None:

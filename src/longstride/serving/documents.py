@@ -16,7 +16,7 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 from longstride.serving.errors import BadRequestError
-from longstride.serving.html import translate_html
+from longstride.serving.html import html_words, translate_html
 from longstride.serving.models import ServedModel
 from longstride.serving.service import Service
 
@@ -68,6 +68,19 @@ async def translate_document(service: Service, model: ServedModel, suffix: str, 
     return mark + answer.text.encode()
 
 
+async def words_of(suffix: str, content: bytes) -> str:
+    """What a file says, without its marks, for whoever wants to know its language."""
+    if suffix == ".docx":
+        return await asyncio.to_thread(_words_of_docx, content)
+    text = content.decode("utf-8", "ignore")
+    return html_words(text) if suffix == ".html" else text
+
+
+def _words_of_docx(content: bytes) -> str:
+    tree, _ = _parsed(_unpacked(content)["word/document.xml"])
+    return "\n".join("".join(one.text or "" for one in texts) for texts in _paragraphs(tree))
+
+
 async def _srt(service: Service, model: ServedModel, text: str) -> str:
     """Subtitles: the lines of each are one text, numbers and times stay; tags go with their words, as in HTML, of which
     subtitles have nothing else."""
@@ -89,11 +102,8 @@ async def _srt(service: Service, model: ServedModel, text: str) -> str:
 async def _docx(service: Service, model: ServedModel, content: bytes) -> bytes:
     """A Word file: each paragraph is one text, which takes the form of the paragraph's first run."""
     parts = await asyncio.to_thread(_unpacked, content)
-    written = {name: data for name, data in parts.items() if _WORD_PARTS.fullmatch(name)}
-    if sum(map(len, written.values())) > MOST_XML:
-        raise BadRequestError(f"Invalid request: the Word file holds more than {MOST_XML} bytes of text and marks")
     trees, paragraphs = {}, []
-    for name, data in written.items():
+    for name, data in _texts(parts).items():
         trees[name] = tree, _ = await asyncio.to_thread(_parsed, data)
         paragraphs += await asyncio.to_thread(_paragraphs, tree)
     answers = await service.generate(model, ["".join(t.text or "" for t in texts) for texts in paragraphs], many=True)
@@ -123,7 +133,14 @@ def _unpacked(content: bytes) -> dict[str, bytes]:
         raise BadRequestError("Invalid request: the file is no Word file") from error
     if "word/document.xml" not in found:
         raise BadRequestError("Invalid request: the file is no Word file")
+    if sum(map(len, _texts(found).values())) > MOST_XML:
+        raise BadRequestError(f"Invalid request: the Word file holds more than {MOST_XML} bytes of text and marks")
     return found
+
+
+def _texts(parts: dict[str, bytes]) -> dict[str, bytes]:
+    """Those with text in them."""
+    return {name: data for name, data in parts.items() if _WORD_PARTS.fullmatch(name)}
 
 
 def _paragraphs(tree: ElementTree.Element) -> list[list[ElementTree.Element]]:

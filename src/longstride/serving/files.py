@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from longstride.serving.documents import translate_document
+from longstride.serving.documents import translate_document, words_of
 from longstride.serving.downloads import SUFFIXES
 from longstride.serving.errors import BadRequestError
 from longstride.serving.libretranslate import Language
@@ -60,8 +60,7 @@ async def translate_file(request: Request) -> FileAnswer:
         raise BadRequestError("Invalid request: file format not supported")
     source = asked.source
     if source == "auto":
-        beginning = data[:2000].decode("utf-8", "ignore")
-        found = await state.detector.detect(beginning, state.service.models.languages)
+        found = await state.detector.detect(await words_of(suffix, data), state.service.models.languages)
         source = found[0] if found is not None else asked.source
     model = state.service.models.translating(source, asked.target)
     if model is None:

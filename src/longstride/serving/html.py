@@ -89,6 +89,11 @@ def runs(document: str) -> list[Run]:
     return [run for run in found if run.text]
 
 
+def html_words(document: str) -> str:
+    """What of a document is to be translated, for whoever wants to know its language."""
+    return " ".join(html.unescape(run.text) for run in runs(document) if run.translated)
+
+
 @dataclass(frozen=True)
 class Segment:
     """What is translated as a whole: a text, and the tags in it."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from longstride.serving.downloads import SUFFIXES
 from longstride.serving.errors import BadRequestError
-from longstride.serving.html import translate_html
+from longstride.serving.html import html_words, translate_html
 from longstride.serving.languages import name_of
 from longstride.serving.service import Answer
 from longstride.serving.state import ServerState, state_of
@@ -97,7 +97,8 @@ async def _translated(state: ServerState, asked: TranslateRequest, texts: list[s
     known = state.service.models.languages
     detected: list[tuple[str, float] | None] = [(asked.source, 100.0)] * len(texts)
     if asked.source == AUTO:
-        detected = [await state.detector.detect(text, known) for text in texts]
+        words = map(html_words, texts) if asked.format == "html" else texts
+        detected = [await state.detector.detect(text, known) for text in words]
     for code in {asked.target, *(one[0] for one in detected if one is not None)}:
         if code not in known:
             raise BadRequestError(f"{code} is not supported")
