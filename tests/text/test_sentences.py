@@ -53,6 +53,22 @@ def test_sentences_are_told_apart_from_abbreviations() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Das sind usw. über 3 Mio. österreichische Kronen. Über alles.", 1),
+        ("На ул. (ленина) был дом. Да.", 1),
+        ("本当？！はい。", 1),
+        ("すごい！！！", 0),
+        ("「こんにちは。」と言った。次です。", 1),
+        ("（そう。） はい。iPhoneは。", 1),
+    ],
+)
+def test_what_goes_on_is_no_new_sentence(text: str, expected: int) -> None:
+    """A small letter of any script, a further sign of the same end, or what closes quotes and brackets."""
+    assert len(split(text)) == expected + 1
+
+
 def test_a_line_that_fits_stays_whole() -> None:
     pieces = split("One. Two.\n\n  Three. Four.  ", lambda line: True)
     assert [piece.text for piece in pieces] == ["One. Two.", "Three. Four."]

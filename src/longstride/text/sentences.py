@@ -12,8 +12,13 @@ from dataclasses import dataclass, replace
 
 _BREAK = re.compile(r"(?<!\s)((?:(?![\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\s)*+[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*+)")
 """White space with a line break in it; each run of white space is looked at once"""
-_END = re.compile(r"""(?:(?<=[.!?…]["'”’»)\]])|(?<=[.!?…]))(\s+)(?=["'“‘«„¿¡(\[]?[^\W_a-z])|(?<=[。！？])(\s*)(?=\S)""")
-"""White space (none in Chinese or Japanese) between a sentence and what may begin another: no small letter"""
+_END = re.compile(
+    r"""(?:(?<=[.!?…]["'”’»)\]])|(?<=[.!?…]))(\s+)(?=["'“‘«„¿¡(\[]?[^\W_a-z])"""
+    r"""|(?<=[。！？])(\s*)(?=[^\s。！？…」』）】》〉”’"')\]])"""
+)
+"""White space (none in Chinese or Japanese) between a sentence and what may begin another: no small letter of a to z,
+no further end, and nothing that closes quotes or brackets"""
+_OPENING = "\"'“‘«„¿¡(["
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|No|Nr|vs|etc|bzw|z\.\s?B|d\.\s?h|e\.g|i\.e|cf|vgl|Abs|Art|approx|ca)"
     r"\.$"
@@ -114,7 +119,9 @@ def _sentences(line: str) -> list[str]:
     found, begun = [], 0
     for gap in _END.finditer(line):
         before = line[max(begun, gap.start() - _LONGEST) : gap.start()]
-        if not _ABBREVIATION.search(before) and not (begun == 0 and _NUMBERED.fullmatch(before)):
+        first = line[gap.end() : gap.end() + 2].lstrip(_OPENING)[:1]
+        goes_on = gap[1] is not None and first.islower()  # a small letter that is none of a to z
+        if not goes_on and not _ABBREVIATION.search(before) and not (begun == 0 and _NUMBERED.fullmatch(before)):
             found.append(line[begun : gap.end()])
             begun = gap.end()
     return [*found, line[begun:]]
