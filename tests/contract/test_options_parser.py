@@ -172,6 +172,8 @@ def test_nested_and_dotted_names_agree() -> None:
         ({"inner.width": "wide"}, r"^inner\.width expects a whole number from 1 to 999, found 'wide'\.$"),
         ({"accept": "often"}, "accept: expected exact or near:BOUND, found 'often'"),
         ({3: 4}, "expected a name for an option, found 3"),
+        ({"inner": {3: 4}}, "inner expects a name for an option, found 3"),
+        ({"inner.width": 3, "inner": {None: 4}}, "inner expects a name for an option, found None"),
     ],
 )
 def test_wrong_values_are_named_with_what_was_expected(values: dict[Any, Any], message: str) -> None:

@@ -70,9 +70,6 @@ class Options:
 
 def parse(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """Build `cls` from typed or textual values; `where` says in errors whose options these are."""
-    for name in values:
-        if not isinstance(name, str):
-            raise OptionError(f"{_said(where)}expected a name for an option, found {shown(name)}.")
     return typing.cast(T, _build(cls, merged({}, values), prefix="", where=where))
 
 
@@ -87,11 +84,11 @@ def assignments(texts: Sequence[str]) -> dict[str, str]:
     return result
 
 
-def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def merged(base: Mapping[str, Any], changes: Mapping[Any, Any]) -> dict[str, Any]:
     """Lay `changes` (dotted names allowed) over `base`, nested mapping by nested mapping."""
     result: dict[str, Any] = {key: dict(value) if isinstance(value, Mapping) else value for key, value in base.items()}
     for name, value in changes.items():
-        head, dot, rest = name.partition(".")
+        head, dot, rest = name.partition(".") if isinstance(name, str) else (name, "", "")  # which parsing refuses
         if dot and name.count(".") <= DEEPEST:
             inner = result.get(head)
             result[head] = merged(inner if isinstance(inner, Mapping) else {}, {rest: value})
@@ -156,10 +153,13 @@ def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def _build(cls: type, values: Mapping[str, Any], prefix: str, where: str) -> Any:
+def _build(cls: type, values: Mapping[Any, Any], prefix: str, where: str) -> Any:
     hints = _hints(cls)
     known = {field.name: field for field in dataclasses.fields(cls)}
     for name in values:
+        if not isinstance(name, str):
+            told = f"{prefix.removesuffix('.')} expects" if prefix else "expected"
+            raise OptionError(f"{_said(where)}{told} a name for an option, found {shown(name)}.")
         if name not in known:
             there = ", ".join(known) or "none"
             raise OptionError(
