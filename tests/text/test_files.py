@@ -238,6 +238,23 @@ def test_folders_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_links_are_followed_from_where_folders_lead(tmp_path: Path) -> None:
+    """Up from a link to a folder is not up from where the link stands: another's file lies there."""
+    (tmp_path / "far" / "folder").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(Path("far") / "folder")
+    (tmp_path / "far" / "folder" / "out").symlink_to(Path("..") / "kept")
+    (tmp_path / "kept").write_text("another's")
+    for path in ("link/out", "link/../kept"):
+        with output_file(tmp_path / path) as file:
+            file.write(path.encode())
+        assert (tmp_path / "far" / "kept").read_text() == path
+        assert (tmp_path / "kept").read_text() == "another's"
+    assert (tmp_path / "far" / "folder" / "out").is_symlink()
+    for path in ("link/..", "nothing/.."):
+        with pytest.raises(OptionError, match="found a folder"):
+            check_writable(tmp_path / path)
+
+
 def test_the_regular_file_behind_a_path(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("target")
     assert regular_target(tmp_path / "link") == tmp_path / "target"

@@ -173,17 +173,21 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
 
 def _target(path: _Path) -> _Target:
     """What is at a path; a folder is refused."""
-    place = Path(os.path.abspath(path))
+    place = Path(path)
     with _told(path, OptionError):
         for _ in range(_LINKS):
-            if found := _DESCRIPTOR.fullmatch(str(place)):
+            spelt = os.path.abspath(place)
+            if found := _DESCRIPTOR.fullmatch(spelt):
                 number = found[1] or found[2] or ("stdin", "stdout", "stderr").index(found[3])
-                return _Target(place, descriptor=int(number))
-            if str(place).startswith("/proc/"):  # what links there say is no path
-                return _Target(place)
+                return _Target(Path(spelt), descriptor=int(number))
+            if spelt.startswith("/proc/"):  # what links there say is no path
+                return _Target(Path(spelt))
+            # Up is up from where a link to a folder leads, not from where the link stands.
+            up = place.name == ".."
+            place = Path(os.path.realpath(place)) if up else Path(os.path.realpath(place.parent), place.name)
             if not place.is_symlink():
                 break
-            place = Path(os.path.abspath(place.parent / os.readlink(place)))
+            place = place.parent / os.readlink(place)
         try:
             mode = os.stat(place).st_mode
         except (FileNotFoundError, NotADirectoryError):
