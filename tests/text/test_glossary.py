@@ -34,6 +34,13 @@ def test_terms_of_scripts_without_spaces() -> None:
     assert occurrences("長城", "我喜歡長城。") == 1
 
 
+def test_vowels_and_accents_that_stand_on_letters_belong_to_words() -> None:
+    assert targets({"हिन": "X", "cafe": "Kaffee"}, "हिन्दी cafe\u0301") == ()
+    assert targets({"हिन्दी": "Hindi"}, "हिन्दी।") == ("Hindi",)
+    assert occurrences("हिन", "हिन्दी") == 0
+    assert targets({"cat": "Katze"}, "\u2764\ufe0fcat\u2764\ufe0f") == ("Katze",)
+
+
 def test_addresses_are_kept() -> None:
     line = "See https://example.com/a?b=1, www.example.org. Or write (jane.doe@example.co.uk)!"
     found = Glossary((name, None) for name in ("{url}", "{email}")).terms(line)
@@ -49,6 +56,13 @@ def test_a_long_word_is_looked_through_once() -> None:
     found = addresses.terms("a" * 500_000 + " jane+1@example.org")
     assert found is not None
     assert found.targets == ("jane+1@example.org",)
+
+
+def test_a_line_of_many_terms_is_looked_through_once() -> None:
+    """In time that goes up with the square of its length, this would take a minute."""
+    found = Glossary.of({"cat": "Katze"}).terms("cat " * 3 * 10**5)
+    assert found is not None
+    assert found.missing("Katze " * 3 * 10**5) == []
 
 
 def test_missing_is_counted_and_capitals_may_begin() -> None:

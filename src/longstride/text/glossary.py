@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,11 +34,20 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 """Scripts that put no spaces between words, and Korean, which writes what belongs to a word right behind it."""
 _FIRST = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]")
 _IN_WORD = re.compile(rf"[^\W{_UNSPACED}]")
+_OF_NO_WORD = re.compile(rf"[{_UNSPACED}\ufe00-\ufe0f]")
+"""Signs on others that make no word of them: in scripts without spaces, and what says how an emoji is drawn"""
 
 
 def joins(left: str, right: str) -> bool:
     """Whether two neighbouring characters belong to one word; no character is nobody's neighbour."""
-    return bool(left and right and _IN_WORD.match(left[-1]) and _IN_WORD.match(right[0]))
+    return bool(left and right and _in_word(left[-1]) and _in_word(right[0]))
+
+
+def _in_word(sign: str) -> bool:
+    """A letter or digit, or what stands on one: accents, the vowels of Indian scripts."""
+    if _IN_WORD.match(sign):
+        return True
+    return unicodedata.category(sign) in ("Mn", "Mc") and not _OF_NO_WORD.match(sign)
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,7 @@ def occurrences(target: str, text: str) -> int:
         at = text.find(form)
         while at >= 0:
             end = at + len(form)
-            found += not (joins(text[:at][-1:], form) or joins(form, text[end : end + 1]))
+            found += not (joins(text[max(at - 1, 0) : at], form) or joins(form, text[end : end + 1]))
             at = text.find(form, end)
     return found
 
@@ -186,7 +196,7 @@ class Glossary:
             end = start + len(term)
             here = line[start:end]
             same = here == term or (term == term.lower() and here.lower() == term)
-            if same and not joins(line[:start][-1:], here) and not joins(here, line[end : end + 1]):
+            if same and not joins(line[max(start - 1, 0) : start], here) and not joins(here, line[end : end + 1]):
                 target = self.entries[term]
                 return end, here if target == term else target
         return None
