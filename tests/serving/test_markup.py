@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longstride.serving.alignment import word_spans
 from longstride.serving.html import Run, Segment, runs, segments, translate_html
 from longstride.serving.markup import Mark, marked, needs_words
 from longstride.serving.service import Service
@@ -173,6 +174,15 @@ def test_whatever_is_closed_elsewhere_nothing_of_a_document_is_lost(text: str) -
         assert html.unescape(TAG.sub("", again)) == html.unescape(TAG.sub("", text))
         fixed = re.compile(r"</?(?:p|br|code)>")
         assert fixed.findall(again) == fixed.findall(text)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    ["हिन्दी / में ।", "cafe\u0301 , noir", "กิ นข้ าว", "❤\ufe0f ok", "it ' s . 5", "שָׁלוֹם !"],
+)
+def test_no_tag_comes_between_a_letter_and_what_stands_on_it(parts: str) -> None:
+    text = parts.replace(" ", "")
+    assert [text[slice(*span)] for span in word_spans(text)] == parts.split()
 
 
 def test_by_the_attention_of_a_model(served: Served, translator: Translator) -> None:

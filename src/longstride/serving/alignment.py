@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from longstride import ops
 from longstride.contract import Program, Source
 from longstride.nn.cross_attention import cross_attention
 from longstride.nn.transformer import Transformer
+from longstride.text.glossary import joins
 from longstride.text.tokenizer import Tokenizer
 from longstride.translator import Translator
 
@@ -90,12 +92,25 @@ class Aligner:
         silent = sources[:, 0] == sources[:, 1]  # EOS and its like, at which decoders look when nothing is to be seen
         looked = np.where(silent, 0.0, weights[: len(output), : len(ids)])
         units = []
-        for word in _WORD.finditer(written):
-            common = np.minimum(targets[:, 1], word.end()) - np.maximum(targets[:, 0], word.start())
+        for start, end in word_spans(written):
+            common = np.minimum(targets[:, 1], end) - np.maximum(targets[:, 0], start)
             shares = np.clip(common, 0, None) @ looked
             total = shares.sum()
-            units.append(Unit(word.start(), word.end(), sources, shares / total if total > 0 else shares))
+            units.append(Unit(start, end, sources, shares / total if total > 0 else shares))
         return units
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Where its words and signs begin and end. What stands on a letter (accents, vowels of Indian scripts) is no word
+    to Python, and no tag may come between the two."""
+    found: list[tuple[int, int]] = []
+    for start, end in (one.span() for one in _WORD.finditer(text)):
+        mark = unicodedata.category(text[start]).startswith("M")
+        if found and found[-1][1] == start and (mark or joins(text[start - 1], text[start])):
+            found[-1] = found[-1][0], end
+        else:
+            found.append((start, end))
+    return found
 
 
 def token_spans(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> NDArray[np.int64]:
