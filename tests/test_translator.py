@@ -219,7 +219,22 @@ def test_long_lines_are_cut_and_told(translator: Translator) -> None:
     assert cut == translator.translate(" ".join(long.split()[: LONGEST - 1]))
     said: list[str] = []
     translator.translate(["a", long], warn=said.append, first_line=11)
-    assert [message.split(" has ")[0] for message in said] == ["line 12"]
+    translator.translate(["a\nb\nc", f"a\n{long}"], warn=said.append)  # texts are counted, not their lines
+    assert [message.split(" has ")[0] for message in said] == ["line 12", "line 2"]
+
+
+def test_characters_that_are_written_out_count_as_what_they_become(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By tokenizers that read NFKC: one sign of Arabic is 18 there; and these put tokens around a text."""
+
+    def encode_many(texts: list[str], threads: int) -> list[list[int]]:
+        return [[0] * (len(unicodedata.normalize("NFKC", text).encode()) + 5) for text in texts]
+
+    monkeypatch.setattr(translator, "source_tokenizer", SimpleNamespace(complete=True, encode_many=encode_many))
+    assert not translator.fits("\ufdfa" * (LONGEST // 4 - 1))
+    assert not translator.fits("\U0001f600" * ((LONGEST - 1) // 4))
+    assert translator.fits("a")
 
 
 def test_outputs_never_outgrow_the_positions(translator: Translator) -> None:

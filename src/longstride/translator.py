@@ -45,6 +45,8 @@ BATCHES = Range(1, math.inf)
 
 _SENTENCE = re.compile(r"[^\s.!?…。！？]+(?: [^\s.!?…。！？]+)*[.!?…。！？]?")
 """Words with a space between two, and an end: what splitting would leave as it is"""
+_AROUND = 8
+"""Tokens that tokenizers put before and behind a text, at most: a space, languages and the like"""
 _SPACES = frozenset(("Cc", "Zs", "Zl", "Zp"))
 _NO_WIDTH = frozenset(("Cf",))
 """Unicode's categories of characters that one does not see"""
@@ -103,18 +105,20 @@ class Translator(LoadedModel):
         return made
 
     def encode(
-        self, lines: Sequence[str], warn: Callable[[str], None] | None = None, first_line: int = 1
+        self,
+        lines: Sequence[str],
+        warn: Callable[[str], None] | None = None,
+        first_line: int = 1,
+        numbers: Sequence[int] | None = None,
     ) -> list[list[int]]:
-        """Ids ending in EOS; a line of more tokens than the model can read is cut, with a warning that names it."""
+        """Ids ending in EOS; a line of more tokens than the model can read is cut, with a warning that names it: by its
+        place, counted from `first_line`, or by its own of some `numbers`."""
         tokenizer, longest = self.source_tokenizer, self.longest
         encoded = tokenizer.encode_many([self.readable(line) for line in lines])
         ended = 0 if tokenizer.complete else 1  # EOS is yet to come
-        for number, ids in enumerate(encoded):
+        for number, ids in zip(numbers or range(first_line, first_line + len(lines)), encoded, strict=True):
             if len(ids) + ended > longest:
-                message = (
-                    f"line {number + first_line} has {len(ids)} tokens and was cut at the model's limit of "
-                    f"{longest - ended}."
-                )
+                message = f"line {number} has {len(ids)} tokens and was cut at the model's limit of {longest - ended}."
                 (warn or partial(warnings.warn, stacklevel=2))(message)
         return [tokenizer.ended(ids, longest) for ids in encoded]
 
@@ -128,7 +132,9 @@ class Translator(LoadedModel):
     def fits(self, line: str) -> bool:
         """Whether the model can read a line without anything of it being cut."""
         most = self.longest - (0 if self.source_tokenizer.complete else 1)
-        if 4 * len(line) < most:  # whatever it is, a character is no more than four bytes
+        # Whatever it is, a character is no more than four bytes; but some are written out as several first.
+        read = line if line.isascii() else max(line, unicodedata.normalize("NFKC", line), key=len)
+        if 4 * len(read) + _AROUND < most:
             return True
         return len(self.source_tokenizer.encode_many([self.readable(line)], threads=1)[0]) <= most
 
@@ -214,7 +220,8 @@ class Translator(LoadedModel):
                     f"as they are; with spaces or line breaks in them they are translated."
                 )
         lines = [self.readable(line) for parts in texts for line in parts[::2]]  # between them, the breaks
-        ids = self.encode(lines, warn, first_line)
+        numbers = [number for number, parts in enumerate(texts, first_line) for _ in parts[::2]]
+        ids = self.encode(lines, warn, numbers=numbers)
         done = [Translation("")] * len(lines)
         full = [index for index, line in enumerate(lines) if line.strip()]
         if min(batch, len(full)) > 1 and not trace:
