@@ -45,6 +45,9 @@ MOST_XML = 8 << 20
 DEEPEST = 200
 """Elements within one another: whoever walks them by recursion stays far from Python's limit."""
 MOST_NAMESPACES = 200
+MOST_FIELDS, MOST_OF_FIELD = 20, 100
+"""Fields within one another that are looked at, and characters of what each says: Word has no more of them, and files
+that are made to take long do."""
 _NAMES = threading.Lock()
 """Prefixes are kept by Python for all documents: one is written at a time."""
 
@@ -162,9 +165,9 @@ def _paragraphs(tree: ElementTree.Element) -> list[list[ElementTree.Element]]:
             fields += [""] * (kind == "begin")
             del fields[len(fields) - (kind == "end") :]
         elif name == "instrText" and fields:
-            fields[-1] += element.text or ""
+            fields[-1] = (fields[-1] + (element.text or ""))[:MOST_OF_FIELD]
         elif paragraph is not None:
-            own = [*fields, element.get(f"{_WORD}instr", "")] if name == "fldSimple" else fields
+            own = [element.get(f"{_WORD}instr", "")] if name == "fldSimple" else fields[-MOST_FIELDS:]
             by_word = name in ("t", "fldSimple") and not all(map(_WRITTEN_FIELDS.match, own))
             if by_word or name in ("tab", "ptab", "br", "cr"):
                 paragraph.append([])
